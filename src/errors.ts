@@ -1,0 +1,101 @@
+/**
+ * Every way in which toolmux itself can fail. An answer that an upstream server gives, an error answer
+ * included, is never a HubError: it is relayed as it is.
+ *
+ * - `rpc`: the JSON-RPC code that a client sees. Codes of our own lie outside -32768…-32000, as MCP asks.
+ * - `exit`: the exit code of a command that ends with this error.
+ * - `retryable`: the same request may succeed later without anybody changing anything.
+ * - `kind`: terminal (somebody must change something), transient (time may cure it), misuse (the caller erred).
+ */
+const TABLE = {
+  parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
+  invalidRequest: { rpc: -32600, exit: 2, retryable: false, kind: "misuse" },
+  methodNotFound: { rpc: -32601, exit: 2, retryable: false, kind: "misuse" },
+  invalidParams: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
+  usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
+  manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
+  notTrusted: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
+  valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  commandNotFound: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  spawnFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  handshakeFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  connectTimeout: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  serverStopped: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  connectionLost: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
+  notReading: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
+  callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
+  messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
+  cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
+} as const satisfies Record<string, ErrorTraits>;
+
+export interface ErrorTraits {
+  readonly rpc: number;
+  readonly exit: 1 | 2 | 3 | 124 | 130;
+  readonly retryable: boolean;
+  readonly kind: "terminal" | "transient" | "misuse";
+}
+
+export type ErrorCode = keyof typeof TABLE;
+
+/** The step of a connection that failed. */
+export type ConnectStep = "resolve" | "spawn" | "handshake" | "list";
+
+export interface ErrorDetails {
+  /** The server (manifest key) that the error is about. */
+  readonly server?: string | undefined;
+  readonly step?: ConnectStep | undefined;
+  /** The last lines that the server wrote to stderr, oldest first. */
+  readonly stderr?: readonly string[] | undefined;
+  readonly cause?: unknown;
+}
+
+/** The one error class of toolmux. Messages are whole sentences for people and never contain a secret's value. */
+export class HubError extends Error {
+  override readonly name = "HubError";
+  readonly code: ErrorCode;
+  readonly server: string | undefined;
+  readonly step: ConnectStep | undefined;
+  readonly stderr: readonly string[];
+
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.server = details.server;
+    this.step = details.step;
+    this.stderr = details.stderr ?? [];
+  }
+
+  get traits(): ErrorTraits {
+    return TABLE[this.code];
+  }
+
+  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, stderr?}}`. */
+  toRpc(): RpcError {
+    return {
+      code: this.traits.rpc,
+      message: this.message,
+      data: {
+        code: this.code,
+        ...(this.server !== undefined && { server: this.server }),
+        ...(this.step !== undefined && { step: this.step }),
+        ...(this.stderr.length > 0 && { stderr: this.stderr }),
+      },
+    };
+  }
+}
+
+export interface RpcError {
+  readonly code: number;
+  readonly message: string;
+  readonly data?: unknown;
+}
+
+/** Gives anything thrown the shape of a HubError; what is none already becomes `internal`. */
+export function toHubError(thrown: unknown): HubError {
+  if (thrown instanceof HubError) return thrown;
+  const message = thrown instanceof Error ? thrown.message : String(thrown);
+  return new HubError("internal", message, { cause: thrown });
+}

@@ -1,0 +1,70 @@
+import type { HubError } from "../errors.ts";
+import type { LogLevel } from "../events.ts";
+import type { Frame } from "./jsonrpc.ts";
+
+/**
+ * Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other.
+ * Pieces are never changed after they were handed to a Link; big ones travel without being copied.
+ */
+export type Message = Uint8Array | readonly Uint8Array[];
+
+/**
+ * One request sent over a Link, and what comes back on it. Over HTTP it is the stream of its own POST;
+ * on a shared pipe it is only the id inside the frame, and it ends with its answer or with the link.
+ */
+export interface Exchange {
+  /** Says that nobody waits for the answer any more: HTTP closes the stream, a shared pipe has nothing to close. */
+  abandon(): void;
+}
+
+/** What a Link may need to know of a request beyond its bytes; HTTP writes it into headers. */
+export interface Outgoing {
+  readonly method: string;
+  /** The tool's or prompt's name, or the resource's URI, as the peer knows it. */
+  readonly name?: string | undefined;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** Called at most once: this exchange can bring no answer any more, although the link lives. */
+  unanswered?(cause: HubError): void;
+}
+
+/** What a Link tells its owner. All are called synchronously, in wire order, and never after `closed`. */
+export interface LinkEvents {
+  /** One message came in; `exchange` says on which request's stream, where the link can tell. */
+  frame(frame: Frame, exchange?: Exchange): void;
+  /** A line for the peer's log: stderr, stray output, a message that was dropped. */
+  log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
+  /**
+   * A message over the size limit was thrown away as it came in; the link lives on.
+   * `head` and `tail` are its first and last bytes (up to 4 KiB each), for whoever can find its id there.
+   */
+  oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
+  /** `full`: what was sent piles up because the peer does not read; false once it has drained. */
+  pressure(full: boolean): void;
+  /** The link is dead: called exactly once after a successful open, whoever ended it. */
+  closed(cause: HubError): void;
+}
+
+/**
+ * A pipe of frames to one peer. It knows bytes and exchanges, not MCP.
+ * Every implementation passes `linkContract` (test/contract/link.ts).
+ */
+export interface Link {
+  /**
+   * Opens the pipe, once. Aborting `signal` gives up and leaves nothing behind.
+   * @throws {HubError} commandNotFound, spawnFailed or cancelled
+   */
+  open(events: LinkEvents, signal: AbortSignal): Promise<void>;
+  /**
+   * Queues one message; all that is sent in one turn goes out in one write, in order. Never blocks, never
+   * throws: on a link that is not open the message is dropped (`closed` tells the owner of the link's end).
+   */
+  send(message: Message, info?: Outgoing): Exchange;
+  /** Bytes queued that the peer has not taken yet. */
+  readonly queued: number;
+  /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */
+  pause(): void;
+  resume(): void;
+  /** Ends the link, bounded in time, and settles when nothing of it is left; repeated calls join the first. */
+  close(): Promise<void>;
+}
