@@ -1,12 +1,6 @@
 import type { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
-import type { Frame } from "./jsonrpc.ts";
-
-/**
- * Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other.
- * Pieces are never changed after they were handed to a Link; big ones travel without being copied.
- */
-export type Message = Uint8Array | readonly Uint8Array[];
+import type { Frame, Message } from "./jsonrpc.ts";
 
 /**
  * One request sent over a Link, and what comes back on it. Over HTTP it is the stream of its own POST;
@@ -56,7 +50,8 @@ export interface Link {
    */
   open(events: LinkEvents, signal: AbortSignal): Promise<void>;
   /**
-   * Queues one message; all that is sent in one turn goes out in one write, in order. Never blocks, never
+   * Queues one message; all that is sent in one turn goes out in one write, in order. Its pieces are not copied and must
+   * not be changed afterwards. Never blocks, never
    * throws: on a link that is not open the message is dropped (`closed` tells the owner of the link's end).
    */
   send(message: Message, info?: Outgoing): Exchange;

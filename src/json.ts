@@ -1,0 +1,275 @@
+/**
+ * A scanner over the bytes of one JSON text. It checks the whole grammar (RFC 8259) and builds nothing:
+ * what it yields are byte ranges, so that ids, arguments, schemas and tools can be sliced and never have to
+ * be stringified again. Pure; the only state is a scratch stack that no call leaves in use.
+ */
+
+import { matches, type Range, textOf, utf8 } from "./bytes.ts";
+
+/** One member of an object: the decoded key and the byte range of its value, `[start, end)`. */
+export interface Member {
+  readonly key: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Nesting deeper than this is refused: no real message needs it, and peers with recursive parsers would die of it. */
+const MAX_DEPTH = 2048;
+const stack = new Uint8Array(MAX_DEPTH);
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+
+/** The parsed value of a byte range that was scanned before. */
+export function valueOf(bytes: Uint8Array, range: Range): unknown {
+  return JSON.parse(textOf(bytes, range.start, range.end));
+}
+
+/** The index of the first byte at or after `at` that is not JSON white space. */
+export function skipSpace(bytes: Uint8Array, at: number): number {
+  let i = at;
+  for (;;) {
+    const byte = bytes[i];
+    if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) return i;
+    i++;
+  }
+}
+
+/** The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object. */
+export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | undefined {
+  if (bytes[at] !== OPEN_BRACE) return undefined;
+  const items: Member[] = [];
+  let i = skipSpace(bytes, at + 1);
+  if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
+  for (;;) {
+    const keyEnd = skipString(bytes, i);
+    if (keyEnd < 0) return undefined;
+    const colon = skipSpace(bytes, keyEnd);
+    if (bytes[colon] !== COLON) return undefined;
+    const start = skipSpace(bytes, colon + 1);
+    const end = skipValue(bytes, start);
+    if (end < 0) return undefined;
+    items.push({ key: keyOf(bytes, i + 1, keyEnd - 1), start, end });
+    i = skipSpace(bytes, end);
+    if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
+    if (bytes[i] !== COMMA) return undefined;
+    i = skipSpace(bytes, i + 1);
+  }
+}
+
+/** The elements of the array that starts at `at`; undefined if it is no well-formed array. */
+export function scanArray(bytes: Uint8Array, at: number): Scanned<Range> | undefined {
+  if (bytes[at] !== OPEN_BRACKET) return undefined;
+  const items: Range[] = [];
+  let i = skipSpace(bytes, at + 1);
+  if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
+  for (;;) {
+    const end = skipValue(bytes, i);
+    if (end < 0) return undefined;
+    items.push({ start: i, end });
+    i = skipSpace(bytes, end);
+    if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
+    if (bytes[i] !== COMMA) return undefined;
+    i = skipSpace(bytes, i + 1);
+  }
+}
+
+export interface Scanned<T> {
+  readonly items: readonly T[];
+  /** The index after the closing brace or bracket. */
+  readonly end: number;
+}
+
+/** The last member of that key: with duplicate keys the last one wins, as in JSON.parse. */
+export function lastMember(members: readonly Member[], key: string): Member | undefined {
+  for (let i = members.length - 1; i >= 0; i--) {
+    const member = members[i];
+    if (member?.key === key) return member;
+  }
+  return undefined;
+}
+
+/** The decoded string of a range, or undefined if the value is no string. */
+export function stringOf(bytes: Uint8Array, range: Range | undefined): string | undefined {
+  if (range === undefined || bytes[range.start] !== QUOTE) return undefined;
+  return keyOf(bytes, range.start + 1, range.end - 1);
+}
+
+/** The index after the value that starts at `at`, or -1 if there is no well-formed value. */
+export function skipValue(bytes: Uint8Array, at: number): number {
+  let i = at;
+  let depth = 0;
+  for (;;) {
+    // A value is due at i.
+    const byte = bytes[i];
+    if (byte === QUOTE) {
+      i = skipString(bytes, i);
+      if (i < 0) return -1;
+    } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
+      if (depth === MAX_DEPTH) return -1;
+      stack[depth++] = byte;
+      i = skipSpace(bytes, i + 1);
+      if (bytes[i] === byte + 2) {
+        depth--;
+        i++;
+      } else if (byte === OPEN_BRACE) {
+        i = skipKey(bytes, i);
+        if (i < 0) return -1;
+        continue;
+      } else {
+        continue;
+      }
+    } else {
+      i = skipScalar(bytes, i);
+      if (i < 0) return -1;
+    }
+    // A value ended at i: close what closes, then a comma or the end.
+    for (;;) {
+      if (depth === 0) return i;
+      i = skipSpace(bytes, i);
+      const open = stack[depth - 1];
+      const next = bytes[i];
+      if (next === COMMA) {
+        i = skipSpace(bytes, i + 1);
+        if (open === OPEN_BRACE) {
+          i = skipKey(bytes, i);
+          if (i < 0) return -1;
+        }
+        break;
+      }
+      // "{" and "}", "[" and "]" are two apart in ASCII.
+      if (open === undefined || next !== open + 2) return -1;
+      depth--;
+      i++;
+    }
+  }
+}
+
+/** From the start of a key to the start of its value, or -1. */
+function skipKey(bytes: Uint8Array, at: number): number {
+  const end = skipString(bytes, at);
+  if (end < 0) return -1;
+  const colon = skipSpace(bytes, end);
+  return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1;
+}
+
+function skipString(bytes: Uint8Array, at: number): number {
+  if (bytes[at] !== QUOTE) return -1;
+  const length = bytes.length;
+  let i = at + 1;
+  while (i < length) {
+    const byte = bytes[i] as number;
+    if (byte === QUOTE) return i + 1;
+    if (byte < 0x20) return -1;
+    if (byte !== BACKSLASH) {
+      i++;
+    } else if (bytes[i + 1] === 0x75 /* u */) {
+      for (let k = i + 2; k < i + 6; k++) if (!isHex(bytes[k])) return -1;
+      i += 6;
+    } else {
+      if (!isEscape(bytes[i + 1])) return -1;
+      i += 2;
+    }
+  }
+  return -1;
+}
+
+/** The letters that may follow a backslash, "u" apart. */
+function isEscape(byte: number | undefined): boolean {
+  switch (byte) {
+    case QUOTE:
+    case BACKSLASH:
+    case 0x2f: // /
+    case 0x62: // b
+    case 0x66: // f
+    case 0x6e: // n
+    case 0x72: // r
+    case 0x74: // t
+      return true;
+    default:
+      return false;
+  }
+}
+
+function isHex(byte: number | undefined): boolean {
+  if (byte === undefined) return false;
+  const lower = byte | 0x20;
+  return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
+}
+
+/** A number or one of true, false, null. */
+function skipScalar(bytes: Uint8Array, at: number): number {
+  switch (bytes[at]) {
+    case 0x74:
+      return matches(bytes, at, TRUE) ? at + 4 : -1;
+    case 0x66:
+      return matches(bytes, at, FALSE) ? at + 5 : -1;
+    case 0x6e:
+      return matches(bytes, at, NULL) ? at + 4 : -1;
+    default:
+      return skipNumber(bytes, at);
+  }
+}
+
+const TRUE = utf8("true");
+const FALSE = utf8("false");
+const NULL = utf8("null");
+
+function skipNumber(bytes: Uint8Array, at: number): number {
+  let i = at;
+  if (bytes[i] === 0x2d) i++;
+  if (bytes[i] === 0x30) i++;
+  else if (isDigit(bytes[i])) i = skipDigits(bytes, i);
+  else return -1;
+  if (bytes[i] === 0x2e) {
+    if (!isDigit(bytes[i + 1])) return -1;
+    i = skipDigits(bytes, i + 1);
+  }
+  if (bytes[i] === 0x65 || bytes[i] === 0x45) {
+    i++;
+    if (bytes[i] === 0x2b || bytes[i] === 0x2d) i++;
+    if (!isDigit(bytes[i])) return -1;
+    i = skipDigits(bytes, i);
+  }
+  return i;
+}
+
+function skipDigits(bytes: Uint8Array, at: number): number {
+  let i = at;
+  while (isDigit(bytes[i])) i++;
+  return i;
+}
+
+/** The keys that messages are made of: found by their bytes, which is cheaper than decoding each of them. */
+const KNOWN_KEYS: readonly (readonly { text: string; bytes: Uint8Array }[] | undefined)[] =
+  byLength(
+    ["id", "name", "_meta", "error", "method", "params", "result", "jsonrpc", "arguments"].concat(
+      "progressToken",
+    ),
+  );
+
+function byLength(keys: readonly string[]): { text: string; bytes: Uint8Array }[][] {
+  const table: { text: string; bytes: Uint8Array }[][] = [];
+  for (const text of keys) (table[text.length] ??= []).push({ text, bytes: utf8(text) });
+  return table;
+}
+
+/** The decoded text between two quotes. */
+function keyOf(bytes: Uint8Array, start: number, end: number): string {
+  const known = KNOWN_KEYS[end - start];
+  if (known !== undefined) {
+    for (const key of known) if (matches(bytes, start, key.bytes)) return key.text;
+  }
+  const text = textOf(bytes, start, end);
+  return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
+}

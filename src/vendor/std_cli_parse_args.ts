@@ -1,0 +1,48 @@
+/**
+ * `parseArgs` of Deno's standard library under its own specifier, `@std/cli/parse-args`: tsconfig.json and
+ * deno.json both point that name here, so the same import works on every runtime and in the executable.
+ */
+// @ts-ignore: the package has no declarations; Deno reads its JavaScript, the other checkers see `any`.
+import { parseArgs as parse } from "deno-std/cli/parse_args.js";
+
+/** Which flags there are, and how their values are read. */
+export interface ParseOptions {
+  /** Flags whose values stay strings; `"_"` among them keeps numeric-looking positionals strings too. */
+  readonly string?: string | readonly string[];
+  /** Flags without a value (false when not given); `true` makes every `--flag` without `=` one. */
+  readonly boolean?: boolean | string | readonly string[];
+  /** Flags that may be given several times; their values become an array. */
+  readonly collect?: string | readonly string[];
+  /** Flags that `--no-<flag>` sets to false. */
+  readonly negatable?: string | readonly string[];
+  /** Other names of a flag; the value is set under each of them. */
+  readonly alias?: Readonly<Record<string, string | readonly string[]>>;
+  /** Values of flags that are not given. */
+  readonly default?: Readonly<Record<string, unknown>>;
+  /** Puts what follows a bare `--` under `"--"` instead of at the end of `_`. */
+  readonly "--"?: boolean;
+  /** Takes everything after the first positional as positionals. */
+  readonly stopEarly?: boolean;
+  /**
+   * Called for what no other option names: a positional with `arg` alone, a flag with its key and value.
+   * Returning false drops it.
+   */
+  readonly unknown?: (arg: string, key?: string, value?: unknown) => unknown;
+}
+
+/**
+ * Positionals in `_`, flags under their names; a flag with dots in its name becomes nested objects.
+ * Values that look like numbers are numbers unless `ParseOptions.string` names their flag.
+ */
+export interface ParsedArgs {
+  readonly _: (string | number)[];
+  readonly "--"?: string[];
+  readonly [flag: string]: unknown;
+}
+
+/**
+ * Splits a command line into flags and positionals. It never fails: what is unknown is reported through
+ * `options.unknown` or ends up in the result.
+ * @throws {TypeError} if an alias is undefined
+ */
+export const parseArgs: (args: readonly string[], options?: ParseOptions) => ParsedArgs = parse;

@@ -1,0 +1,191 @@
+import { Buffer } from "node:buffer";
+import { matches, type Range, textOf, utf8 } from "../bytes.ts";
+import {
+  lastMember,
+  type Member,
+  scanArray,
+  scanObject,
+  skipSpace,
+  stringOf,
+  valueOf,
+} from "../json.ts";
+import {
+  ERROR_MEMBER,
+  type Frame,
+  type Id,
+  type Invalid,
+  type Response,
+  RESULT_MEMBER,
+} from "./jsonrpc.ts";
+
+const HEAD = utf8('{"jsonrpc":"2.0","id":');
+const RESULT_START = utf8('{"result":');
+const ERROR_START = utf8('{"error":');
+const TAIL = utf8(',"jsonrpc":"2.0","id":');
+const METHOD_KEY = Buffer.from('"method"');
+const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
+const CR = 0x0d;
+/** More digits than any id that we give out has. */
+const MAX_ID_DIGITS = 15;
+
+/** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
+export function readFrame(bytes: Buffer): Frame {
+  return readSpliceable(bytes) ?? readScanned(bytes);
+}
+
+/**
+ * The fast path: a response in one of the two shapes that every JSON library writes, whose body is left unread.
+ * It can only be fooled about the message's kind or id by a second `id`, `result`, `error` or `method` key;
+ * `readdress` writes the id last, so that a second `id` loses, and a `method`, spelled or escaped, is searched for.
+ */
+function readSpliceable(bytes: Buffer): Response | undefined {
+  const end = bytes.length - 1;
+  if (bytes[end] !== 0x7d) return undefined;
+  const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
+  if (response === undefined || bytes.includes(CR) || bytes.includes(METHOD_KEY)) return undefined;
+  for (const escape of ESCAPED_LETTERS) if (bytes.includes(escape)) return undefined;
+  return response;
+}
+
+function readHeadShape(bytes: Buffer, end: number): Response | undefined {
+  if (!matches(bytes, 0, HEAD)) return undefined;
+  let i = HEAD.length;
+  while (isDigit(bytes[i])) i++;
+  const id = plainInteger(bytes, HEAD.length, i);
+  if (id === undefined) return undefined;
+  const outcome = matches(bytes, i, RESULT_MEMBER)
+    ? "result"
+    : matches(bytes, i, ERROR_MEMBER)
+      ? "error"
+      : undefined;
+  if (outcome === undefined) return undefined;
+  const start = i + (outcome === "result" ? RESULT_MEMBER.length : ERROR_MEMBER.length);
+  if (start >= end) return undefined;
+  return { kind: "response", bytes, id, outcome, body: { start, end }, shape: { at: "head" } };
+}
+
+function readTailShape(bytes: Buffer, end: number): Response | undefined {
+  const outcome = matches(bytes, 0, RESULT_START)
+    ? "result"
+    : matches(bytes, 0, ERROR_START)
+      ? "error"
+      : undefined;
+  if (outcome === undefined) return undefined;
+  let i = end;
+  while (isDigit(bytes[i - 1])) i--;
+  const id = plainInteger(bytes, i, end);
+  const tail = i - TAIL.length;
+  const start = outcome === "result" ? RESULT_START.length : ERROR_START.length;
+  if (id === undefined || tail <= start || !matches(bytes, tail, TAIL)) return undefined;
+  const body = { start, end: tail };
+  return { kind: "response", bytes, id, outcome, body, shape: { at: "tail" } };
+}
+
+function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
+}
+
+/** The value of a run of digits, or undefined if it is empty, too long or has a leading zero. */
+function plainInteger(bytes: Uint8Array, start: number, end: number): number | undefined {
+  if (end <= start || end - start > MAX_ID_DIGITS) return undefined;
+  if (bytes[start] === 0x30 && end - start > 1) return undefined;
+  let value = 0;
+  for (let i = start; i < end; i++) value = value * 10 + ((bytes[i] ?? 0x30) - 0x30);
+  return value;
+}
+
+/** The general path: the whole message is checked, so that nothing malformed travels on. */
+function readScanned(raw: Buffer): Frame {
+  const bytes = raw.includes(CR) ? withoutCr(raw) : raw;
+  const at = skipSpace(bytes, 0);
+  if (bytes[at] === 0x5b) return readBatch(bytes, at);
+  const object = scanObject(bytes, at);
+  if (object === undefined || skipSpace(bytes, object.end) !== bytes.length) {
+    return invalid(bytes, "parseError", "the message is not valid JSON");
+  }
+  return classify(bytes, object.items);
+}
+
+/** Valid JSON holds a raw CR as white space only, and some line readers take it for a line end. */
+function withoutCr(raw: Buffer): Buffer {
+  const copy = Buffer.from(raw);
+  for (let i = copy.indexOf(CR); i >= 0; i = copy.indexOf(CR, i + 1)) copy[i] = 0x20;
+  return copy;
+}
+
+function readBatch(bytes: Buffer, at: number): Frame {
+  const array = scanArray(bytes, at);
+  if (array === undefined || skipSpace(bytes, array.end) !== bytes.length) {
+    return invalid(bytes, "parseError", "the message is not valid JSON");
+  }
+  if (array.items.length === 0) return invalid(bytes, "invalidRequest", "the batch is empty");
+  const items = array.items.map(({ start, end }) => {
+    const item = bytes.subarray(start, end);
+    return item[0] === 0x5b
+      ? invalid(item, "invalidRequest", "a batch holds a batch")
+      : readFrame(item);
+  });
+  return { kind: "batch", items };
+}
+
+function classify(bytes: Buffer, members: readonly Member[]): Frame {
+  const idMember = lastMember(members, "id");
+  const id = idMember && readId(bytes, idMember);
+  const version = lastMember(members, "jsonrpc");
+  const methodMember = lastMember(members, "method");
+  const result = lastMember(members, "result");
+  const error = lastMember(members, "error");
+  if (stringOf(bytes, version) !== "2.0") {
+    return invalid(bytes, "invalidRequest", 'the message lacks "jsonrpc": "2.0"', id);
+  }
+  if (methodMember === undefined) {
+    const body = result ?? error;
+    if (body === undefined) {
+      return invalid(bytes, "invalidRequest", "the message has no method, result or error", id);
+    }
+    return {
+      kind: "response",
+      bytes,
+      id: idMember && integerOf(bytes, idMember),
+      outcome: result === undefined ? "error" : "result",
+      body,
+      shape: { at: "scanned", ids: members.filter((member) => member.key === "id") },
+    };
+  }
+  const method = stringOf(bytes, methodMember);
+  if (method === undefined || result !== undefined || error !== undefined) {
+    const reason = method === undefined ? "the method is no string" : "a request has no result";
+    return invalid(bytes, "invalidRequest", reason, id);
+  }
+  const params = lastMember(members, "params");
+  if (idMember === undefined) return { kind: "notification", bytes, method, params };
+  if (id === undefined) {
+    return invalid(bytes, "invalidRequest", "the id is neither a string nor a number");
+  }
+  return { kind: "request", bytes, members, id, method, params };
+}
+
+function invalid(bytes: Buffer, code: Invalid["code"], reason: string, id?: Id): Invalid {
+  return { kind: "invalid", bytes, code, reason, id };
+}
+
+/** An id that is a string or a number; undefined for anything else, null included. */
+export function readId(bytes: Uint8Array, range: Range): Id | undefined {
+  const first = bytes[range.start];
+  const text = stringOf(bytes, range);
+  const slice = bytes.subarray(range.start, range.end);
+  if (text !== undefined) return { key: `"${text}`, bytes: slice };
+  if (first !== 0x2d && !isDigit(first)) return undefined;
+  const spelled = textOf(bytes, range.start, range.end);
+  const value = Number(spelled);
+  return { key: Number.isSafeInteger(value) ? String(value) : spelled, bytes: slice };
+}
+
+/** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */
+function integerOf(bytes: Uint8Array, range: Range): number | undefined {
+  const value = valueOf(bytes, range);
+  const number = typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : value;
+  return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
+    ? number
+    : undefined;
+}

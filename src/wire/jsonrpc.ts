@@ -1,0 +1,125 @@
+import { Buffer } from "node:buffer";
+import { applyEdits, type Edit, type Range, utf8 } from "../bytes.ts";
+import type { RpcError } from "../errors.ts";
+import type { Member } from "../json.ts";
+
+/** One JSON-RPC 2.0 message as it came in: its bytes, and where in them its parts are. */
+export type Frame = Request | Notification | Response | Batch | Invalid;
+
+export interface Request {
+  readonly kind: "request";
+  readonly bytes: Buffer;
+  readonly members: readonly Member[];
+  readonly id: Id;
+  readonly method: string;
+  /** The value of `params`, of whatever JSON type. */
+  readonly params: Range | undefined;
+}
+
+export interface Notification {
+  readonly kind: "notification";
+  readonly bytes: Buffer;
+  readonly method: string;
+  readonly params: Range | undefined;
+}
+
+export interface Response {
+  readonly kind: "response";
+  readonly bytes: Buffer;
+  /** Every request of ours has a plain integer id; an answer to anything else has none. */
+  readonly id: number | undefined;
+  readonly outcome: "result" | "error";
+  /** The value of `result` or `error`. In a spliced shape its inside was not looked at. */
+  readonly body: Range;
+  /**
+   * `head` and `tail` are the two shapes that can be given another id without a look at the body;
+   * `scanned` was checked byte by byte, and `ids` are all of its `id` values.
+   */
+  readonly shape: { at: "head" } | { at: "tail" } | { at: "scanned"; ids: readonly Range[] };
+}
+
+/** Several messages in one array, as revision 2025-03-26 allows. */
+export interface Batch {
+  readonly kind: "batch";
+  readonly items: readonly Frame[];
+}
+
+export interface Invalid {
+  readonly kind: "invalid";
+  readonly bytes: Buffer;
+  readonly code: "parseError" | "invalidRequest";
+  readonly reason: string;
+  /** The id, if the message is a request that has a usable one. */
+  readonly id: Id | undefined;
+}
+
+/** A peer's request id. */
+export interface Id {
+  /** Equal for equal ids, whatever their spelling: what tables are keyed by. */
+  readonly key: string;
+  /** Exactly as the peer wrote it. */
+  readonly bytes: Uint8Array;
+}
+
+/** Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other. */
+export type Message = Uint8Array | readonly Uint8Array[];
+
+export const RESULT_MEMBER = utf8(',"result":');
+export const ERROR_MEMBER = utf8(',"error":');
+const HEAD_WITHOUT_ID = utf8('{"jsonrpc":"2.0"');
+const NULL_ID = utf8("null");
+
+/** The end of an answer: the id as its last member, and the closing brace. */
+export function answerEnd(id: Uint8Array | undefined): Uint8Array {
+  return Buffer.concat([ID_MEMBER, id ?? NULL_ID, CLOSE]);
+}
+const ID_MEMBER = utf8(',"id":');
+const CLOSE = utf8("}");
+
+/** The same answer under another id: the bytes of its result or error are not touched. */
+export function readdress(response: Response, id: Uint8Array): Message {
+  const { bytes, body, shape } = response;
+  switch (shape.at) {
+    case "head": {
+      const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
+      const start = body.start - member.length;
+      return [HEAD_WITHOUT_ID, bytes.subarray(start, body.end), answerEnd(id)];
+    }
+    case "tail":
+      return [bytes.subarray(0, body.end), VERSION_MEMBER, answerEnd(id)];
+    case "scanned":
+      return applyEdits(
+        bytes,
+        shape.ids.map((range) => ({ start: range.start, end: range.end, bytes: id })),
+      );
+  }
+}
+const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
+
+/** The edits that give a request another id, wherever it spells one. */
+export function idEdits(request: Request, id: Uint8Array): Edit[] {
+  const edits: Edit[] = [];
+  for (const member of request.members) {
+    if (member.key === "id") edits.push({ start: member.start, end: member.end, bytes: id });
+  }
+  return edits;
+}
+
+/** A request of our own; `params` is written by JSON.stringify. */
+export function buildRequest(id: number, method: string, params?: object): Uint8Array {
+  return utf8(JSON.stringify({ jsonrpc: "2.0", id, method, ...(params && { params }) }));
+}
+
+export function buildNotification(method: string, params?: object): Uint8Array {
+  return utf8(JSON.stringify({ jsonrpc: "2.0", method, ...(params && { params }) }));
+}
+
+/** An answer around ready result bytes. */
+export function buildResult(id: Uint8Array, result: Uint8Array): Message {
+  return [HEAD_WITHOUT_ID, RESULT_MEMBER, result, answerEnd(id)];
+}
+
+/** An error answer; without a usable id it carries `"id":null`. */
+export function buildError(id: Uint8Array | undefined, error: RpcError): Message {
+  return [HEAD_WITHOUT_ID, ERROR_MEMBER, utf8(JSON.stringify(error)), answerEnd(id)];
+}

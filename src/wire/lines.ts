@@ -1,0 +1,95 @@
+import { Buffer } from "node:buffer";
+
+/** What a splitter finds. Slices share the memory of the chunks that were pushed. */
+export interface LineSink {
+  /** A line without its end; never empty, and without the byte order mark that may begin a stream. */
+  line(bytes: Buffer): void;
+  /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
+  oversized(head: Buffer, tail: Buffer, size: number): void;
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+const EDGE = 4096;
+
+/**
+ * Cuts a stream of chunks into lines. A line inside one chunk is not copied; one that spans chunks is
+ * joined once, when its end has come; one over the limit is counted and forgotten as it comes in.
+ */
+export class Splitter {
+  readonly #limit: number;
+  readonly #sink: LineSink;
+  #pending: Buffer[] = [];
+  #size = 0;
+  /** Set while an oversized line is being dropped. */
+  #dropped: { head: Buffer; tail: Buffer } | undefined;
+  #first = true;
+
+  /** @param limit the longest line that is kept, in bytes. */
+  constructor(limit: number, sink: LineSink) {
+    this.#limit = limit;
+    this.#sink = sink;
+  }
+
+  /** The chunk belongs to the splitter from now on. */
+  push(chunk: Buffer): void {
+    let from = 0;
+    for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, from)) {
+      if (at > from) this.#add(chunk.subarray(from, at));
+      this.#finish();
+      from = at + 1;
+    }
+    if (from < chunk.length) this.#add(from === 0 ? chunk : chunk.subarray(from));
+  }
+
+  /** The stream has ended: gives out a last line without a line end. */
+  end(): void {
+    this.#finish();
+  }
+
+  #add(piece: Buffer): void {
+    this.#size += piece.length;
+    if (this.#dropped !== undefined) {
+      this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
+      return;
+    }
+    this.#pending.push(piece);
+    if (this.#size > this.#limit) {
+      const start = Buffer.concat(this.#pending, Math.min(this.#size, EDGE));
+      this.#dropped = { head: start, tail: this.#pending.reduce(lastBytes, Buffer.alloc(0)) };
+      this.#pending = [];
+    }
+  }
+
+  #finish(): void {
+    const pending = this.#pending;
+    const dropped = this.#dropped;
+    const size = this.#size;
+    this.#size = 0;
+    if (dropped !== undefined) {
+      this.#dropped = undefined;
+      this.#sink.oversized(dropped.head, dropped.tail, size);
+      return;
+    }
+    if (size === 0) return;
+    const only = pending.length === 1 ? pending[0] : undefined;
+    const joined = only ?? Buffer.concat(pending, size);
+    this.#pending = [];
+    const line = this.#trim(joined);
+    if (line.length > 0) this.#sink.line(line);
+  }
+
+  #trim(line: Buffer): Buffer {
+    const start = this.#first && line[0] === 0xef && line[1] === 0xbb && line[2] === 0xbf ? 3 : 0;
+    this.#first = false;
+    const end = line[line.length - 1] === CR ? line.length - 1 : line.length;
+    return start === 0 && end === line.length ? line : line.subarray(start, end);
+  }
+}
+
+/** The last bytes of two pieces that follow each other, copied so that a dropped line's memory can go. */
+function lastBytes(before: Buffer, piece: Buffer): Buffer {
+  if (piece.length >= EDGE) return Buffer.from(piece.subarray(piece.length - EDGE));
+  const joined = Buffer.concat([before, piece]);
+  return joined.length > EDGE ? joined.subarray(joined.length - EDGE) : joined;
+}

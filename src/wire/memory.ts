@@ -1,0 +1,99 @@
+import { Buffer } from "node:buffer";
+import { HubError } from "../errors.ts";
+import { readFrame } from "./frame.ts";
+import type { Message } from "./jsonrpc.ts";
+import type { Exchange, Link, LinkEvents } from "./link.ts";
+
+/** On a shared pipe an exchange is only the id in its frame, so there is nothing to give up. */
+export const PIPE_EXCHANGE: Exchange = { abandon() {} };
+
+/** Two links that are each other's peer, in one process: what one sends, the other receives a turn later. */
+export function memoryPair(): [Link, Link] {
+  const a = new MemoryLink();
+  const b = new MemoryLink();
+  a.peer = b;
+  b.peer = a;
+  return [a, b];
+}
+
+class MemoryLink implements Link {
+  peer: MemoryLink | undefined;
+  #events: LinkEvents | undefined;
+  #inbox: Buffer[] = [];
+  #queued = 0;
+  #state: "new" | "open" | "ended" | "closed" = "new";
+  #paused = false;
+  #scheduled = false;
+
+  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+    if (signal.aborted)
+      return Promise.reject(new HubError("cancelled", "The link was not opened."));
+    this.#events = events;
+    if (this.#state === "new") this.#state = "open";
+    this.#schedule();
+    return Promise.resolve();
+  }
+
+  get queued(): number {
+    return this.peer === undefined ? 0 : this.peer.#queued;
+  }
+
+  send(message: Message): Exchange {
+    if (this.#state === "open") this.peer?.receive(message);
+    return PIPE_EXCHANGE;
+  }
+
+  pause(): void {
+    this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.#schedule();
+  }
+
+  close(): Promise<void> {
+    this.#inbox = [];
+    this.#finish();
+    return Promise.resolve();
+  }
+
+  receive(message: Message): void {
+    if (this.#state === "closed" || this.#state === "ended") return;
+    const bytes = message instanceof Uint8Array ? Buffer.from(message) : Buffer.concat(message);
+    this.#inbox.push(bytes);
+    this.#queued += bytes.length;
+    this.#schedule();
+  }
+
+  /** The peer is gone: what it sent before is still delivered. */
+  hangUp(): void {
+    if (this.#state === "closed") return;
+    this.#state = "ended";
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#paused || this.#events === undefined) return;
+    this.#scheduled = true;
+    queueMicrotask(this.#deliver);
+  }
+
+  readonly #deliver = (): void => {
+    this.#scheduled = false;
+    while (!this.#paused && this.#inbox.length > 0) {
+      const bytes = this.#inbox.shift();
+      if (bytes === undefined) break;
+      this.#queued -= bytes.length;
+      this.#events?.frame(readFrame(bytes));
+    }
+    if (this.#state === "ended" && this.#inbox.length === 0) this.#finish();
+  };
+
+  #finish(): void {
+    if (this.#state === "closed") return;
+    this.#state = "closed";
+    this.peer?.hangUp();
+    this.#events?.closed(new HubError("connectionLost", "The link was closed."));
+  }
+}

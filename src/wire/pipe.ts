@@ -1,0 +1,147 @@
+import { Buffer } from "node:buffer";
+import { readFrame } from "./frame.ts";
+import type { Frame, Message } from "./jsonrpc.ts";
+import { Splitter } from "./lines.ts";
+
+/** Where bytes come from: a child's stdout, or the hub's own stdin. */
+export interface ByteSource {
+  /** Starts reading, once. No chunk's memory is used again after it was handed over. */
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
+  pause(): void;
+  resume(): void;
+}
+
+/** Where bytes go. */
+export interface ByteSink {
+  /**
+   * @returns undefined if more may be written at once, or a promise that settles when it may.
+   * The promise never rejects: a sink that dies settles it, and swallows what is written later.
+   */
+  write(bytes: Uint8Array): Promise<void> | undefined;
+  /** Ends the stream after all that was written. */
+  end(): void;
+}
+
+export interface PipeEvents {
+  frame(frame: Frame): void;
+  oversized(head: Buffer, tail: Buffer, size: number): void;
+  pressure(full: boolean): void;
+  /** The peer sends no more. */
+  ended(): void;
+}
+
+/** Below this a piece is copied into the write that it is part of; above, it is written by itself. */
+const COPY_LIMIT = 16 * 1024;
+/** Queued bytes from which the peer counts as not reading. */
+const PRESSURE = 1024 * 1024;
+const LF = Buffer.from("\n");
+
+/** JSON-RPC over two byte streams, one message a line: reads frames, and writes in one go what one turn produced. */
+export class Pipe {
+  readonly #source: ByteSource;
+  readonly #sink: ByteSink;
+  readonly #events: PipeEvents;
+  #pieces: Uint8Array[] = [];
+  #unwritten = 0;
+  /** Bytes of the write that the sink has not taken yet. */
+  #writing = 0;
+  #scheduled = false;
+  #full = false;
+  #ending = false;
+
+  /** @param limit the longest message that is read, in bytes. */
+  constructor(source: ByteSource, sink: ByteSink, limit: number, events: PipeEvents) {
+    this.#source = source;
+    this.#sink = sink;
+    this.#events = events;
+    const splitter = new Splitter(limit, {
+      line: (bytes) => events.frame(readFrame(bytes)),
+      oversized: (head, tail, size) => events.oversized(head, tail, size),
+    });
+    source.read(
+      (chunk) => splitter.push(chunk),
+      () => {
+        splitter.end();
+        events.ended();
+      },
+    );
+  }
+
+  /** Bytes that the peer's stream has not taken yet. */
+  get queued(): number {
+    return this.#unwritten + this.#writing;
+  }
+
+  send(message: Message): void {
+    if (this.#ending) return;
+    if (message instanceof Uint8Array) this.#push(message);
+    else for (const piece of message) this.#push(piece);
+    this.#push(LF);
+    if (!this.#full && this.queued > PRESSURE) {
+      this.#full = true;
+      this.#events.pressure(true);
+    }
+    if (this.#scheduled || this.#writing > 0) return;
+    this.#scheduled = true;
+    queueMicrotask(this.#flush);
+  }
+
+  pause(): void {
+    this.#source.pause();
+  }
+
+  resume(): void {
+    this.#source.resume();
+  }
+
+  /** Ends the outgoing stream once everything that was sent is written. */
+  end(): void {
+    if (this.#ending) return;
+    this.#ending = true;
+    if (!this.#scheduled && this.#writing === 0) this.#flush();
+  }
+
+  #push(piece: Uint8Array): void {
+    this.#pieces.push(piece);
+    this.#unwritten += piece.length;
+  }
+
+  readonly #flush = (): void => {
+    this.#scheduled = false;
+    while (this.#pieces.length > 0) {
+      const bytes = this.#take();
+      this.#unwritten -= bytes.length;
+      const wait = this.#sink.write(bytes);
+      if (wait === undefined) continue;
+      this.#writing = bytes.length;
+      void wait.then(() => {
+        this.#writing = 0;
+        this.#flush();
+      });
+      return;
+    }
+    if (this.#full) {
+      this.#full = false;
+      this.#events.pressure(false);
+    }
+    if (this.#ending) this.#sink.end();
+  };
+
+  /** The next write: one big piece as it is, or all small ones up to the next big one, joined. */
+  #take(): Uint8Array {
+    const pieces = this.#pieces;
+    let count = 0;
+    let size = 0;
+    for (const piece of pieces) {
+      if (piece.length > COPY_LIMIT) break;
+      size += piece.length;
+      count++;
+    }
+    if (count <= 1) return pieces.shift() ?? LF;
+    if (count === pieces.length) {
+      this.#pieces = [];
+      return Buffer.concat(pieces, size);
+    }
+    return Buffer.concat(pieces.splice(0, count), size);
+  }
+}
