@@ -1,0 +1,262 @@
+import { Buffer } from "node:buffer";
+import { type ChildProcess, spawn } from "node:child_process";
+import { deadline } from "./clock.ts";
+
+/** A tool as parsed from a listing. */
+export interface Tool {
+  readonly name: string;
+  readonly [member: string]: unknown;
+}
+
+/** The members of results that tests look at; all others are there too. */
+export interface Result {
+  readonly content?: readonly { readonly type: string; readonly text?: string }[];
+  readonly structuredContent?: Readonly<Record<string, unknown>>;
+  readonly isError?: boolean;
+  readonly tools?: readonly Tool[];
+  readonly nextCursor?: string;
+  readonly protocolVersion?: string;
+  readonly [member: string]: unknown;
+}
+
+export interface RpcMessage {
+  readonly jsonrpc?: unknown;
+  readonly id?: unknown;
+  readonly method?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+  readonly result?: Result;
+  readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
+}
+
+/** One line of stdout: its text without the line end, and what it parses to (undefined: not JSON). */
+export interface Line {
+  readonly text: string;
+  readonly json: unknown;
+}
+
+/** A line that is one JSON-RPC message. */
+export interface Received extends Line {
+  readonly message: RpcMessage;
+}
+
+export interface Exit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/**
+ * A stdio MCP client that sends exactly the bytes that it is told to send and keeps every line that comes back.
+ * Every wait has a deadline in ms and looks at all lines since `from`, those that are already there included.
+ */
+export class RawClient {
+  readonly lines: Line[] = [];
+  /** Settles when the process has ended and its output is read. */
+  readonly exit: Promise<Exit>;
+  stderr = "";
+  readonly #child: ChildProcess;
+  readonly #waiting = new Set<() => void>();
+  #pieces: Buffer[] = [];
+  #nextId = 1;
+
+  constructor(
+    command: string,
+    args: readonly string[],
+    cwd: string,
+    env: Readonly<Record<string, string>>,
+  ) {
+    this.#child = spawn(command, args, { cwd, env, stdio: ["pipe", "pipe", "pipe"] });
+    this.#child.stdin?.on("error", () => undefined);
+    this.#child.stdout?.on("data", (chunk: Buffer) => this.#read(chunk));
+    this.#child.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.stderr += text;
+      this.#wake();
+    });
+    this.exit = new Promise((resolve, reject) => {
+      this.#child.once("error", reject);
+      this.#child.once("close", (code, signal) => {
+        resolve({ code, signal });
+        this.#wake();
+      });
+    });
+    this.exit.catch(() => undefined);
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? -1;
+  }
+
+  /** Writes bytes as they are. */
+  write(bytes: string | Uint8Array): void {
+    this.#child.stdin?.write(bytes);
+  }
+
+  /** Writes one line: JSON text as it is, anything else stringified. */
+  send(message: string | object): void {
+    this.write(`${typeof message === "string" ? message : JSON.stringify(message)}\n`);
+  }
+
+  /** Sends a request with an own numeric id and returns that id; `params` may be JSON text. */
+  ask(
+    method: string,
+    params?: string | object,
+    id: string | number = this.#nextId++,
+  ): string | number {
+    const text = typeof params === "string" ? params : JSON.stringify(params);
+    const tail = text === undefined ? "" : `,"params":${text}`;
+    this.send(
+      `{"jsonrpc":"2.0","id":${JSON.stringify(id)},"method":${JSON.stringify(method)}${tail}}`,
+    );
+    return id;
+  }
+
+  /** Sends a request and waits for its answer, an error answer included. */
+  request(method: string, params?: string | object, ms = 10_000): Promise<Received> {
+    return this.answer(this.ask(method, params), ms);
+  }
+
+  /** The answer to the request of that id. */
+  answer(id: unknown, ms = 10_000): Promise<Received> {
+    return this.find(
+      (message) => message.id === id && message.method === undefined,
+      `the answer to ${String(id)}`,
+      { ms },
+    );
+  }
+
+  call(name: string, args: string | object = {}, ms = 10_000): Promise<Received> {
+    return this.answer(this.askCall(name, args), ms);
+  }
+
+  /** Sends a tools/call and returns its id; `args` may be JSON text. */
+  askCall(name: string, args: string | object = {}, id?: string | number): string | number {
+    const text = typeof args === "string" ? args : JSON.stringify(args);
+    return this.ask("tools/call", `{"name":${JSON.stringify(name)},"arguments":${text}}`, id);
+  }
+
+  /** The legacy handshake; returns the result of `initialize`. */
+  async initialize(protocolVersion = "2025-11-25", capabilities: object = {}): Promise<Result> {
+    const clientInfo = { name: "raw", version: "1.0.0" };
+    const { message } = await this.request("initialize", {
+      protocolVersion,
+      capabilities,
+      clientInfo,
+    });
+    if (message.result === undefined)
+      throw new Error(`initialize failed: ${JSON.stringify(message.error)}`);
+    this.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    return message.result;
+  }
+
+  /** The first line that is a message and satisfies `test`. */
+  async find(
+    test: (message: RpcMessage) => boolean,
+    what: string,
+    { ms = 10_000, from = 0 }: { readonly ms?: number; readonly from?: number } = {},
+  ): Promise<Received> {
+    let at = from;
+    return this.until(ms, what, () => {
+      for (; at < this.lines.length; at += 1) {
+        const line = this.lines[at];
+        if (line !== undefined && isObject(line.json) && test(line.json))
+          return { ...line, message: line.json };
+      }
+      return undefined;
+    });
+  }
+
+  /** All messages so far that satisfy `test`. */
+  filter(test: (message: RpcMessage) => boolean): Received[] {
+    return this.lines.flatMap((line) =>
+      isObject(line.json) && test(line.json) ? [{ ...line, message: line.json }] : [],
+    );
+  }
+
+  /** Waits until `look` yields something; looks again whenever output arrives. */
+  until<Found>(ms: number, what: string, look: () => Found | undefined): Promise<Found> {
+    return deadline(
+      ms,
+      () => `${what}; stdout so far: ${this.#tail()}; stderr: ${this.stderr.slice(-2000)}`,
+      (resolve) => {
+        const attempt = (): void => {
+          const found = look();
+          if (found === undefined) return;
+          this.#waiting.delete(attempt);
+          resolve(found);
+        };
+        this.#waiting.add(attempt);
+        attempt();
+        return () => this.#waiting.delete(attempt);
+      },
+    );
+  }
+
+  /** Closes the server's stdin. */
+  end(): void {
+    this.#child.stdin?.end();
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  /** Waits for the end of the process. */
+  ended(ms: number): Promise<Exit> {
+    return deadline(
+      ms,
+      () => `the end of process ${this.pid}; stderr: ${this.stderr.slice(-2000)}`,
+      (resolve, reject) => {
+        this.exit.then(resolve, reject);
+      },
+    );
+  }
+
+  #read(chunk: Buffer): void {
+    let from = 0;
+    for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, from)) {
+      this.#pieces.push(chunk.subarray(from, at));
+      from = at + 1;
+      const text = Buffer.concat(this.#pieces).toString("utf8");
+      this.#pieces = [];
+      this.lines.push({ text, json: parse(text) });
+    }
+    if (from < chunk.length) this.#pieces.push(chunk.subarray(from));
+    this.#wake();
+  }
+
+  /** What came after the last line end. */
+  get rest(): string {
+    return Buffer.concat(this.#pieces).toString("utf8");
+  }
+
+  #wake(): void {
+    for (const attempt of this.#waiting) attempt();
+  }
+
+  #tail(): string {
+    return this.lines
+      .slice(-5)
+      .map((line) => line.text.slice(0, 400))
+      .join(" | ");
+  }
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isObject(json: unknown): json is RpcMessage {
+  return typeof json === "object" && json !== null && !Array.isArray(json);
+}
+
+/** True if a line of stdout is a JSON-RPC 2.0 message, or a batch of them. */
+export function isProtocol(json: unknown): boolean {
+  if (Array.isArray(json))
+    return json.length > 0 && json.every((one) => !Array.isArray(one) && isProtocol(one));
+  if (!isObject(json) || json.jsonrpc !== "2.0") return false;
+  if (typeof json.method === "string") return !("result" in json) && !("error" in json);
+  return "id" in json && "result" in json !== "error" in json;
+}

@@ -1,0 +1,71 @@
+import { fileURLToPath } from "node:url";
+
+/** A server as the manifest writes it. */
+export interface ServerEntry {
+  readonly command: string;
+  readonly args?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  readonly [key: string]: unknown;
+}
+
+export interface Manifest {
+  readonly hub?: Readonly<Record<string, unknown>>;
+  readonly defaults?: Readonly<Record<string, unknown>>;
+  readonly servers: Readonly<Record<string, ServerEntry>>;
+}
+
+const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
+const PACKAGES = fileURLToPath(
+  new URL("../../node_modules/@modelcontextprotocol/", import.meta.url),
+);
+
+/** A scripted server, run by the runtime that runs the tests; `options` as in scripted.mjs, in one string. */
+export function scripted(options = "", more: Readonly<Record<string, unknown>> = {}): ServerEntry {
+  return {
+    command: process.execPath,
+    args: [SCRIPTED, ...options.split(" ").filter(Boolean)],
+    ...more,
+  };
+}
+
+/** A server from the package registry, run by Node. */
+export function published(
+  name: string,
+  args: readonly string[] = [],
+  env: Readonly<Record<string, string>> = {},
+): ServerEntry {
+  return { command: "node", args: [`${PACKAGES}server-${name}/dist/index.js`, ...args], env };
+}
+
+/** The manifest as TOML. */
+export function toToml(manifest: Manifest): string {
+  const sections = [
+    ["hub", manifest.hub],
+    ["defaults", manifest.defaults],
+    ...Object.entries(manifest.servers).map(
+      ([key, server]) => [`servers.${JSON.stringify(key)}`, server] as const,
+    ),
+  ] as const;
+  return sections
+    .flatMap(([title, section]) =>
+      section === undefined
+        ? []
+        : [
+            `[${title}]`,
+            ...Object.entries(section).map(
+              ([key, value]) => `${JSON.stringify(key)} = ${inline(value)}`,
+            ),
+            "",
+          ],
+    )
+    .join("\n");
+}
+
+function inline(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(inline).join(", ")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value);
+  const pairs = Object.entries(value).map(
+    ([key, member]) => `${JSON.stringify(key)} = ${inline(member)}`,
+  );
+  return `{ ${pairs.join(", ")} }`;
+}

@@ -1,0 +1,77 @@
+import { readFileSync, readdirSync } from "node:fs";
+import { poll } from "./clock.ts";
+
+/** What the process table (Linux /proc) says of one process. */
+interface Entry {
+  readonly pid: number;
+  readonly ppid: number;
+  readonly state: string;
+}
+
+/** All processes that run, those that nobody has waited for yet (zombies) left out. */
+function table(): Entry[] {
+  return readdirSync("/proc").flatMap((name) => {
+    if (!/^\d+$/.test(name)) return [];
+    const entry = look(Number(name));
+    return entry === undefined ? [] : [entry];
+  });
+}
+
+function look(pid: number): Entry | undefined {
+  const stat = read(`/proc/${pid}/stat`);
+  // The command's name stands in parentheses and may contain anything, so fields count from the last one.
+  const [state = "", ppid = ""] = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  return stat === "" || state === "Z" || state === "X"
+    ? undefined
+    : { pid, ppid: Number(ppid), state };
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return "";
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  return look(pid) !== undefined;
+}
+
+/** The environment of a process, `KEY=value` each; empty if it is gone. */
+export function environment(pid: number): string[] {
+  return read(`/proc/${pid}/environ`).split("\0").filter(Boolean);
+}
+
+/** Processes whose environment contains `text`: also those that left their group and lost their parent. */
+export function carrying(text: string): number[] {
+  return table()
+    .map(({ pid }) => pid)
+    .filter((pid) => pid !== process.pid && read(`/proc/${pid}/environ`).includes(text));
+}
+
+/** The children of a process, their children and so on. */
+export function descendants(pid: number): number[] {
+  const all = table();
+  const found = [pid];
+  for (const parent of found)
+    found.push(...all.filter(({ ppid }) => ppid === parent).map((entry) => entry.pid));
+  return found.slice(1);
+}
+
+export function command(pid: number): string {
+  return read(`/proc/${pid}/cmdline`).replaceAll("\0", " ").trim();
+}
+
+/** Waits until none of the processes runs any more. */
+export async function waitUntilGone(pids: readonly number[], ms: number): Promise<void> {
+  const left = (): number[] => pids.filter(isAlive);
+  await poll(
+    ms,
+    () =>
+      `the end of ${left()
+        .map((pid) => `${pid} (${command(pid)})`)
+        .join(", ")}`,
+    () => (left().length === 0 ? true : undefined),
+  );
+}
