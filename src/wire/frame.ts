@@ -6,6 +6,7 @@ import {
   scanArray,
   scanObject,
   skipSpace,
+  skipValue,
   stringOf,
   valueOf,
 } from "../json.ts";
@@ -25,6 +26,7 @@ const TAIL = utf8(',"jsonrpc":"2.0","id":');
 const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const CR = 0x0d;
+const LF = 0x0a;
 /** More digits than any id that we give out has. */
 const MAX_ID_DIGITS = 15;
 
@@ -42,7 +44,8 @@ function readSpliceable(bytes: Buffer): Response | undefined {
   const end = bytes.length - 1;
   if (bytes[end] !== 0x7d) return undefined;
   const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
-  if (response === undefined || bytes.includes(CR) || bytes.includes(METHOD_KEY)) return undefined;
+  if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
+  if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return undefined;
   for (const escape of ESCAPED_LETTERS) if (bytes.includes(escape)) return undefined;
   return response;
 }
@@ -81,6 +84,11 @@ function readTailShape(bytes: Buffer, end: number): Response | undefined {
   return { kind: "response", bytes, id, outcome, body, shape: { at: "tail" } };
 }
 
+/** Whoever reads a body expects the value alone: white space around it is for the scanner. */
+function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
+  return skipSpace(bytes, start) === start && skipSpace(bytes, end - 1) !== end;
+}
+
 function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
@@ -96,28 +104,37 @@ function plainInteger(bytes: Uint8Array, start: number, end: number): number | u
 
 /** The general path: the whole message is checked, so that nothing malformed travels on. */
 function readScanned(raw: Buffer): Frame {
-  const bytes = raw.includes(CR) ? withoutCr(raw) : raw;
-  const at = skipSpace(bytes, 0);
-  if (bytes[at] === 0x5b) return readBatch(bytes, at);
-  const object = scanObject(bytes, at);
-  if (object === undefined || skipSpace(bytes, object.end) !== bytes.length) {
-    return invalid(bytes, "parseError", "the message is not valid JSON");
+  const at = skipSpace(raw, 0);
+  if (raw[at] === 0x5b) return readBatch(raw, at);
+  const object = scanObject(raw, at);
+  if (object !== undefined && skipSpace(raw, object.end) === raw.length) {
+    return classify(onOneLine(raw), object.items);
   }
-  return classify(bytes, object.items);
+  return raw[at] !== 0x7b && skipSpace(raw, skipValue(raw, at)) === raw.length
+    ? invalid(raw, "invalidRequest", "the message is no object")
+    : invalid(raw, "parseError", "the message is not valid JSON");
 }
 
-/** Valid JSON holds a raw CR as white space only, and some line readers take it for a line end. */
-function withoutCr(raw: Buffer): Buffer {
+/** Only for what was scanned: valid JSON holds a raw CR or LF as white space only, and line readers end a line there. */
+function onOneLine(raw: Buffer): Buffer {
+  if (!hasLineBreak(raw)) return raw;
   const copy = Buffer.from(raw);
-  for (let i = copy.indexOf(CR); i >= 0; i = copy.indexOf(CR, i + 1)) copy[i] = 0x20;
+  for (const end of [CR, LF]) {
+    for (let i = copy.indexOf(end); i >= 0; i = copy.indexOf(end, i + 1)) copy[i] = 0x20;
+  }
   return copy;
 }
 
-function readBatch(bytes: Buffer, at: number): Frame {
-  const array = scanArray(bytes, at);
-  if (array === undefined || skipSpace(bytes, array.end) !== bytes.length) {
-    return invalid(bytes, "parseError", "the message is not valid JSON");
+function hasLineBreak(bytes: Buffer): boolean {
+  return bytes.includes(CR) || bytes.includes(LF);
+}
+
+function readBatch(raw: Buffer, at: number): Frame {
+  const array = scanArray(raw, at);
+  if (array === undefined || skipSpace(raw, array.end) !== raw.length) {
+    return invalid(raw, "parseError", "the message is not valid JSON");
   }
+  const bytes = onOneLine(raw);
   if (array.items.length === 0) return invalid(bytes, "invalidRequest", "the batch is empty");
   const items = array.items.map(({ start, end }) => {
     const item = bytes.subarray(start, end);
@@ -129,19 +146,21 @@ function readBatch(bytes: Buffer, at: number): Frame {
 }
 
 function classify(bytes: Buffer, members: readonly Member[]): Frame {
-  const idMember = lastMember(members, "id");
-  const id = idMember && readId(bytes, idMember);
   const version = lastMember(members, "jsonrpc");
   const methodMember = lastMember(members, "method");
   const result = lastMember(members, "result");
   const error = lastMember(members, "error");
+  const idMember = lastMember(members, "id");
+  // The id of an answer is one of the hub's: an error sent to it would hit the peer's own request of that id.
+  const asks = methodMember !== undefined && result === undefined && error === undefined;
+  const id = idMember && asks ? readId(bytes, idMember) : undefined;
   if (stringOf(bytes, version) !== "2.0") {
     return invalid(bytes, "invalidRequest", 'the message lacks "jsonrpc": "2.0"', id);
   }
   if (methodMember === undefined) {
     const body = result ?? error;
     if (body === undefined) {
-      return invalid(bytes, "invalidRequest", "the message has no method, result or error", id);
+      return invalid(bytes, "invalidRequest", "the message has no method, result or error");
     }
     return {
       kind: "response",
@@ -188,4 +207,29 @@ function integerOf(bytes: Uint8Array, range: Range): number | undefined {
   return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
     ? number
     : undefined;
+}
+
+const HEAD_MEMBER =
+  /^\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*,\s*"(\w+)"/;
+const FIRST_MEMBER = /^\{\s*"(\w+)"/;
+const TAIL_MEMBER =
+  /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
+
+/**
+ * What can be told of a message that was too large to be kept, from its first and last bytes.
+ * @returns undefined if no id stands where JSON libraries write it.
+ */
+export function readEdges(
+  head: Buffer,
+  tail: Buffer,
+): { kind: "request" | "response"; id: Id } | undefined {
+  const start = HEAD_MEMBER.exec(textOf(head));
+  const first = start?.[2] ?? FIRST_MEMBER.exec(textOf(head))?.[1];
+  const spelled = start?.[1] ?? TAIL_MEMBER.exec(textOf(tail))?.[1];
+  if (spelled === undefined || first === undefined) return undefined;
+  const bytes = utf8(spelled);
+  const id = readId(bytes, { start: 0, end: bytes.length });
+  if (id === undefined) return undefined;
+  if (first === "result" || first === "error") return { kind: "response", id };
+  return first === "method" || first === "params" ? { kind: "request", id } : undefined;
 }

@@ -32,8 +32,8 @@ export interface PipeEvents {
 
 /** Below this a piece is copied into the write that it is part of; above, it is written by itself. */
 const COPY_LIMIT = 16 * 1024;
-/** Queued bytes from which the peer counts as not reading. */
-const PRESSURE = 1024 * 1024;
+/** Queued bytes from which the peer counts as not reading, and below which it reads again. */
+const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 const LF = Buffer.from("\n");
 
 /** JSON-RPC over two byte streams, one message a line: reads frames, and writes in one go what one turn produced. */
@@ -47,7 +47,8 @@ export class Pipe {
   #writing = 0;
   #scheduled = false;
   #full = false;
-  #ending = false;
+  #ended: Promise<void> | undefined;
+  #finish: (() => void) | undefined;
 
   /** @param limit the longest message that is read, in bytes. */
   constructor(source: ByteSource, sink: ByteSink, limit: number, events: PipeEvents) {
@@ -73,11 +74,11 @@ export class Pipe {
   }
 
   send(message: Message): void {
-    if (this.#ending) return;
+    if (this.#ended !== undefined) return;
     if (message instanceof Uint8Array) this.#push(message);
     else for (const piece of message) this.#push(piece);
     this.#push(LF);
-    if (!this.#full && this.queued > PRESSURE) {
+    if (!this.#full && this.queued > PRESSURE.high) {
       this.#full = true;
       this.#events.pressure(true);
     }
@@ -94,11 +95,13 @@ export class Pipe {
     this.#source.resume();
   }
 
-  /** Ends the outgoing stream once everything that was sent is written. */
-  end(): void {
-    if (this.#ending) return;
-    this.#ending = true;
-    if (!this.#scheduled && this.#writing === 0) this.#flush();
+  /** Ends the outgoing stream once everything that was sent is written. @returns when that is done. */
+  end(): Promise<void> {
+    if (this.#ended === undefined) {
+      this.#ended = new Promise((resolve) => (this.#finish = resolve));
+      if (!this.#scheduled && this.#writing === 0) this.#flush();
+    }
+    return this.#ended;
   }
 
   #push(piece: Uint8Array): void {
@@ -114,18 +117,25 @@ export class Pipe {
       const wait = this.#sink.write(bytes);
       if (wait === undefined) continue;
       this.#writing = bytes.length;
+      this.#relieve();
       void wait.then(() => {
         this.#writing = 0;
         this.#flush();
       });
       return;
     }
-    if (this.#full) {
-      this.#full = false;
-      this.#events.pressure(false);
-    }
-    if (this.#ending) this.#sink.end();
+    this.#relieve();
+    if (this.#finish === undefined) return;
+    this.#sink.end();
+    this.#finish();
+    this.#finish = undefined;
   };
+
+  #relieve(): void {
+    if (!this.#full || this.queued > PRESSURE.low) return;
+    this.#full = false;
+    this.#events.pressure(false);
+  }
 
   /** The next write: one big piece as it is, or all small ones up to the next big one, joined. */
   #take(): Uint8Array {

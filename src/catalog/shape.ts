@@ -1,0 +1,74 @@
+import type { Item } from "./item.ts";
+import { type Digest, exposeName, matchesGlob, type NameRules } from "./names.ts";
+
+/** What the manifest says of a server's tools; every key speaks of remote names. */
+export interface ShapeRules {
+  /** Empty for none. */
+  readonly prefix: string;
+  /** Globs; undefined lets everything through. */
+  readonly allow: readonly string[] | undefined;
+  readonly deny: readonly string[];
+  readonly rename: Readonly<Record<string, string>>;
+}
+
+/** One tool under its exposed name. */
+export interface Shaped {
+  readonly item: Item;
+  /** What clients see. */
+  readonly name: string;
+  /** The name before it was made safe or cut. */
+  readonly full: string;
+  readonly renamed: boolean;
+}
+
+/** A tool that clients do not see, or not under its own name, and why. */
+export interface Remark {
+  readonly server: string;
+  readonly remoteName: string;
+  readonly kind: "filtered" | "duplicate" | "clash" | "shortened";
+  readonly text: string;
+}
+
+export interface ShapedList {
+  readonly tools: readonly Shaped[];
+  readonly remarks: readonly Remark[];
+}
+
+/** Filter, then rename, then namespace: one server's listing as clients may see it, in the server's order. */
+export function shape(
+  server: string,
+  items: readonly Item[],
+  rules: ShapeRules,
+  names: NameRules,
+  digest: Digest,
+): ShapedList {
+  const remarks: Remark[] = [];
+  const remark = (item: Item, kind: Remark["kind"], text: string): void =>
+    void remarks.push({ server, remoteName: item.name, kind, text });
+
+  const seen = new Set<string>();
+  const kept = items.filter((item) => {
+    if (seen.has(item.name)) {
+      remark(item, "duplicate", "The server lists this name twice; the first is kept.");
+      return false;
+    }
+    seen.add(item.name);
+    const allowed = rules.allow?.some((glob) => matchesGlob(glob, item.name)) ?? true;
+    const denied = rules.deny.some((glob) => matchesGlob(glob, item.name));
+    if (allowed && !denied) return true;
+    remark(item, "filtered", denied ? "tools.deny names it." : "tools.allow does not name it.");
+    return false;
+  });
+
+  const tools = kept.map((item): Shaped => {
+    const renamed = Object.hasOwn(rules.rename, item.name);
+    const name = (renamed ? rules.rename[item.name] : undefined) ?? item.name;
+    const parts = { server, prefix: rules.prefix, remoteName: item.name, name };
+    const exposed = exposeName(names, parts, digest);
+    if (exposed.name !== exposed.full) {
+      remark(item, "shortened", `"${exposed.full}" is exposed as "${exposed.name}".`);
+    }
+    return { item, name: exposed.name, full: exposed.full, renamed };
+  });
+  return { tools, remarks };
+}

@@ -1,0 +1,255 @@
+import { Buffer } from "node:buffer";
+import { utf8 } from "../bytes.ts";
+import type { Catalog } from "../catalog/catalog.ts";
+import { type ErrorCode, HubError, toHubError } from "../errors.ts";
+import { lastMember, scanObject, stringOf } from "../json.ts";
+import {
+  allowsBatches,
+  type Implementation,
+  initializeResult,
+  type LegacyVersion,
+  Method,
+  negotiate,
+} from "../protocol/legacy.ts";
+import type { Call } from "../router/call.ts";
+import type { Router } from "../router/router.ts";
+import { readEdges, readId } from "../wire/frame.ts";
+import {
+  type Batch,
+  buildError,
+  buildNotification,
+  buildResult,
+  type Frame,
+  type Message,
+  type Notification,
+  type Request,
+} from "../wire/jsonrpc.ts";
+import type { Link, LinkEvents } from "../wire/link.ts";
+
+/** What a client needs of the hub. */
+export interface Host {
+  readonly serverInfo: Implementation;
+  readonly router: Router;
+  /** A client has introduced itself: the servers are wanted now. */
+  arrived(): void;
+  /**
+   * Calls back with the catalog: at once if every server has settled, else when they have or when
+   * `listWait` is over. @returns the undo.
+   */
+  whenListed(callback: (catalog: Catalog) => void): () => void;
+  /** The client does not read (or does again): nothing more should come in for it. */
+  pressure(client: Client, full: boolean): void;
+  left(client: Client): void;
+}
+
+/** Takes the answer to one request, or undefined if none may be sent. */
+type Respond = (message: Message | undefined) => void;
+
+const EMPTY_RESULT = utf8("{}");
+const LIST_CHANGED = buildNotification(Method.toolsListChanged);
+
+/** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
+export class Client implements LinkEvents {
+  readonly #link: Link;
+  readonly #host: Host;
+  /** What runs, by the key of the client's id. */
+  readonly #running = new Map<string, { cancel(reason: string): void }>();
+  #version: LegacyVersion | undefined;
+  /** The list that the client was last given or told about. */
+  #known: Uint8Array | undefined;
+
+  constructor(link: Link, host: Host) {
+    this.#link = link;
+    this.#host = host;
+  }
+
+  /** The catalog was replaced: tells the client if the list that it has is not the list that there is. */
+  catalogChanged({ toolsResult }: Catalog): void {
+    if (this.#known === undefined || Buffer.compare(this.#known, toolsResult) === 0) return;
+    this.#known = toolsResult;
+    this.#link.send(LIST_CHANGED);
+  }
+
+  frame(frame: Frame): void {
+    switch (frame.kind) {
+      case "request":
+        this.#accept(frame, this.#send);
+        return;
+      case "notification":
+        this.#notified(frame);
+        return;
+      case "response":
+        // The hub asks its clients nothing, so nobody waits for it.
+        return;
+      case "batch":
+        this.#batch(frame);
+        return;
+      case "invalid":
+        this.#refuse(frame.id?.bytes, frame.code, `Not a JSON-RPC request: ${frame.reason}.`);
+    }
+  }
+
+  oversized(head: Buffer, tail: Buffer, size: number): void {
+    const edges = readEdges(head, tail);
+    if (edges?.kind === "response") return;
+    const text = `The message of ${size} bytes is over the limit.`;
+    this.#refuse(edges?.id.bytes, "messageTooLarge", text);
+  }
+
+  log(): void {}
+
+  pressure(full: boolean): void {
+    // A client that does not read gets no more work done for it either.
+    if (full) this.#link.pause();
+    else this.#link.resume();
+    this.#host.pressure(this, full);
+  }
+
+  /** The client is gone: whatever runs for it is cancelled at its servers. */
+  closed(): void {
+    for (const running of this.#running.values()) running.cancel("The client has left.");
+    this.#running.clear();
+    this.#host.left(this);
+  }
+
+  readonly #send: Respond = (message) => {
+    if (message !== undefined) this.#link.send(message);
+  };
+
+  #refuse(id: Uint8Array | undefined, code: ErrorCode, text: string): void {
+    this.#link.send(buildError(id, new HubError(code, text).toRpc()));
+  }
+
+  #accept(request: Request, respond: Respond): void {
+    try {
+      this.#dispatch(request, respond);
+    } catch (error) {
+      respond(buildError(request.id.bytes, toHubError(error).toRpc()));
+    }
+  }
+
+  #dispatch(request: Request, respond: Respond): void {
+    switch (request.method) {
+      case Method.toolsCall:
+        this.#callTool(request, respond);
+        return;
+      case Method.toolsList:
+        this.#listTools(request, respond);
+        return;
+      case Method.initialize:
+        this.#initialize(request, respond);
+        return;
+      case Method.ping:
+        respond(buildResult(request.id.bytes, EMPTY_RESULT));
+        return;
+      default:
+        throw new HubError("methodNotFound", `There is no method "${request.method}".`);
+    }
+  }
+
+  #initialize(request: Request, respond: Respond): void {
+    const members = request.params && scanObject(request.bytes, request.params.start)?.items;
+    const requested = stringOf(request.bytes, lastMember(members ?? [], "protocolVersion"));
+    if (requested === undefined) {
+      throw new HubError("invalidParams", "initialize needs a protocolVersion.");
+    }
+    this.#version = negotiate(requested);
+    const result = initializeResult(this.#version, this.#host.serverInfo);
+    respond(buildResult(request.id.bytes, utf8(JSON.stringify(result))));
+    this.#host.arrived();
+  }
+
+  #listTools(request: Request, respond: Respond): void {
+    const { bytes, params, id } = request;
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    if (lastMember(members, "cursor") !== undefined) {
+      throw new HubError("invalidParams", "The cursor is not one of this hub's.");
+    }
+    const finish = this.#track(request, respond);
+    this.#host.arrived();
+    const forget = this.#host.whenListed((catalog) => {
+      this.#known = catalog.toolsResult;
+      finish(buildResult(id.bytes, catalog.toolsResult));
+    });
+    if (this.#running.has(id.key)) {
+      this.#running.set(id.key, {
+        cancel: () => {
+          forget();
+          finish(undefined);
+        },
+      });
+    }
+  }
+
+  #callTool(request: Request, respond: Respond): void {
+    this.#host.arrived();
+    const call: Call = this.#host.router.route(request, {
+      respond: (message) => finish(message),
+      notify: this.#send,
+    });
+    const finish = this.#track(request, respond, call);
+    call.run();
+  }
+
+  /** Puts a request on the list of what runs. @returns how it is answered and taken off the list. */
+  #track(
+    { id }: Request,
+    respond: Respond,
+    running: { cancel(reason: string): void } = NOT_YET,
+  ): Respond {
+    if (this.#running.has(id.key)) {
+      throw new HubError("invalidRequest", "A request with this id is still running.");
+    }
+    this.#running.set(id.key, running);
+    return (message) => {
+      this.#running.delete(id.key);
+      respond(message);
+    };
+  }
+
+  #notified({ bytes, method, params }: Notification): void {
+    if (method !== Method.cancelled) return;
+    const members = params && scanObject(bytes, params.start)?.items;
+    const member = lastMember(members ?? [], "requestId");
+    const id = member && readId(bytes, member);
+    if (id !== undefined) this.#running.get(id.key)?.cancel("The client cancelled the request.");
+  }
+
+  /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */
+  #batch({ items }: Batch): void {
+    if (!allowsBatches(this.#version)) {
+      this.#refuse(undefined, "invalidRequest", "This protocol revision has no batches.");
+      return;
+    }
+    const answers: Message[] = [];
+    let waiting = items.length;
+    const done: Respond = (message) => {
+      if (message !== undefined) answers.push(message);
+      if (--waiting === 0 && answers.length > 0) this.#link.send(joinBatch(answers));
+    };
+    for (const item of items) {
+      if (item.kind === "request") {
+        this.#accept(item, done);
+      } else if (item.kind === "invalid") {
+        const error = new HubError(item.code, `Not a JSON-RPC request: ${item.reason}.`);
+        done(buildError(item.id?.bytes, error.toRpc()));
+      } else {
+        this.frame(item);
+        done(undefined);
+      }
+    }
+  }
+}
+
+const NOT_YET = { cancel(): void {} };
+
+function joinBatch(answers: readonly Message[]): Message {
+  const pieces = answers.flatMap((answer, i) => [
+    i === 0 ? BATCH_START : BATCH_COMMA,
+    ...(answer instanceof Uint8Array ? [answer] : answer),
+  ]);
+  return [...pieces, BATCH_END];
+}
+const BATCH_START = utf8("[");
+const BATCH_COMMA = utf8(",");
+const BATCH_END = utf8("]");

@@ -1,0 +1,61 @@
+/**
+ * The legacy dialect: revisions 2024-10-07 to 2025-11-25, which begin with `initialize`.
+ * Stateless: tables and shapes only.
+ */
+
+/** Newest first. */
+export const LEGACY_VERSIONS = [
+  "2025-11-25",
+  "2025-06-18",
+  "2025-03-26",
+  "2024-11-05",
+  "2024-10-07",
+] as const;
+
+export type LegacyVersion = (typeof LEGACY_VERSIONS)[number];
+
+export const LATEST_LEGACY: LegacyVersion = LEGACY_VERSIONS[0];
+
+/** The only revision in which several messages may come in one array. */
+const BATCH_VERSION: LegacyVersion = "2025-03-26";
+
+export function isLegacyVersion(version: unknown): version is LegacyVersion {
+  return LEGACY_VERSIONS.some((known) => known === version);
+}
+
+/** What a server answers to a client's `protocolVersion`: the same if it is known, else the newest (lifecycle, version negotiation). */
+export function negotiate(requested: unknown): LegacyVersion {
+  return isLegacyVersion(requested) ? requested : LATEST_LEGACY;
+}
+
+export function allowsBatches(version: LegacyVersion | undefined): boolean {
+  return version === BATCH_VERSION;
+}
+
+/** A peer's or our own `serverInfo` or `clientInfo`. */
+export interface Implementation {
+  readonly name: string;
+  readonly version: string;
+}
+
+/** The result of `initialize`. The capabilities are the constant superset of what the hub implements. */
+export function initializeResult(version: LegacyVersion, serverInfo: Implementation): object {
+  return { protocolVersion: version, capabilities: { tools: { listChanged: true } }, serverInfo };
+}
+
+/** The params of `initialize` towards a server: only what the hub can relay is declared. */
+export function initializeParams(clientInfo: Implementation): object {
+  return { protocolVersion: LATEST_LEGACY, capabilities: {}, clientInfo };
+}
+
+export const Method = {
+  initialize: "initialize",
+  initialized: "notifications/initialized",
+  ping: "ping",
+  cancelled: "notifications/cancelled",
+  progress: "notifications/progress",
+  message: "notifications/message",
+  toolsList: "tools/list",
+  toolsCall: "tools/call",
+  toolsListChanged: "notifications/tools/list_changed",
+} as const;

@@ -1,0 +1,144 @@
+import { applyEdits, type Range, utf8 } from "../bytes.ts";
+import type { Route } from "../catalog/catalog.ts";
+import { readHints } from "../catalog/item.ts";
+import type { HubError } from "../errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Connection, Visitor } from "../upstream/connection.ts";
+import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { Session } from "../upstream/session.ts";
+import {
+  buildError,
+  buildResult,
+  type Message,
+  type Notification,
+  readdress,
+  type Request,
+  type Response,
+} from "../wire/jsonrpc.ts";
+import type { Deadlines, Timed } from "./deadline.ts";
+
+/** How long a call may take, in ms; 0 = for ever. */
+export interface Limits {
+  /** From its start, and again from each progress notification. */
+  readonly timeout: number;
+  /** In all. */
+  readonly maxTimeout: number;
+}
+
+/** Where a call's answer and its progress go. */
+export interface Caller {
+  /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
+  respond(message: Message | undefined): void;
+  notify(message: Message): void;
+}
+
+export interface CallParts {
+  readonly request: Request;
+  readonly route: Route;
+  readonly rewrite: Rewrite;
+  /** The client's progress token as it spelled it, if it gave one. */
+  readonly token: Uint8Array | undefined;
+  readonly caller: Caller;
+  readonly connection: Connection;
+  readonly limits: Limits;
+  readonly deadlines: Deadlines;
+}
+
+/** One `tools/call` in flight, from the client's request to the one answer that it gets. */
+export class Call implements Pending, Visitor, Timed {
+  readonly method = Method.toolsCall;
+  readonly name: string;
+  deadline: number;
+  readonly #parts: CallParts;
+  readonly #latest: number;
+  #place: { at: "waiting" } | { at: "sent"; session: Session; id: number } | { at: "done" } = {
+    at: "waiting",
+  };
+
+  constructor(parts: CallParts) {
+    const { limits, deadlines } = parts;
+    this.#parts = parts;
+    this.name = parts.route.remoteName;
+    const now = deadlines.now();
+    this.#latest = limits.maxTimeout === 0 ? Infinity : now + limits.maxTimeout;
+    this.deadline =
+      limits.timeout === 0 ? this.#latest : Math.min(now + limits.timeout, this.#latest);
+  }
+
+  run(): void {
+    this.#parts.deadlines.add(this);
+    this.#parts.connection.visit(this);
+  }
+
+  enter(session: Session): void {
+    if (this.#place.at !== "waiting") return;
+    const id = session.relay(this, this.#parts.request, this.#parts.rewrite);
+    this.#place = { at: "sent", session, id };
+  }
+
+  settle(response: Response): void {
+    this.#finish(readdress(response, this.#parts.request.id.bytes));
+  }
+
+  fail(error: HubError): void {
+    this.#finish(buildError(this.#parts.request.id.bytes, error.toRpc()));
+  }
+
+  progress(notification: Notification, tokens: readonly Range[]): void {
+    const { limits, deadlines, token, caller } = this.#parts;
+    if (limits.timeout > 0) {
+      this.deadline = Math.min(deadlines.now() + limits.timeout, this.#latest);
+    }
+    if (token === undefined) return;
+    const edits = tokens.map(({ start, end }) => ({ start, end, bytes: token }));
+    caller.notify(applyEdits(notification.bytes, edits));
+  }
+
+  /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
+  cancel(reason: string): void {
+    this.#withdraw(reason);
+    this.#finish(undefined);
+  }
+
+  /** The deadline has passed: the model gets an answer that it can act on. */
+  expire(): void {
+    const sent = this.#place.at === "sent";
+    this.#withdraw("The call took too long.");
+    const result = utf8(
+      JSON.stringify({ content: [{ type: "text", text: this.#timeoutText(sent) }], isError: true }),
+    );
+    this.#finish(buildResult(this.#parts.request.id.bytes, result));
+  }
+
+  #withdraw(reason: string): void {
+    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, reason);
+    else if (this.#place.at === "waiting") this.#parts.connection.leave(this);
+  }
+
+  #finish(message: Message | undefined): void {
+    if (this.#place.at === "done") return;
+    this.#place = { at: "done" };
+    this.#parts.deadlines.remove(this);
+    this.#parts.caller.respond(message);
+  }
+
+  #timeoutText(sent: boolean): string {
+    const { route, limits, deadlines } = this.#parts;
+    const total = deadlines.now() >= this.#latest;
+    const seconds = (total ? limits.maxTimeout : limits.timeout) / 1000;
+    const tool = `Tool "${route.remoteName}" of server "${route.server}"`;
+    const key = total ? "maxCallTimeout" : "callTimeout, or tools.timeout for this tool";
+    const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
+    if (!sent) {
+      return `${tool} was not called: the server was not ready within ${seconds} seconds. Try again later, ${raise}`;
+    }
+    const { readOnly, idempotent } = readHints(route.item);
+    const effect = readOnly
+      ? "It only reads, so it can safely be tried again."
+      : idempotent
+        ? "Whether it took effect is unknown, but repeating it does no further harm."
+        : "Whether it took effect is unknown: check before it is repeated.";
+    const within = total ? `${seconds} seconds in all` : `${seconds} seconds`;
+    return `${tool} did not finish within ${within} and was cancelled. ${effect} Try smaller steps, ${raise}`;
+  }
+}

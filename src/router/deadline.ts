@@ -1,0 +1,83 @@
+import { setTimeout, clearTimeout } from "node:timers";
+
+/** Time as this layer needs it; tests pass a virtual one. */
+export interface Clock {
+  /** ms, monotonic. */
+  now(): number;
+  /** Calls back after that many ms. @returns the undo. */
+  after(ms: number, callback: () => void): () => void;
+}
+
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  after(ms, callback) {
+    const timer = setTimeout(callback, ms);
+    // Only what a call waits for keeps the process alive, not its deadline.
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Something that must end by a time, in ms of the clock; the time may be moved back while it waits. */
+export interface Timed {
+  deadline: number;
+  expire(): void;
+}
+
+/** The longest delay that a timer takes. */
+const MAX_DELAY = 2 ** 31 - 1;
+
+/**
+ * Deadlines of many calls with one timer: it is set for the earliest one that was ever added, and looks at
+ * all when it fires. A call that ends in time, or whose deadline moves back, costs no timer at all.
+ */
+export class Deadlines {
+  readonly #clock: Clock;
+  readonly #waiting = new Set<Timed>();
+  #armed: { at: number; cancel: () => void } | undefined;
+
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
+
+  now(): number {
+    return this.#clock.now();
+  }
+
+  add(timed: Timed): void {
+    this.#waiting.add(timed);
+    this.#arm(timed.deadline);
+  }
+
+  /** The timer stays: clearing it for every call that ends would be a timer per call again. */
+  remove(timed: Timed): void {
+    this.#waiting.delete(timed);
+  }
+
+  #arm(at: number): void {
+    if (at === Infinity || (this.#armed !== undefined && this.#armed.at <= at)) return;
+    this.#disarm();
+    const delay = Math.min(Math.max(at - this.#clock.now(), 0), MAX_DELAY);
+    this.#armed = { at, cancel: this.#clock.after(delay, this.#fire) };
+  }
+
+  #disarm(): void {
+    this.#armed?.cancel();
+    this.#armed = undefined;
+  }
+
+  readonly #fire = (): void => {
+    this.#armed = undefined;
+    const now = this.#clock.now();
+    let earliest = Infinity;
+    for (const timed of this.#waiting) {
+      if (timed.deadline > now) {
+        earliest = Math.min(earliest, timed.deadline);
+      } else {
+        this.#waiting.delete(timed);
+        timed.expire();
+      }
+    }
+    this.#arm(earliest);
+  };
+}

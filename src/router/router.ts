@@ -1,0 +1,105 @@
+import type { Edit, Range } from "../bytes.ts";
+import type { Catalog, Route } from "../catalog/catalog.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Connection } from "../upstream/connection.ts";
+import { readId } from "../wire/frame.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+import { Call, type Caller, type Limits } from "./call.ts";
+import { Deadlines } from "./deadline.ts";
+
+/** What the router looks at; the hub replaces the catalog as a whole. */
+export interface RouterParts {
+  catalog(): Catalog;
+  connection(server: string): Connection | undefined;
+  readonly deadlines: Deadlines;
+}
+
+/** Finds a call's way: the only parse of its params, the only look-up. */
+export class Router {
+  readonly #parts: RouterParts;
+
+  constructor(parts: RouterParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Makes the call of a `tools/call` request; it has not begun to run.
+   * @throws {HubError} invalidParams or unknownTool
+   */
+  route(request: Request, caller: Caller): Call {
+    const params = readParams(request);
+    const route = this.#parts.catalog().find(params.name);
+    const connection = route && this.#parts.connection(route.server);
+    if (route === undefined || connection === undefined) {
+      throw new HubError("unknownTool", `There is no tool "${params.name}".`);
+    }
+    const edits = params.names.map(({ start, end }): Edit => ({
+      start,
+      end,
+      bytes: route.remoteNameJson,
+    }));
+    return new Call({
+      request,
+      route,
+      rewrite: { edits, tokens: params.tokens },
+      token: params.token,
+      caller,
+      connection,
+      limits: limitsOf(connection.spec, route),
+      deadlines: this.#parts.deadlines,
+    });
+  }
+}
+
+interface CallParams {
+  readonly name: string;
+  readonly names: readonly Range[];
+  readonly tokens: readonly Range[];
+  readonly token: Uint8Array | undefined;
+}
+
+function readParams({ bytes, params }: Request): CallParams {
+  const members = params && scanObject(bytes, params.start)?.items;
+  if (members === undefined) {
+    throw new HubError("invalidParams", "tools/call needs params: an object with a name.");
+  }
+  const name = stringOf(bytes, lastMember(members, "name"));
+  if (name === undefined) {
+    throw new HubError("invalidParams", "tools/call needs the name of a tool in its params.");
+  }
+  const args = lastMember(members, "arguments");
+  if (args !== undefined && bytes[args.start] !== OPEN_BRACE && bytes[args.start] !== NULL_START) {
+    throw new HubError("invalidParams", "The arguments of tools/call must be an object.");
+  }
+  const tokens = readTokens(bytes, members);
+  const last = tokens.at(-1);
+  return {
+    name,
+    names: members.filter((member) => member.key === "name"),
+    tokens,
+    token: last && readId(bytes, last)?.bytes,
+  };
+}
+const OPEN_BRACE = 0x7b;
+const NULL_START = 0x6e;
+
+const NO_TOKENS: readonly Member[] = [];
+
+/** Every `progressToken` in every `_meta`: all have to be replaced, so that none of them can reach a server. */
+function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
+  if (lastMember(members, "_meta") === undefined) return NO_TOKENS;
+  return members
+    .filter((member) => member.key === "_meta")
+    .flatMap((meta) => scanObject(bytes, meta.start)?.items ?? NO_TOKENS)
+    .filter((member) => member.key === "progressToken");
+}
+
+function limitsOf(spec: StdioServer, route: Route): Limits {
+  const { timeout } = spec.tools;
+  const own = Object.hasOwn(timeout, route.remoteName) ? timeout[route.remoteName] : undefined;
+  return own === undefined
+    ? { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout }
+    : { timeout: own, maxTimeout: spec.maxCallTimeout && Math.max(own, spec.maxCallTimeout) };
+}

@@ -1,0 +1,86 @@
+import type { Edit, Range } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import type { Message, Notification, Response } from "../wire/jsonrpc.ts";
+import type { Exchange, Link, Outgoing } from "../wire/link.ts";
+
+/** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
+export interface Pending extends Outgoing {
+  /** The server answered. */
+  settle(response: Response): void;
+  /** No answer will come. */
+  fail(error: HubError): void;
+  /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
+  progress(notification: Notification, tokens: readonly Range[]): void;
+}
+
+/** A client's request as it is to be sent on: what else in it has to be replaced, beside its id. */
+export interface Rewrite {
+  readonly edits: readonly Edit[];
+  /** The values of `params._meta.progressToken`, each to be replaced by a token of the session's own. */
+  readonly tokens: readonly Range[];
+}
+
+/** A server that has not taken this many bytes gets no more requests. */
+const MAX_BACKLOG = 128 * 1024 * 1024;
+
+/** The requests in flight over one link: the ids are given out here, and every way out of the table is here. */
+export class PendingTable {
+  readonly #server: string;
+  readonly #link: Link;
+  readonly #entries = new Map<number, { record: Pending; exchange: Exchange | undefined }>();
+  #nextId = 1;
+  #closed: HubError | undefined;
+
+  constructor(server: string, link: Link) {
+    this.#server = server;
+    this.#link = link;
+  }
+
+  get(id: number): Pending | undefined {
+    return this.#entries.get(id)?.record;
+  }
+
+  /** Gives the request an id and sends it. If it cannot be sent, the record fails a turn later. @returns the id. */
+  send(record: Pending, build: (id: number) => Message): number {
+    const id = this.#nextId++;
+    const refusal = this.#closed ?? this.#refusal();
+    if (refusal !== undefined) {
+      queueMicrotask(() => record.fail(refusal));
+      return id;
+    }
+    const entry = { record, exchange: undefined as Exchange | undefined };
+    this.#entries.set(id, entry);
+    entry.exchange = this.#link.send(build(id), record);
+    return id;
+  }
+
+  /** Removes the record that an answer is for. */
+  take(id: number): Pending | undefined {
+    const record = this.#entries.get(id)?.record;
+    if (record !== undefined) this.#entries.delete(id);
+    return record;
+  }
+
+  /** Removes a record that nobody waits for any more. @returns whether it was still there. */
+  drop(id: number): boolean {
+    const entry = this.#entries.get(id);
+    if (entry === undefined) return false;
+    this.#entries.delete(id);
+    entry.exchange?.abandon();
+    return true;
+  }
+
+  /** Fails everything in flight, and all that is sent later; the first cause stays. */
+  fail(cause: HubError): void {
+    this.#closed ??= cause;
+    const entries = [...this.#entries.values()];
+    this.#entries.clear();
+    for (const { record } of entries) record.fail(cause);
+  }
+
+  #refusal(): HubError | undefined {
+    if (this.#link.queued < MAX_BACKLOG) return undefined;
+    const text = `Server "${this.#server}" does not read what it is sent.`;
+    return new HubError("notReading", text, { server: this.#server });
+  }
+}

@@ -1,0 +1,277 @@
+import { applyEdits, utf8 } from "../bytes.ts";
+import { type Item, readPage } from "../catalog/item.ts";
+import { type ConnectStep, HubError } from "../errors.ts";
+import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
+import {
+  allowsBatches,
+  type Implementation,
+  initializeParams,
+  isLegacyVersion,
+  type LegacyVersion,
+  Method,
+} from "../protocol/legacy.ts";
+import { readEdges } from "../wire/frame.ts";
+import {
+  buildError,
+  buildNotification,
+  buildRequest,
+  buildResult,
+  type Frame,
+  idEdits,
+  type Notification,
+  type Request,
+  type Response,
+} from "../wire/jsonrpc.ts";
+import type { Link, LinkEvents } from "../wire/link.ts";
+import { type Pending, PendingTable, type Rewrite } from "./pending.ts";
+
+/** What a session tells its connection. */
+export interface SessionEvents {
+  toolsChanged(): void;
+  log(level: "debug" | "info" | "warn", source: "stderr" | "stdout" | "server", text: string): void;
+  closed(cause: HubError): void;
+  pressure(full: boolean): void;
+}
+
+const EMPTY_RESULT = utf8("{}");
+/** Pages of one listing; a server that gives more gives the same cursor for ever. */
+const MAX_PAGES = 1000;
+
+/** MCP spoken with one server over an open Link, in the legacy dialect: the handshake, the table of pending requests, the listings. */
+export class Session implements LinkEvents {
+  readonly server: string;
+  readonly #link: Link;
+  readonly #events: SessionEvents;
+  readonly #pending: PendingTable;
+  #version: LegacyVersion | undefined;
+  #offersTools = false;
+
+  constructor(server: string, link: Link, events: SessionEvents) {
+    this.server = server;
+    this.#link = link;
+    this.#events = events;
+    this.#pending = new PendingTable(server, link);
+  }
+
+  /** The revision that was negotiated; undefined before the handshake. */
+  get version(): LegacyVersion | undefined {
+    return this.#version;
+  }
+
+  /** Opens the link and shakes hands (lifecycle, initialization); `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says. */
+  async open(clientInfo: Implementation, signal: AbortSignal, linked: () => void): Promise<void> {
+    await this.#link.open(this, signal);
+    linked();
+    const response = await this.ask(Method.initialize, initializeParams(clientInfo), signal);
+    const result = this.#result(response, "handshake") as {
+      protocolVersion?: unknown;
+      capabilities?: { tools?: unknown };
+    } | null;
+    if (!isLegacyVersion(result?.protocolVersion)) {
+      const found = JSON.stringify(result?.protocolVersion) ?? "none";
+      throw this.#failure("handshake", `answered with the unknown protocol version ${found}`);
+    }
+    this.#version = result.protocolVersion;
+    this.#offersTools = typeof result.capabilities?.tools === "object";
+    this.#link.send(buildNotification(Method.initialized));
+  }
+
+  /** Every tool of the server, all pages. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
+  async listTools(signal: AbortSignal): Promise<readonly Item[]> {
+    if (!this.#offersTools) return [];
+    const items: Item[] = [];
+    const cursors = new Set<string>();
+    let cursor: string | undefined;
+    do {
+      const params = cursor === undefined ? undefined : { cursor };
+      const response = await this.ask(Method.toolsList, params, signal);
+      if (response.outcome === "error") this.#result(response, "list");
+      const page = readPage(response.bytes, response.body, "tools");
+      if (page === undefined) throw this.#failure("list", "sent a list of tools that is malformed");
+      if (page.unnamed > 0) {
+        this.#events.log("warn", "server", `${page.unnamed} tools without a name were left out.`);
+      }
+      items.push(...page.items);
+      cursor = page.nextCursor;
+      if (cursor !== undefined && (cursors.has(cursor) || cursors.size === MAX_PAGES)) {
+        this.#events.log("warn", "server", "The list of tools never ends; it was cut.");
+        break;
+      }
+      if (cursor !== undefined) cursors.add(cursor);
+    } while (cursor !== undefined);
+    return items;
+  }
+
+  /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
+  relay(record: Pending, request: Request, rewrite: Rewrite): number {
+    return this.#pending.send(record, (id) => {
+      const bytes = utf8(String(id));
+      const edits = idEdits(request, bytes);
+      edits.push(...rewrite.edits);
+      for (const { start, end } of rewrite.tokens) edits.push({ start, end, bytes });
+      return applyEdits(request.bytes, edits);
+    });
+  }
+
+  /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end. */
+  ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(signal.reason);
+        return;
+      }
+      const abort = (): void => {
+        // The handshake is never cancelled (cancellation, behavior requirements).
+        if (method === Method.initialize) this.#pending.drop(id);
+        else this.cancel(id, "The hub gave up.");
+        reject(signal.reason);
+      };
+      const end = <T>(finish: (value: T) => void, value: T): void => {
+        signal.removeEventListener("abort", abort);
+        finish(value);
+      };
+      const id = this.#pending.send(
+        {
+          method,
+          settle: (response) => end(resolve, response),
+          fail: (error) => end(reject, error),
+          progress: () => {},
+        },
+        (own) => buildRequest(own, method, params),
+      );
+      signal.addEventListener("abort", abort, { once: true });
+    });
+  }
+
+  /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
+  cancel(id: number, reason: string): void {
+    if (!this.#pending.drop(id)) return;
+    this.#link.send(buildNotification(Method.cancelled, { requestId: id, reason }));
+  }
+
+  pause(): void {
+    this.#link.pause();
+  }
+
+  resume(): void {
+    this.#link.resume();
+  }
+
+  /** Fails everything pending and ends the link, bounded in time. */
+  close(): Promise<void> {
+    this.#pending.fail(
+      new HubError("serverStopped", `Server "${this.server}" was stopped.`, {
+        server: this.server,
+      }),
+    );
+    return this.#link.close();
+  }
+
+  frame(frame: Frame): void {
+    switch (frame.kind) {
+      case "response":
+        this.#settle(frame);
+        return;
+      case "notification":
+        this.#notified(frame);
+        return;
+      case "request":
+        this.#asked(frame);
+        return;
+      case "batch":
+        if (allowsBatches(this.#version)) for (const item of frame.items) this.frame(item);
+        else this.#events.log("warn", "stdout", "A batch was dropped: this revision has none.");
+        return;
+      case "invalid":
+        this.#events.log("warn", "stdout", `A message was dropped: ${frame.reason}.`);
+    }
+  }
+
+  log(level: "debug" | "info" | "warn" | "error", source: "stderr" | "stdout", text: string): void {
+    this.#events.log(level === "error" ? "warn" : level, source, text);
+  }
+
+  oversized(head: Buffer, tail: Buffer, size: number): void {
+    const edges = readEdges(head, tail);
+    const text = `Server "${this.server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
+    const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
+    const pending = id === undefined ? undefined : this.#pending.take(id);
+    if (pending === undefined) this.#events.log("warn", "stdout", text);
+    else pending.fail(new HubError("messageTooLarge", text, { server: this.server }));
+  }
+
+  pressure(full: boolean): void {
+    this.#events.pressure(full);
+  }
+
+  closed(cause: HubError): void {
+    this.#pending.fail(cause);
+    this.#events.closed(cause);
+  }
+
+  #settle(response: Response): void {
+    const record = response.id === undefined ? undefined : this.#pending.take(response.id);
+    if (record !== undefined) record.settle(response);
+    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
+    else this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
+  }
+
+  #asked(request: Request): void {
+    if (request.method === Method.ping) {
+      this.#link.send(buildResult(request.id.bytes, EMPTY_RESULT));
+      return;
+    }
+    const text = `toolmux cannot answer "${request.method}".`;
+    this.#link.send(buildError(request.id.bytes, new HubError("methodNotFound", text).toRpc()));
+  }
+
+  #notified(notification: Notification): void {
+    switch (notification.method) {
+      case Method.progress:
+        this.#progressed(notification);
+        return;
+      case Method.toolsListChanged:
+        this.#events.toolsChanged();
+        return;
+      case Method.message:
+        this.#logged(notification);
+    }
+  }
+
+  #progressed(notification: Notification): void {
+    const { bytes, params } = notification;
+    const members = params && scanObject(bytes, params.start)?.items;
+    const tokens = members?.filter((member) => member.key === "progressToken") ?? [];
+    const token = tokens.at(-1);
+    const id = token === undefined ? undefined : Number(valueOf(bytes, token));
+    if (id !== undefined) this.#pending.get(id)?.progress(notification, tokens);
+  }
+
+  #logged({ bytes, params }: Notification): void {
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    const data = lastMember(members, "data");
+    if (data === undefined) return;
+    const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
+    this.#events.log("debug", "server", text.slice(0, 2000));
+  }
+
+  /** The parsed result of an answer to the hub itself. */
+  #result(response: Response, step: ConnectStep): unknown {
+    let value: unknown;
+    try {
+      value = valueOf(response.bytes, response.body);
+    } catch {
+      throw this.#failure(step, "sent an answer that is malformed");
+    }
+    if (response.outcome === "result") return value;
+    const message = (value as { message?: unknown } | null)?.message;
+    throw this.#failure(step, `answered with an error: ${String(message)}`);
+  }
+
+  #failure(step: ConnectStep, what: string): HubError {
+    return new HubError("handshakeFailed", `Server "${this.server}" ${what}.`, {
+      server: this.server,
+      step,
+    });
+  }
+}
