@@ -1,0 +1,183 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { describe, it } from "node:test";
+import { textOf, utf8 } from "../src/bytes.ts";
+import { buildCatalog, type Catalog, type Source } from "../src/catalog/catalog.ts";
+import { readHints, readPage } from "../src/catalog/item.ts";
+
+const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const names = { separator: "__", limit: 50 };
+
+function source(server: string, tools: string[], rules: Partial<Source["rules"]> = {}): Source {
+  const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
+  const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
+  assert.ok(page);
+  const all = { prefix: server, allow: undefined, deny: [], rename: {}, ...rules };
+  return { server, items: page.items, rules: all };
+}
+
+const tool = (name: string, rest = ""): string => `{"name":${JSON.stringify(name)}${rest}}`;
+const build = (...sources: Source[]): Catalog => buildCatalog(sources, names, digest);
+const exposed = (catalog: Catalog): string[] => catalog.routes.map((route) => route.name);
+const list = (catalog: Catalog): string => textOf(catalog.toolsResult);
+
+describe("a catalog", () => {
+  it("lists every server's tools under its prefix, sorted by exposed name", () => {
+    const catalog = build(source("b", [tool("x"), tool("a")]), source("a", [tool("z")]));
+    assert.deepEqual(exposed(catalog), ["a__z", "b__a", "b__x"]);
+    assert.equal(list(catalog), '{"tools":[{"name":"a__z"},{"name":"b__a"},{"name":"b__x"}]}');
+  });
+
+  it("has an empty list where there is nothing", () => {
+    assert.equal(list(build()), '{"tools":[]}');
+  });
+
+  it("routes an exposed name to its server and remote name", () => {
+    const route = build(source("fs", [tool('od"d')])).find(`fs__od_d_${"x".repeat(6)}`);
+    assert.equal(route, undefined);
+    const found = build(source("fs", [tool('od"d')])).routes[0];
+    assert.equal(found?.remoteName, 'od"d');
+    assert.equal(found && textOf(found.remoteNameJson), '"od\\"d"');
+  });
+
+  it("gives two catalogs of the same listings the same bytes", () => {
+    const make = (): string => list(build(source("b", [tool("x")]), source("a", [tool("y")])));
+    assert.equal(make(), make());
+  });
+
+  it("changes nothing in a tool but its name, whatever the tool looks like", () => {
+    const odd =
+      '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
+    assert.equal(list(build(source("s", [odd]))), `{"tools":[${odd.replace('"n"', '"s__n"')}]}`);
+  });
+
+  it("passes a tool on as it is where nothing in front of its name is wanted", () => {
+    const odd = '{ "name":"n" ,"a":1e5}';
+    assert.equal(list(build(source("s", [odd], { prefix: "" }))), `{"tools":[${odd}]}`);
+  });
+
+  it("replaces the name wherever a tool spells it twice", () => {
+    const twice = '{"name":"first","n\\u0061me":"last"}';
+    const catalog = build(source("s", [twice]));
+    assert.deepEqual(exposed(catalog), ["s__last"]);
+    assert.equal(list(catalog), '{"tools":[{"name":"s__last","n\\u0061me":"s__last"}]}');
+  });
+
+  it("leaves a tool that has no name out", () => {
+    assert.deepEqual(exposed(build(source("s", ['{"title":"x"}', "7", '{"name":3}', tool("a")]))), [
+      "s__a",
+    ]);
+  });
+
+  for (const [shape, rest, meta] of [
+    ["no _meta", "", '"_meta":{"toolmux/fullName":"s__a.b"}'],
+    ["an empty _meta", ',"_meta":{ }', '"_meta":{"toolmux/fullName":"s__a.b" }'],
+    ["a _meta", ',"_meta":{"k":1.0}', '"_meta":{"toolmux/fullName":"s__a.b","k":1.0}'],
+    ["a _meta of another type", ',"_meta":3', '"_meta":3,"_meta":{"toolmux/fullName":"s__a.b"}'],
+  ] as const) {
+    it(`says the full name of a shortened tool that has ${shape}`, () => {
+      const text = list(build(source("s", [tool("a.b", rest)])));
+      assert.ok(text.includes(meta), text);
+      const parsed = JSON.parse(text) as { tools: { _meta: Record<string, unknown> }[] };
+      assert.equal(parsed.tools[0]?._meta["toolmux/fullName"], "s__a.b");
+    });
+  }
+
+  it("lets through only what tools.allow names and tools.deny does not", () => {
+    const all = ["read_a", "read_b", "list", "read_delete"].map((name) => tool(name));
+    const rules = { allow: ["read_*"], deny: ["*_delete"] };
+    assert.deepEqual(exposed(build(source("s", all, rules))), ["s__read_a", "s__read_b"]);
+  });
+
+  it("filters by remote names, not by what a tool is renamed to", () => {
+    const rules = { deny: ["new"], rename: { old: "new" } };
+    assert.deepEqual(exposed(build(source("s", [tool("old")], rules))), ["s__new"]);
+  });
+
+  it("gives a renamed tool the name before an original of the same name, which is hidden and remarked on", () => {
+    const catalog = build(source("s", [tool("cat"), tool("dog")], { rename: { dog: "cat" } }));
+    assert.deepEqual(exposed(catalog), ["s__cat"]);
+    assert.equal(catalog.find("s__cat")?.remoteName, "dog");
+    assert.deepEqual(
+      catalog.remarks.map(({ kind, remoteName }) => [kind, remoteName]),
+      [["clash", "cat"]],
+    );
+  });
+
+  it("does not take a tool called like a property of every object for a renamed one", () => {
+    const tools = ["constructor", "__proto__", "toString"].map((name) => tool(name));
+    const expected = ["s____proto__", "s__constructor", "s__toString"];
+    assert.deepEqual(exposed(build(source("s", tools))), expected);
+  });
+
+  it("keeps the first of two tools of one name from one server and remarks on the other", () => {
+    const catalog = build(source("s", [tool("a", ',"first":true'), tool("a")]));
+    assert.equal(list(catalog), '{"tools":[{"name":"s__a","first":true}]}');
+    assert.equal(catalog.remarks[0]?.kind, "duplicate");
+  });
+
+  it("hides the later server's tool in a clash, and nothing else", () => {
+    const one = source("one", [tool("a"), tool("b")], { prefix: "" });
+    const two = source("two", [tool("b"), tool("c")], { prefix: "" });
+    const catalog = build(one, two);
+    assert.deepEqual(exposed(catalog), ["a", "b", "c"]);
+    assert.equal(catalog.find("b")?.server, "one");
+    assert.match(catalog.remarks[0]?.text ?? "", /already b of server "one"/);
+  });
+
+  it("lets an unprefixed name lose to a prefixed one, also when its server comes first", () => {
+    const bare = source("bare", [tool("fs__a")], { prefix: "" });
+    assert.equal(build(bare, source("fs", [tool("a")])).find("fs__a")?.server, "fs");
+  });
+
+  it("renames nothing when a server is added", () => {
+    const fs = source("fs", [tool("a.b"), tool("c")]);
+    const alone = exposed(build(fs));
+    const together = exposed(build(source("aa", [tool("a.b"), tool("c")]), fs));
+    assert.deepEqual(
+      together.filter((name) => alone.includes(name)),
+      alone,
+    );
+  });
+});
+
+describe("a page of a listing", () => {
+  const read = (text: string): ReturnType<typeof readPage> => {
+    const bytes = utf8(text);
+    return readPage(bytes, { start: 0, end: bytes.length }, "tools");
+  };
+
+  it("has the cursor of the next one", () => {
+    assert.equal(read('{"tools":[],"nextCursor":"c\\u0031"}')?.nextCursor, "c1");
+  });
+  it("has an empty cursor, which is a cursor", () => {
+    assert.equal(read('{"tools":[],"nextCursor":""}')?.nextCursor, "");
+  });
+  it("has none where it is null", () => {
+    assert.equal(read('{"tools":[],"nextCursor":null}')?.nextCursor, undefined);
+  });
+  it("counts entries without a usable name", () => {
+    assert.equal(read('{"tools":[{"name":"a"},{},null]}')?.unnamed, 2);
+  });
+  for (const text of ["[]", "{}", '{"tools":{}}', '{"tools":[}', '{"tools":[]}x', "null"]) {
+    it(`is not read from ${text}`, () => assert.equal(read(text), undefined));
+  }
+});
+
+describe("hints", () => {
+  const hints = (annotations: string): ReturnType<typeof readHints> => {
+    const [item] = source("s", [tool("a", annotations)]).items;
+    assert.ok(item);
+    return readHints(item);
+  };
+  it("are read from the annotations", () => {
+    const both = ',"annotations":{"readOnlyHint":true,"idempotentHint":true}';
+    assert.deepEqual(hints(both), { readOnly: true, idempotent: true });
+  });
+  it("are false where the annotations are silent, odd or missing", () => {
+    const none = { readOnly: false, idempotent: false };
+    for (const odd of ["", ',"annotations":null', ',"annotations":{"readOnlyHint":"true"}']) {
+      assert.deepEqual(hints(odd), none);
+    }
+  });
+});

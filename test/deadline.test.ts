@@ -1,0 +1,107 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { type Clock, Deadlines, type Timed } from "../src/router/deadline.ts";
+
+/** A clock that moves only when it is told to. */
+class VirtualClock implements Clock {
+  time = 0;
+  timers = 0;
+  #timers = new Map<object, { at: number; callback: () => void }>();
+
+  now(): number {
+    return this.time;
+  }
+
+  after(ms: number, callback: () => void): () => void {
+    const key = {};
+    this.timers++;
+    this.#timers.set(key, { at: this.time + ms, callback });
+    return () => void this.#timers.delete(key);
+  }
+
+  advance(to: number): void {
+    for (;;) {
+      const due = [...this.#timers].filter(([, timer]) => timer.at <= to);
+      const next = due.sort(([, a], [, b]) => a.at - b.at)[0];
+      if (next === undefined) break;
+      this.#timers.delete(next[0]);
+      this.time = Math.max(this.time, next[1].at);
+      next[1].callback();
+    }
+    this.time = to;
+  }
+}
+
+function setUp(): { clock: VirtualClock; deadlines: Deadlines; at: (deadline: number) => Probe } {
+  const clock = new VirtualClock();
+  const deadlines = new Deadlines(clock);
+  const at = (deadline: number): Probe => {
+    const probe: Probe = {
+      deadline,
+      expired: undefined,
+      expire: () => (probe.expired = clock.now()),
+    };
+    deadlines.add(probe);
+    return probe;
+  };
+  return { clock, deadlines, at };
+}
+interface Probe extends Timed {
+  expired: number | undefined;
+}
+
+describe("deadlines", () => {
+  it("expire each at its own time, whatever the order they were added in", () => {
+    const { clock, at } = setUp();
+    const probes = [at(300), at(100), at(200)];
+    clock.advance(1000);
+    assert.deepEqual(
+      probes.map((probe) => probe.expired),
+      [300, 100, 200],
+    );
+  });
+
+  it("do not expire after they were removed", () => {
+    const { clock, deadlines, at } = setUp();
+    const probe = at(100);
+    deadlines.remove(probe);
+    clock.advance(1000);
+    assert.equal(probe.expired, undefined);
+  });
+
+  it("expire later when they are moved back while they wait", () => {
+    const { clock, at } = setUp();
+    const probe = at(100);
+    clock.advance(50);
+    probe.deadline = 150;
+    clock.advance(140);
+    assert.equal(probe.expired, undefined);
+    clock.advance(150);
+    assert.equal(probe.expired, 150);
+  });
+
+  it("expire once", () => {
+    const { clock, deadlines } = setUp();
+    let count = 0;
+    deadlines.add({ deadline: 10, expire: () => count++ });
+    clock.advance(1000);
+    assert.equal(count, 1);
+  });
+
+  it("never expire at infinity", () => {
+    const { clock, at } = setUp();
+    const probe = at(Infinity);
+    clock.advance(1e12);
+    assert.equal(probe.expired, undefined);
+  });
+
+  it("cost one timer for a thousand calls that end in time", () => {
+    const { clock, deadlines } = setUp();
+    for (let i = 0; i < 1000; i++) {
+      const probe = { deadline: 60_000 + i, expire: () => assert.fail("it ended in time") };
+      deadlines.add(probe);
+      deadlines.remove(probe);
+    }
+    assert.equal(clock.timers, 1);
+  });
+});
