@@ -1,0 +1,148 @@
+/**
+ * Runs the checks of the project and then the tests on both runtimes; run by bun.
+ * With arguments, runs only the test files whose paths contain one of them, and no checks.
+ * The last line is the sum over both runtimes; a check that fails counts as one failure.
+ */
+import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { delimiter, resolve, sep } from "node:path";
+import { performance } from "node:perf_hooks";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { stripVTControlCharacters } from "node:util";
+import { readReport, type Totals } from "./junit.ts";
+import { runStep, type Step } from "./step.ts";
+
+interface TestStep extends Step {
+  /** The JUnit file that it writes. */
+  readonly report: string;
+  /** Files that must report a test: one without any would pass for ever. */
+  readonly reporting: readonly string[];
+}
+
+interface Verdict extends Totals {
+  /** Failures that no test reported; they are part of `failed`. */
+  readonly problems: readonly string[];
+}
+
+const MINUTE = 60_000;
+const OUTPUT = "dist/test";
+
+const CHECKS: readonly Step[] = [
+  { name: "format", command: "bun", args: ["fmt", "--check"], limit: MINUTE },
+  { name: "lint", command: "oxlint", args: [], limit: 2 * MINUTE },
+  { name: "types-bun", command: "bun", args: ["check"], limit: 2 * MINUTE },
+  { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
+].map((step) => ({ ...step, log: `${OUTPUT}/${step.name}.log` }));
+
+/** The test runs over `files`; those of test/e2e drive the executable and run once, under bun. */
+function testSteps(files: readonly string[]): TestStep[] {
+  const portable = files.filter((file) => !file.startsWith("test/e2e/"));
+  const bun = `${OUTPUT}/bun.xml`;
+  const deno = `${OUTPUT}/deno.xml`;
+  const steps: TestStep[] = [
+    {
+      name: "test-bun",
+      command: "bun",
+      args: [
+        "test",
+        "--only-failures",
+        "--reporter=junit",
+        `--reporter-outfile=${bun}`,
+        ...files.map((file) => `./${file}`),
+      ],
+      limit: 10 * MINUTE,
+      log: `${OUTPUT}/test-bun.log`,
+      report: bun,
+      reporting: files,
+    },
+    {
+      name: "test-deno",
+      command: "deno",
+      args: ["test", "-A", "--no-check", `--junit-path=${deno}`, ...portable],
+      limit: 3 * MINUTE,
+      log: `${OUTPUT}/test-deno.log`,
+      report: deno,
+      // Deno's report does not say which file ran, only where a test was declared.
+      reporting: [],
+    },
+  ];
+  return portable.length > 0 ? steps : steps.slice(0, 1);
+}
+
+async function check(step: Step): Promise<Verdict> {
+  const problem = await runStep(step);
+  const problems = problem === undefined ? [] : [problem];
+  return { passed: 0, failed: problems.length, skipped: 0, problems };
+}
+
+/** Trusts neither exit code nor report alone: a test that ends the process leaves a zero and no report. */
+async function test(step: TestStep): Promise<Verdict> {
+  rmSync(step.report, { force: true });
+  const problem = await runStep(step);
+  const xml = read(step.report);
+  if (xml === undefined) {
+    const problems = [`no report: ${problem ?? "no test was found, or a test ended the process"}`];
+    return { passed: 0, failed: 1, skipped: 0, problems };
+  }
+  const report = readReport(xml);
+  const problems = step.reporting
+    .filter((file) => !report.suites.has(file))
+    .map((file) => `${file} reported no test; to skip a file, skip each of its tests`);
+  // What is wrong outside of a test (a file that does not load, a hook that throws) is only in the exit code.
+  if (problem !== undefined && report.failed + problems.length === 0) problems.push(problem);
+  return { ...report, failed: report.failed + problems.length, problems };
+}
+
+async function main(names: readonly string[]): Promise<Totals> {
+  mkdirSync(OUTPUT, { recursive: true });
+  const files = readdirSync("test", { encoding: "utf8", recursive: true })
+    .map((file) => `test/${file.replaceAll(sep, "/")}`)
+    .filter((file) => file.endsWith(".test.ts"))
+    .filter((file) => names.length === 0 || names.some((name) => file.includes(name)))
+    .toSorted();
+  if (files.length === 0) {
+    console.log("no test file matches");
+    return { passed: 0, failed: 1, skipped: 0 };
+  }
+  const verdicts: Verdict[] = [];
+  for (const step of names.length === 0 ? CHECKS : []) verdicts.push(await show(step, check(step)));
+  for (const step of testSteps(files)) verdicts.push(await show(step, test(step)));
+  const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
+  return {
+    passed: sum((t) => t.passed),
+    failed: sum((t) => t.failed),
+    skipped: sum((t) => t.skipped),
+  };
+}
+
+async function show(step: Step, running: Promise<Verdict>): Promise<Verdict> {
+  const started = performance.now();
+  const verdict = await running;
+  const seconds = ((performance.now() - started) / 1000).toFixed(1);
+  if (verdict.failed > 0) {
+    const output = read(step.log) ?? "";
+    console.log(process.stdout.isTTY ? output : stripVTControlCharacters(output));
+  }
+  const counts = verdict.passed + verdict.failed + verdict.skipped > 0 ? format(verdict) : "";
+  console.log(`${step.name.padEnd(10)} ${seconds.padStart(6)} s  ${counts}`.trimEnd());
+  for (const problem of verdict.problems) console.log(`  FAILED: ${problem}`);
+  return verdict;
+}
+
+function format({ passed, failed, skipped }: Totals): string {
+  return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ""}`;
+}
+
+function read(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch {
+    return undefined;
+  }
+}
+
+process.chdir(fileURLToPath(new URL("..", import.meta.url)));
+process.env["PATH"] = [resolve("node_modules/.bin"), process.env["PATH"]].join(delimiter);
+const totals = await main(process.argv.slice(2));
+process.exitCode = totals.failed > 0 || totals.passed === 0 ? 1 : 0;
+console.log(format(totals));
