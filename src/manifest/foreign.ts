@@ -1,0 +1,114 @@
+import { basename } from "node:path";
+import { readSettings } from "./own.ts";
+import { describe, printKey, printPath, type Complaint } from "./problem.ts";
+import { serverSchema } from "./schema.ts";
+import type { Draft, Reading } from "./reading.ts";
+import { createTable, isTable, type Table } from "./table.ts";
+import { validate } from "./validate.ts";
+
+/**
+ * Reads a file that was written for an MCP client: `mcpServers`, or `servers` as VS Code has them. Keys that
+ * we do not know are ignored, and an entry that cannot be run costs only itself. `hub` and `defaults` are
+ * ours here too.
+ */
+export function readForeign(root: Table): Reading {
+  const servers = new Map<string, Draft>();
+  const settings = readSettings(root);
+  const complaints: Complaint[] = [...settings.complaints];
+  const notes: string[] = [];
+  const ignored = new Set<string>();
+  const groups = ["servers", "mcpServers"].filter((key) => key in root);
+  if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
+  for (const group of groups) {
+    const table = root[group];
+    if (!isTable(table)) {
+      const message = `expected a table of servers, found ${describe(table, false)}`;
+      complaints.push({ path: [group], at: "value", message });
+      continue;
+    }
+    for (const [name, entry] of Object.entries(table)) {
+      const draft = readEntry([group, name], entry, ignored);
+      servers.set(name, draft);
+      if (draft.kind === "unsupported" && draft.enabled) {
+        notes.push(`server ${JSON.stringify(name)} is left out: ${draft.reason}`);
+      }
+    }
+  }
+  if (ignored.size > 0) {
+    notes.push(`keys that mean nothing to toolmux were ignored: ${[...ignored].join(", ")}`);
+  }
+  return { ...settings, servers, complaints, notes };
+}
+
+function readEntry(path: readonly string[], entry: unknown, ignored: Set<string>): Draft {
+  if (!isTable(entry)) {
+    return { kind: "unsupported", enabled: true, path, reason: "its entry is no table" };
+  }
+  const enabled = entry["disabled"] !== true && entry["enabled"] !== false;
+  const reason = findObstacle(entry);
+  if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
+  const checked = validate(serverSchema, { ...translate(entry, ignored), enabled }, path);
+  if (checked.ok) return { kind: "stdio", syntax: "foreign", path, input: checked.value };
+  const faults = checked.complaints.map(
+    (it) => `${printPath(it.path.slice(path.length))} ${it.message}`,
+  );
+  return { kind: "unsupported", enabled, path, reason: faults.join("; ") };
+}
+
+const REMOTE_TYPE = /^(?:https?|sse|wss?|websocket|streamable[-_]?http)$/i;
+
+function findObstacle(entry: Table): string | undefined {
+  const { command } = entry;
+  const isRemote =
+    [entry["type"], entry["transport"]].some(
+      (it) => typeof it === "string" && REMOTE_TYPE.test(it),
+    ) ||
+    (command === undefined && ["url", "serverUrl", "httpUrl"].some((key) => key in entry));
+  if (isRemote) return "remote servers are not supported by this version";
+  // A client's file often starts toolmux, and toolmux starting itself would never end.
+  const isSelf = typeof command === "string" && /^toolmux(?:\.exe)?$/.test(basename(command));
+  return isSelf ? "it is toolmux itself" : undefined;
+}
+
+const OURS = new Set(Object.keys(serverSchema.entries));
+/** Understood by `readEntry` or `translateTools`, or of no consequence here. */
+const SILENT = new Set(
+  "type transport name title description disabled disabledTools excludeTools includeTools".split(
+    " ",
+  ),
+);
+
+/** Puts a client's entry into our schema, leniently where clients are. */
+function translate(entry: Table, ignored: Set<string>): Table {
+  const ours = createTable<unknown>();
+  for (const [key, value] of Object.entries(entry)) {
+    if (OURS.has(key) && value !== null) ours[key] = value;
+    if (!OURS.has(key) && !SILENT.has(key)) ignored.add(printKey(key));
+  }
+  const { args, env } = ours;
+  if (Array.isArray(args)) ours["args"] = args.map(printScalar);
+  if (isTable(env)) {
+    const variables = createTable<unknown>();
+    for (const [key, value] of Object.entries(env)) {
+      if (value !== null) variables[key] = printScalar(value);
+    }
+    ours["env"] = variables;
+  }
+  const tools = translateTools(entry);
+  if (tools !== undefined) ours["tools"] = tools;
+  return ours;
+}
+
+/** Clients show or hide tools by lists of names; a table of `tools` is ours already. */
+function translateTools(entry: Table): Table | undefined {
+  const { tools, includeTools, disabledTools, excludeTools } = entry;
+  const allow = [tools, includeTools].find((it) => Array.isArray(it));
+  const deny = [disabledTools, excludeTools].find((it) => Array.isArray(it));
+  if (allow === undefined && deny === undefined) return undefined;
+  return { ...(isTable(tools) && tools), ...(allow && { allow }), ...(deny && { deny }) };
+}
+
+/** Clients take `8080` and `true` for texts. */
+function printScalar(value: unknown): unknown {
+  return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
+}

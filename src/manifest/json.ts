@@ -1,0 +1,69 @@
+import { findNodeAtLocation, parseTree, printParseErrorCode } from "jsonc-parser";
+import type { Node, ParseError } from "jsonc-parser";
+import type { ParseResult } from "./document.ts";
+import type { Complaint, Path, Position } from "./problem.ts";
+import { createTable } from "./table.ts";
+
+/** JSON with comments and trailing commas. A key that stands twice in one object is a complaint. */
+export function parseJson(text: string): ParseResult {
+  const errors: ParseError[] = [];
+  const tree = parseTree(text, errors, { allowTrailingComma: true });
+  const [first] = errors;
+  if (first !== undefined || tree === undefined) {
+    const message = first === undefined ? "the file is empty" : explain(first);
+    return { ok: false, message, position: findPosition(text, first?.offset ?? 0) };
+  }
+  const doubled: Complaint[] = [];
+  const root = readNode(tree, [], (path, offset) => {
+    const position = findPosition(text, offset);
+    doubled.push({ path, at: "key", message: "the key stands twice", position });
+  });
+  return {
+    ok: true,
+    root,
+    doubled,
+    locate: () => Promise.resolve((path, at) => findPosition(text, findOffset(tree, path, at))),
+  };
+}
+
+/** "CommaExpected" → "comma expected"; the text itself is never shown. */
+function explain(error: ParseError): string {
+  const code = printParseErrorCode(error.error);
+  const words = code.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+  return `not valid JSON: ${words.toLowerCase()}`;
+}
+
+type Report = (path: Path, offset: number) => void;
+
+function readNode(node: Node, path: Path, report: Report): unknown {
+  const children = node.children ?? [];
+  if (node.type === "array") {
+    return children.map((child, index) => readNode(child, [...path, index], report));
+  }
+  if (node.type !== "object") return node.value;
+  const table = createTable<unknown>();
+  for (const { children: [name, value] = [] } of children) {
+    if (name === undefined || value === undefined) continue;
+    const key = String(name.value);
+    const inner = [...path, key];
+    if (key in table) report(inner, name.offset);
+    table[key] = readNode(value, inner, report);
+  }
+  return table;
+}
+
+/** The offset of the value, or of its key; of the nearest table around it if there is none. */
+function findOffset(tree: Node, path: Path, at: "key" | "value"): number {
+  for (let length = path.length; length > 0; length--) {
+    const node = findNodeAtLocation(tree, path.slice(0, length));
+    if (node === undefined) continue;
+    const isKey = node.parent?.type === "property" && (at === "key" || length < path.length);
+    return (isKey ? node.parent : node)?.offset ?? 0;
+  }
+  return tree.offset;
+}
+
+function findPosition(text: string, offset: number): Position {
+  const before = text.slice(0, offset).split("\n");
+  return { line: before.length, column: (before.at(-1)?.length ?? 0) + 1 };
+}

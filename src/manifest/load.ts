@@ -1,0 +1,148 @@
+import { dirname, resolve } from "node:path";
+import { decode, readSmall } from "./file.ts";
+import { expandHome, type Surroundings } from "./folders.ts";
+import type { Locate } from "./document.ts";
+import { interpretFile, interpretVariable } from "./interpret.ts";
+import { mergeSources } from "./merge.ts";
+import { detectFormat, parseText } from "./parse.ts";
+import { printPath, type Complaint, type Problem } from "./problem.ts";
+import type { Manifest } from "./schema.ts";
+import { describeAbsence, searchFiles, type Found, type Search } from "./search.ts";
+import type { Source } from "./source.ts";
+import { MAX_MANIFEST } from "./trust.ts";
+
+const VARIABLE = "TOOLMUX_SERVERS";
+
+export interface LoadOptions extends Surroundings {
+  /** Files named by the user, in order; empty = search for them. */
+  readonly files: readonly string[];
+}
+
+export type LoadResult =
+  | {
+      readonly ok: true;
+      readonly manifest: Manifest;
+      /** Lines for people, without an end of line: what was passed over, ignored or changed. */
+      readonly notes: readonly string[];
+    }
+  | {
+      readonly ok: false;
+      readonly problems: readonly Problem[];
+      readonly notes: readonly string[];
+    };
+
+/**
+ * Loads what the user wants: the named files, or those found (see `searchFiles`), then the servers in the
+ * environment variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once, and with any
+ * problem there is no manifest. Does not throw for anything that a file may hold.
+ */
+export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
+  const { env, cwd } = options;
+  const { found, problems, notes } =
+    options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
+  const variable = env[VARIABLE]?.trim();
+  if (found.length === 0 && problems.length === 0 && !variable) {
+    return { ok: false, problems: [describeAbsence(options)], notes };
+  }
+  const documents = await Promise.all([
+    ...found.map(readDocument),
+    ...(variable ? [readText(variable, VARIABLE, cwd)] : []),
+  ]);
+  return combine(documents, problems, notes);
+}
+
+/** A source, and how to find positions in its text; or why it could not be read at all. */
+type Document =
+  | { readonly ok: true; readonly source: Source; readonly locate: () => Promise<Locate> }
+  | { readonly ok: false; readonly problem: Problem };
+
+async function readNamed({ files, cwd, env }: LoadOptions): Promise<Search> {
+  const found: Found[] = [];
+  const problems: Problem[] = [];
+  for (const file of files) {
+    const path = resolve(cwd, expandHome(file, env));
+    const read = await readSmall(path, MAX_MANIFEST);
+    if (read.kind === "read") found.push({ path, bytes: read.bytes });
+    else {
+      const message = read.kind === "absent" ? "does not exist" : read.reason;
+      problems.push({ file: path, path: "", message });
+    }
+  }
+  return { found, problems, notes: [] };
+}
+
+async function readDocument({ path, bytes }: Found): Promise<Document> {
+  const text = decode(bytes);
+  if (text !== undefined) return readText(text, path, dirname(path));
+  return { ok: false, problem: { file: path, path: "", message: "is not UTF-8 text" } };
+}
+
+async function readText(text: string, file: string, baseDir: string): Promise<Document> {
+  const isVariable = file === VARIABLE;
+  const parsed = await parseText(text, isVariable ? "json" : detectFormat(file, text));
+  if (!parsed.ok) {
+    const { position, message } = parsed;
+    return { ok: false, problem: { file, position, path: "", message } };
+  }
+  const { root, doubled, locate } = parsed;
+  const reading = isVariable
+    ? interpretVariable(root, doubled)
+    : interpretFile(root, file, doubled);
+  return { ok: true, source: { file, baseDir, reading }, locate };
+}
+
+async function combine(
+  documents: readonly Document[],
+  early: readonly Problem[],
+  searchNotes: readonly string[],
+): Promise<LoadResult> {
+  const problems = [...early];
+  const sources: Source[] = [];
+  for (const document of documents) {
+    if (document.ok) sources.push(document.source);
+    else problems.push(document.problem);
+  }
+  const merged = mergeSources(sources);
+  // A setting that is wrong, or in a file that cannot be read, would make the rules over several keys lie.
+  const isSettled =
+    problems.length === 0 && !sources.some(({ reading }) => hasBadSettings(reading));
+  for (const document of documents) {
+    if (!document.ok) continue;
+    const { source } = document;
+    const faults = isSettled ? merged.faults.filter((fault) => fault.source === source) : [];
+    problems.push(...(await place(document, [...source.reading.complaints, ...faults])));
+  }
+  const notes = [
+    ...searchNotes,
+    ...sources.flatMap(({ file, reading }) => reading.notes.map((note) => `${file}: ${note}`)),
+    ...merged.notes,
+  ];
+  if (problems.length > 0) return { ok: false, problems, notes };
+  if (merged.servers.length === 0) notes.push("the manifest holds no servers");
+  const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
+  const manifest = { hub: merged.hub, servers: merged.servers, sources: files };
+  return { ok: true, manifest, notes };
+}
+
+function hasBadSettings({ complaints }: Source["reading"]): boolean {
+  return complaints.some(({ path: [top] }) => top === "hub" || top === "defaults");
+}
+
+/** Complaints with their positions, in the order of the text. */
+async function place(
+  { source, locate }: Extract<Document, { ok: true }>,
+  complaints: readonly Complaint[],
+): Promise<Problem[]> {
+  if (complaints.length === 0) return [];
+  const find = await locate().catch((): Locate => () => undefined);
+  const problems = complaints.map(({ path, at, message, position = find(path, at) }): Problem => ({
+    file: source.file,
+    position,
+    path: printPath(path),
+    message,
+  }));
+  return problems.toSorted(
+    ({ position: a }, { position: b }) =>
+      (a?.line ?? 0) - (b?.line ?? 0) || (a?.column ?? 0) - (b?.column ?? 0),
+  );
+}

@@ -1,0 +1,109 @@
+import type { Draft } from "./reading.ts";
+import type { Fault, Placed } from "./source.ts";
+
+/** Names with a valid prefix can be split again in one way only. The empty prefix is valid. */
+export function isPrefix(text: string, separator: string): boolean {
+  return (
+    /^[A-Za-z0-9_-]*$/.test(text) &&
+    !text.includes(separator) &&
+    (text === "" || !(separator.includes(text.charAt(0)) || separator.includes(text.slice(-1))))
+  );
+}
+
+/** The valid, non-empty prefix that is nearest to `text`. */
+export function sanitizePrefix(text: string, separator: string): string {
+  const filler = separator === "_" ? "-" : "_";
+  let prefix = text.replaceAll(/[^A-Za-z0-9_-]+/g, filler);
+  // Ends: the filler is shorter than the separator, or else differs from it.
+  while (prefix.includes(separator)) prefix = prefix.replaceAll(separator, filler);
+  while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
+  while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
+  return prefix === "" ? numberPrefix("server", separator, new Map()) : prefix;
+}
+
+export interface Assigned {
+  /** Server → prefix. */
+  readonly prefixes: ReadonlyMap<string, string>;
+  readonly faults: readonly Fault[];
+  readonly notes: readonly string[];
+}
+
+/**
+ * Gives every server its prefix. In our own files a bad or doubled one is a fault; servers of clients' files
+ * come after them and take the nearest prefix that is free, as their files cannot say one.
+ */
+export function assignPrefixes(servers: readonly Placed[], separator: string): Assigned {
+  const prefixes = new Map<string, string>();
+  const faults: Fault[] = [];
+  const notes: string[] = [];
+  const owners = new Map<string, Placed>();
+
+  const claim = (server: Placed, prefix: string) => {
+    prefixes.set(server.name, prefix);
+    if (isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
+  };
+
+  for (const server of servers.filter(({ draft }) => isOwn(draft))) {
+    const said = getPrefix(server.draft);
+    const prefix = said ?? server.name;
+    const owner = isEnabled(server.draft) ? owners.get(prefix) : undefined;
+    const message = isPrefix(prefix, separator)
+      ? owner && describeClash(prefix, owner, server)
+      : describeRule(server.name, said, separator);
+    if (message === undefined) claim(server, prefix);
+    else if (said === undefined) faults.push({ ...locate(server), at: "key", message });
+    else {
+      const { source, path } = locate(server);
+      faults.push({ source, path: [...path, "prefix"], at: "value", message });
+    }
+  }
+
+  for (const server of servers.filter(({ draft }) => !isOwn(draft))) {
+    const said = getPrefix(server.draft) ?? server.name;
+    const nearest = said === "" && server.name !== "" ? "" : sanitizePrefix(said, separator);
+    const isClaimed = isEnabled(server.draft) && nearest !== "";
+    const prefix = isClaimed ? numberPrefix(nearest, separator, owners) : nearest;
+    claim(server, prefix);
+    if (prefix !== said && server.draft.kind === "stdio") {
+      const name = JSON.stringify(server.name);
+      notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
+    }
+  }
+  return { prefixes, faults, notes };
+}
+
+/** `base`, or `base` with the lowest number behind it that makes it valid and not `taken`. */
+function numberPrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>) {
+  let prefix = base;
+  for (let n = 2; taken.has(prefix) || !isPrefix(prefix, separator); n++) prefix = `${base}${n}`;
+  return prefix;
+}
+
+function describeRule(name: string, said: string | undefined, separator: string): string {
+  const rule = `letters, digits, _ and -, without "${separator}" and no character of it at either end`;
+  const nearest = sanitizePrefix(name, separator);
+  return said === undefined
+    ? `cannot be used as the prefix (${rule}); add prefix = "${nearest}"`
+    : `expected ${rule}; found ${JSON.stringify(said)}`;
+}
+
+function describeClash(prefix: string, owner: Placed, server: Placed): string {
+  const names = [owner, server].map(({ name }) => JSON.stringify(name)).join(" and ");
+  return `the servers ${names} have the same prefix "${prefix}"; give one of them another prefix = "…"`;
+}
+
+function locate({ source, draft }: Placed) {
+  return { source, path: draft.path };
+}
+
+function isOwn(draft: Draft): boolean {
+  return draft.kind === "stdio" && draft.syntax === "toolmux";
+}
+
+function isEnabled(draft: Draft): boolean {
+  return draft.kind === "stdio" && draft.input.enabled !== false;
+}
+
+function getPrefix(draft: Draft): string | undefined {
+  return draft.kind === "stdio" ? draft.input.prefix : undefined;
+}

@@ -1,0 +1,108 @@
+import { HubError } from "../errors.ts";
+
+export type Path = readonly (string | number)[];
+
+/** Both count from 1; columns are UTF-16 code units. */
+export interface Position {
+  readonly line: number;
+  readonly column: number;
+}
+
+/** Something wrong at one place of a file, mostly before that place has got a line and column. */
+export interface Complaint {
+  readonly path: Path;
+  /** Whether the key itself is wrong, or what it stands for. */
+  readonly at: "key" | "value";
+  readonly message: string;
+  /** Where the path alone does not lead there. */
+  readonly position?: Position;
+}
+
+/** One thing that is wrong with a manifest. Holds no value that may be a secret. */
+export interface Problem {
+  /** Absolute path of the file, or the name of the environment variable that stands for one. */
+  readonly file: string;
+  /** Absent where the text gives none, for example when the file cannot be read. */
+  readonly position?: Position | undefined;
+  /** The key's path such as `servers.git.args[1]`; empty = the file as a whole. */
+  readonly path: string;
+  /** What was expected and what was found, and what may help; no full stop. */
+  readonly message: string;
+}
+
+/** `file:line:column: path: message`; what is not known is left out. */
+export function printProblem({ file, position, path, message }: Problem): string {
+  const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
+  return [place, path, message].filter((part) => part !== "").join(": ");
+}
+
+/** The error for callers that cannot go on: `manifestInvalid`, with every problem on a line of its own. */
+export function manifestError(problems: readonly Problem[]): HubError {
+  return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
+}
+
+/** `servers.git.args[1]`; keys that are not bare are quoted, which also keeps control characters out. */
+export function printPath(path: Path): string {
+  let text = "";
+  for (const key of path) {
+    if (typeof key === "number") text += `[${key}]`;
+    else text += `${text && "."}${printKey(key)}`;
+  }
+  return text;
+}
+
+export function printKey(key: string): string {
+  return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
+}
+
+/** What was found, for people: `echo` allows showing the value itself. */
+export function describe(value: unknown, echo: boolean): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  if (value instanceof Date) return "a date";
+  if (typeof value === "object") return "a table";
+  if (typeof value === "number" && echo) return String(value);
+  if (typeof value !== "string" || !echo) return `a ${typeof value}`;
+  return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+}
+
+/** The key that was most likely meant; undefined if none is near. */
+export function findNearest(key: string, known: readonly string[]): string | undefined {
+  const plain = flatten(key);
+  let best: string | undefined;
+  let least = Math.min(3, Math.ceil(plain.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = measureDistance(plain, flatten(candidate));
+    if (distance < least) [best, least] = [candidate, distance];
+  }
+  return best;
+}
+
+/** snake_case, kebab-case and camelCase of one word are the same key for a guess. */
+function flatten(key: string): string {
+  return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
+}
+
+/** Edits between two words: insert, delete, replace, swap neighbours. */
+function measureDistance(a: string, b: string): number {
+  const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
+  const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity;
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    rows.push(row);
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1];
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      row.push(
+        Math.min(
+          at(i - 1, j) + 1,
+          at(i, j - 1) + 1,
+          at(i - 1, j - 1) + (same ? 0 : 1),
+          swapped ? at(i - 2, j - 2) + 1 : Infinity,
+        ),
+      );
+    }
+  }
+  return at(a.length, b.length);
+}

@@ -1,0 +1,214 @@
+import * as v from "valibot";
+import { createTable, isTable, type Table } from "./table.ts";
+import { MAX_DURATION, MAX_SIZE, parseDuration, parseSize } from "./units.ts";
+
+/*
+ * The message of every schema is what was expected, as it stands in "expected …, found …".
+ * Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts).
+ */
+
+/** A table with keys of the user's own choosing. (valibot's own would drop some, `constructor` for one.) */
+function record<T>(item: v.GenericSchema<unknown, T>) {
+  return v.pipe(
+    v.custom<Table>(isTable, "a table"),
+    v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
+      const output = createTable<T>();
+      for (const [key, value] of Object.entries(input)) {
+        const result = v.safeParse(item, value);
+        if (result.success) output[key] = result.output;
+        for (const { message } of result.issues ?? []) {
+          const path = [
+            { type: "object", origin: "value", input: { ...input }, key, value },
+          ] as const;
+          addIssue({ message, input: value, path: [...path] });
+        }
+      }
+      return output;
+    }),
+  );
+}
+
+/** A number, or a text that `parse` reads, between `min` and `max`. */
+function quantity(
+  form: string,
+  range: string,
+  min: number,
+  max: number,
+  parse: (text: string) => number | undefined,
+) {
+  return v.pipe(
+    v.union([v.string(), v.number()], form),
+    v.rawTransform(({ dataset, addIssue, NEVER }) => {
+      const { value } = dataset;
+      const parsed = typeof value === "number" ? value : parse(value);
+      if (parsed !== undefined && parsed >= min && parsed <= max) return Math.round(parsed);
+      addIssue({ message: parsed === undefined ? form : range });
+      return NEVER;
+    }),
+  );
+}
+
+const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
+const LONGEST = "at most 2147483647 ms (24.8 days)";
+/** ms, 0 allowed. */
+const delay = quantity(DURATION, `a duration of ${LONGEST}`, 0, MAX_DURATION, parseDuration);
+/** ms, at least 1: a limit of zero would fail everything. */
+const limit = quantity(
+  DURATION,
+  `a duration of at least 1 ms and ${LONGEST}`,
+  1,
+  MAX_DURATION,
+  parseDuration,
+);
+const size = quantity(
+  `a size such as "64MiB" or "512KB", or a number of bytes`,
+  "a size between 1 and 2147483647 bytes",
+  1,
+  MAX_SIZE,
+  parseSize,
+);
+
+const text = v.string("a string");
+const filled = v.pipe(text, v.nonEmpty("a string that is not empty"));
+const flag = v.boolean("true or false");
+const globs = v.array(filled, "an array of names or patterns");
+
+export const hubSchema = v.strictObject({
+  name: v.exactOptional(filled),
+  separator: v.exactOptional(
+    v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, "letters, digits, _ and - (at least one)")),
+  ),
+  nameLimit: v.exactOptional(v.pipe(v.number("a whole number"), v.integer("a whole number"))),
+  clientPrefix: v.exactOptional(text),
+  listWait: v.exactOptional(delay),
+});
+
+const limits = {
+  connectTimeout: v.exactOptional(limit),
+  callTimeout: v.exactOptional(limit),
+  maxCallTimeout: v.exactOptional(limit),
+  maxMessage: v.exactOptional(size),
+};
+
+export const defaultsSchema = v.strictObject(limits);
+
+export const serverSchema = v.strictObject({
+  command: filled,
+  args: v.exactOptional(v.array(text, "an array of strings")),
+  env: v.exactOptional(record(text)),
+  inheritEnv: v.exactOptional(
+    v.array(
+      v.pipe(text, v.regex(/^[^\s=*]+$/, "the name of an environment variable")),
+      "an array of names of environment variables",
+    ),
+  ),
+  cwd: v.exactOptional(filled),
+  enabled: v.exactOptional(flag),
+  prefix: v.exactOptional(text),
+  ...limits,
+  tools: v.exactOptional(
+    v.strictObject({
+      allow: v.exactOptional(globs),
+      deny: v.exactOptional(globs),
+      rename: v.exactOptional(record(filled)),
+      timeout: v.exactOptional(record(limit)),
+    }),
+  ),
+});
+
+/** The top of a file of our own. What stands under its keys is checked by itself. */
+export const fileSchema = v.strictObject({
+  $schema: v.exactOptional(text),
+  hub: v.exactOptional(v.unknown()),
+  defaults: v.exactOptional(v.unknown()),
+  servers: v.exactOptional(v.unknown()),
+});
+
+/** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
+export type HubInput = Readonly<v.InferOutput<typeof hubSchema>>;
+export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
+export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
+
+/**
+ * `separator` stands between prefix and tool name; `nameLimit` counts the characters of a name as a client
+ * shows it, with `clientPrefix` in front; `listWait` (ms) is how long the first list waits for slow servers.
+ */
+export type HubSettings = Required<HubInput>;
+
+/**
+ * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one
+ * call, pushed back by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message.
+ */
+export type Limits = Required<LimitsInput>;
+
+/** Which tools are shown and how; always in terms of the names that the server itself gives them. */
+export interface ToolRules {
+  /** Globs; undefined = all. */
+  readonly allow: readonly string[] | undefined;
+  /** Globs; win over `allow`. */
+  readonly deny: readonly string[];
+  /** Remote name → name to show (before the prefix). Has no prototype. */
+  readonly rename: Readonly<Record<string, string>>;
+  /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
+  readonly timeout: Readonly<Record<string, number>>;
+}
+
+interface Entry {
+  /** The key in the manifest. */
+  readonly name: string;
+  readonly enabled: boolean;
+  /** What stands before the names of its tools; empty = nothing, and no separator either. */
+  readonly prefix: string;
+}
+
+/** A server that is started as a child process and spoken to over its stdin and stdout. */
+export interface StdioServer extends Entry, Limits {
+  readonly kind: "stdio";
+  /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
+  readonly command: string;
+  readonly args: readonly string[];
+  /** Has no prototype. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Names of variables to take over from the hub's own environment, where set. */
+  readonly inheritEnv: readonly string[];
+  /** Relative to `baseDir`; undefined = the hub's own working directory. */
+  readonly cwd: string | undefined;
+  /** Folder of the file that the server comes from: a relative `cwd`, `${file:…}` and a relative command with a slash start there. */
+  readonly baseDir: string;
+  /** Which forms of `${…}` are understood. */
+  readonly syntax: "toolmux" | "foreign";
+  readonly tools: ToolRules;
+}
+
+/** An entry of a client's file that cannot be run; it costs only itself. */
+export interface UnsupportedServer extends Entry {
+  readonly kind: "unsupported";
+  /** Why, as the end of a sentence without a full stop. */
+  readonly reason: string;
+}
+
+export type ServerSpec = StdioServer | UnsupportedServer;
+
+/** What the user wants; immutable. */
+export interface Manifest {
+  readonly hub: HubSettings;
+  /** In the order of first mention over all sources. */
+  readonly servers: readonly ServerSpec[];
+  /** The files that it was made of, absolute, in the order of merging. */
+  readonly sources: readonly string[];
+}
+
+export const HUB_DEFAULTS: HubSettings = {
+  name: "toolmux",
+  separator: "__",
+  nameLimit: 64,
+  clientPrefix: "mcp__toolmux__",
+  listWait: 5_000,
+};
+
+export const LIMIT_DEFAULTS: Limits = {
+  connectTimeout: 30_000,
+  callTimeout: 60_000,
+  maxCallTimeout: 900_000,
+  maxMessage: 64 * 1024 * 1024,
+};

@@ -1,0 +1,156 @@
+import { basename, resolve, sep } from "node:path";
+import process from "node:process";
+import { HubError, type ErrorCode } from "../errors.ts";
+import { decode, readSmall } from "./file.ts";
+import { expandHome, homeFolder, type Env } from "./folders.ts";
+import type { StdioServer } from "./schema.ts";
+import { createTable } from "./table.ts";
+import { parseTemplate, type Part, type Place } from "./template.ts";
+
+/** What is needed to spawn a server, every `${…}` filled in. */
+export interface ResolvedServer {
+  /** Absolute if it was written as a path, else a bare name to look up in PATH. */
+  readonly command: string;
+  readonly args: readonly string[];
+  /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Absolute; undefined = the hub's own working directory. */
+  readonly cwd: string | undefined;
+  /** Values that must never be shown, longest first, so that they can be replaced one after the other. */
+  readonly secrets: readonly string[];
+}
+
+/** The longest file that `${file:…}` takes, in bytes. */
+const MAX_FILE = 64 * 1024;
+
+/** Shorter values (`1`, `true`, `warn`) stand everywhere: hiding them hides nothing and garbles the rest. */
+const LEAST_SECRET = 6;
+
+/** Variables that say where and who. */
+const PLAIN = /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
+
+/** Variables whose values are secret even if they stand in the manifest as they are. */
+const TELLING = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i;
+
+interface Scope {
+  readonly server: StdioServer;
+  readonly env: Env;
+  readonly cwd: string;
+  readonly secrets: Set<string>;
+  /** What is missing, as sentences: all of it is told at once. */
+  readonly missing: string[];
+}
+
+/**
+ * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
+ * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for.
+ * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
+ */
+export async function resolveServer(
+  server: StdioServer,
+  env: Env,
+  cwd: string = process.cwd(),
+): Promise<ResolvedServer> {
+  const scope: Scope = { server, env, cwd, secrets: new Set(), missing: [] };
+  const command = await render(server.command, "command", scope);
+  const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
+  const variables = createTable<string>();
+  for (const name of server.inheritEnv) {
+    const value = env[name];
+    if (value !== undefined) variables[name] = value;
+  }
+  for (const [name, text] of Object.entries(server.env)) {
+    variables[name] = await render(text, `env.${name}`, scope);
+  }
+  const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
+  if (scope.missing.length > 0) throw fail("valueMissing", scope, scope.missing.join("; "));
+  for (const [name, value] of Object.entries(variables)) {
+    if (TELLING.test(name)) hide(value, scope);
+  }
+  return {
+    command: command.includes("/") ? locate(command, scope) : command,
+    args,
+    env: variables,
+    cwd: folder === undefined ? undefined : locate(folder, scope),
+    secrets: [...scope.secrets].toSorted((a, b) => b.length - a.length),
+  };
+}
+
+async function render(text: string, where: string, scope: Scope): Promise<string> {
+  let value = "";
+  for (const part of parseTemplate(text, scope.server.syntax))
+    value += await fill(part, where, scope);
+  if (value.includes("\0")) {
+    throw fail(
+      "notSupported",
+      scope,
+      `${where} holds a NUL character, which no process can be given`,
+    );
+  }
+  return value;
+}
+
+async function fill(part: Part, where: string, scope: Scope): Promise<string> {
+  switch (part.kind) {
+    case "text":
+      return part.text;
+    case "env":
+      return readVariable(part, where, scope);
+    case "file":
+      return hide(await readSecret(part.path, where, scope), scope);
+    case "place":
+      return PLACES[part.place](scope);
+    case "fault":
+      throw fail("notSupported", scope, `${where} holds ${part.message}`);
+  }
+}
+
+const PLACES: Readonly<Record<Place, (scope: Scope) => string>> = {
+  workspaceFolder: ({ cwd }) => cwd,
+  workspaceFolderBasename: ({ cwd }) => basename(cwd),
+  userHome: ({ env }) => homeFolder(env),
+  pathSeparator: () => sep,
+};
+
+/** As in a shell: the fallback stands in for an empty variable too, and an empty one is not missing. */
+function readVariable(
+  { name, fallback }: Extract<Part, { kind: "env" }>,
+  where: string,
+  scope: Scope,
+): string {
+  const value = scope.env[name];
+  if (fallback !== undefined && (value === undefined || value === "")) return fallback;
+  if (value !== undefined) return PLAIN.test(name) ? value : hide(value, scope);
+  scope.missing.push(`${where} needs the environment variable ${name}, which is not set`);
+  return "";
+}
+
+/** The content without its last line end. */
+async function readSecret(path: string, where: string, scope: Scope): Promise<string> {
+  const full = locate(path, scope);
+  const read = await readSmall(full, MAX_FILE);
+  if (read.kind !== "read") {
+    const reason = read.kind === "absent" ? "does not exist" : read.reason;
+    scope.missing.push(`${where} needs the file ${full}, which ${reason}`);
+    return "";
+  }
+  const text = decode(read.bytes);
+  if (text !== undefined) return text.replace(/\r?\n$/, "");
+  throw fail("notSupported", scope, `${where} needs the file ${full}, which is not UTF-8 text`);
+}
+
+function locate(path: string, { server, env }: Scope): string {
+  return resolve(server.baseDir, expandHome(path, env));
+}
+
+function hide(value: string, { secrets }: Scope): string {
+  if (value.length >= LEAST_SECRET) secrets.add(value);
+  return value;
+}
+
+function fail(code: ErrorCode, { server }: Scope, message: string): HubError {
+  return new HubError(code, `server "${server.name}" cannot be started: ${message}`, {
+    server: server.name,
+    step: "resolve",
+  });
+}

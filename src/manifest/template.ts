@@ -1,0 +1,94 @@
+/** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
+export type Syntax = "toolmux" | "foreign";
+
+export type Part =
+  | { readonly kind: "text"; readonly text: string }
+  /** `fallback` stands in if the variable is unset or empty. */
+  | { readonly kind: "env"; readonly name: string; readonly fallback: string | undefined }
+  | { readonly kind: "file"; readonly path: string }
+  | { readonly kind: "place"; readonly place: Place }
+  /** `message` says what is wrong without showing the text, which may hold a secret. */
+  | { readonly kind: "fault"; readonly message: string };
+
+/** What clients fill in from the workspace and the machine. */
+export type Place = "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator";
+
+const PLACES: ReadonlyMap<string, Place> = new Map([
+  ["workspaceFolder", "workspaceFolder"],
+  ["workspaceFolderBasename", "workspaceFolderBasename"],
+  ["userHome", "userHome"],
+  ["pathSeparator", "pathSeparator"],
+  ["/", "pathSeparator"],
+]);
+
+/**
+ * Splits a text at its `${…}`. What a form stands for is never looked into again, so a value that
+ * looks like a form stays as it is. In our own files `$${` is a literal `${`.
+ */
+export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
+  const parts: Part[] = [];
+  let from = 0;
+  while (from < text.length) {
+    const open = text.indexOf("${", from);
+    if (open < 0) break;
+    if (syntax === "toolmux" && open > from && text[open - 1] === "$") {
+      parts.push({ kind: "text", text: `${text.slice(from, open - 1)}\${` });
+      from = open + 2;
+      continue;
+    }
+    if (open > from) parts.push({ kind: "text", text: text.slice(from, open) });
+    const close = text.indexOf("}", open);
+    if (close < 0) return [...parts, { kind: "fault", message: "a ${ without its }" }];
+    parts.push(parseForm(text.slice(open + 2, close), syntax));
+    from = close + 1;
+  }
+  if (from < text.length) parts.push({ kind: "text", text: text.slice(from) });
+  return parts;
+}
+
+const NAME = /^[^\s:=${}]+$/;
+
+function parseForm(body: string, syntax: Syntax): Part {
+  const place = syntax === "foreign" ? PLACES.get(body) : undefined;
+  if (place !== undefined) return { kind: "place", place };
+  if (body.includes("${")) return fault("a ${…} within another, which is not supported");
+  const colon = body.indexOf(":");
+  const scheme = colon < 0 || body.startsWith(":-", colon) ? undefined : body.slice(0, colon);
+  const rest = scheme === undefined ? body : body.slice(colon + 1);
+  switch (scheme) {
+    case undefined:
+      return syntax === "foreign" ? parseVariable(rest) : explainBare(rest);
+    case "env":
+      return parseVariable(rest);
+    case "file":
+      return rest === "" ? fault("${file:} without a path") : { kind: "file", path: rest };
+    case "input":
+      return fault(
+        "${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
+      );
+    default:
+      return fault(
+        NAME.test(scheme)
+          ? `the unknown form \${${scheme}:…}; there are \${env:NAME} and \${file:PATH}`
+          : "a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+      );
+  }
+}
+
+function parseVariable(body: string): Part {
+  const split = body.indexOf(":-");
+  const name = split < 0 ? body : body.slice(0, split);
+  if (!NAME.test(name)) return fault("a ${…} without the name of a variable");
+  return { kind: "env", name, fallback: split < 0 ? undefined : body.slice(split + 2) };
+}
+
+function explainBare(body: string): Part {
+  const [name = ""] = body.split(":-", 1);
+  return NAME.test(name)
+    ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
+    : fault("a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}");
+}
+
+function fault(message: string): Part {
+  return { kind: "fault", message };
+}

@@ -1,0 +1,84 @@
+import { parse, TomlError } from "smol-toml";
+import type { AST } from "toml-eslint-parser";
+import type { Locate, ParseResult } from "./document.ts";
+import type { Position } from "./problem.ts";
+
+export function parseToml(text: string): ParseResult {
+  try {
+    const root = parse(text);
+    return { ok: true, root, doubled: [], locate: () => mapPositions(text) };
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    return {
+      ok: false,
+      message: `not valid TOML: ${explain(error)}`,
+      position: { line: error.line, column: error.column },
+    };
+  }
+}
+
+/** The first line only, and only if it is plain words: what follows shows the text, which may hold secrets. */
+function explain(error: TomlError): string {
+  const [line = ""] = error.message.replace("Invalid TOML document: ", "").split("\n", 1);
+  return /^[a-zA-Z ,:;.-]+$/.test(line) ? line : "invalid value";
+}
+
+type Place = Readonly<Record<"key" | "value", Position>>;
+
+/** Reads the text once more with a slower parser that knows positions; only called when something is wrong. */
+async function mapPositions(text: string): Promise<Locate> {
+  const { parseTOML } = await import("toml-eslint-parser");
+  const places = new Map<string, Place>();
+  const program = parseTOML(text, { tomlVersion: "1.1" });
+
+  const note = (path: readonly (string | number)[], place: Place) => {
+    const id = JSON.stringify(path);
+    if (!places.has(id)) places.set(id, place);
+  };
+
+  const visitValue = (path: readonly (string | number)[], node: AST.TOMLContentNode) => {
+    if (node.type === "TOMLInlineTable") for (const pair of node.body) visitPair(path, pair);
+    if (node.type !== "TOMLArray") return;
+    for (const [index, element] of node.elements.entries()) {
+      note([...path, index], { key: start(element), value: start(element) });
+      visitValue([...path, index], element);
+    }
+  };
+
+  const visitPair = (base: readonly (string | number)[], pair: AST.TOMLKeyValue) => {
+    let path = base;
+    for (const part of pair.key.keys) {
+      path = [...path, part.type === "TOMLBare" ? part.name : part.value];
+      const isLast = part === pair.key.keys.at(-1);
+      note(path, { key: start(part), value: start(isLast ? pair.value : part) });
+    }
+    visitValue(path, pair.value);
+  };
+
+  const visitTable = (table: AST.TOMLTable) => {
+    let index = 0;
+    for (const [depth, key] of table.resolvedKey.entries()) {
+      const part = table.key.keys[typeof key === "string" ? index++ : index - 1] ?? table.key;
+      note(table.resolvedKey.slice(0, depth + 1), { key: start(part), value: start(part) });
+    }
+    for (const pair of table.body) visitPair(table.resolvedKey, pair);
+  };
+
+  for (const node of program.body[0].body) {
+    if (node.type === "TOMLTable") visitTable(node);
+    else visitPair([], node);
+  }
+  return (path, at) => {
+    const exact = places.get(JSON.stringify(path));
+    if (exact !== undefined) return exact[at];
+    for (let length = path.length - 1; length > 0; length--) {
+      const outer = places.get(JSON.stringify(path.slice(0, length)));
+      if (outer !== undefined) return outer.key;
+    }
+    return undefined;
+  };
+}
+
+function start(node: { readonly loc: AST.SourceLocation }): Position {
+  return { line: node.loc.start.line, column: node.loc.start.column + 1 };
+}

@@ -1,0 +1,82 @@
+import { chmod, mkdir, open, realpath, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { HubError } from "../errors.ts";
+import { decode, readSmall, type Bytes } from "./file.ts";
+import { isTable } from "./table.ts";
+
+/** Name of the store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
+const STORE = "trusted.json";
+const MAX_STORE = 4 * 1024 * 1024;
+
+/** The longest manifest that is read, in bytes. */
+export const MAX_MANIFEST = 4 * 1024 * 1024;
+
+/**
+ * Whether the user trusted the file `path` with this very `content`. `folder` is the state folder.
+ * A store that is missing, damaged or out of reach trusts nothing.
+ */
+export async function isTrusted(path: string, content: Bytes, folder: string): Promise<boolean> {
+  const files = await readStore(folder);
+  if (files.size === 0) return false;
+  const real = await realpath(path).catch(() => undefined);
+  return real !== undefined && files.get(real) === (await digest(content));
+}
+
+/**
+ * Remembers the file with its present content, in place of an earlier one.
+ * @returns the real path that is trusted now
+ * @throws {HubError} usage if the file cannot be read
+ */
+export async function trust(path: string, folder: string): Promise<string> {
+  const read = await readSmall(path, MAX_MANIFEST);
+  if (read.kind === "absent") throw new HubError("usage", `${path} does not exist`);
+  if (read.kind === "refused") throw new HubError("usage", `${path} ${read.reason}`);
+  const real = await realpath(path);
+  const files = await readStore(folder);
+  files.set(real, await digest(read.bytes));
+  await writeStore(folder, files);
+  return real;
+}
+
+async function readStore(folder: string): Promise<Map<string, string>> {
+  const files = new Map<string, string>();
+  const read = await readSmall(join(folder, STORE), MAX_STORE);
+  if (read.kind !== "read") return files;
+  try {
+    const store: unknown = JSON.parse(decode(read.bytes) ?? "");
+    if (!isTable(store) || !isTable(store["files"])) return files;
+    for (const [path, hash] of Object.entries(store["files"])) {
+      if (typeof hash === "string") files.set(path, hash);
+    }
+  } catch {
+    // Damaged: trusts nothing, and the next `trust` writes a new one.
+  }
+  return files;
+}
+
+/** Readers see the old store or the new one, never a part. */
+async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await chmod(folder, 0o700);
+  const target = join(folder, STORE);
+  const draft = `${target}.${crypto.randomUUID()}`;
+  try {
+    const handle = await open(draft, "wx", 0o600);
+    try {
+      const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
+      await handle.writeFile(`${text}\n`);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+    await rename(draft, target);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}
+
+async function digest(content: Bytes): Promise<string> {
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
+  return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
