@@ -37,8 +37,10 @@ export class Hub implements Host {
   #started = false;
   /** Whether a list may be answered; before that, who waits for it. */
   #listable = false;
-  #waiting = new Set<(catalog: Catalog) => void>();
-  #remarked = new Set<string>();
+  readonly #waiting = new Set<(catalog: Catalog) => void>();
+  /** Who waits until every server has settled. */
+  readonly #settledWaiters: (() => void)[] = [];
+  readonly #remarked = new Set<string>();
   #stopped: Promise<void> | undefined;
 
   constructor(parts: HubParts) {
@@ -92,7 +94,6 @@ export class Hub implements Host {
       this.#settle();
     });
   }
-  #settledWaiters: (() => void)[] = [];
 
   /** Stops every server and drops every client; repeated calls join the first. */
   stop(): Promise<void> {

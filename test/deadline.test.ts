@@ -6,7 +6,7 @@ import { type Clock, Deadlines, type Timed } from "../src/router/deadline.ts";
 class VirtualClock implements Clock {
   time = 0;
   timers = 0;
-  #timers = new Map<object, { at: number; callback: () => void }>();
+  readonly #timers = new Map<object, { at: number; callback: () => void }>();
 
   now(): number {
     return this.time;

@@ -7,7 +7,7 @@ import type { Connection } from "../upstream/connection.ts";
 import { readId } from "../wire/frame.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type Limits } from "./call.ts";
-import { Deadlines } from "./deadline.ts";
+import type { Deadlines } from "./deadline.ts";
 
 /** What the router looks at; the hub replaces the catalog as a whole. */
 export interface RouterParts {

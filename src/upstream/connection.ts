@@ -48,10 +48,10 @@ export class Connection {
   /** Grows with every attempt; what an older attempt still reports is dropped. */
   #epoch = 0;
   #attempt: Attempt | undefined;
-  #visitors = new Set<Visitor>();
+  readonly #visitors = new Set<Visitor>();
   #items: readonly Item[] | undefined;
   #refresh: { dirty: boolean; pause: number } | undefined;
-  #stopped: (() => void)[] = [];
+  readonly #stopped: (() => void)[] = [];
   #held = false;
   #tail: string[] = [];
 
@@ -152,6 +152,9 @@ export class Connection {
       case "disconnected":
         for (const resolve of this.#stopped.splice(0)) resolve();
         this.#parts.settled();
+        return;
+      case "idle":
+      case "connecting":
     }
   }
 
@@ -168,8 +171,8 @@ export class Connection {
 
   /** An error of the present attempt: with its step and what the server last wrote to stderr. */
   #error(code: ErrorCode, text: string): HubError {
-    const step = this.#attempt?.at;
-    return new HubError(code, text, { server: this.spec.name, step, stderr: [...this.#tail] });
+    const details = { server: this.spec.name, step: this.#attempt?.at, stderr: [...this.#tail] };
+    return new HubError(code, text, details);
   }
 
   /** One attempt: make the link, open it, shake hands, list. All of it within connectTimeout. */
