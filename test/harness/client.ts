@@ -190,6 +190,15 @@ export class RawClient {
     );
   }
 
+  /** Stops reading stdout until `resume`. */
+  pause(): void {
+    this.#child.stdout?.pause();
+  }
+
+  resume(): void {
+    this.#child.stdout?.resume();
+  }
+
   /** Closes the server's stdin. */
   end(): void {
     this.#child.stdin?.end();
@@ -259,4 +268,10 @@ export function isProtocol(json: unknown): boolean {
   if (!isObject(json) || json.jsonrpc !== "2.0") return false;
   if (typeof json.method === "string") return !("result" in json) && !("error" in json);
   return "id" in json && "result" in json !== "error" in json;
+}
+
+/** All that a failed call says to whoever made it: the error with its data, or the text of a result that is an error. */
+export function failure({ result, error }: RpcMessage): string {
+  if (error !== undefined) return `${error.message}\n${JSON.stringify(error.data)}`;
+  return result?.isError === true ? (result.content ?? []).map(({ text }) => text).join("\n") : "";
 }

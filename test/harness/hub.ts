@@ -41,6 +41,9 @@ export interface Stage {
 /** How long the hub may take to end everything, servers that ignore SIGTERM included, in ms. */
 export const END = 12_000;
 
+/** For tests that start much or wait for processes to end: longer than the runner's own limit, in ms. */
+export const SLOW = { timeout: 60_000 };
+
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
 export function executable(): string {
   const path =
@@ -52,10 +55,10 @@ export function executable(): string {
 
 /**
  * Gives `run` a folder of its own with a manifest in it, and checks afterwards that no process which carries
- * the folder's name in its environment is left. A text is written as it is, as `name`.
+ * the folder's name in its environment is left. A manifest that is a text is written as it is, as `name`.
  */
 export async function withStage<Value>(
-  manifest: Manifest | string,
+  manifest: Manifest | string | ((dir: string) => Manifest),
   run: (stage: Stage) => Promise<Value>,
   name = "toolmux.toml",
 ): Promise<Value> {
@@ -76,10 +79,7 @@ export async function withStage<Value>(
   };
   for (const folder of ["config", "cache", "state", "data", "runtime", "tmp"])
     mkdirSync(join(dir, folder), { mode: 0o700 });
-  writeFileSync(
-    stage.config,
-    typeof manifest === "string" ? manifest : toToml(withLogs(manifest, logOf)),
-  );
+  writeFileSync(stage.config, manifestText(manifest, dir, logOf));
   try {
     const value = await run(stage);
     await waitUntilGone(carrying(dir), END);
@@ -88,6 +88,15 @@ export async function withStage<Value>(
     for (const pid of carrying(dir)) process.kill(pid, "SIGKILL");
     rmSync(dir, { recursive: true, force: true });
   }
+}
+
+function manifestText(
+  manifest: Manifest | string | ((dir: string) => Manifest),
+  dir: string,
+  logOf: (server: string) => string,
+): string {
+  if (typeof manifest === "string") return manifest;
+  return toToml(withLogs(typeof manifest === "function" ? manifest(dir) : manifest, logOf));
 }
 
 /** Each scripted server writes its log to its own file; others do not mind the variable. */

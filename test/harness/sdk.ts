@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import type { ChildProcess } from "node:child_process";
+import { Client as ClientV2 } from "@modelcontextprotocol/client";
+import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
+import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { isProtocol } from "./client.ts";
+
+/** A program to start and to talk to over its stdin and stdout. */
+export interface Program {
+  readonly command: string;
+  readonly args: string[];
+  readonly cwd: string;
+  readonly env: Record<string, string>;
+}
+
+export interface CallOptions {
+  readonly signal?: AbortSignal;
+  readonly onprogress?: (progress: {
+    readonly progress: number;
+    readonly total?: number | undefined;
+  }) => void;
+}
+
+export interface ToolResult {
+  readonly isError?: boolean | undefined;
+  readonly structuredContent?: unknown;
+  readonly content: readonly { readonly type: string; readonly text?: string }[];
+}
+
+/** What the tests do with an SDK's client, whichever SDK it is. */
+export interface SdkClient {
+  /** All tools, every page. */
+  list(): Promise<{ readonly name: string }[]>;
+  call(name: string, args: Record<string, unknown>, options?: CallOptions): Promise<ToolResult>;
+  /** Closes as the SDK does it, then throws if stdout carried anything but protocol. */
+  close(): Promise<void>;
+}
+
+export type Flavour = "SDK v1" | "SDK v2" | "SDK v2 with negotiation";
+
+const INFO = { name: "sdk-client", version: "1.0.0" };
+
+/** Starts a program and connects an SDK's client to it, with that SDK's own stdio transport. */
+export function connect(flavour: Flavour, program: Program): Promise<SdkClient> {
+  switch (flavour) {
+    case "SDK v1":
+      return connectV1(program);
+    case "SDK v2":
+      return connectV2(program, "legacy");
+    case "SDK v2 with negotiation":
+      return connectV2(program, "auto");
+  }
+}
+
+async function connectV1(program: Program): Promise<SdkClient> {
+  const client = new ClientV1(INFO);
+  const transport = new StdioV1({ ...program, stderr: "ignore" });
+  const check = tap(transport);
+  await client.connect(transport);
+  return {
+    list: () => collect((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
+    call: async (name, args, options) =>
+      (await client.callTool({ name, arguments: args }, undefined, options)) as ToolResult,
+    close: async () => {
+      await client.close();
+      check();
+    },
+  };
+}
+
+async function connectV2(program: Program, mode: "legacy" | "auto"): Promise<SdkClient> {
+  const client = new ClientV2(INFO, { versionNegotiation: { mode } });
+  const transport = new StdioV2({ ...program, stderr: "ignore" });
+  const check = tap(transport);
+  await client.connect(transport);
+  return {
+    list: () => collect((cursor) => client.listTools(cursor === undefined ? {} : { cursor })),
+    call: async (name, args, options) => await client.callTool({ name, arguments: args }, options),
+    close: async () => {
+      await client.close();
+      check();
+    },
+  };
+}
+
+async function collect(
+  page: (
+    cursor: string | undefined,
+  ) => Promise<{ tools: { name: string }[]; nextCursor?: string | undefined }>,
+): Promise<{ readonly name: string }[]> {
+  const tools: { name: string }[] = [];
+  let cursor: string | undefined;
+  do {
+    const answer = await page(cursor);
+    tools.push(...answer.tools);
+    cursor = answer.nextCursor;
+  } while (cursor !== undefined);
+  return tools;
+}
+
+/**
+ * Listens to the stdout that a transport reads; the returned function throws if a line was no protocol.
+ * The SDKs drop such lines in silence, and only their private process object says what came.
+ */
+function tap(transport: { start(): Promise<void> }): () => void {
+  let text = "";
+  const start = transport.start.bind(transport);
+  transport.start = async () => {
+    await start();
+    const { _process: child } = transport as unknown as { _process?: ChildProcess };
+    assert.ok(child?.stdout, "the transport has a process");
+    child.stdout.on("data", (chunk: Buffer) => (text += chunk.toString("latin1")));
+  };
+  return () => {
+    const lines = text.split("\n");
+    assert.equal(lines.pop(), "", "stdout ends with a whole line");
+    assert.ok(lines.length > 0, "the server answered");
+    for (const line of lines) assert.ok(isProtocol(JSON.parse(line)), line);
+  };
+}
