@@ -3,6 +3,7 @@ import { HubError } from "../errors.ts";
 import { readFrame } from "./frame.ts";
 import type { Message } from "./jsonrpc.ts";
 import type { Exchange, Link, LinkEvents } from "./link.ts";
+import { PRESSURE } from "./pipe.ts";
 
 /** On a shared pipe an exchange is only the id in its frame, so there is nothing to give up. */
 export const PIPE_EXCHANGE: Exchange = { abandon() {} };
@@ -24,10 +25,12 @@ class MemoryLink implements Link {
   #state: "new" | "open" | "ended" | "closed" = "new";
   #paused = false;
   #scheduled = false;
+  #full = false;
 
   open(events: LinkEvents, signal: AbortSignal): Promise<void> {
-    if (signal.aborted)
+    if (signal.aborted || this.#state === "closed" || this.#events !== undefined) {
       return Promise.reject(new HubError("cancelled", "The link was not opened."));
+    }
     this.#events = events;
     if (this.#state === "new") this.#state = "open";
     this.#schedule();
@@ -54,6 +57,7 @@ class MemoryLink implements Link {
 
   close(): Promise<void> {
     this.#inbox = [];
+    this.#queued = 0;
     this.#finish();
     return Promise.resolve();
   }
@@ -63,6 +67,7 @@ class MemoryLink implements Link {
     const bytes = message instanceof Uint8Array ? Buffer.from(message) : Buffer.concat(message);
     this.#inbox.push(bytes);
     this.#queued += bytes.length;
+    this.#measure();
     this.#schedule();
   }
 
@@ -86,9 +91,19 @@ class MemoryLink implements Link {
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
       this.#events?.frame(readFrame(bytes));
+      this.#measure();
     }
     if (this.#state === "ended" && this.#inbox.length === 0) this.#finish();
   };
+
+  /** Tells the peer when what it sent piles up here, and when that is over. */
+  #measure(): void {
+    const full = this.#queued > (this.#full ? PRESSURE.low : PRESSURE.high);
+    if (full === this.#full) return;
+    this.#full = full;
+    const { peer } = this;
+    if (peer !== undefined && peer.#state === "open") peer.#events?.pressure(full);
+  }
 
   #finish(): void {
     if (this.#state === "closed") return;

@@ -33,7 +33,7 @@ export interface PipeEvents {
 /** Below this a piece is copied into the write that it is part of; above, it is written by itself. */
 const COPY_LIMIT = 16 * 1024;
 /** Queued bytes from which the peer counts as not reading, and below which it reads again. */
-const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
+export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 const LF = Buffer.from("\n");
 
 /** JSON-RPC over two byte streams, one message a line: reads frames, and writes in one go what one turn produced. */

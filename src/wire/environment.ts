@@ -1,0 +1,34 @@
+/** Environment variables by name. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What every server gets of the hub's own environment. All else may hold secrets that are none of its business. */
+const SAFE = new Set(
+  (
+    "PATH HOME USER LOGNAME SHELL TERM LANG TZ TMPDIR " +
+    "HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy " +
+    "SSL_CERT_FILE SSL_CERT_DIR NODE_EXTRA_CA_CERTS REQUESTS_CA_BUNDLE CURL_CA_BUNDLE"
+  ).split(" "),
+);
+const SAFE_PREFIX = /^(LC|XDG)_/;
+/** They change what a Bun executable does with its start, up to running other code. */
+const NEVER = /^BUN_/;
+
+/**
+ * A server's whole environment: the safe part of the hub's, over it what the manifest gives, over that `extra`.
+ * `BUN_*` is passed by nobody.
+ */
+export function childEnvironment(
+  hub: Environment,
+  own: Environment,
+  extra: Environment,
+): Record<string, string> {
+  const inherited = Object.entries(hub).filter(
+    ([name]) => SAFE.has(name) || SAFE_PREFIX.test(name),
+  );
+  const all = [...inherited, ...Object.entries(own), ...Object.entries(extra)];
+  return Object.fromEntries(
+    all.filter(
+      (entry): entry is [string, string] => !NEVER.test(entry[0]) && entry[1] !== undefined,
+    ),
+  );
+}

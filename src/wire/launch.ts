@@ -1,0 +1,114 @@
+import { stat } from "node:fs/promises";
+import { resolve } from "node:path";
+import { type ErrorCode, HubError } from "../errors.ts";
+import { type Child, startChild } from "./child.ts";
+import { findCommand, readLoginPath } from "./command.ts";
+import { childEnvironment, type Environment } from "./environment.ts";
+import { newTag } from "./owner.ts";
+import { TAG_VARIABLE } from "./processes.ts";
+import type { Redactor } from "./redact.ts";
+
+/** A server that is run as a child process. */
+export interface StdioTarget {
+  /** The server's name, for messages. */
+  readonly server: string;
+  readonly command: string;
+  readonly args: readonly string[];
+  /** What the manifest gives the server: `env`, and the values of `inheritEnv`. */
+  readonly env: Environment;
+  /** The hub's own environment, of which the server gets the safe part. */
+  readonly hubEnv: Environment;
+  /** undefined: the hub's own. */
+  readonly cwd: string | undefined;
+  /** The longest message that is read, in bytes. */
+  readonly maxMessage: number;
+  /** Values that no log line and no error may show. */
+  readonly secrets: readonly string[];
+}
+
+/**
+ * Starts a server's process.
+ * @throws {HubError} commandNotFound, spawnFailed, cancelled, or the HubError that the signal was aborted with; then nothing runs.
+ */
+export async function launch(
+  target: StdioTarget,
+  redactor: Redactor,
+  signal: AbortSignal,
+): Promise<Child> {
+  try {
+    signal.throwIfAborted();
+    const child = await start(target, signal);
+    if (!signal.aborted) return child;
+    child.killNow();
+    await child.sweep();
+  } catch (error) {
+    if (!signal.aborted) throw explain(error, target, redactor);
+  }
+  const reason: unknown = signal.reason;
+  if (reason instanceof HubError) throw reason;
+  const { server } = target;
+  throw new HubError("cancelled", `The start of server "${server}" was cancelled.`, { server });
+}
+
+async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
+  const { server, command, args, hubEnv } = target;
+  const tag = await newTag();
+  const env = childEnvironment(hubEnv, target.env, { [TAG_VARIABLE]: tag });
+  const cwd = resolve(target.cwd ?? ".");
+  if (target.cwd !== undefined) await checkFolder(server, cwd);
+  const found = await findCommand({
+    server,
+    command,
+    cwd,
+    path: env.PATH,
+    morePath: () => Promise.race([readLoginPath(hubEnv, tag), aborted(signal)]),
+  });
+  signal.throwIfAborted();
+  // A command that was found by a wider PATH needs it for the programs that it starts itself.
+  if (env.PATH !== undefined) env.PATH = found.path;
+  return startChild({ file: found.file, args, env, cwd, tag });
+}
+
+/** The system reports a missing working directory as if the command were missing. */
+async function checkFolder(server: string, cwd: string): Promise<void> {
+  const isFolder = await stat(cwd).then(
+    (found) => found.isDirectory(),
+    () => undefined,
+  );
+  if (isFolder === true) return;
+  const wrong = isFolder === undefined ? "does not exist" : "is not a folder";
+  throw new HubError("spawnFailed", `The working directory of server "${server}" ${wrong}: ${cwd}`);
+}
+
+function aborted(signal: AbortSignal): Promise<undefined> {
+  return new Promise((settle) => {
+    signal.addEventListener("abort", () => settle(undefined), { once: true });
+  });
+}
+
+function explain(error: unknown, target: StdioTarget, redactor: Redactor): HubError {
+  const [code, text] =
+    error instanceof HubError ? [error.code, error.message] : explainSystem(error, target);
+  return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
+}
+
+/** What the system says of a command whose file is there and executable, and of a folder that is there. */
+function explainSystem(error: unknown, { server, command }: StdioTarget): [ErrorCode, string] {
+  const code = (error as NodeJS.ErrnoException).code ?? String(error);
+  const subject = `Command "${command}" of server "${server}" cannot be run:`;
+  switch (code) {
+    case "ENOENT":
+      return [
+        "commandNotFound",
+        `${subject} the interpreter that its first line names is missing.`,
+      ];
+    case "ENOEXEC":
+      return ["commandNotFound", `${subject} it is no program for this system (ENOEXEC).`];
+    case "EACCES":
+      return ["commandNotFound", `${subject} permission denied (EACCES).`];
+    case "E2BIG":
+      return ["commandNotFound", `${subject} its arguments and environment are too long (E2BIG).`];
+    default:
+      return ["spawnFailed", `${subject} ${code}.`];
+  }
+}

@@ -1,0 +1,188 @@
+import type { Writable } from "node:stream";
+import { HubError } from "../errors.ts";
+import type { Child, Exit } from "./child.ts";
+import { DRAIN_GRACE, within } from "./grace.ts";
+import type { Message } from "./jsonrpc.ts";
+import { launch, type StdioTarget } from "./launch.ts";
+import type { Exchange, Link, LinkEvents } from "./link.ts";
+import { PIPE_EXCHANGE } from "./memory.ts";
+import { Noise } from "./noise.ts";
+import { Pipe } from "./pipe.ts";
+import { Redactor } from "./redact.ts";
+import { endOf, sinkOf, sourceOf } from "./stream.ts";
+
+export type { StdioTarget } from "./launch.ts";
+
+/** So many lines of stderr are in every error. */
+const TAIL_LINES = 10;
+
+/** A child process as a Link: messages over its stdin and stdout, one a line. */
+export function stdioLink(target: StdioTarget): Link {
+  return new StdioLink(target);
+}
+
+class StdioLink implements Link {
+  readonly #target: StdioTarget;
+  /** Aborted by a close that comes before open has ended. */
+  readonly #gaveUp = new AbortController();
+  #opening: Promise<Conversation> | undefined;
+  #conversation: Conversation | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(target: StdioTarget) {
+    this.#target = target;
+  }
+
+  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+    if (this.#opening !== undefined) throw new HubError("internal", "A link is opened only once.");
+    this.#opening = this.#start(events, AbortSignal.any([signal, this.#gaveUp.signal]));
+    this.#conversation = await this.#opening;
+  }
+
+  async #start(events: LinkEvents, signal: AbortSignal): Promise<Conversation> {
+    const redactor = new Redactor(this.#target.secrets);
+    const child = await launch(this.#target, redactor, signal);
+    return new Conversation(this.#target, redactor, child, events);
+  }
+
+  get queued(): number {
+    return this.#conversation?.queued ?? 0;
+  }
+
+  send(message: Message): Exchange {
+    this.#conversation?.send(message);
+    return PIPE_EXCHANGE;
+  }
+
+  pause(): void {
+    this.#conversation?.pause();
+  }
+
+  resume(): void {
+    this.#conversation?.resume();
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#conversation?.close() ?? this.#giveUp();
+    return this.#closing;
+  }
+
+  async #giveUp(): Promise<void> {
+    this.#gaveUp.abort();
+    const conversation = await this.#opening?.catch(() => undefined);
+    await conversation?.close();
+  }
+}
+
+/** What is said with a running child, until it ends or is ended. */
+class Conversation {
+  readonly #server: string;
+  readonly #child: Child;
+  readonly #events: LinkEvents;
+  readonly #noise: Noise;
+  readonly #pipe: Pipe;
+  /** Both outputs have ended. */
+  readonly #silent: Promise<unknown>;
+  #phase: "open" | "closing" | "closed" = "open";
+
+  constructor(target: StdioTarget, redactor: Redactor, child: Child, events: LinkEvents) {
+    this.#server = target.server;
+    this.#child = child;
+    this.#events = events;
+    this.#noise = new Noise(redactor, (level, source, text) => {
+      if (this.#phase !== "closed") events.log(level, source, text);
+    });
+    const mute = endOf(child.stdout);
+    const deaf = failed(child.stdin);
+    this.#silent = Promise.all([mute, endOf(child.stderr)]);
+    sourceOf(child.stderr).read(
+      (chunk) => this.#noise.stderr(chunk),
+      () => {},
+    );
+    this.#pipe = new Pipe(sourceOf(child.stdout), sinkOf(child.stdin), target.maxMessage, {
+      frame: (frame) => {
+        if (frame.kind === "invalid") this.#noise.stray(frame);
+        else if (this.#phase === "open") events.frame(frame);
+      },
+      oversized: (head, tail, size) => {
+        if (this.#phase === "open") events.oversized(head, tail, size);
+      },
+      pressure: (full) => {
+        if (this.#phase === "open") events.pressure(full);
+      },
+      ended: () => {},
+    });
+    void this.#follow(mute, deaf);
+  }
+
+  get queued(): number {
+    return this.#phase === "open" ? this.#pipe.queued : 0;
+  }
+
+  send(message: Message): void {
+    if (this.#phase === "open") this.#pipe.send(message);
+  }
+
+  pause(): void {
+    if (this.#phase === "open") this.#pipe.pause();
+  }
+
+  resume(): void {
+    this.#pipe.resume();
+  }
+
+  async close(): Promise<void> {
+    if (this.#phase === "open") this.#phase = "closing";
+    // What is still to be written may never be; the child's end is bounded all the same.
+    void this.#pipe.end();
+    // A child that is stuck in a write cannot see the end of its input.
+    this.#pipe.resume();
+    await this.#child.stop();
+    await within(DRAIN_GRACE, this.#silent);
+    this.#finish("was stopped");
+  }
+
+  /** Waits for the end of a child that nobody has told to end. */
+  async #follow(mute: Promise<unknown>, deaf: Promise<unknown>): Promise<void> {
+    const { exited } = this.#child;
+    const first = await Promise.race([
+      exited.then(() => "exit"),
+      mute.then(() => "output"),
+      deaf.then(() => "input"),
+    ]);
+    // A dying child's pipes close a little before it is gone.
+    if (first !== "exit") await within(DRAIN_GRACE, exited);
+    if (this.#phase !== "open") return;
+    const { exit } = this.#child;
+    if (exit === undefined) {
+      this.#finish(`closed its ${first}, but went on running`);
+      await this.#child.stop();
+      return;
+    }
+    const swept = this.#child.sweep();
+    // Nothing more can pile up behind a pause, and the owner learns of the end only after the last frame.
+    this.#pipe.resume();
+    await within(DRAIN_GRACE, this.#silent);
+    this.#finish(describe(exit));
+    await swept;
+  }
+
+  #finish(what: string): void {
+    if (this.#phase === "closed") return;
+    this.#noise.end();
+    this.#phase = "closed";
+    const { stdin, stdout, stderr } = this.#child;
+    for (const stream of [stdin, stdout, stderr]) stream.destroy();
+    const details = { server: this.#server, stderr: this.#noise.tail(TAIL_LINES) };
+    const text = `Server "${this.#server}" ${what}.`;
+    this.#events.closed(new HubError("connectionLost", text, details));
+  }
+}
+
+function describe(exit: Exit): string {
+  return "code" in exit ? `exited with code ${exit.code}` : `was killed by signal ${exit.signal}`;
+}
+
+function failed(stream: Writable): Promise<unknown> {
+  return new Promise((resolve) => stream.once("error", resolve));
+}

@@ -1,0 +1,519 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { after, describe, it } from "node:test";
+import { utf8 } from "../src/bytes.ts";
+import { HubError } from "../src/errors.ts";
+import { killAllNow } from "../src/wire/child.ts";
+import { askShell, findCommand } from "../src/wire/command.ts";
+import { childEnvironment } from "../src/wire/environment.ts";
+import type { Link } from "../src/wire/link.ts";
+import { type StdioTarget, stdioLink } from "../src/wire/stdio.ts";
+import { notification, Recorder } from "./contract/link.ts";
+import { poll } from "./harness/clock.ts";
+import { carrying, command, environment, waitUntilGone } from "./harness/processes.ts";
+
+const NEVER = new AbortController().signal;
+const MEGABYTE = 1024 * 1024;
+/** Longer than any test: whoever sleeps so long is ended by the link, or the test fails. */
+const FOREVER = "sleep 1000";
+
+const folder = mkdtempSync(join(tmpdir(), "toolmux-process-"));
+after(() => rmSync(folder, { recursive: true }));
+
+function file(name: string, content: string, mode = 0o644): string {
+  const path = join(folder, name);
+  writeFileSync(path, content);
+  chmodSync(path, mode);
+  return path;
+}
+
+interface Stage {
+  readonly link: Link;
+  readonly events: Recorder;
+  /** The pids of the child and all that descends from it. */
+  pids(): number[];
+  /** Waits for a process of this stage whose command line contains a text. */
+  running(text: string): Promise<number>;
+  closed(): Promise<void>;
+}
+
+/** A link to `sh -c script`; afterwards nothing that it started may run. */
+async function withScript(
+  script: string,
+  run: (stage: Stage) => Promise<void>,
+  changes: Partial<StdioTarget> = {},
+): Promise<void> {
+  const mark = randomUUID();
+  const events = new Recorder();
+  const link = stdioLink({ ...target(script), ...changes, env: { ...changes.env, MARK: mark } });
+  await link.open(events, NEVER);
+  try {
+    await run({
+      link,
+      events,
+      pids: () => carrying(mark),
+      running: (text) =>
+        poll(
+          5000,
+          () => `a process "${text}"`,
+          () => carrying(mark).find((pid) => command(pid).includes(text)),
+        ),
+      closed: () => events.until("the end", () => events.has("closed")),
+    });
+  } finally {
+    await link.close();
+  }
+  assert.deepEqual(carrying(mark).map(command), [], "nothing is left once close has settled");
+  assert.equal(events.causes.length, 1);
+  assert.equal(events.events.at(-1), "closed");
+}
+
+function target(script: string): StdioTarget {
+  return {
+    server: "x",
+    command: "sh",
+    args: ["-c", script],
+    env: {},
+    hubEnv: { PATH: process.env["PATH"] },
+    cwd: undefined,
+    maxMessage: 64 * MEGABYTE,
+    secrets: [],
+  };
+}
+
+/** The error of an open that fails; nothing is left of it. */
+async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
+  const mark = randomUUID();
+  const events = new Recorder();
+  const link = stdioLink({ ...target("true"), ...changes, env: { ...changes.env, MARK: mark } });
+  const error = await link.open(events, NEVER).then(
+    () => assert.fail("it opened"),
+    (thrown: unknown) => thrown,
+  );
+  await link.close();
+  assert.deepEqual(carrying(mark), []);
+  assert.deepEqual(events.events, []);
+  assert.ok(error instanceof Error);
+  return error;
+}
+
+async function milliseconds(run: () => Promise<void>): Promise<number> {
+  const start = performance.now();
+  await run();
+  return performance.now() - start;
+}
+
+describe("a server that ends", () => {
+  it("is reported with its exit code and the last lines that it wrote to stderr", () =>
+    withScript(
+      "seq 1 30 >&2; echo >&2; echo 'cannot open the database' >&2; exit 3",
+      async ({ events, closed }) => {
+        await closed();
+        const [cause] = events.causes;
+        assert.equal(cause?.message, 'Server "x" exited with code 3.');
+        assert.equal(cause.code, "connectionLost");
+        assert.equal(cause.server, "x");
+        const tail = ["22", "23", "24", "25", "26", "27", "28", "29", "30"];
+        assert.deepEqual(cause.stderr, [...tail, "cannot open the database"]);
+        assert.equal(events.logs[0], "info stderr 1");
+        assert.equal(events.logs.at(-1), "info stderr cannot open the database");
+      },
+    ));
+
+  it("is reported with the signal that killed it", () =>
+    withScript("kill -9 $$", async ({ events, closed }) => {
+      await closed();
+      assert.equal(events.causes[0]?.message, 'Server "x" was killed by signal SIGKILL.');
+    }));
+
+  it("with output in the pipe is reported after all of it", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("pending", texts.map((text) => `${text}\n`).join(""));
+    await withScript(`cat ${path}; exit 5`, async ({ events, closed }) => {
+      await closed();
+      assert.deepEqual(events.frames, texts);
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 5.');
+    });
+  });
+
+  it("with output in the pipe and a stranger who holds the pipe open is reported after all of it", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("held", texts.map((text) => `${text}\n`).join(""));
+    const script = `env -i setsid sleep 2 & cat ${path}; exit 5`;
+    await withScript(script, async ({ events, closed }) => {
+      const took = await milliseconds(closed);
+      assert.deepEqual(events.frames, texts);
+      assert.ok(took < 1500, `seen by exit, not by the end of output: ${took} ms`);
+    });
+  });
+
+  it("takes a grandchild of its group that holds its stdout with it", () =>
+    withScript(`${FOREVER} & echo $! >&2; exit 4`, async ({ link, events, closed, pids }) => {
+      await closed();
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 4.');
+      await waitUntilGone(pids(), 2000);
+      await link.close();
+    }));
+
+  it("takes a grandchild that left its group with it, though nobody closed the link", () =>
+    withScript(`setsid ${FOREVER} & exit 0`, async ({ closed, pids }) => {
+      await closed();
+      await waitUntilGone(pids(), 2000);
+    }));
+
+  it("while a big message is written to it breaks nothing", () =>
+    withScript("sleep 0.1; exit 7", async ({ link, events, closed }) => {
+      for (let n = 0; n < 8; n++) link.send(utf8(notification(n, MEGABYTE)));
+      await closed();
+      link.send(utf8(notification(9)));
+      assert.equal(link.queued, 0);
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 7.');
+    }));
+
+  it("only in its output is reported as such, and ended", () =>
+    withScript(`exec 1>&-; exec ${FOREVER}`, async ({ events, closed, pids }) => {
+      await closed();
+      const text = 'Server "x" closed its output, but went on running.';
+      assert.equal(events.causes[0]?.message, text);
+      await waitUntilGone(pids(), 4000);
+    }));
+});
+
+describe("close", () => {
+  it("lets a server end by itself when its input ends", () =>
+    withScript("cat >/dev/null; echo goodbye >&2", async ({ link, events }) => {
+      const took = await milliseconds(() => link.close());
+      assert.ok(took < 900, `${took} ms`);
+      assert.deepEqual(events.logs, ["info stderr goodbye"]);
+    }));
+
+  it("ends a server that ignores the end of its input with SIGTERM", () =>
+    withScript(
+      `trap 'echo got TERM >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done`,
+      async ({ link, events }) => {
+        await events.until("ready", () => events.logs.length === 1);
+        await link.close();
+        assert.equal(events.logs.at(-1), "info stderr got TERM");
+      },
+    ));
+
+  it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () =>
+    withScript(
+      `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`,
+      async ({ link, events, pids }) => {
+        await events.until("ready", () => events.logs.length === 1);
+        assert.ok(pids().length >= 3);
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 2000, `${took} ms`);
+        assert.equal(events.causes[0]?.message, 'Server "x" was stopped.');
+      },
+    ));
+
+  it("sweeps what a server that ended at once left in its group and outside of it", () =>
+    withScript(
+      `${FOREVER} & setsid ${FOREVER} & setsid env -u MARK ${FOREVER} & cat >/dev/null`,
+      async ({ link, running, pids }) => {
+        await running(FOREVER);
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 1500, `${took} ms`);
+        assert.deepEqual(pids(), []);
+      },
+    ));
+
+  it("is not held up by a server that does not read what was sent", () =>
+    withScript(FOREVER, async ({ link }) => {
+      for (let n = 0; n < 4; n++) link.send(utf8(notification(n, MEGABYTE)));
+      assert.ok((await milliseconds(() => link.close())) < 2000);
+    }));
+
+  it("is not held up by a server that floods its output", () =>
+    withScript("yes x", async ({ link, events }) => {
+      await events.until("noise", () => events.has("log"));
+      const took = await milliseconds(() => link.close());
+      assert.ok(took < 2000, `${took} ms`);
+    }));
+});
+
+describe("killAllNow", () => {
+  it("ends the groups of all servers at once", () =>
+    withScript(`trap '' TERM; ${FOREVER} & ${FOREVER}`, async ({ events, running, closed }) => {
+      await running(FOREVER);
+      killAllNow();
+      await closed();
+      assert.equal(events.causes[0]?.message, 'Server "x" was killed by signal SIGKILL.');
+    }));
+});
+
+describe("what a server says beside the protocol", () => {
+  it("goes to the log if it is a stray line on stdout, and messages around it arrive", () =>
+    withScript(
+      `echo 'Server ready!'; echo '${notification(1)}'; echo '{"hello": 1}'; cat >/dev/null`,
+      async ({ events }) => {
+        await events.until("three events", () => events.events.length === 3);
+        assert.deepEqual(events.frames, [notification(1)]);
+        assert.deepEqual(events.logs, [
+          "warn stdout Server ready!",
+          'warn stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
+        ]);
+      },
+    ));
+
+  it("reaches the log cut to 2,000 characters", () =>
+    withScript(
+      `head -c 9000 /dev/zero | tr '\\0' x; echo; head -c 5000 /dev/zero | tr '\\0' y >&2; echo >&2; exit 1`,
+      async ({ events, closed }) => {
+        await closed();
+        assert.deepEqual(events.logs.toSorted(), [
+          `info stderr ${"y".repeat(2000)}`,
+          `warn stdout ${"x".repeat(2000)}`,
+        ]);
+      },
+    ));
+
+  it("may be 200 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
+    withScript(
+      `head -c 200000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last words >&2; echo '${notification(1)}'; cat >/dev/null; exit 1`,
+      async ({ events }) => {
+        const before = process.memoryUsage().rss;
+        await events.until("a frame", () => events.has("frame"));
+        const grown = (process.memoryUsage().rss - before) / MEGABYTE;
+        assert.ok(grown < 150, `${grown} MB more`);
+        assert.ok(events.logs.every((line) => line.length < 2100));
+      },
+    ));
+
+  it("may be 50 MB of lines on stderr: the log gets some of them, and the end is in the error", () =>
+    withScript(
+      "yes 'one more line' | head -c 50000000 >&2; echo >&2; echo last words >&2; exit 1",
+      async ({ events, closed }) => {
+        await closed();
+        assert.ok(events.logs.length < 20_000, `${events.logs.length} lines`);
+        assert.equal(events.logs[0], "info stderr one more line");
+        assert.ok(events.logs.some((line) => /bytes of stderr came too fast/.test(line)));
+        assert.equal(events.causes[0]?.stderr.length, 10);
+        assert.equal(events.causes[0]?.stderr.at(-1), "last words");
+      },
+    ));
+
+  it("shows no secret, in no log line and no error", () => {
+    const secrets = ["s3cret value", "line one\nline two", 'with"quote'];
+    const script = `echo "plain $A." >&2; echo "$B" >&2; echo '{"key": "with\\"quote"}'; echo "url?key=s3cret%20value"; exit 1`;
+    return withScript(
+      script,
+      async ({ events, closed }) => {
+        await closed();
+        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
+        for (const part of ["s3cret", "line one", "line two", "quote"]) {
+          assert.ok(!all.includes(part), all);
+        }
+        assert.deepEqual(events.causes[0]?.stderr, ["plain [redacted].", "[redacted]"]);
+        assert.ok(events.logs.includes("warn stdout url?key=[redacted]"));
+      },
+      { secrets, env: { A: secrets[0], B: secrets[1] } },
+    );
+  });
+
+  it("shows no part of a secret where a line is cut", () => {
+    const secret = "0123456789".repeat(30);
+    const script = `for n in 1990 1999 4090 8100; do head -c $n /dev/zero | tr '\\0' x >&2; echo $A >&2; done; head -c 20000 /dev/zero | tr '\\0' x >&2; exit 1`;
+    return withScript(
+      script,
+      async ({ events, closed }) => {
+        await closed();
+        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
+        assert.ok(!/\d{6}/.test(all), "six digits in a row");
+        assert.equal(events.logs.length, 5);
+      },
+      { secrets: [secret], env: { A: secret } },
+    );
+  });
+});
+
+describe("a message over the limit", () => {
+  it("of more than 64 MiB is dropped without being kept, and the link lives on", () =>
+    withScript(
+      `printf '{"jsonrpc":"2.0","id":1,"result":"'; head -c 150000000 /dev/zero | tr '\\0' x; printf '"}\\n'; echo '${notification(1)}'; cat >/dev/null`,
+      async ({ events }) => {
+        const before = process.memoryUsage().rss;
+        await events.until("a frame", () => events.has("frame"));
+        assert.deepEqual(events.events, ["oversized", "frame"]);
+        assert.equal(events.drops[0]?.size, 150_000_036);
+        const grown = (process.memoryUsage().rss - before) / MEGABYTE;
+        assert.ok(grown < 150, `${grown} MB more`);
+      },
+    ));
+});
+
+describe("a server's environment", () => {
+  const hub = {
+    PATH: "/usr/bin:/bin",
+    HOME: "/h",
+    LC_ALL: "C.UTF-8",
+    XDG_DATA_HOME: "/d",
+    https_proxy: "p",
+    SSL_CERT_FILE: undefined,
+    AWS_SECRET_ACCESS_KEY: "no",
+    BUN_OPTIONS: "--preload=no",
+    NODE_OPTIONS: "no",
+    LCX: "no",
+    TOOLMUX_OWNER: "no",
+  };
+
+  it("is the safe part of the hub's and the manifest's, and nothing else", () =>
+    withScript(
+      "exec cat",
+      async ({ running }) => {
+        const variables = environment(await running("cat"));
+        const tag = variables.find((line) => line.startsWith("TOOLMUX_OWNER="));
+        assert.match(tag ?? "", new RegExp(`^TOOLMUX_OWNER=${process.pid}/`));
+        // The shell in between adds PWD and the like.
+        const own = variables.filter(
+          (line) => !/^(TOOLMUX_OWNER|MARK|PWD|OLDPWD|SHLVL|_)=/.test(line),
+        );
+        assert.deepEqual(own.toSorted(), [
+          "HOME=/other",
+          "LC_ALL=C.UTF-8",
+          "PATH=/usr/bin:/bin",
+          "TOKEN=t",
+          "XDG_DATA_HOME=/d",
+          "https_proxy=p",
+        ]);
+      },
+      { hubEnv: hub, env: { HOME: "/other", TOKEN: "t", BUN_BE_BUN: "1" } },
+    ));
+
+  it("never has BUN_*, whoever gives it", () => {
+    const bun = { BUN_OPTIONS: "a", BUN_BE_BUN: "1" };
+    assert.deepEqual(childEnvironment(bun, bun, bun), {});
+  });
+
+  it("may hold names that mean something to JavaScript", () => {
+    const own = JSON.parse('{"__proto__": "a", "constructor": "b"}') as Record<string, string>;
+    const entries = Object.entries(childEnvironment({}, own, {}));
+    assert.deepEqual(entries, Object.entries(own));
+  });
+});
+
+describe("a server that cannot be started", () => {
+  const PATH = `relative:${folder}:/usr/bin:/bin`;
+
+  it("because its command is nowhere is told so, with the PATH that was searched", async () => {
+    const error = await failure({ command: "no-such-command", hubEnv: { PATH } });
+    assert.equal(error.code, "commandNotFound");
+    assert.equal(
+      error.message,
+      `Command "no-such-command" of server "x" was not found in PATH (${PATH}).`,
+    );
+  });
+
+  it("because its file does not exist is told so, with the file", async () => {
+    const error = await failure({ command: "./no/server", cwd: folder });
+    assert.equal(error.code, "commandNotFound");
+    assert.match(
+      error.message,
+      /"\.\/no\/server" of server "x" does not exist \(\/.*\/no\/server\)/,
+    );
+  });
+
+  it("because its file is not executable is told so, found by path or by name", async () => {
+    const path = file("text", "no program");
+    for (const name of [path, "text"]) {
+      const error = await failure({ command: name, hubEnv: { PATH } });
+      assert.equal(error.code, "commandNotFound");
+      assert.match(error.message, /is there \(.*\/text\), but may not be executed/);
+    }
+  });
+
+  it("because its working directory does not exist is told so, and not that the command is missing", async () => {
+    const error = await failure({ cwd: join(folder, "nowhere") });
+    assert.equal(error.code, "spawnFailed");
+    assert.match(error.message, /^The working directory of server "x" does not exist: .*nowhere$/);
+    const other = await failure({ cwd: file("plain", "") });
+    assert.match(other.message, /is not a folder: .*plain$/);
+  });
+
+  it("because its interpreter is missing is told so", async () => {
+    const path = file("orphan", "#!/no/such/interpreter\n", 0o755);
+    const error = await failure({ command: path });
+    assert.equal(error.code, "commandNotFound");
+    assert.match(error.message, /the interpreter that its first line names is missing/);
+  });
+
+  it("shows no secret in the error", async () => {
+    const error = await failure({ command: "/opt/hunter2/server", secrets: ["hunter2"] });
+    assert.match(error.message, /\/opt\/\[redacted\]\/server/);
+  });
+
+  it("leaves nothing behind whenever its start is cancelled", async () => {
+    const mark = randomUUID();
+    const outcomes = new Set<string>();
+    for (let turns = 0; turns < 24; turns++) {
+      const link = stdioLink({ ...target("cat"), env: { MARK: mark } });
+      const abort = new AbortController();
+      const opening = link.open(new Recorder(), abort.signal).then(
+        () => "open",
+        (error: unknown) => (error instanceof HubError ? error.code : String(error)),
+      );
+      for (let turn = 0; turn < turns; turn++)
+        await new Promise((resolve) => setImmediate(resolve));
+      abort.abort();
+      const outcome = await opening;
+      outcomes.add(outcome);
+      if (outcome === "cancelled") assert.deepEqual(carrying(mark), []);
+      await link.close();
+    }
+    assert.deepEqual(carrying(mark), []);
+    assert.ok(outcomes.has("cancelled"));
+  });
+});
+
+describe("findCommand", () => {
+  const bin = mkdtempSync(join(folder, "bin-"));
+  file(join(bin.slice(folder.length + 1), "tool"), "#!/bin/sh\n", 0o755);
+  const search = { server: "x", command: "tool", cwd: bin };
+
+  it("does not look into the working directory for a bare name", async () => {
+    const morePath = (): Promise<undefined> => Promise.resolve(undefined);
+    for (const path of ["", ".", ":", "/usr/bin:"]) {
+      await assert.rejects(findCommand({ ...search, path, morePath }), { code: "commandNotFound" });
+    }
+  });
+
+  it("asks for a wider PATH only for a bare command that was not found, and returns both joined", async () => {
+    let asked = 0;
+    const morePath = (): Promise<string> => {
+      asked++;
+      return Promise.resolve(`/usr/bin:${bin}`);
+    };
+    const found = await findCommand({ ...search, path: "/usr/bin:/bin", morePath });
+    assert.deepEqual(found, { file: join(bin, "tool"), path: `/usr/bin:/bin:${bin}` });
+    assert.equal(asked, 1);
+    await findCommand({ ...search, command: "sh", path: "/usr/bin:/bin", morePath });
+    await findCommand({ ...search, command: "./tool", path: "/usr/bin", morePath });
+    assert.equal(asked, 1);
+  });
+});
+
+describe("askShell", () => {
+  it("takes the value alone from all that start files print", async () => {
+    const script = `#!/bin/sh\necho 'Welcome! PATH=/wrong'\nPATH=/from/login:/bin\neval "$2"\necho bye\n`;
+    const shell = file("shell", script, 0o755);
+    assert.equal(await askShell(shell, { PATH: "/bin" }), "/from/login:/bin");
+  });
+
+  it("gives up on a shell that fails, says nothing or does not exist", async () => {
+    assert.equal(await askShell(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}), undefined);
+    assert.equal(await askShell(join(folder, "missing"), {}), undefined);
+  });
+
+  it("gives up on a shell that hangs, and ends it", async () => {
+    const mark = randomUUID();
+    const shell = file("slow", `#!/bin/sh\n${FOREVER}\n`, 0o755);
+    assert.equal(await askShell(shell, { PATH: "/bin", MARK: mark }, 100), undefined);
+    await waitUntilGone(carrying(mark), 2000);
+  });
+});
