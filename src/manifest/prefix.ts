@@ -18,7 +18,8 @@ export function sanitizePrefix(text: string, separator: string): string {
   while (prefix.includes(separator)) prefix = prefix.replaceAll(separator, filler);
   while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
   while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
-  return prefix === "" ? numberPrefix("server", separator, new Map()) : prefix;
+  if (prefix !== "") return prefix;
+  return isPrefix("server", separator) ? "server" : (findSymbols(separator)[0] ?? "");
 }
 
 export interface Assigned {
@@ -62,7 +63,7 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
     const said = getPrefix(server.draft) ?? server.name;
     const nearest = said === "" && server.name !== "" ? "" : sanitizePrefix(said, separator);
     const isClaimed = isEnabled(server.draft) && nearest !== "";
-    const prefix = isClaimed ? numberPrefix(nearest, separator, owners) : nearest;
+    const prefix = isClaimed ? varyPrefix(nearest, separator, owners) : nearest;
     claim(server, prefix);
     if (prefix !== said && server.draft.kind === "stdio") {
       const name = JSON.stringify(server.name);
@@ -72,11 +73,19 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
   return { prefixes, faults, notes };
 }
 
-/** `base`, or `base` with the lowest number behind it that makes it valid and not `taken`. */
-function numberPrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>) {
-  let prefix = base;
-  for (let n = 2; taken.has(prefix) || !isPrefix(prefix, separator); n++) prefix = `${base}${n}`;
-  return prefix;
+/** `base`, or `base` with the least behind it that makes it none of `taken`. */
+function varyPrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>): string {
+  const symbols = findSymbols(separator);
+  for (let length = 1; taken.has(base) && symbols.length > 0; length++) {
+    const free = symbols.map((it) => base + it.repeat(length)).find((it) => !taken.has(it));
+    if (free !== undefined) return free;
+  }
+  return base;
+}
+
+/** Characters that can stand anywhere in a prefix. */
+function findSymbols(separator: string): readonly string[] {
+  return "23456789abcdefghijklmnopqrstuvwxyz01".split("").filter((it) => !separator.includes(it));
 }
 
 function describeRule(name: string, said: string | undefined, separator: string): string {

@@ -31,7 +31,7 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
   while (from < text.length) {
     const open = text.indexOf("${", from);
     if (open < 0) break;
-    if (syntax === "toolmux" && open > from && text[open - 1] === "$") {
+    if (syntax === "toolmux" && text[open - 1] === "$") {
       parts.push({ kind: "text", text: `${text.slice(from, open - 1)}\${` });
       from = open + 2;
       continue;

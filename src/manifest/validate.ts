@@ -62,6 +62,7 @@ function getEntries(schema: object): Readonly<Record<string, object>> | undefine
 const REMOTE = "remote servers are not supported by this version";
 /** Keys that MCP clients use for a server, and what to write here instead. */
 const ADVICE = new Map([
+  ["cmd", `did you mean "command"?`],
   ["url", REMOTE],
   ["headers", REMOTE],
   ["type", "leave it out, every server is started with its command"],

@@ -1,0 +1,474 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../src/errors.ts";
+import { findNearest, manifestError } from "../src/manifest/problem.ts";
+import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
+
+const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
+const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
+const RULE = `letters, digits, _ and -, without "__" and no character of it at either end`;
+
+/** A server whose faults are the only ones. */
+const server = (lines: string) => `[servers.a]\ncommand = "x"\n${lines}`;
+
+type Row = readonly [text: string, ...problems: string[]];
+
+const TOML: Record<string, readonly Row[]> = {
+  "unknown keys": [
+    [
+      `colour = 1`,
+      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers`,
+    ],
+    [`[server.a]\ncommand = "x"`, `t.toml:1:2: server: unknown key; did you mean "servers"?`],
+    [`[hub]\nnmae = "x"`, `t.toml:2:1: hub.nmae: unknown key; did you mean "name"?`],
+    [`hub.name_limit = 64`, `t.toml:1:5: hub.name_limit: unknown key; did you mean "nameLimit"?`],
+    [
+      `[defaults]\nCallTimeout = 1`,
+      `t.toml:2:1: defaults.CallTimeout: unknown key; did you mean "callTimeout"?`,
+    ],
+    [
+      server("inherit-env = []"),
+      `t.toml:3:1: servers.a.inherit-env: unknown key; did you mean "inheritEnv"?`,
+    ],
+    [
+      server("  tools.alow = []"),
+      `t.toml:3:9: servers.a.tools.alow: unknown key; did you mean "allow"?`,
+    ],
+    [
+      server("tools = { allow = [], deni = [] }"),
+      `t.toml:3:23: servers.a.tools.deni: unknown key; did you mean "deny"?`,
+    ],
+    [
+      server(`url = "u"`),
+      "t.toml:3:1: servers.a.url: unknown key; remote servers are not supported by this version",
+    ],
+    [
+      server("disabled = true"),
+      "t.toml:3:1: servers.a.disabled: unknown key; write enabled = false",
+    ],
+    [
+      server(`"two words" = 1\nisolation = "shared"`),
+      `t.toml:3:1: servers.a."two words": unknown key; expected one of command, args, env, inheritEnv, cwd, enabled, prefix, connectTimeout, callTimeout, maxCallTimeout, maxMessage, tools`,
+      `t.toml:4:1: servers.a.isolation: unknown key; expected one of command, args, env, inheritEnv, cwd, enabled, prefix, connectTimeout, callTimeout, maxCallTimeout, maxMessage, tools`,
+    ],
+    [
+      `constructor = 1\n[hub]\ntoString = 1`,
+      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers",
+      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait",
+    ],
+  ],
+  "values of a wrong type": [
+    [`hub = 5`, "t.toml:1:7: hub: expected a table, found a number"],
+    [`servers = "x"`, "t.toml:1:11: servers: expected a table of servers, found a string"],
+    [
+      `[[servers]]\ncommand = "x"`,
+      "t.toml:1:3: servers: expected a table of servers, found an array",
+    ],
+    [`servers.a = "npx"`, "t.toml:1:13: servers.a: expected a table, found a string"],
+    [`defaults = 2024-01-01`, "t.toml:1:12: defaults: expected a table, found a date"],
+    [`[hub]\nname = ""`, `t.toml:2:8: hub.name: expected a string that is not empty, found ""`],
+    [`[hub]\nnameLimit = 64.5`, "t.toml:2:13: hub.nameLimit: expected a whole number, found 64.5"],
+    [`[hub]\nnameLimit = "64"`, `t.toml:2:13: hub.nameLimit: expected a whole number, found "64"`],
+    [
+      `[hub]\nseparator = "::"`,
+      `t.toml:2:13: hub.separator: expected letters, digits, _ and - (at least one), found "::"`,
+    ],
+    [
+      `[hub]\nseparator = ""`,
+      `t.toml:2:13: hub.separator: expected letters, digits, _ and - (at least one), found ""`,
+    ],
+    [server("enabled = 1"), "t.toml:3:11: servers.a.enabled: expected true or false, found 1"],
+    [
+      server(`args = "a b"`),
+      "t.toml:3:8: servers.a.args: expected an array of strings, found a string",
+    ],
+    [
+      server(`args = [\n  "a", # one\n  8080,\n  [true],\n]`),
+      "t.toml:5:3: servers.a.args[1]: expected a string, found a number",
+      "t.toml:6:3: servers.a.args[2]: expected a string, found an array",
+    ],
+    [
+      server(`env = { A = "a", B = 5, C = true }`),
+      "t.toml:3:22: servers.a.env.B: expected a string, found a number",
+      "t.toml:3:29: servers.a.env.C: expected a string, found a boolean",
+    ],
+    [server(`env = ["A=1"]`), "t.toml:3:7: servers.a.env: expected a table, found an array"],
+    [
+      server(`[servers.a.env]\n  A.B = "x"`),
+      "t.toml:4:3: servers.a.env.A: expected a string, found a table",
+    ],
+    [
+      server(`inheritEnv = ["AWS_*", "A=1"]`),
+      `t.toml:3:15: servers.a.inheritEnv[0]: expected the name of an environment variable, found "AWS_*"`,
+      `t.toml:3:24: servers.a.inheritEnv[1]: expected the name of an environment variable, found "A=1"`,
+    ],
+    [server("tools = []"), "t.toml:3:9: servers.a.tools: expected a table, found an array"],
+    [
+      server(`tools.allow = [""]`),
+      `t.toml:3:16: servers.a.tools.allow[0]: expected a string that is not empty, found ""`,
+    ],
+    [
+      server("tools.rename = { a = 1, b = '' }"),
+      "t.toml:3:22: servers.a.tools.rename.a: expected a string, found 1",
+      `t.toml:3:29: servers.a.tools.rename.b: expected a string that is not empty, found ""`,
+    ],
+  ],
+  "what is missing": [
+    [`[servers.a]\nargs = []`, "t.toml:1:10: servers.a.command: is missing"],
+    [`[servers]\na = { args = [] }`, "t.toml:2:1: servers.a.command: is missing"],
+    [
+      `[servers.a]\nargs = []\n[servers.a.env]\nX = "1"`,
+      "t.toml:1:10: servers.a.command: is missing",
+    ],
+    [`servers.a.args = []`, "t.toml:1:9: servers.a.command: is missing"],
+    [
+      server(`[servers.""]\ncommand = "x"\nprefix = "p"`),
+      `t.toml:3:10: servers."": a server needs a name`,
+    ],
+    [
+      `[servers.a]\ncommand = ""`,
+      "t.toml:2:11: servers.a.command: expected a string that is not empty, found a string",
+    ],
+  ],
+  "durations and sizes": [
+    [`[hub]\nlistWait = "5"`, `t.toml:2:12: hub.listWait: ${DURATION}, found "5"`],
+    [
+      `[hub]\nlistWait = -1`,
+      "t.toml:2:12: hub.listWait: expected a duration of at most 2147483647 ms (24.8 days), found -1",
+    ],
+    [`[hub]\nlistWait = nan`, `t.toml:2:12: hub.listWait: ${DURATION}, found NaN`],
+    [
+      `[hub]\nlistWait = inf`,
+      "t.toml:2:12: hub.listWait: expected a duration of at most 2147483647 ms (24.8 days), found Infinity",
+    ],
+    [
+      `[hub]\nlistWait = "25d"`,
+      `t.toml:2:12: hub.listWait: expected a duration of at most 2147483647 ms (24.8 days), found "25d"`,
+    ],
+    [
+      `[defaults]\nconnectTimeout = 0`,
+      "t.toml:2:18: defaults.connectTimeout: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0",
+    ],
+    [
+      `[defaults]\nconnectTimeout = true`,
+      `t.toml:2:18: defaults.connectTimeout: ${DURATION}, found a boolean`,
+    ],
+    [
+      server(`tools.timeout = { x = "1y" }`),
+      `t.toml:3:23: servers.a.tools.timeout.x: ${DURATION}, found "1y"`,
+    ],
+    [`[defaults]\nmaxMessage = "lots"`, `t.toml:2:14: defaults.maxMessage: ${SIZE}, found "lots"`],
+    [
+      `[defaults]\nmaxMessage = "4GiB"`,
+      `t.toml:2:14: defaults.maxMessage: expected a size between 1 and 2147483647 bytes, found "4GiB"`,
+    ],
+    [
+      server("maxMessage = 0"),
+      "t.toml:3:14: servers.a.maxMessage: expected a size between 1 and 2147483647 bytes, found 0",
+    ],
+  ],
+  "rules over several keys": [
+    [
+      `[defaults]\ncallTimeout = "20m"`,
+      "t.toml:2:15: defaults.callTimeout: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more",
+    ],
+    [
+      `[defaults]\nmaxCallTimeout = 500`,
+      "t.toml:2:18: defaults.maxCallTimeout: callTimeout (1m) is longer than maxCallTimeout (500ms); set maxCallTimeout to 1m or more",
+    ],
+    [
+      server(`maxCallTimeout = "59s"`),
+      "t.toml:3:18: servers.a.maxCallTimeout: callTimeout (1m) is longer than maxCallTimeout (59s); set maxCallTimeout to 1m or more",
+    ],
+    [
+      `[hub]\nnameLimit = 29`,
+      "t.toml:2:13: hub.nameLimit: nameLimit less the length of clientPrefix leaves 15 characters for a name, at least 16 are needed",
+    ],
+    [
+      `[hub]\nclientPrefix = "${"x".repeat(49)}"`,
+      "t.toml:2:16: hub.clientPrefix: nameLimit less the length of clientPrefix leaves 15 characters for a name, at least 16 are needed",
+    ],
+  ],
+  prefixes: [
+    [
+      `[servers."my server"]\ncommand = "x"`,
+      `t.toml:1:10: servers."my server": cannot be used as the prefix (${RULE}); add prefix = "my_server"`,
+    ],
+    [
+      `[servers.a__b]\ncommand = "x"`,
+      `t.toml:1:10: servers.a__b: cannot be used as the prefix (${RULE}); add prefix = "a_b"`,
+    ],
+    [
+      `[servers._a]\ncommand = "x"`,
+      `t.toml:1:10: servers._a: cannot be used as the prefix (${RULE}); add prefix = "a"`,
+    ],
+    [server(`prefix = "a_"`), `t.toml:3:10: servers.a.prefix: expected ${RULE}; found "a_"`],
+    [server(`prefix = "a.b"`), `t.toml:3:10: servers.a.prefix: expected ${RULE}; found "a.b"`],
+    [
+      `hub.separator = "-"\n[servers.my-fs]\ncommand = "x"`,
+      `t.toml:2:10: servers.my-fs: cannot be used as the prefix (${RULE.replace("__", "-")}); add prefix = "my_fs"`,
+    ],
+    [
+      server(`[servers.b]\ncommand = "x"\nprefix = "a"`),
+      `t.toml:5:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; give one of them another prefix = "…"`,
+    ],
+    [
+      server(`prefix = "b"\n[servers.b]\ncommand = "x"`),
+      `t.toml:4:10: servers.b: the servers "a" and "b" have the same prefix "b"; give one of them another prefix = "…"`,
+    ],
+  ],
+  "forms of interpolation": [
+    [
+      server('args = ["${HOME}"]'),
+      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} if that very text is meant",
+    ],
+    [
+      server('args = ["${HOME:-x}"]'),
+      "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} if that very text is meant",
+    ],
+    [
+      server('env.A = "${secret:my/token}"'),
+      "t.toml:3:9: servers.a.env.A: found the unknown form ${secret:…}; there are ${env:NAME} and ${file:PATH}",
+    ],
+    [
+      server('cwd = "${input:folder}"'),
+      "t.toml:3:7: servers.a.cwd: found ${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
+    ],
+    [server('cwd = "${env:A"'), "t.toml:3:7: servers.a.cwd: found a ${ without its }"],
+    [
+      server('cwd = "${env:A:-${env:B}}"'),
+      "t.toml:3:7: servers.a.cwd: found a ${…} within another, which is not supported",
+    ],
+    [
+      server('cwd = "${env:}"'),
+      "t.toml:3:7: servers.a.cwd: found a ${…} without the name of a variable",
+    ],
+    [server('cwd = "${file:}"'), "t.toml:3:7: servers.a.cwd: found ${file:} without a path"],
+    [
+      server('cwd = "${}"'),
+      "t.toml:3:7: servers.a.cwd: found a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+    ],
+    [
+      '[servers.a]\ncommand = "${x y:sk-123}"',
+      "t.toml:2:11: servers.a.command: found a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+    ],
+  ],
+  syntax: [
+    [`[servers.a]\ncommand = `, "t.toml:2:11: not valid TOML: invalid value"],
+    [
+      `[servers.a]\ncommand = "x\n`,
+      "t.toml:2:13: not valid TOML: control characters are not allowed in strings",
+    ],
+    [`[servers.a]\nenv.A = sk-123`, "t.toml:2:9: not valid TOML: invalid value"],
+    [
+      `[a]\n[a]`,
+      "t.toml:2:2: not valid TOML: trying to redefine an already defined table or value",
+    ],
+    [
+      `a = ${"[".repeat(5000)}`,
+      "t.toml:1:1005: not valid TOML: document contains excessively nested structures. aborting.",
+    ],
+  ],
+};
+
+const JSONC: Record<string, readonly Row[]> = {
+  "wrong content": [
+    [
+      `{\n  "hub": {"nmae": "x", "listWait": "x"},\n  "servers": {\n    "a": {"comand": "x"}\n  }\n}`,
+      `t.json:2:11: hub.nmae: unknown key; did you mean "name"?`,
+      `t.json:2:36: hub.listWait: ${DURATION}, found "x"`,
+      "t.json:4:5: servers.a.command: is missing",
+      `t.json:4:11: servers.a.comand: unknown key; did you mean "command"?`,
+    ],
+    [
+      `{"servers": {"a": {"command": "x", "args": ["a", null, 5]}}}`,
+      "t.json:1:50: servers.a.args[1]: expected a string, found null",
+      "t.json:1:56: servers.a.args[2]: expected a string, found a number",
+    ],
+    [
+      `{"servers": {"a": {"command": "x"},\r\n\t"a": {"command": "y"}}}`,
+      "t.json:2:2: servers.a: the key stands twice",
+    ],
+    [`[1, 2]`, "t.json:1:1: expected a table, found an array"],
+    [`"x"`, "t.json:1:1: expected a table, found a string"],
+    [
+      `{"servers": {}, "mcpServers": {}}`,
+      `t.json:1:17: mcpServers: cannot stand in one file with "servers"; move the servers into one of the two`,
+    ],
+    [`{"mcpServers": []}`, "t.json:1:16: mcpServers: expected a table of servers, found an array"],
+    [
+      `{"mcpServers": {}, "hub": {"nmae": 1}}`,
+      `t.json:1:28: hub.nmae: unknown key; did you mean "name"?`,
+    ],
+  ],
+  syntax: [
+    ["", "t.json:1:1: not valid JSON: value expected"],
+    [`{"a": sk-123}`, "t.json:1:7: not valid JSON: invalid symbol"],
+    [`{"a" 1}`, "t.json:1:6: not valid JSON: colon expected"],
+    [`{"a": 1\n "b": 2}`, "t.json:2:2: not valid JSON: comma expected"],
+    [`{"a": [1, 2}`, "t.json:1:12: not valid JSON: comma expected"],
+    [`{"a": 1} x`, "t.json:1:10: not valid JSON: invalid symbol"],
+    ["[".repeat(200_000), "t.json: nested too deeply"],
+  ],
+};
+
+describe("a wrong manifest", () => {
+  for (const [name, groups] of [
+    ["t.toml", TOML],
+    ["t.json", JSONC],
+  ] as const) {
+    for (const [group, rows] of Object.entries(groups)) {
+      for (const [text, ...expected] of rows) {
+        const title = JSON.stringify(text.length > 70 ? `${text.slice(0, 70)}…` : text);
+        it(`in ${name} is told by place, key and remedy: ${group}: ${title}`, async () => {
+          assert.deepEqual(await findProblems(text, name), expected);
+        });
+      }
+    }
+  }
+
+  it("has all its problems told at once, over files and the variable, each file in its order", () =>
+    withSandbox(async (box) => {
+      const a = await box.write(
+        "a.toml",
+        `[hub]\nnmae = 1\n[servers.x]\ncommand = "c"\nargs = ["\${X}", 2]`,
+      );
+      const b = await box.write("b.json", `{"servers": {`);
+      const env = { TOOLMUX_SERVERS: `{"y": {"command": 5},\n "z": {"cmd": "secret"}}` };
+      assert.deepEqual(await box.loadProblems({ files: [a, b, `${box.root}/c.toml`], env }), [
+        "c.toml: does not exist",
+        "b.json:1:14: not valid JSON: close brace expected",
+        `a.toml:2:1: hub.nmae: unknown key; did you mean "name"?`,
+        "a.toml:5:9: servers.x.args[0]: found ${X}; write ${env:X}, or $${X} if that very text is meant",
+        "a.toml:5:17: servers.x.args[1]: expected a string, found a number",
+        "TOOLMUX_SERVERS:1:19: y.command: expected a string, found a number",
+        "TOOLMUX_SERVERS:2:2: z.command: is missing",
+        `TOOLMUX_SERVERS:2:8: z.cmd: unknown key; did you mean "command"?`,
+      ]);
+    }));
+
+  it("has a rule between servers told even if one of them has another problem", async () => {
+    assert.deepEqual(
+      await findProblems(
+        `[servers.a__b]\ncommand = 5\n[servers.c]\ncommand = "x"\nprefix = "d"\n[servers.d]`,
+      ),
+      [
+        `t.toml:1:10: servers.a__b: cannot be used as the prefix (${RULE}); add prefix = "a_b"`,
+        "t.toml:2:11: servers.a__b.command: expected a string, found a number",
+        "t.toml:6:10: servers.d.command: is missing",
+        `t.toml:6:10: servers.d: the servers "c" and "d" have the same prefix "d"; give one of them another prefix = "…"`,
+      ],
+    );
+  });
+
+  it("tells the prefix of a server that has another problem", async () => {
+    assert.deepEqual(await findProblems(`[servers.a]\nprefix = "_"`), [
+      "t.toml:1:10: servers.a.command: is missing",
+      `t.toml:2:10: servers.a.prefix: expected ${RULE}; found "_"`,
+    ]);
+  });
+
+  it("is not blamed by rules whose settings are wrong themselves or cannot be read", () =>
+    withSandbox(async (box) => {
+      const text = `[hub]\nseperator = "-"\n[servers.a__b]\ncommand = "x"`;
+      assert.deepEqual(await findProblems(text), [
+        `t.toml:2:1: hub.seperator: unknown key; did you mean "separator"?`,
+      ]);
+      const a = await box.write("a.toml", `hub.separator = -`);
+      const b = await box.write("b.toml", `[servers.a__b]\ncommand = "x"`);
+      assert.deepEqual(await box.loadProblems({ files: [a, b] }), [
+        "a.toml:1:17: not valid TOML: invalid value",
+      ]);
+    }));
+
+  it("names both servers of one prefix when they come from two files", () =>
+    withSandbox(async (box) => {
+      const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
+      const b = await box.write("b.toml", `[servers.b]\ncommand = "x"\nprefix = "a"`);
+      assert.deepEqual(await box.loadProblems({ files: [a, b] }), [
+        `b.toml:3:10: servers.b.prefix: the servers "a" and "b" have the same prefix "a"; give one of them another prefix = "…"`,
+      ]);
+    }));
+
+  it("blames the file that set the last of two limits", () =>
+    withSandbox(async (box) => {
+      const a = await box.write("a.toml", `defaults.maxCallTimeout = "2m"`);
+      const b = await box.write("b.toml", `defaults.callTimeout = "3m"`);
+      const c = await box.write("c.toml", `hub.name = "c"`);
+      assert.deepEqual(await box.loadProblems({ files: [a, b, c] }), [
+        "b.toml:1:24: defaults.callTimeout: callTimeout (3m) is longer than maxCallTimeout (2m); set maxCallTimeout to 3m or more",
+      ]);
+    }));
+
+  it("says why a file cannot be read", () =>
+    withSandbox(async (box) => {
+      await box.write("dir/x", "");
+      const binary = await box.write("binary.toml", new Uint8Array([0x61, 0xff, 0xfe]));
+      const files = [`${box.root}/none.toml`, `${box.root}/dir`, binary, "/dev/null"];
+      assert.deepEqual(await box.loadProblems({ files }), [
+        "none.toml: does not exist",
+        `${box.root}/dir: is a folder, not a file`.replace(`${box.root}/`, ""),
+        "/dev/null: is not a regular file",
+        "binary.toml: is not UTF-8 text",
+      ]);
+    }));
+
+  it("never shows what stands in command, args, env or cwd", async () => {
+    const secret = "sk-very-secret";
+    const rows = [
+      `[servers.a]\ncommand = "x"\nenv = { A = { B = "${secret}" } }`,
+      `[servers.a]\ncommand = "x"\nenv = "${secret}"`,
+      `[servers.a]\ncommand = "x"\nargs = "${secret}"`,
+      `[servers.a]\ncommand = ["${secret}"]`,
+      `servers.a = "${secret}"`,
+      `[servers.a]\ncommand = "x"\ncwd = ["${secret}"]`,
+      `[servers.a]\ncommand = "x"\nenv.A = "\${${secret}:${secret}/x:-${secret}"`,
+      `[servers.a]\ncommand = "x"\nenv.A = "\${vault:${secret}}"`,
+      `[servers.a]\ncommand = "x"\ntoken = "${secret}"`,
+      `[servers.a]\ncommand = "x"\nenv.A = "${secret}`,
+      `[servers.a]\ncommand = "x"\nenv.A = ${secret}`,
+      `[servers.a]\ncommand = "x"\nenv.A = "${secret}" "${secret}"`,
+      `{"servers": {"a": {"command": "x", "env": {"A": "${secret}}}}`,
+      `{"servers": {"a": {"command": "x", "env": {"A": ${secret}}}}`,
+    ];
+    for (const text of rows) {
+      const problems = await findProblems(text, "t");
+      assert.ok(problems.length > 0 && !problems.join("\n").includes(secret), problems.join("\n"));
+    }
+  });
+
+  it("becomes one error with a line per problem for whoever cannot go on", () => {
+    const error = manifestError([
+      { file: "/a.toml", position: { line: 1, column: 2 }, path: "hub.x", message: "unknown key" },
+      { file: "/b.toml", path: "", message: "does not exist" },
+    ]);
+    assert.ok(error instanceof HubError);
+    assert.equal(error.code, "manifestInvalid");
+    assert.equal(error.message, "/a.toml:1:2: hub.x: unknown key\n/b.toml: does not exist");
+    assert.equal(error.traits.exit, 2);
+  });
+});
+
+describe("the nearest key", () => {
+  const known = ["command", "args", "env", "inheritEnv", "cwd", "enabled", "prefix", "tools"];
+  for (const [key, nearest] of [
+    ["comand", "command"],
+    ["cmd", "cwd"],
+    ["commnad", "command"],
+    ["ARGS", "args"],
+    ["arg", "args"],
+    ["agrs", "args"],
+    ["inherit_env", "inheritEnv"],
+    ["enable", "enabled"],
+    ["pwd", "cwd"],
+    ["tool", "tools"],
+    ["x", undefined],
+    ["", undefined],
+    ["isolation", undefined],
+    ["a".repeat(10_000), undefined],
+  ] as const) {
+    it(`to ${JSON.stringify(key.slice(0, 20))} is ${nearest ?? "none"}`, () => {
+      assert.equal(findNearest(key, known), nearest);
+    });
+  }
+});
