@@ -31,7 +31,8 @@ export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boo
 
 /** The bytes with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
 export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Uint8Array[] {
-  const sorted = edits.length > 1 ? [...edits].sort((a, b) => a.start - b.start) : edits;
+  const sorted =
+    edits.length > 1 ? [...edits].sort((a, b) => a.start - b.start || a.end - b.end) : edits;
   const pieces: Uint8Array[] = [];
   let from = 0;
   for (const edit of sorted) {

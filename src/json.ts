@@ -15,6 +15,8 @@ export interface Member {
 
 /** Nesting deeper than this is refused: no real message needs it, and peers with recursive parsers would die of it. */
 const MAX_DEPTH = 2048;
+/** More members or elements than this are refused where each is recorded: a short message must not fill the memory. */
+const MAX_ITEMS = 100_000;
 const stack = new Uint8Array(MAX_DEPTH);
 
 const QUOTE = 0x22;
@@ -41,7 +43,7 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
   }
 }
 
-/** The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object. */
+/** The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object, or far too long a one. */
 export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | undefined {
   if (bytes[at] !== OPEN_BRACE) return undefined;
   const items: Member[] = [];
@@ -54,7 +56,7 @@ export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | und
     if (bytes[colon] !== COLON) return undefined;
     const start = skipSpace(bytes, colon + 1);
     const end = skipValue(bytes, start);
-    if (end < 0) return undefined;
+    if (end < 0 || items.length === MAX_ITEMS) return undefined;
     items.push({ key: keyOf(bytes, i + 1, keyEnd - 1), start, end });
     i = skipSpace(bytes, end);
     if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
@@ -63,7 +65,7 @@ export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | und
   }
 }
 
-/** The elements of the array that starts at `at`; undefined if it is no well-formed array. */
+/** The elements of the array that starts at `at`; undefined if it is no well-formed array, or far too long a one. */
 export function scanArray(bytes: Uint8Array, at: number): Scanned<Range> | undefined {
   if (bytes[at] !== OPEN_BRACKET) return undefined;
   const items: Range[] = [];
@@ -71,7 +73,7 @@ export function scanArray(bytes: Uint8Array, at: number): Scanned<Range> | undef
   if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
   for (;;) {
     const end = skipValue(bytes, i);
-    if (end < 0) return undefined;
+    if (end < 0 || items.length === MAX_ITEMS) return undefined;
     items.push({ start: i, end });
     i = skipSpace(bytes, end);
     if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
