@@ -17,7 +17,7 @@ import {
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
 
-/** How long a call may take, in ms; 0 = for ever. */
+/** How long a call may take, in ms. */
 export interface Limits {
   /** From its start, and again from each progress notification. */
   readonly timeout: number;
@@ -60,9 +60,8 @@ export class Call implements Pending, Visitor, Timed {
     this.#parts = parts;
     this.name = parts.route.remoteName;
     const now = deadlines.now();
-    this.#latest = limits.maxTimeout === 0 ? Infinity : now + limits.maxTimeout;
-    this.deadline =
-      limits.timeout === 0 ? this.#latest : Math.min(now + limits.timeout, this.#latest);
+    this.#latest = now + limits.maxTimeout;
+    this.deadline = Math.min(now + limits.timeout, this.#latest);
   }
 
   run(): void {
@@ -86,9 +85,7 @@ export class Call implements Pending, Visitor, Timed {
 
   progress(notification: Notification, tokens: readonly Range[]): void {
     const { limits, deadlines, token, caller } = this.#parts;
-    if (limits.timeout > 0) {
-      this.deadline = Math.min(deadlines.now() + limits.timeout, this.#latest);
-    }
+    this.deadline = Math.min(deadlines.now() + limits.timeout, this.#latest);
     if (token === undefined) return;
     const edits = tokens.map(({ start, end }) => ({ start, end, bytes: token }));
     caller.notify(applyEdits(notification.bytes, edits));

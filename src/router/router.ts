@@ -101,5 +101,5 @@ function limitsOf(spec: StdioServer, route: Route): Limits {
   const own = Object.hasOwn(timeout, route.remoteName) ? timeout[route.remoteName] : undefined;
   return own === undefined
     ? { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout }
-    : { timeout: own, maxTimeout: spec.maxCallTimeout && Math.max(own, spec.maxCallTimeout) };
+    : { timeout: own, maxTimeout: Math.max(own, spec.maxCallTimeout) };
 }
