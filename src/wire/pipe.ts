@@ -105,6 +105,8 @@ export class Pipe {
   }
 
   #push(piece: Uint8Array): void {
+    // A write of no bytes would look like none, and the next would not wait for it.
+    if (piece.length === 0) return;
     this.#pieces.push(piece);
     this.#unwritten += piece.length;
   }

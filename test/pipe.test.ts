@@ -1,0 +1,215 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { utf8 } from "../src/bytes.ts";
+import type { Frame } from "../src/wire/jsonrpc.ts";
+import { type ByteSink, type ByteSource, Pipe, PRESSURE } from "../src/wire/pipe.ts";
+
+/** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
+class Sink implements ByteSink {
+  readonly writes: Uint8Array[] = [];
+  slow = false;
+  ended = 0;
+  #release: (() => void) | undefined;
+
+  write(bytes: Uint8Array): Promise<void> | undefined {
+    assert.equal(this.#release, undefined, "nothing is written while the sink is full");
+    assert.equal(this.ended, 0, "nothing is written after the end");
+    this.writes.push(bytes);
+    if (!this.slow) return undefined;
+    return new Promise((resolve) => {
+      this.#release = resolve;
+    });
+  }
+
+  end(): void {
+    assert.equal(this.#release, undefined, "it ends after all was taken");
+    this.ended++;
+  }
+
+  async drain(): Promise<void> {
+    const release = this.#release;
+    this.#release = undefined;
+    release?.();
+    await turn();
+  }
+
+  get texts(): string[] {
+    return this.writes.map((bytes) => Buffer.from(bytes).toString());
+  }
+}
+
+class Source implements ByteSource {
+  push: (chunk: Buffer) => void = () => {};
+  end: () => void = () => {};
+  readonly calls: string[] = [];
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.push = onChunk;
+    this.end = onEnd;
+  }
+
+  pause(): void {
+    this.calls.push("pause");
+  }
+
+  resume(): void {
+    this.calls.push("resume");
+  }
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+function make(onPressure: (full: boolean) => void = () => {}): {
+  pipe: Pipe;
+  sink: Sink;
+  source: Source;
+  events: string[];
+} {
+  const sink = new Sink();
+  const source = new Source();
+  const events: string[] = [];
+  const pipe = new Pipe(source, sink, 1000, {
+    frame: (frame: Frame) => events.push(frame.kind),
+    oversized: (_head, _tail, size) => events.push(`oversized ${size}`),
+    pressure(full) {
+      events.push(full ? "full" : "drained");
+      onPressure(full);
+    },
+    ended: () => events.push("ended"),
+  });
+  return { pipe, sink, source, events };
+}
+
+const BIG = 100_000;
+
+describe("what is sent into a pipe", () => {
+  it("goes out in one write if it was sent in one turn, each message on a line", async () => {
+    const { pipe, sink } = make();
+    pipe.send(utf8("a"));
+    pipe.send([utf8("b"), utf8("c")]);
+    assert.deepEqual(sink.texts, [], "not before the turn ends");
+    await turn();
+    pipe.send(utf8("d"));
+    await turn();
+    assert.deepEqual(sink.texts, ["a\nbc\n", "d\n"]);
+  });
+
+  it("is not copied if it is big, and stays in order", async () => {
+    const { pipe, sink } = make();
+    const big = new Uint8Array(BIG).fill(98);
+    pipe.send([utf8("a"), big, utf8("c")]);
+    pipe.send(big);
+    pipe.send(utf8("d"));
+    await turn();
+    assert.ok(sink.writes.includes(big));
+    const b = "b".repeat(BIG);
+    assert.ok(sink.texts.join("") === `a${b}c\n${b}\nd\n`, "all, in order");
+  });
+
+  it("waits while the sink is full, is counted, and then goes out joined", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("first"));
+    await turn();
+    assert.equal(pipe.queued, 6);
+    pipe.send(utf8("second"));
+    pipe.send(utf8("third"));
+    await turn();
+    assert.deepEqual(sink.texts, ["first\n"]);
+    assert.equal(pipe.queued, 19);
+    await sink.drain();
+    assert.deepEqual(sink.texts, ["first\n", "second\nthird\n"]);
+    await sink.drain();
+    assert.equal(pipe.queued, 0);
+  });
+
+  it("may have empty pieces", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send([utf8(""), new Uint8Array(BIG).fill(98), utf8("")]);
+    pipe.send(utf8("a"));
+    for (let n = 0; n < 8; n++) {
+      await turn();
+      pipe.send(utf8("c"));
+      await sink.drain();
+    }
+    assert.ok(sink.texts.join("") === `${"b".repeat(BIG)}\na\n${"c\n".repeat(8)}`);
+  });
+
+  it("reports pressure once when much is queued, and relief once when little is left", async () => {
+    const { pipe, sink, events } = make();
+    sink.slow = true;
+    const piece = new Uint8Array(PRESSURE.high / 16).fill(98);
+    for (let n = 0; n < 15; n++) pipe.send(piece);
+    await turn();
+    assert.deepEqual(events, []);
+    for (let n = 0; n < 15; n++) pipe.send(piece);
+    assert.deepEqual(events, ["full"]);
+    while (pipe.queued > PRESSURE.low) {
+      assert.deepEqual(events, ["full"], `${pipe.queued} bytes are queued`);
+      await sink.drain();
+    }
+    assert.deepEqual(events, ["full", "drained"]);
+    while (pipe.queued > 0) await sink.drain();
+    assert.deepEqual(events, ["full", "drained"]);
+    assert.equal(sink.texts.join("").length, 30 * (piece.length + 1));
+  });
+
+  it("may be sent from inside the news of relief", async () => {
+    const { pipe, sink } = make((full) => {
+      if (!full) pipe.send(utf8("later"));
+    });
+    pipe.send(new Uint8Array(PRESSURE.high + 1).fill(98));
+    await turn();
+    assert.equal(sink.texts.at(-1), "later\n");
+    assert.equal(pipe.queued, 0);
+  });
+
+  it("is written before the end, and what is sent after the end is dropped", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("a"));
+    await turn();
+    pipe.send(utf8("b"));
+    const ended = pipe.end();
+    pipe.send(utf8("c"));
+    assert.equal(sink.ended, 0);
+    await sink.drain();
+    await sink.drain();
+    await ended;
+    assert.equal(pipe.end(), ended);
+    assert.deepEqual(sink.texts, ["a\n", "b\n"]);
+    assert.equal(sink.ended, 1);
+  });
+
+  it("ends at once if nothing is to be written", async () => {
+    const { pipe, sink } = make();
+    await pipe.end();
+    assert.equal(sink.ended, 1);
+  });
+});
+
+describe("what comes out of a pipe", () => {
+  it("are frames, oversized messages and the end, in wire order", () => {
+    const { source, events } = make();
+    source.push(Buffer.from('{"jsonrpc":"2.0","id":1,"method":"m"}\n{"jsonrpc":"2.0",'));
+    source.push(Buffer.from('"id":1,"result":{}}\noops\n'));
+    source.push(Buffer.alloc(1001, "x"));
+    source.push(Buffer.from('\n{"jsonrpc":"2.0","method":"last"}'));
+    source.end();
+    const before = ["request", "response", "invalid", "oversized 1001", "notification"];
+    assert.deepEqual(events, [...before, "ended"]);
+  });
+
+  it("comes only while its source is not paused", () => {
+    const { pipe, source } = make();
+    pipe.pause();
+    pipe.resume();
+    assert.deepEqual(source.calls, ["pause", "resume"]);
+  });
+});
