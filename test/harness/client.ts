@@ -147,6 +147,14 @@ export class RawClient {
     return message.result;
   }
 
+  /** The handshake and the first listing; returns the tools. */
+  async open(protocolVersion?: string): Promise<readonly Tool[]> {
+    await this.initialize(protocolVersion);
+    const { message } = await this.request("tools/list");
+    if (message.result?.tools === undefined) throw new Error(`no list: ${JSON.stringify(message)}`);
+    return message.result.tools;
+  }
+
   /** The first line that is a message and satisfies `test`. */
   async find(
     test: (message: RpcMessage) => boolean,
