@@ -1,0 +1,12 @@
+/** What the answers of the echo servers are made of; peers/echo.c spells it too. */
+export const LINE = '  return read(path, "utf8");\n';
+
+/** The text that a call with this key asks for. */
+export function answerText(key: number | string, lines: number): string {
+  return `${key} ${LINE.repeat(lines)}`;
+}
+
+/** About how long the answer is on the wire, in bytes. */
+export function answerSize(lines: number): number {
+  return 128 + lines * (JSON.stringify(LINE).length - 2);
+}

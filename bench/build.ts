@@ -1,0 +1,74 @@
+import { type SpawnSyncReturns, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+
+/** How the executable is compiled, scripts/build.ts: so are those that it is compared with. */
+export const FLAGS = [
+  "--compile",
+  "--minify",
+  "--bytecode",
+  "--format=esm",
+  "--sourcemap",
+  "--no-compile-autoload-dotenv",
+  "--no-compile-autoload-bunfig",
+  "--compile-autoload-package-json",
+];
+
+/** The files of all programs that take part. */
+export interface Programs {
+  readonly echo: string;
+  /** What the echo server is written in: one in JavaScript needs 20 times the memory. */
+  readonly language: "C" | "JavaScript";
+  readonly pump: string;
+  readonly sdk: string;
+  readonly hello: string;
+  /** undefined: it has not been built. */
+  readonly toolmux: string | undefined;
+  /** The executable is not made of the sources as they are now. */
+  readonly stale: boolean;
+}
+
+const ROOT = fileURLToPath(new URL("..", import.meta.url));
+const PEERS = fileURLToPath(new URL("peers/", import.meta.url));
+
+/** Compiles the peers into a folder. @throws if one does not compile. */
+export function buildPrograms(folder: string): Programs {
+  mkdirSync(folder, { recursive: true });
+  const toolmux = join(ROOT, "dist/toolmux");
+  const built = existsSync(toolmux);
+  return {
+    ...buildEcho(folder),
+    pump: compile("pump", folder),
+    sdk: compile("sdk", folder),
+    hello: compile("hello", folder),
+    toolmux: built ? toolmux : undefined,
+    stale: built && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")),
+  };
+}
+
+/** C if there is a compiler: the server must not be what limits the others. */
+function buildEcho(folder: string): Pick<Programs, "echo" | "language"> {
+  const echo = join(folder, "echo");
+  const { status } = spawnSync("cc", ["-O2", "-o", echo, join(PEERS, "echo.c")]);
+  if (status === 0) return { echo, language: "C" };
+  return { echo: compile("echo", folder), language: "JavaScript" };
+}
+
+function compile(name: string, folder: string): string {
+  const file = join(folder, name);
+  const source = join(PEERS, `${name}.ts`);
+  const build: SpawnSyncReturns<string> = spawnSync(
+    process.execPath,
+    ["build", ...FLAGS, source, "--outfile", file],
+    { encoding: "utf8", cwd: folder },
+  );
+  if (build.status !== 0) throw new Error(`${name} does not compile: ${build.stderr}`);
+  return file;
+}
+
+function newest(folder: string): number {
+  const files = readdirSync(folder, { encoding: "utf8", recursive: true });
+  return Math.max(...files.map((file) => statSync(join(folder, file)).mtimeMs));
+}

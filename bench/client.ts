@@ -1,0 +1,169 @@
+/**
+ * The load client: does the one job that its argument is, as JSON, and prints the result, as JSON. A process by
+ * itself, so that it can block and be killed, and that no run inherits another's memory.
+ */
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import { Flight } from "./flight.ts";
+import type {
+  Job,
+  ListJob,
+  ListResult,
+  LoadJob,
+  LoadResult,
+  Results,
+  SoakJob,
+  SoakResult,
+  StartJob,
+  StartResult,
+} from "./job.ts";
+import { Peer } from "./peer.ts";
+import { median, quantile } from "./stats.ts";
+import { readUsage } from "./usage.ts";
+
+/** ms that a peer has to offer its tools, and between two looks. */
+const READY_LIMIT = 15_000;
+const READY_PAUSE = 10;
+/** Measurements of a soak. */
+const SOAK_SAMPLES = 100;
+
+async function load(job: LoadJob): Promise<LoadResult> {
+  const { tool, lines, flight: width } = job;
+  const peer = new Peer(job.peer);
+  awaitTools(peer, (names) => names.includes(tool));
+  const flight = new Flight(tool, lines, width);
+  begin(peer, flight);
+  let now = cycle(peer, flight);
+  for (const end = now + job.warmUp; now < end;) now = cycle(peer, flight);
+
+  flight.record();
+  const before = { calls: flight.answered, usage: readUsage(peer.pid), now: performance.now() };
+  for (const end = before.now + job.duration; now < end;) now = cycle(peer, flight);
+  const seconds = (performance.now() - before.now) / 1000;
+  const after = readUsage(peer.pid);
+
+  const calls = flight.answered - before.calls;
+  const latencies = flight.latencies();
+  await finish(peer, flight, width);
+  const used = after && before.usage && after.cpu - before.usage.cpu;
+  return {
+    calls,
+    p50: quantile(latencies, 0.5),
+    p99: quantile(latencies, 0.99),
+    rate: calls / seconds,
+    cpu: used === undefined ? null : used / calls,
+    rss: after?.rss ?? null,
+    peak: after?.peak ?? null,
+  };
+}
+
+async function soak(job: SoakJob): Promise<SoakResult> {
+  const { tool, calls, flight: width } = job;
+  const peer = new Peer(job.peer);
+  awaitTools(peer, (names) => names.includes(tool));
+  const flight = new Flight(tool, 1, width);
+  begin(peer, flight);
+  const rss: number[] = [];
+  for (let sample = 1; sample <= SOAK_SAMPLES; sample++) {
+    while (flight.answered < (calls * sample) / SOAK_SAMPLES) cycle(peer, flight);
+    rss.push(readUsage(peer.pid)?.rss ?? Number.NaN);
+  }
+  await finish(peer, flight, width);
+  return { rss };
+}
+
+async function list(job: ListJob): Promise<ListResult> {
+  const peer = new Peer(job.peer);
+  awaitTools(peer, (names) => names.length >= job.tools);
+  const ready = performance.now() - peer.started;
+  const request = Buffer.from('{"jsonrpc":"2.0","id":"list","method":"tools/list","params":{}}\n');
+  const times: number[] = [];
+  let size = 0;
+  for (let run = 0; run < job.runs; run++) {
+    const asked = performance.now();
+    peer.write(request);
+    // A notification is shorter than any list.
+    for (size = 0; size < 256;) size = peer.line().length;
+    times.push((performance.now() - asked) * 1000);
+  }
+  await peer.end();
+  return { ready, size, p50: median(times) };
+}
+
+async function start({ peers, runs }: StartJob): Promise<StartResult> {
+  const times = peers.map((): number[] => []);
+  const clientInfo = { name: "bench", version: "1.0.0" };
+  const params = { protocolVersion: "2025-06-18", capabilities: {}, clientInfo };
+  const message = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "initialize", params });
+  const request = Buffer.from(`${message}\n`);
+  for (let run = 0; run < runs; run++) {
+    for (const [at, { command, speaksFirst }] of peers.entries()) {
+      const peer = new Peer(command);
+      if (!speaksFirst) peer.write(request);
+      peer.line();
+      times[at]?.push(performance.now() - peer.started);
+      await peer.end();
+    }
+  }
+  return { times };
+}
+
+/** Does the handshake and waits until the peer's list of tools is complete. */
+function awaitTools(peer: Peer, isComplete: (names: string[]) => boolean): void {
+  const deadline = performance.now() + READY_LIMIT;
+  peer.initialize();
+  for (;;) {
+    const { tools } = peer.request("tools/list", {}) as { tools: { name: string }[] };
+    const names = tools.map(({ name }) => name);
+    if (isComplete(names)) return;
+    if (performance.now() > deadline) throw new Error(`tools are missing: ${names.join(" ")}`);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, READY_PAUSE);
+  }
+}
+
+/** Puts the first calls in flight. */
+function begin(peer: Peer, flight: Flight): void {
+  const rest = peer.rest();
+  const { bytes, offset } = flight.room();
+  rest.copy(bytes, offset);
+  flight.accept(rest.length, performance.now());
+  peer.write(flight.take(performance.now()));
+}
+
+/** Reads once, and makes a new call for each that was answered. @returns when it read, in ms. */
+function cycle(peer: Peer, flight: Flight): number {
+  const now = receive(peer, flight);
+  if (flight.free > 0) peer.write(flight.take(performance.now()));
+  return now;
+}
+
+function receive(peer: Peer, flight: Flight): number {
+  const { bytes, offset, length } = flight.room();
+  const read = peer.read(bytes, offset, length);
+  const now = performance.now();
+  flight.accept(read, now);
+  return now;
+}
+
+/** Waits for the calls that are still in flight, checks the samples and ends the peer. */
+async function finish(peer: Peer, flight: Flight, width: number): Promise<void> {
+  while (flight.free < width) receive(peer, flight);
+  flight.verify();
+  await peer.end();
+}
+
+function perform(job: Job): Promise<Results[Job["kind"]]> {
+  switch (job.kind) {
+    case "load":
+      return load(job);
+    case "soak":
+      return soak(job);
+    case "list":
+      return list(job);
+    case "start":
+      return start(job);
+  }
+}
+
+const job = JSON.parse(process.argv[2] ?? "") as Job;
+console.log(JSON.stringify(await perform(job)));

@@ -1,0 +1,88 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import type { Programs } from "./build.ts";
+import type { Command } from "./peer.ts";
+
+/** What stands between the client and the server: nothing, a pump of bytes, the hub, or a relay made of the SDK. */
+export const CONTESTANTS = ["direct", "pump", "toolmux", "sdk"] as const;
+export type Contestant = (typeof CONTESTANTS)[number];
+
+/** How an echo server answers: with the id first, with the id last, or so that it has to be parsed. */
+export const SHAPES = ["head", "tail", "spaced"] as const;
+export type Shape = (typeof SHAPES)[number];
+
+/** The settings of an echo server. */
+export interface EchoOptions {
+  readonly shape: Shape;
+  /** How many tools it lists. */
+  readonly tools: number;
+  /** ms that it sleeps before it reads. */
+  readonly delay: number;
+}
+
+/** Starts programs so that nothing of the user's own configuration has a say. */
+export class Stage {
+  readonly programs: Programs;
+  readonly #folder: string;
+  readonly #env: Readonly<Record<string, string>>;
+  #manifests = 0;
+
+  /** @param folder for manifests, and as a home. */
+  constructor(programs: Programs, folder: string) {
+    this.programs = programs;
+    this.#folder = folder;
+    this.#env = { PATH: process.env["PATH"] ?? "", HOME: folder };
+  }
+
+  /** One echo server behind a contestant. @returns undefined if the contestant is not there. */
+  relay(contestant: Contestant, options: EchoOptions): Scene | undefined {
+    const server = this.#echo(options);
+    switch (contestant) {
+      case "direct":
+        return { peer: server, tool: "echo" };
+      case "pump":
+      case "sdk": {
+        const args = [server.file, ...server.args];
+        return { peer: this.#command(this.programs[contestant], args), tool: "echo" };
+      }
+      case "toolmux":
+        return this.hub(1, options);
+    }
+  }
+
+  /** Many echo servers behind the hub. @returns undefined if it has not been built. */
+  hub(count: number, options: EchoOptions): Scene | undefined {
+    const { toolmux } = this.programs;
+    if (toolmux === undefined) return undefined;
+    const { file: command, args } = this.#echo(options);
+    const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
+    const servers = Object.fromEntries(names.map((name) => [name, { command, args }]));
+    const manifest = join(this.#folder, `manifest${++this.#manifests}.json`);
+    writeFileSync(manifest, JSON.stringify({ servers }));
+    const middle = names[count >> 1] ?? "";
+    return {
+      peer: this.#command(toolmux, ["serve", "--config", manifest]),
+      tool: `${middle}__echo`,
+    };
+  }
+
+  /** What any program of this runtime needs to start. */
+  hello(): Command {
+    return this.#command(this.programs.hello, []);
+  }
+
+  #echo({ shape, tools, delay }: EchoOptions): Command {
+    return this.#command(this.programs.echo, [shape, String(tools), String(delay)]);
+  }
+
+  #command(file: string, args: readonly string[]): Command {
+    return { file, args, env: this.#env };
+  }
+}
+
+/** A program that is ready to be started, and the tool of it that is called. */
+export interface Scene {
+  readonly peer: Command;
+  readonly tool: string;
+}

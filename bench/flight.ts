@@ -1,0 +1,198 @@
+import { Buffer } from "node:buffer";
+import { answerSize, answerText } from "./answer.ts";
+
+const LF = 10;
+const ZERO = 48;
+/** Ids, and the keys that come back in the answers: always of eight digits, so that every line of a run is as long as the last. */
+const FIRST_ID = 10_000_001;
+const DIGITS = 8;
+/** Answers that are read in full, apart from the first: one of so many. */
+const SAMPLE_EVERY = 100;
+/** Ids whose start can be remembered; far more than are ever in flight, as a call may be overtaken. */
+const SLOTS = 4096;
+
+/**
+ * The calls of one run: writes the requests and checks the answers, and touches as few bytes as it can.
+ * A call's arguments carry its id as a key, which has to come back in the answer's text; the answer's id and
+ * key are found once, then expected at the same places. What looks different is parsed.
+ */
+export class Flight {
+  readonly #lines: number;
+  readonly #width: number;
+  readonly #request: Buffer;
+  readonly #requestDigits: readonly [number, number];
+  readonly #output: Buffer;
+  readonly #input: Buffer;
+  readonly #ids = new Uint32Array(SLOTS);
+  readonly #starts = new Float64Array(SLOTS);
+  readonly #samples: { id: number; line: Buffer }[] = [];
+  /** Bytes of the input that are read and not yet used, and how many of them hold no line end. */
+  #from = 0;
+  #to = 0;
+  #searched = 0;
+  #next = FIRST_ID;
+  #answered = 0;
+  #layout: { length: number; first: number; second: number } | undefined;
+  #latencies = new Float64Array(1 << 16);
+  #count = 0;
+  #recording = false;
+
+  /** @param width the most calls that are in flight at once; `lines` of text come back for each. */
+  constructor(tool: string, lines: number, width: number) {
+    this.#lines = lines;
+    this.#width = width;
+    const digits = String(FIRST_ID);
+    const params = JSON.stringify({ name: tool, arguments: { key: digits, lines } });
+    const text = `{"jsonrpc":"2.0","id":${digits},"method":"tools/call","params":${params}}\n`;
+    this.#request = Buffer.from(text);
+    this.#requestDigits = [text.indexOf(digits), text.lastIndexOf(digits)];
+    this.#output = Buffer.alloc(this.#request.length * width);
+    this.#input = Buffer.alloc(Math.max(1 << 20, 4 * answerSize(lines)));
+  }
+
+  /** Where the next bytes from the peer belong: `[offset, offset + length)` of `bytes`. */
+  room(): { bytes: Buffer; offset: number; length: number } {
+    const bytes = this.#input;
+    if (this.#from === this.#to) {
+      this.#from = this.#to = this.#searched = 0;
+    } else if (bytes.length - this.#to < bytes.length / 2) {
+      bytes.copyWithin(0, this.#from, this.#to);
+      this.#to -= this.#from;
+      this.#searched -= this.#from;
+      this.#from = 0;
+    }
+    return { bytes, offset: this.#to, length: bytes.length - this.#to };
+  }
+
+  /** The bytes of all calls that may be made now, good until the next time; `now` (ms) is when they are written. */
+  take(now: number): Buffer {
+    const count = this.free;
+    const out = this.#output;
+    const length = this.#request.length;
+    for (let k = 0, at = 0; k < count; k++, at += length) {
+      const id = this.#next++;
+      const slot = id % SLOTS;
+      if (this.#ids[slot] !== 0) throw new Error(`call ${this.#ids[slot]} was never answered`);
+      this.#ids[slot] = id;
+      this.#starts[slot] = now;
+      this.#request.copy(out, at);
+      for (const offset of this.#requestDigits) writeDigits(out, at + offset, id);
+    }
+    return out.subarray(0, count * length);
+  }
+
+  /**
+   * `read` more bytes were put where `room` said, at `now` (ms).
+   * @throws if a line is not the answer to a call that is in flight.
+   */
+  accept(read: number, now: number): void {
+    this.#to += read;
+    for (;;) {
+      const end = this.#lineEnd();
+      if (end < 0) return;
+      const id = this.#peek(this.#from, end) ?? this.#parse(this.#from, end);
+      if (id !== undefined) this.#settle(id, end, now);
+      this.#from = this.#searched = end + 1;
+    }
+  }
+
+  /** From now on latencies are kept; those so far were warming up. */
+  record(): void {
+    this.#recording = true;
+  }
+
+  /** How many calls were answered since the beginning. */
+  get answered(): number {
+    return this.#answered;
+  }
+
+  /** How many calls may be made now. */
+  get free(): number {
+    return this.#width - (this.#next - FIRST_ID - this.#answered);
+  }
+
+  /** Latencies in µs, ascending. */
+  latencies(): Float64Array {
+    return this.#latencies.slice(0, this.#count).sort();
+  }
+
+  /** Reads the sampled answers in full. @throws if one is not what was asked for. */
+  verify(): void {
+    for (const { id, line } of this.#samples) {
+      if (this.#read(line) !== id) throw new Error(`a wrong answer to call ${id}`);
+    }
+  }
+
+  #lineEnd(): number {
+    const expected = this.#from + (this.#layout?.length ?? Infinity);
+    if (expected < this.#to && this.#input[expected] === LF) return expected;
+    const found = this.#input.subarray(this.#searched, this.#to).indexOf(LF);
+    if (found >= 0) return this.#searched + found;
+    this.#searched = this.#to;
+    return -1;
+  }
+
+  /** The id of an answer that looks like those before it. */
+  #peek(start: number, end: number): number | undefined {
+    const layout = this.#layout;
+    if (layout === undefined || end - start !== layout.length) return undefined;
+    const id = readDigits(this.#input, start + layout.first);
+    if (id !== readDigits(this.#input, start + layout.second)) return undefined;
+    return this.#ids[id % SLOTS] === id ? id : undefined;
+  }
+
+  #parse(start: number, end: number): number | undefined {
+    const line = this.#input.subarray(start, end);
+    const id = this.#read(line);
+    if (id === undefined) return undefined;
+    const first = line.indexOf(String(id));
+    const second = line.indexOf(String(id), first + DIGITS);
+    this.#layout = { length: end - start, first, second };
+    return id;
+  }
+
+  /** The id of the call that a line answers, after a look at all of it; undefined for a notification. */
+  #read(line: Buffer): number | undefined {
+    const message = JSON.parse(line.toString()) as {
+      id?: number;
+      result?: { content?: { text?: string }[] };
+    };
+    const { id } = message;
+    if (id === undefined && "method" in message) return undefined;
+    const text = message.result?.content?.[0]?.text;
+    if (id !== undefined && text === answerText(id, this.#lines)) return id;
+    throw new Error(`not the answer that was asked for: ${line.toString().slice(0, 300)}`);
+  }
+
+  #settle(id: number, end: number, now: number): void {
+    const slot = id % SLOTS;
+    if (this.#ids[slot] !== id) throw new Error(`call ${id} was answered twice`);
+    this.#ids[slot] = 0;
+    if (this.#answered++ % SAMPLE_EVERY === 0) {
+      this.#samples.push({ id, line: Buffer.from(this.#input.subarray(this.#from, end)) });
+    }
+    if (!this.#recording) return;
+    if (this.#count === this.#latencies.length) {
+      const more = new Float64Array(this.#count * 2);
+      more.set(this.#latencies);
+      this.#latencies = more;
+    }
+    this.#latencies[this.#count++] = (now - (this.#starts[slot] ?? 0)) * 1000;
+  }
+}
+
+function writeDigits(bytes: Buffer, at: number, value: number): void {
+  let rest = value;
+  for (let i = at + DIGITS - 1; i >= at; i--) {
+    const digit = rest % 10;
+    bytes[i] = ZERO + digit;
+    rest = (rest - digit) / 10;
+  }
+}
+
+/** The value of eight digits; no id if they are anything else. */
+function readDigits(bytes: Buffer, at: number): number {
+  let value = 0;
+  for (let i = at; i < at + DIGITS; i++) value = value * 10 + (bytes[i] ?? 0) - ZERO;
+  return value;
+}

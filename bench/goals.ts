@@ -1,0 +1,103 @@
+import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
+import type { Figures, RelayResult } from "./relay.ts";
+
+/** All that was measured; what is undefined was not. */
+export interface Measurements {
+  readonly relay: readonly RelayResult[];
+  readonly start?: StartResult | undefined;
+  readonly slow?: SlowResult | undefined;
+  readonly broad?: BroadResult | undefined;
+  readonly soak?: SoakResult | undefined;
+}
+
+export interface Goal {
+  readonly name: string;
+  readonly bound: "atMost" | "atLeast";
+  readonly limit: number;
+  readonly unit: "×" | "ms" | "%";
+  /** undefined: not measured. */
+  readonly figure: number | undefined;
+}
+
+export type Verdict = "reached" | "missed" | "not measured";
+
+/** What the hub is held to. Where several loads count, the worst of them does. */
+export function setGoals({ relay, start, slow, broad, soak }: Measurements): Goal[] {
+  const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
+    relay
+      .filter(({ load }) => load.size === size && flights.includes(load.flight))
+      // An answer that has to be parsed costs what parsing costs.
+      .filter(({ load }) => load.shape !== "spaced")
+      .flatMap(({ contestants }) => contestants.toolmux ?? []);
+  return [
+    {
+      name: "a small call, 1 in flight: p50 to the pump's",
+      bound: "atMost",
+      limit: 1.25,
+      unit: "×",
+      figure: highest(hubs("small", [1]).map(({ toPump }) => toPump.p50)),
+    },
+    {
+      name: "small calls, 64 in flight: rate to the SDK relay's",
+      bound: "atLeast",
+      limit: 5,
+      unit: "×",
+      figure: lowest(hubs("small", [64]).map(({ toSdk }) => toSdk.rate)),
+    },
+    {
+      name: "results of 1 MB: rate to the pump's",
+      bound: "atLeast",
+      limit: 0.8,
+      unit: "×",
+      figure: lowest(hubs("large", [1, 4, 16]).map(({ toPump }) => toPump.rate)),
+    },
+    {
+      name: "memory, last tenth of a million calls to the second: change",
+      bound: "atMost",
+      limit: 10,
+      unit: "%",
+      figure: soak && Math.abs(soak.late / soak.early - 1) * 100,
+    },
+    {
+      name: "initialize answered, to the first line of hello-world",
+      bound: "atMost",
+      limit: 4,
+      unit: "×",
+      figure: start && start.toolmux / start.hello,
+    },
+    {
+      name: "20 servers that sleep 500 ms, all listed",
+      bound: "atMost",
+      limit: 1200,
+      unit: "ms",
+      figure: slow?.ready,
+    },
+    {
+      name: "a call with many servers of 50 tools, to one server",
+      bound: "atMost",
+      limit: 1.2,
+      unit: "×",
+      figure: broad?.ratio.call,
+    },
+    {
+      name: "a byte of the list of many servers, to one server",
+      bound: "atMost",
+      limit: 1,
+      unit: "×",
+      figure: broad?.ratio.listByte,
+    },
+  ];
+}
+
+export function judge({ bound, limit, figure }: Goal): Verdict {
+  if (figure === undefined || Number.isNaN(figure)) return "not measured";
+  return (bound === "atMost" ? figure <= limit : figure >= limit) ? "reached" : "missed";
+}
+
+function highest(values: readonly number[]): number | undefined {
+  return values.length > 0 ? Math.max(...values) : undefined;
+}
+
+function lowest(values: readonly number[]): number | undefined {
+  return values.length > 0 ? Math.min(...values) : undefined;
+}

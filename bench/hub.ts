@@ -1,0 +1,138 @@
+import type { EchoOptions, Stage } from "./contestants.ts";
+import type { Plan } from "./plan.ts";
+import { runJob } from "./runner.ts";
+import { mean, median } from "./stats.ts";
+
+/** From the start of a process to its first line, in ms: medians. */
+export interface StartResult {
+  readonly hello: number;
+  readonly toolmux: number;
+}
+
+/** Servers that are slow to start, in parallel. */
+export interface SlowResult {
+  readonly servers: number;
+  /** ms that each of them sleeps. */
+  readonly delay: number;
+  /** ms from the start of the hub to the list of all tools. */
+  readonly ready: number;
+}
+
+/** The same with one server and with many. */
+export interface BroadResult {
+  readonly one: BreadthResult;
+  readonly many: BreadthResult;
+  /** Many to one: medians of the ratios within each round. */
+  readonly ratio: { readonly call: number; readonly listByte: number };
+}
+
+export interface BreadthResult {
+  readonly servers: number;
+  readonly tools: number;
+  /** ms from the start of the hub to the list of all tools. */
+  readonly ready: number;
+  /** Median latency of a call, one in flight, in µs. */
+  readonly call: number;
+  /** Bytes of the list, and µs that it takes to get it. */
+  readonly size: number;
+  readonly list: number;
+}
+
+export interface SoakResult {
+  readonly calls: number;
+  /** Mean resident memory in the second tenth of the calls and in the last, in bytes. */
+  readonly early: number;
+  readonly late: number;
+}
+
+const ONE: EchoOptions = { shape: "head", tools: 1, delay: 0 };
+const SLOW_DELAY = 500;
+const SLOW_SERVERS = 20;
+const TOOLS = 50;
+/** How many servers there are in the broad scenario, by what they are written in: memory is dear. */
+const BROAD_SERVERS = { C: 100, JavaScript: 20 } as const;
+
+/* Each of these yields undefined if the executable has not been built, and throws if something fails. */
+
+export async function measureStart(
+  stage: Stage,
+  { starts }: Plan,
+): Promise<StartResult | undefined> {
+  const hub = stage.hub(1, ONE);
+  if (hub === undefined) return undefined;
+  const peers = [
+    { command: stage.hello(), speaksFirst: true },
+    { command: hub.peer, speaksFirst: false },
+  ];
+  const { times } = await runJob({ kind: "start", peers, runs: starts });
+  return { hello: median(times[0] ?? []), toolmux: median(times[1] ?? []) };
+}
+
+export async function measureSlow(stage: Stage, { rounds }: Plan): Promise<SlowResult | undefined> {
+  const hub = stage.hub(SLOW_SERVERS, { ...ONE, delay: SLOW_DELAY });
+  if (hub === undefined) return undefined;
+  const times: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const { ready } = await runJob({ kind: "list", peer: hub.peer, tools: SLOW_SERVERS, runs: 0 });
+    times.push(ready);
+  }
+  return { servers: SLOW_SERVERS, delay: SLOW_DELAY, ready: median(times) };
+}
+
+export async function measureBroad(stage: Stage, plan: Plan): Promise<BroadResult | undefined> {
+  const rounds: { one: BreadthResult; many: BreadthResult }[] = [];
+  for (let round = 0; round < plan.rounds; round++) {
+    const one = await measureBreadth(stage, plan, 1);
+    const many = await measureBreadth(stage, plan, BROAD_SERVERS[stage.programs.language]);
+    if (one === undefined || many === undefined) return undefined;
+    rounds.push({ one, many });
+  }
+  const perByte = ({ list, size }: BreadthResult) => list / size;
+  return {
+    one: middle(rounds.map(({ one }) => one)),
+    many: middle(rounds.map(({ many }) => many)),
+    ratio: {
+      call: median(rounds.map(({ one, many }) => many.call / one.call)),
+      listByte: median(rounds.map(({ one, many }) => perByte(many) / perByte(one))),
+    },
+  };
+}
+
+async function measureBreadth(
+  stage: Stage,
+  { warmUp, duration }: Plan,
+  servers: number,
+): Promise<BreadthResult | undefined> {
+  const hub = stage.hub(servers, { ...ONE, tools: TOOLS });
+  if (hub === undefined) return undefined;
+  const tools = servers * TOOLS;
+  const list = await runJob({ kind: "list", peer: hub.peer, tools, runs: 100 });
+  const load = await runJob({ kind: "load", ...hub, flight: 1, lines: 1, warmUp, duration });
+  return { servers, tools, ready: list.ready, call: load.p50, size: list.size, list: list.p50 };
+}
+
+function middle(results: readonly BreadthResult[]): BreadthResult {
+  const of = (value: (result: BreadthResult) => number) => median(results.map(value));
+  return {
+    servers: of(({ servers }) => servers),
+    tools: of(({ tools }) => tools),
+    ready: of(({ ready }) => ready),
+    call: of(({ call }) => call),
+    size: of(({ size }) => size),
+    list: of(({ list }) => list),
+  };
+}
+
+export async function measureSoak(
+  stage: Stage,
+  { soakCalls: calls }: Plan,
+): Promise<SoakResult | undefined> {
+  const hub = stage.hub(1, ONE);
+  if (hub === undefined) return undefined;
+  const { rss } = await runJob({ kind: "soak", ...hub, flight: 64, calls });
+  const tenth = (part: number) => {
+    const size = rss.length / 10;
+    return mean(rss.slice((part - 1) * size, part * size));
+  };
+  return { calls, early: tenth(2), late: tenth(10) };
+}

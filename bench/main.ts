@@ -1,0 +1,105 @@
+/**
+ * The benchmark: whole processes side by side. Compiles what it compares, runs every load with every contestant
+ * in turn, prints a table for each and how the goals stand, and writes all figures to a JSON file.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { buildPrograms } from "./build.ts";
+import { Stage } from "./contestants.ts";
+import { judge, type Measurements, setGoals } from "./goals.ts";
+import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
+import { describeMachine } from "./machine.ts";
+import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
+import { measureRelays } from "./relay.ts";
+import { formatGoals, formatHub, formatMachine, formatRelay } from "./report.ts";
+import { killAll } from "./runner.ts";
+
+const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
+
+type Measure<T> = (stage: Stage, plan: Plan) => Promise<T | undefined>;
+
+/** @returns the exit code: 1 if something failed, whatever became of the goals. */
+async function main(plan: Plan, folder: string): Promise<number> {
+  const machine = describeMachine();
+  console.log(formatMachine(machine));
+  const stage = new Stage(buildPrograms(folder), folder);
+  const { language, toolmux, stale } = stage.programs;
+  console.log(`the echo server is written in ${language}`);
+  const problems: string[] = [];
+  const report = (text: string) => void problems.push(text);
+  if (toolmux === undefined) report("dist/toolmux has not been built: run `npm run build`");
+  if (stale) report("dist/toolmux is older than its sources: run `npm run build`");
+
+  const measurements = await measure(stage, plan, report);
+  const goals = setGoals(measurements);
+  for (const relay of measurements.relay) console.log(`\n${formatRelay(relay)}`);
+  console.log(["", ...formatHub(measurements), "", formatGoals(goals)].join("\n"));
+  for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
+
+  const { mode, rounds, warmUp, duration } = plan;
+  const verdicts = goals.map((goal) => ({ ...goal, verdict: judge(goal) }));
+  const settings = { mode, rounds, warmUp, duration, server: language };
+  writeJson(plan.json ?? LATEST, { machine, settings, ...measurements, goals: verdicts, problems });
+  return problems.length > 0 ? 1 : 0;
+}
+
+async function measure(
+  stage: Stage,
+  plan: Plan,
+  report: (text: string) => void,
+): Promise<Measurements> {
+  const relay = await measureRelays(stage, plan, report);
+  const attempt = async <T>(name: Scenario, scenario: Measure<T>): Promise<T | undefined> => {
+    if (!plan.scenarios.includes(name)) return undefined;
+    try {
+      return await scenario(stage, plan);
+    } catch (error) {
+      report(`${name}: ${String(error)}`);
+      return undefined;
+    }
+  };
+  return {
+    relay,
+    start: await attempt("start", measureStart),
+    slow: await attempt("slow", measureSlow),
+    broad: await attempt("broad", measureBroad),
+    soak: await attempt("soak", measureSoak),
+  };
+}
+
+/** Rounds to what can be told apart; what is not a number becomes null. */
+function writeJson(file: string, figures: object): void {
+  mkdirSync(dirname(file), { recursive: true });
+  const round = (_: string, value: unknown) =>
+    typeof value === "number" ? Number(value.toPrecision(6)) : value;
+  writeFileSync(file, `${JSON.stringify(figures, round, 2)}\n`);
+}
+
+function clean(folder: string): void {
+  killAll();
+  rmSync(folder, { recursive: true, force: true });
+}
+
+async function run(plan: Plan): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  const leave = () => {
+    clean(folder);
+    process.exit(130);
+  };
+  process.on("SIGINT", leave).on("SIGTERM", leave).on("SIGHUP", leave);
+  try {
+    process.exitCode = await main(plan, folder);
+  } finally {
+    clean(folder);
+  }
+}
+
+try {
+  await run(parsePlan(process.argv.slice(2)));
+} catch (error) {
+  console.error(error instanceof TypeError ? `${error.message}\n\n${USAGE}` : error);
+  process.exitCode = error instanceof TypeError ? 2 : 1;
+}

@@ -1,0 +1,154 @@
+/*
+ * The server behind every contestant: an MCP server that answers a call as fast as it can be read.
+ *   echo SHAPE TOOLS DELAY
+ * SHAPE of its answers: head, tail or spaced; TOOLS: how many it lists, the first is "echo"; DELAY: ms that it
+ * sleeps before it reads. A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the
+ * key, a space, and that many times LINE. echo.ts is the same for machines without a C compiler.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE "  return read(path, \\\"utf8\\\");\\n"
+#define CHUNK (1 << 18)
+
+static enum { HEAD, TAIL, SPACED } shape;
+static char *out;
+static size_t out_size, out_room;
+
+static void write_all(const char *bytes, size_t size) {
+  for (size_t at = 0; at < size;) {
+    ssize_t written = write(1, bytes + at, size - at);
+    if (written <= 0) exit(0);
+    at += (size_t)written;
+  }
+}
+
+static void flush_out(void) {
+  write_all(out, out_size);
+  out_size = 0;
+}
+
+static void emit(const char *bytes, size_t size) {
+  if (size >= CHUNK) {
+    flush_out();
+    write_all(bytes, size);
+    return;
+  }
+  if (out_size + size > out_room) {
+    out_room = (out_size + size) * 2;
+    out = realloc(out, out_room);
+    if (out == NULL) exit(1);
+  }
+  memcpy(out + out_size, bytes, size);
+  out_size += size;
+}
+
+static void emit_text(const char *text) { emit(text, strlen(text)); }
+
+static void open_result(const char *id, size_t id_size) {
+  if (shape == TAIL) {
+    emit_text("{\"result\":");
+    return;
+  }
+  emit_text(shape == HEAD ? "{\"jsonrpc\":\"2.0\",\"id\":" : "{\"jsonrpc\": \"2.0\", \"id\": ");
+  emit(id, id_size);
+  emit_text(shape == HEAD ? ",\"result\":" : ", \"result\": ");
+}
+
+static void close_result(const char *id, size_t id_size) {
+  if (shape == TAIL) {
+    emit_text(",\"jsonrpc\":\"2.0\",\"id\":");
+    emit(id, id_size);
+  }
+  emit_text("}\n");
+}
+
+/* The text of that many lines, made once for each number in a row. */
+static void emit_lines(size_t lines) {
+  static char *text;
+  static size_t made;
+  size_t length = strlen(LINE);
+  if (lines != made) {
+    text = realloc(text, lines * length + 1);
+    if (text == NULL) exit(1);
+    for (size_t i = 0; i < lines; i++) memcpy(text + i * length, LINE, length);
+    made = lines;
+  }
+  emit(text, lines * length);
+}
+
+static void list_tools(int tools) {
+  char name[16] = "echo", tool[512];
+  emit_text("{\"tools\":[");
+  for (int i = 0; i < tools; i++) {
+    if (i > 0) snprintf(name, sizeof name, "tool_%03d", i);
+    snprintf(tool, sizeof tool,
+             "%s{\"name\":\"%s\",\"description\":\"Returns the key and as many lines of text as it is asked for.\","
+             "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"key\":{\"type\":\"string\"},"
+             "\"lines\":{\"type\":\"integer\"}},\"required\":[\"key\"]}}",
+             i > 0 ? "," : "", name);
+    emit_text(tool);
+  }
+  emit_text("]}");
+}
+
+static const char *find(const char *line, size_t size, const char *key) {
+  const char *found = memmem(line, size, key, strlen(key));
+  return found == NULL ? NULL : found + strlen(key);
+}
+
+static void answer(const char *line, size_t size, int tools) {
+  const char *id = find(line, size, "\"id\":");
+  if (id == NULL) return;
+  size_t id_size = 0;
+  while (id[id_size] != ',' && id[id_size] != '}') id_size++;
+  const char *key = find(line, size, "\"key\":\"");
+  open_result(id, id_size);
+  if (key != NULL) {
+    const char *lines = find(line, size, "\"lines\":");
+    emit_text("{\"content\":[{\"type\":\"text\",\"text\":\"");
+    emit(key, 8);
+    emit_text(" ");
+    emit_lines(lines == NULL ? 0 : strtoul(lines, NULL, 10));
+    emit_text("\"}]}");
+  } else if (find(line, size, "\"initialize\"") != NULL) {
+    emit_text("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}},"
+              "\"serverInfo\":{\"name\":\"echo\",\"version\":\"1.0.0\"}}");
+  } else if (find(line, size, "\"tools/list\"") != NULL) {
+    list_tools(tools);
+  } else {
+    emit_text("{}");
+  }
+  close_result(id, id_size);
+  if (out_size >= CHUNK) flush_out();
+}
+
+int main(int count, char **words) {
+  const char *wanted = count > 1 ? words[1] : "head";
+  int tools = count > 2 ? atoi(words[2]) : 1;
+  long delay = count > 3 ? atol(words[3]) : 0;
+  shape = strcmp(wanted, "tail") == 0 ? TAIL : strcmp(wanted, "spaced") == 0 ? SPACED : HEAD;
+  struct timespec pause = {delay / 1000, delay % 1000 * 1000000};
+  nanosleep(&pause, NULL);
+
+  static char in[2 * CHUNK];
+  size_t held = 0;
+  for (;;) {
+    ssize_t got = read(0, in + held, sizeof in - held);
+    if (got <= 0) return 0;
+    held += (size_t)got;
+    char *from = in, *end;
+    while ((end = memchr(from, '\n', held - (size_t)(from - in))) != NULL) {
+      answer(from, (size_t)(end - from), tools);
+      from = end + 1;
+    }
+    held -= (size_t)(from - in);
+    memmove(in, from, held);
+    if (held == sizeof in) return 1;
+    flush_out();
+  }
+}

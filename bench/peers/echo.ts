@@ -1,0 +1,77 @@
+/** The same server as echo.c, for machines without a C compiler: see there for what it does. */
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import { answerText, LINE } from "../answer.ts";
+import { input, output } from "./streams.ts";
+
+const [shape = "head", tools = "1", delay = "0"] = process.argv.slice(2);
+const LF = 10;
+const WORDS = ["id", "key", "lines"] as const;
+const KEYS = Object.fromEntries(WORDS.map((name) => [name, Buffer.from(`"${name}":`)]));
+const ESCAPED_LINE = JSON.stringify(LINE).slice(1, -1);
+
+const OPENINGS: Readonly<Record<string, readonly [string, string]>> = {
+  head: ['{"jsonrpc":"2.0","id":', ',"result":'],
+  spaced: ['{"jsonrpc": "2.0", "id": ', ', "result": '],
+};
+
+let pieces: string[] = [];
+const texts = new Map<number, string>();
+
+function answer(line: Buffer): void {
+  const id = word(line, "id");
+  if (id === undefined) return;
+  const [before, between] = OPENINGS[shape] ?? ["", ""];
+  if (shape === "tail") pieces.push('{"result":', result(line), `,"jsonrpc":"2.0","id":${id}}\n`);
+  else pieces.push(before, id, between, result(line), "}\n");
+}
+
+function result(line: Buffer): string {
+  const key = word(line, "key");
+  if (key !== undefined) {
+    const lines = Number(word(line, "lines") ?? 0);
+    const text = texts.get(lines) ?? ESCAPED_LINE.repeat(lines);
+    texts.set(lines, text);
+    return `{"content":[{"type":"text","text":"${answerText(key.slice(1, -1), 0)}${text}"}]}`;
+  }
+  if (line.includes('"initialize"')) {
+    return '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1.0.0"}}';
+  }
+  return line.includes('"tools/list"') ? listTools(Number(tools)) : "{}";
+}
+
+function listTools(count: number): string {
+  const description = "Returns the key and as many lines of text as it is asked for.";
+  const properties = { key: { type: "string" }, lines: { type: "integer" } };
+  const inputSchema = { type: "object", properties, required: ["key"] };
+  const names = Array.from({ length: count }, (_, at) =>
+    at === 0 ? "echo" : `tool_${String(at).padStart(3, "0")}`,
+  );
+  return JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) });
+}
+
+/** The scalar after a key, as it is spelled. */
+function word(line: Buffer, name: (typeof WORDS)[number]): string | undefined {
+  const key = KEYS[name];
+  const at = key === undefined ? -1 : line.indexOf(key);
+  if (key === undefined || at < 0) return undefined;
+  const start = at + key.length;
+  let end = start;
+  while (line[end] !== 0x2c && line[end] !== 0x7d) end++;
+  return line.toString("latin1", start, end);
+}
+
+if (delay !== "0") await new Promise((resolve) => setTimeout(resolve, Number(delay)));
+let held: Buffer = Buffer.alloc(0);
+for await (const piece of input) {
+  const chunk = held.length === 0 ? Buffer.from(piece) : Buffer.concat([held, piece]);
+  let from = 0;
+  for (let end = chunk.indexOf(LF); end >= 0; end = chunk.indexOf(LF, from)) {
+    answer(chunk.subarray(from, end));
+    from = end + 1;
+  }
+  held = chunk.subarray(from);
+  void output.write(pieces.join(""));
+  pieces = [];
+  await output.flush();
+}

@@ -1,0 +1,16 @@
+/** The fastest streams that a program on Bun has for its own stdin and stdout; the types that are used of them. */
+interface BunStreams {
+  readonly stdin: { stream(): ReadableStream<Uint8Array> };
+  readonly stdout: {
+    writer(options: { highWaterMark: number }): {
+      write(bytes: Uint8Array | string): number | Promise<number>;
+      flush(): number | Promise<number>;
+      end(): number | Promise<number>;
+    };
+  };
+}
+
+const { Bun: bun } = globalThis as unknown as { Bun: BunStreams };
+
+export const input = bun.stdin.stream();
+export const output = bun.stdout.writer({ highWaterMark: 1 << 16 });

@@ -1,0 +1,92 @@
+import { CONTESTANTS } from "./contestants.ts";
+import { type Goal, judge, type Measurements } from "./goals.ts";
+import type { Machine } from "./machine.ts";
+import type { RelayResult } from "./relay.ts";
+
+/** Lines up columns: the first to the left, all others to the right. */
+export function formatTable(rows: readonly (readonly string[])[]): string {
+  const widths: number[] = [];
+  for (const row of rows) {
+    for (const [at, cell] of row.entries()) widths[at] = Math.max(widths[at] ?? 0, cell.length);
+  }
+  const pad = (cell: string, at: number) =>
+    at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0);
+  return rows.map((row) => `  ${row.map(pad).join("  ")}`.trimEnd()).join("\n");
+}
+
+/** Three significant digits, or whole with thousands apart; a dash for what is not known. */
+export function formatNumber(value: number | null | undefined): string {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  if (value >= 1000) return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ",");
+  return String(Number(value.toPrecision(3)));
+}
+
+export function formatRelay({ load, contestants }: RelayResult): string {
+  const size = load.size === "small" ? "answers of 135 bytes" : "answers of 1 MB";
+  const heading = `${load.name}: ${size}, ${load.flight} in flight, ${SHAPE_TEXTS[load.shape]}`;
+  const columns = ["p50 µs", "p99 µs", "calls/s", "CPU µs", "RSS MB", "peak MB"];
+  const ratios = ["p50:pump", "rate:pump", "p50:sdk", "rate:sdk"];
+  const rows = CONTESTANTS.flatMap((contestant) => {
+    const figures = contestants[contestant];
+    if (figures === undefined) return [];
+    const { p50, p99, rate, cpu, rss, peak, toPump, toSdk } = figures;
+    const numbers = [p50, p99, rate, cpu, megabytes(rss), megabytes(peak)];
+    const compared = [toPump.p50, toPump.rate, toSdk.p50, toSdk.rate];
+    return [[contestant, ...[...numbers, ...compared].map(formatNumber)]];
+  });
+  return `${heading}\n${formatTable([["", ...columns, ...ratios], ...rows])}`;
+}
+
+const SHAPE_TEXTS = {
+  head: "id first",
+  tail: "id last",
+  spaced: "white space, so that it must be parsed",
+} as const;
+
+function megabytes(bytes: number | null): number | null {
+  return bytes === null ? null : bytes / 1e6;
+}
+
+/** Everything but the relays, one line each. */
+export function formatHub({ start, slow, broad, soak }: Measurements): string[] {
+  const lines: string[] = [];
+  if (start) {
+    const { hello, toolmux } = start;
+    lines.push(
+      `start: hello-world ${formatNumber(hello)} ms, initialize ${formatNumber(toolmux)} ms`,
+    );
+  }
+  if (slow) {
+    const { servers, delay, ready } = slow;
+    lines.push(`slow: ${servers} servers that sleep ${delay} ms: ${formatNumber(ready)} ms`);
+  }
+  if (broad) {
+    for (const { servers, tools, ready, call, size, list } of [broad.one, broad.many]) {
+      const text = `${servers} × ${tools / servers} tools: ready in ${formatNumber(ready)} ms`;
+      const times = `a call ${formatNumber(call)} µs, a list ${formatNumber(list)} µs`;
+      lines.push(`broad: ${text}, ${times} for ${formatNumber(size)} bytes`);
+    }
+  }
+  if (soak) {
+    const [early, late] = [formatNumber(soak.early / 1e6), formatNumber(soak.late / 1e6)];
+    lines.push(`soak: ${formatNumber(soak.calls)} calls, ${early} MB early, ${late} MB late`);
+  }
+  return lines;
+}
+
+export function formatGoals(goals: readonly Goal[]): string {
+  const rows = goals.map((goal) => {
+    const bound = goal.bound === "atMost" ? "≤" : "≥";
+    const figure = goal.figure === undefined ? "–" : `${formatNumber(goal.figure)} ${goal.unit}`;
+    return [goal.name, figure, `${bound} ${formatNumber(goal.limit)} ${goal.unit}`, judge(goal)];
+  });
+  return `goals\n${formatTable([["", "figure", "goal", ""], ...rows])}`;
+}
+
+export function formatMachine({ cores, cpu, memory, system, runtimes, load }: Machine): string {
+  const versions = Object.entries(runtimes).map(([name, version]) => `${name} ${version}`);
+  return [
+    `${cores} × ${cpu}, ${formatNumber(memory / 1e9)} GB, ${system}`,
+    `${versions.join(", ")}; load average ${formatNumber(load)}`,
+  ].join("\n");
+}

@@ -1,0 +1,57 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import type { Job, Results } from "./job.ts";
+
+/** ms that a job may take longer than what it measures. */
+const PATIENCE = 60_000;
+const CLIENT = fileURLToPath(new URL("client.ts", import.meta.url));
+const running = new Set<ChildProcess>();
+
+/**
+ * Runs a job in a process group of its own, of which nothing is left when it has ended.
+ * @throws with the last that it said, if it fails or takes too long.
+ */
+export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]> {
+  const child = spawn(process.execPath, [CLIENT, JSON.stringify(job)], {
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true,
+  });
+  running.add(child);
+  const limit = PATIENCE + (job.kind === "load" ? job.warmUp + job.duration : 0);
+  const timer = setTimeout(() => killGroup(child), limit);
+  let output = "";
+  let complaints = "";
+  child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on("data", (chunk: Buffer) => (complaints += chunk.toString()));
+  // Its pipes close only when all of its group that has them is gone as well.
+  child.on("exit", () => killGroup(child));
+  try {
+    await once(child, "close");
+  } finally {
+    clearTimeout(timer);
+    running.delete(child);
+  }
+  if (child.exitCode === 0) return JSON.parse(output) as Results[J["kind"]];
+  const reason = child.exitCode === null ? `no end within ${limit / 1000} s` : complaints;
+  throw new Error(`${job.kind}: ${lastLines(reason)}`);
+}
+
+/** Ends every job that is running, at once. */
+export function killAll(): void {
+  for (const child of running) killGroup(child);
+}
+
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, "SIGKILL");
+  } catch {
+    // Usually nothing is left of the group.
+  }
+}
+
+function lastLines(text: string): string {
+  return text.trim().split("\n").slice(-8).join("\n");
+}
