@@ -1,0 +1,60 @@
+import { textOf } from "../bytes.ts";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import { readGiven, toArguments } from "./arguments.ts";
+import { LocalClient } from "./client.ts";
+import type { Invocation, World } from "./command.ts";
+import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { suggest } from "./parse.ts";
+import { printAnswer } from "./answer.ts";
+import { type Standing, standingsOf } from "./standing.ts";
+
+/** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
+export async function call(invocation: Invocation, world: World): Promise<number> {
+  const [name = ""] = invocation.words;
+  const log = openLog(invocation);
+  const given = await untilAborted(readGiven(invocation), world.signal);
+  const whole = await openManifest(invocation, world, log);
+  const manifest = { ...whole, servers: whole.servers.filter(({ prefix }) => mayBeOf(prefix)) };
+  const { hub } = openHub(manifest, world, log);
+  try {
+    const client = await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    const items = await client.listTools();
+    const item = items.find((one) => one.name === name);
+    if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
+    const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
+    const response = await client.callTool(name, toArguments(given, inputSchema));
+    return printAnswer(response, invocation.raw);
+  } finally {
+    await hub.stop();
+  }
+
+  /** An exposed name begins with its server's prefix, as far as it was not cut and with what was replaced. */
+  function mayBeOf(prefix: string): boolean {
+    if (prefix === "") return true;
+    const { separator, nameLimit, clientPrefix } = whole.hub;
+    const start = (prefix + separator).replace(/[^A-Za-z0-9_-]/gu, "_");
+    return name.startsWith(start.slice(0, nameLimit - clientPrefix.length - HASH));
+  }
+}
+/** A name that is cut ends in so many characters that tell it apart. */
+const HASH = 7;
+
+/** Why there is no such tool: its server is not there, or has none of that name. */
+function explainAbsence(
+  name: string,
+  items: readonly Item[],
+  standings: readonly Standing[],
+): HubError {
+  const failed = standings.find((standing) => standing.at === "failed");
+  if (failed !== undefined) return failed.cause;
+  const off = standings.find((standing) => standing.at === "disabled");
+  if (off !== undefined && !standings.some(({ at }) => at === "connected")) {
+    const text = `Server "${off.server}" is switched off in the manifest (enabled = false).`;
+    return new HubError("serverStopped", text, { server: off.server });
+  }
+  const names = items.map((item) => item.name);
+  const near = suggest(name, names) || " toolmux list shows what there is.";
+  return new HubError("unknownTool", `There is no tool "${name}".${near}`);
+}

@@ -1,0 +1,149 @@
+import { HubError } from "../errors.ts";
+import type { Command, Option, World } from "./command.ts";
+import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
+import { printError } from "./report.ts";
+
+const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
+
+/** Every command there is; what `help` shows and what is parsed both come from here. */
+export const COMMANDS: readonly Command[] = [
+  {
+    name: DEFAULT_COMMAND,
+    summary: "serve all servers as one on stdin and stdout (the default)",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "This is what an MCP client starts. Nothing but protocol is written to stdout; what there is",
+      "to tell goes to stderr. It ends when the client leaves.",
+    ],
+    options: [],
+    examples: ["toolmux", "toolmux --config servers.toml --config ~/.cursor/mcp.json"],
+    load: async () => (await import("./serve.ts")).serve,
+  },
+  {
+    name: "check",
+    summary: "read the manifest and say what is wrong, or what would be started",
+    usage: "",
+    words: [0, 0],
+    details: ["Starts nothing. Exit code 2 if anything is wrong."],
+    options: [JSON_OUTPUT],
+    examples: ["toolmux check", "toolmux check --config servers.toml --json"],
+    load: async () => (await import("./check.ts")).check,
+  },
+  {
+    name: "list",
+    summary: "start the servers and list what they offer",
+    usage: "[tools|servers]",
+    words: [0, 1],
+    details: [
+      "Tools are listed by the names that clients see. Exit code 3 if no server could be reached.",
+    ],
+    options: [JSON_OUTPUT],
+    examples: ["toolmux list", "toolmux list servers --json"],
+    load: async () => (await import("./list.ts")).list,
+  },
+  {
+    name: "call",
+    summary: "call one tool and print its result",
+    usage: "NAME [KEY=VALUE … | --json JSON | -]",
+    words: [1, Number.POSITIVE_INFINITY],
+    details: [
+      "NAME is the name that `toolmux list` shows. A VALUE is read as JSON if it is JSON and the tool",
+      "does not want a string there. `-` reads all arguments from stdin, as a JSON object. Only the",
+      "servers that can have the tool are started.",
+      "",
+      "Exit codes: 0 the tool has answered, 1 it reported an error, 2 wrong usage or no such tool,",
+      "3 its server could not be reached, 124 it took too long, 130 interrupted.",
+    ],
+    options: [
+      {
+        name: "json",
+        value: "JSON",
+        summary: "the arguments, as a JSON object that is sent as it is",
+      },
+      { name: "raw", summary: "print the result as the JSON that clients get" },
+    ],
+    examples: [
+      "toolmux call files__read_file path=notes.txt",
+      `toolmux call files__search --json '{"pattern": "*.md"}'`,
+      "toolmux call files__edit - < arguments.json",
+    ],
+    load: async () => (await import("./call.ts")).call,
+  },
+  {
+    name: "trust",
+    summary: "allow a manifest in a working directory to be used",
+    usage: "FILE",
+    words: [1, 1],
+    details: [
+      "Files in the folder that one stands in hold commands that somebody else may have written, so",
+      "they are used only after this, and only as long as their content stays the same.",
+    ],
+    options: [],
+    examples: ["toolmux trust .mcp.json"],
+    load: async () => (await import("./trust.ts")).trustFile,
+  },
+  {
+    name: "demo",
+    summary: "see it work: four small servers, one client, every result checked",
+    usage: "",
+    words: [0, 1],
+    details: [
+      "Starts this program as a hub with four servers that it contains, and drives it with an MCP",
+      "client. Needs no manifest and no network. Exit code 1 if anything is not as it should be.",
+    ],
+    options: [],
+    examples: ["toolmux demo"],
+    load: async () => (await import("./demo.ts")).demo,
+  },
+  {
+    name: "version",
+    summary: "show the version",
+    usage: "",
+    words: [0, 0],
+    details: [],
+    options: [],
+    examples: [],
+    load: async () => (await import("./version.ts")).printVersion,
+  },
+  {
+    name: "help",
+    summary: "show how to use toolmux, or one command of it",
+    usage: "[COMMAND]",
+    words: [0, 1],
+    details: [],
+    options: [],
+    examples: ["toolmux help call"],
+    load: async () => {
+      const { describeUse } = await import("./help.ts");
+      return ({ words: [name] }) => {
+        console.log(
+          describeUse(COMMANDS, name === undefined ? undefined : findCommand(name, COMMANDS)),
+        );
+        return Promise.resolve(0);
+      };
+    },
+  },
+];
+
+/** Runs a command line (without the executable). Errors are told on stderr. @returns the exit code. */
+export async function runCli(argv: readonly string[], world: World): Promise<number> {
+  try {
+    const request = parseCommandLine(argv, COMMANDS);
+    switch (request.kind) {
+      case "help":
+        console.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
+        return 0;
+      case "version":
+        return await (await import("./version.ts")).printVersion();
+      case "run": {
+        const run = await request.invocation.command.load();
+        return await run(request.invocation, world);
+      }
+    }
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+    printError(error);
+    return error.traits.exit;
+  }
+}

@@ -1,0 +1,73 @@
+import { Buffer } from "node:buffer";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import type { Hub } from "../hub.ts";
+import { Session } from "../upstream/session.ts";
+import { readFrame } from "../wire/frame.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import { memoryPair } from "../wire/memory.ts";
+
+/** A client of a hub in the same process: it sees exactly what every other client sees. */
+export class LocalClient {
+  readonly #session: Session;
+  readonly #signal: AbortSignal;
+
+  private constructor(session: Session, signal: AbortSignal) {
+    this.#session = session;
+    this.#signal = signal;
+  }
+
+  /** Introduces itself to the hub, which starts the servers. Aborting `signal` ends everything that it waits for. */
+  static async connect(hub: Hub, signal: AbortSignal): Promise<LocalClient> {
+    signal.throwIfAborted();
+    const [ours, theirs] = memoryPair();
+    const session = new Session("toolmux", ours, {
+      toolsChanged: () => {},
+      log: () => {},
+      closed: () => {},
+      pressure: () => {},
+    });
+    // Ends with the hub, which the caller stops.
+    void hub.accept(theirs, signal);
+    await session.open(hub.serverInfo, signal, () => {});
+    return new LocalClient(session, signal);
+  }
+
+  listTools(): Promise<readonly Item[]> {
+    return this.#session.listTools(this.#signal);
+  }
+
+  /**
+   * Calls a tool; `args` is a JSON object, sent as it is written.
+   * @throws {HubError} cancelled; the tool's server is told
+   */
+  callTool(name: string, args: string): Promise<Response> {
+    // In a message that is one line, a line end can only be the white space that it is in JSON too.
+    const line = args.replaceAll(/[\r\n]/g, " ");
+    const params = `{"name":${JSON.stringify(name)},"arguments":${line}}`;
+    const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
+    const frame = readFrame(Buffer.from(text));
+    if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+    return new Promise((resolve, reject) => {
+      const cancel = (): void => {
+        this.#session.cancel(id, "Interrupted.");
+        reject(this.#signal.reason);
+      };
+      const record = {
+        method: frame.method,
+        name,
+        settle: (response: Response) => {
+          this.#signal.removeEventListener("abort", cancel);
+          resolve(response);
+        },
+        fail: (error: HubError) => {
+          this.#signal.removeEventListener("abort", cancel);
+          reject(error);
+        },
+        progress: () => {},
+      };
+      const id = this.#session.relay(record, frame, { edits: [], tokens: [] });
+      this.#signal.addEventListener("abort", cancel, { once: true });
+    });
+  }
+}

@@ -1,0 +1,53 @@
+import type { LogLevel } from "../events.ts";
+import type { Surroundings } from "../manifest/folders.ts";
+
+/** What a command runs in: its surroundings, and when it has to end. */
+export interface World extends Surroundings {
+  /** Aborted with a HubError (`cancelled`) when the process is told to end. */
+  readonly signal: AbortSignal;
+}
+
+export interface Option {
+  /** Without the dashes. */
+  readonly name: string;
+  /** One letter that means the same. */
+  readonly letter?: string;
+  /** What stands for the option's value in the help; an option without it takes none. */
+  readonly value?: string;
+  /** It may be given several times. */
+  readonly repeats?: true;
+  readonly summary: string;
+}
+
+/** Carries a command out. @returns the exit code. @throws {HubError} what `runCli` reports, with its exit code */
+export type Run = (invocation: Invocation, world: World) => Promise<number>;
+
+/** One command, as declared: help and parsing are made from it. */
+export interface Command {
+  readonly name: string;
+  /** Half a sentence, for the list of commands. */
+  readonly summary: string;
+  /** What follows the command's name, apart from options; empty = nothing. */
+  readonly usage: string;
+  /** How many words may follow its name: at least, and at most. */
+  readonly words: readonly [least: number, most: number];
+  /** Whole lines for its help. */
+  readonly details: readonly string[];
+  readonly options: readonly Option[];
+  readonly examples: readonly string[];
+  /** Loads the code, so that no command pays for another. */
+  load(): Promise<Run>;
+}
+
+/** A command line, parsed. */
+export interface Invocation {
+  readonly command: Command;
+  /** What follows the command's name, without options. */
+  readonly words: readonly string[];
+  /** The manifests that were named, in order. */
+  readonly config: readonly string[];
+  readonly logLevel: LogLevel;
+  /** `--json`: as a switch, or with its value where the command says that it takes one. */
+  readonly json: boolean | string;
+  readonly raw: boolean;
+}

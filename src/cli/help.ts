@@ -1,0 +1,54 @@
+import type { Command, Option } from "./command.ts";
+import { GLOBAL_OPTIONS } from "./parse.ts";
+
+/** How to use one command, or all of them if none is given; lines without the last line end. */
+export function describeUse(commands: readonly Command[], command: Command | undefined): string {
+  return (command === undefined ? describeAll(commands) : describeOne(command)).join("\n");
+}
+
+function describeAll(commands: readonly Command[]): string[] {
+  return [
+    "toolmux makes all of your MCP servers look like one.",
+    "",
+    "Usage: toolmux [COMMAND] [OPTIONS]",
+    "",
+    "Commands:",
+    ...align(commands.map(({ name, summary }) => [name, summary])),
+    "",
+    "Options of every command:",
+    ...alignOptions(GLOBAL_OPTIONS),
+    "",
+    "Without --config the manifest is looked for in your config folder and, if you trust it, in the",
+    "working directory. More: toolmux help COMMAND",
+  ];
+}
+
+function describeOne({ name, summary, usage, details, options, examples }: Command): string[] {
+  const section = (title: string, lines: readonly string[]): string[] =>
+    lines.length === 0 ? [] : ["", ...(title === "" ? [] : [title]), ...lines];
+  return [
+    `toolmux ${name}: ${summary}`,
+    "",
+    `Usage: ${["toolmux", name, usage, "[OPTIONS]"].filter(Boolean).join(" ")}`,
+    ...section("", details),
+    ...section("Options:", alignOptions([...options, ...GLOBAL_OPTIONS])),
+    ...section(
+      "Examples:",
+      examples.map((line) => `  ${line}`),
+    ),
+  ];
+}
+
+function alignOptions(options: readonly Option[]): string[] {
+  return align(
+    options.map(({ name, letter, value, summary }) => {
+      const short = letter === undefined ? "" : `-${letter}, `;
+      return [`${short}--${name}${value === undefined ? "" : ` ${value}`}`, summary];
+    }),
+  );
+}
+
+function align(rows: readonly (readonly [string, string])[]): string[] {
+  const width = Math.max(...rows.map(([left]) => left.length));
+  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`);
+}

@@ -1,0 +1,105 @@
+import { textOf } from "../bytes.ts";
+import type { Hub } from "../hub.ts";
+import { LocalClient } from "./client.ts";
+import type { Invocation, World } from "./command.ts";
+import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { suggest, usage } from "./parse.ts";
+import { findPaper, printTable } from "./print.ts";
+import { describeFailure, printLine } from "./report.ts";
+import { type Standing, standingsOf } from "./standing.ts";
+
+const KINDS = ["tools", "servers"] as const;
+type Kind = (typeof KINDS)[number];
+
+/** Starts every server, waits until each has connected or failed, and prints what there is. */
+export async function list(invocation: Invocation, world: World): Promise<number> {
+  const kind = readKind(invocation.words[0] ?? "tools");
+  const log = openLog(invocation);
+  const manifest = await openManifest(invocation, world, log);
+  const { hub } = openHub(manifest, world, log);
+  try {
+    const client = await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    const standings = standingsOf(manifest, hub);
+    if (kind === "tools") await printTools(client, hub, invocation, world);
+    else printServers(standings, invocation, world);
+    if (kind === "tools") tellFailures(standings);
+    return exitCode(standings);
+  } finally {
+    await hub.stop();
+  }
+}
+
+function readKind(word: string): Kind {
+  const kind = KINDS.find((one) => one === word);
+  if (kind !== undefined) return kind;
+  throw usage(
+    `There is no list of "${word}", only of ${KINDS.join(" and ")}.${suggest(word, KINDS)}`,
+  );
+}
+
+async function printTools(
+  client: LocalClient,
+  hub: Hub,
+  { json }: Invocation,
+  { env }: World,
+): Promise<void> {
+  const items = await client.listTools();
+  if (json !== false) {
+    // As clients get them, byte for byte: parsing would change numbers.
+    console.log(`{"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]}`);
+    return;
+  }
+  const rows = items.map(({ name, bytes }) => {
+    const server = hub.catalog.find(name)?.server ?? "";
+    return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
+  });
+  if (rows.length > 0) printTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env));
+}
+
+interface Described {
+  readonly description?: unknown;
+  readonly title?: unknown;
+}
+
+/** Of a tool's description, or of its title if it has none. */
+function firstLine({ description, title }: Described): string {
+  const text = typeof description === "string" && description.trim() !== "" ? description : title;
+  return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
+}
+
+function printServers(standings: readonly Standing[], { json }: Invocation, { env }: World): void {
+  if (json !== false) {
+    console.log(JSON.stringify({ servers: standings.map(toJson) }, null, 2));
+    return;
+  }
+  const rows = standings.map((standing) => [
+    standing.server,
+    standing.at,
+    standing.at === "connected" ? String(standing.tools) : "",
+    standing.at === "failed" ? describeFailure(standing.cause) : "",
+  ]);
+  if (rows.length > 0) printTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env));
+}
+
+/** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */
+function toJson(standing: Standing): object {
+  const { server: name, at: state } = standing;
+  if (standing.at === "connected") return { name, state, tools: standing.tools };
+  if (standing.at === "disabled") return { name, state };
+  const { message, code, step, stderr } = standing.cause;
+  const words = stderr.length > 0 ? { stderr } : {};
+  return { name, state, error: { code, message, ...(step !== undefined && { step }), ...words } };
+}
+
+function tellFailures(standings: readonly Standing[]): void {
+  for (const standing of standings) {
+    if (standing.at === "failed") printLine(describeFailure(standing.cause));
+  }
+}
+
+/** It is a failure if servers are wanted and none is there. */
+function exitCode(standings: readonly Standing[]): number {
+  const wanted = standings.filter(({ at }) => at !== "disabled");
+  return wanted.length === 0 || wanted.some(({ at }) => at === "connected") ? 0 : 3;
+}

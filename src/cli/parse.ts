@@ -1,0 +1,134 @@
+import { parseArgs } from "@std/cli/parse-args";
+import { HubError } from "../errors.ts";
+import type { LogLevel } from "../events.ts";
+import { findNearest } from "../manifest/problem.ts";
+import type { Command, Invocation, Option } from "./command.ts";
+
+/** The command that is meant when none is named. */
+export const DEFAULT_COMMAND = "serve";
+
+/** What every command takes, and the only options that may stand in front of its name. */
+export const GLOBAL_OPTIONS: readonly Option[] = [
+  {
+    name: "config",
+    value: "FILE",
+    repeats: true,
+    summary: "use this manifest; of several, the later wins by server",
+  },
+  {
+    name: "log-level",
+    value: "LEVEL",
+    summary: "what is told on stderr: error, warn (default), info or debug",
+  },
+  { name: "help", letter: "h", summary: "show this" },
+  { name: "version", summary: "show the version" },
+];
+
+/** What a command line asks for: help (about one command, or all), the version, or to run a command. */
+export type Request =
+  | { readonly kind: "help"; readonly command: Command | undefined }
+  | { readonly kind: "version" }
+  | { readonly kind: "run"; readonly invocation: Invocation };
+
+const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
+
+/** Reads a command line (without the executable). @throws {HubError} usage */
+export function parseCommandLine(argv: readonly string[], commands: readonly Command[]): Request {
+  const at = findCommandWord(argv);
+  const named = at === -1 ? undefined : findCommand(argv[at] ?? "", commands);
+  const command = named ?? findCommand(DEFAULT_COMMAND, commands);
+  const rest = at === -1 ? argv : argv.toSpliced(at, 1);
+  const options = [...command.options, ...GLOBAL_OPTIONS];
+  const { words, values } = readOptions(rest, options, named);
+  if (values["help"] === true) return { kind: "help", command: named };
+  if (values["version"] === true) return { kind: "version" };
+  checkWords(words, command);
+  const { json, raw, config = [], "log-level": level = "warn" } = values;
+  return {
+    kind: "run",
+    invocation: {
+      command,
+      words,
+      config: config as string[],
+      logLevel: readLevel(level as string),
+      json: json === undefined ? false : (json as boolean | string),
+      raw: raw === true,
+    },
+  };
+}
+
+/** @throws {HubError} usage */
+export function findCommand(name: string, commands: readonly Command[]): Command {
+  const command = commands.find((one) => one.name === name);
+  if (command !== undefined) return command;
+  const names = commands.map((one) => one.name);
+  const hint = /[./]/.test(name) ? ` To serve a manifest: toolmux --config ${name}` : "";
+  throw usage(`There is no command "${name}".${suggest(name, names)}${hint}`);
+}
+
+/** The first word that is neither an option nor the value of a global one; -1 if there is none. */
+function findCommandWord(argv: readonly string[]): number {
+  const valued = GLOBAL_OPTIONS.filter(takesValue).map(({ name }) => `--${name}`);
+  return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
+}
+
+function takesValue({ value }: Option): boolean {
+  return value !== undefined;
+}
+
+function readOptions(
+  argv: readonly string[],
+  options: readonly Option[],
+  command: Command | undefined,
+): { words: string[]; values: Record<string, unknown> } {
+  const unknown: string[] = [];
+  const namesOf = (some: readonly Option[]) => some.map(({ name }) => name);
+  const letters = options.flatMap(({ name, letter }) =>
+    letter === undefined ? [] : [[letter, name] as const],
+  );
+  const { _: words, ...values } = parseArgs(argv, {
+    string: ["_", ...namesOf(options.filter(takesValue))],
+    boolean: namesOf(options.filter((option) => !takesValue(option))),
+    collect: namesOf(options.filter(({ repeats }) => repeats)),
+    alias: Object.fromEntries(letters),
+    unknown: (_word, key) => {
+      if (key !== undefined) unknown.push(key);
+      return key === undefined;
+    },
+  });
+  for (const key of unknown) {
+    const whose = command === undefined ? "" : ` of command "${command.name}"`;
+    const word = key.length === 1 ? `-${key}` : `--${key}`;
+    throw usage(`There is no option "${word}"${whose}.${suggest(key, namesOf(options), "--")}`);
+  }
+  for (const { name, value } of options) {
+    const given = [values[name]].flat();
+    if (value !== undefined && given.includes("")) throw usage(`--${name} needs a value: ${value}`);
+  }
+  return { words: words.map(String), values };
+}
+
+function checkWords(
+  words: readonly string[],
+  { name, usage: form, words: [least, most] }: Command,
+) {
+  const surplus = words[most];
+  if (surplus !== undefined) throw usage(`Command "${name}" does not take "${surplus}".`);
+  if (words.length < least) throw usage(`Command "${name}" needs more: toolmux ${name} ${form}`);
+}
+
+function readLevel(text: string): LogLevel {
+  const level = LEVELS.find((one) => one === text);
+  if (level !== undefined) return level;
+  throw usage(`--log-level is one of ${LEVELS.join(", ")}, not "${text}".`);
+}
+
+/** What may have been meant, as a sentence with a space in front; empty if nothing is near. */
+export function suggest(name: string, known: readonly string[], dashes = ""): string {
+  const nearest = findNearest(name, known);
+  return nearest === undefined ? "" : ` Did you mean "${dashes}${nearest}"?`;
+}
+
+export function usage(message: string): HubError {
+  return new HubError("usage", message);
+}

@@ -1,0 +1,26 @@
+import { dirname, resolve } from "node:path";
+import { expandHome, stateFolder } from "../manifest/folders.ts";
+import { loadManifest } from "../manifest/load.ts";
+import { manifestError } from "../manifest/problem.ts";
+import { trust } from "../manifest/trust.ts";
+import type { Invocation, World } from "./command.ts";
+import { describeCommand } from "./commandline.ts";
+import { clean } from "./report.ts";
+
+/** Trusts a file as it is now, and says which commands that allows. A file with problems is not trusted. */
+export async function trustFile({ words }: Invocation, world: World): Promise<number> {
+  const { cwd, platform } = world;
+  const [word = ""] = words;
+  const path = resolve(cwd, expandHome(word, world.env));
+  const env = { ...world.env, TOOLMUX_SERVERS: undefined };
+  const loaded = await loadManifest({ files: [path], env, cwd, platform });
+  if (!loaded.ok) throw manifestError(loaded.problems);
+  const real = await trust(path, stateFolder(env, platform));
+  console.log(`trusted: ${real}`);
+  console.log(`As long as it stays as it is, toolmux runs from it in ${dirname(real)}:`);
+  for (const spec of loaded.manifest.servers) {
+    const what = spec.kind === "stdio" ? describeCommand(spec) : `nothing: ${spec.reason}`;
+    console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
+  }
+  return 0;
+}

@@ -1,0 +1,9 @@
+import process from "node:process";
+import { runtimeName } from "../runtime.ts";
+import { VERSION } from "../version.ts";
+
+/** Prints version, runtime and platform in one line. */
+export function printVersion(): Promise<number> {
+  console.log(`toolmux ${VERSION} (${runtimeName}, ${process.platform} ${process.arch})`);
+  return Promise.resolve(0);
+}
