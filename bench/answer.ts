@@ -6,7 +6,7 @@ export function answerText(key: number | string, lines: number): string {
   return `${key} ${LINE.repeat(lines)}`;
 }
 
-/** About how long the answer is on the wire, in bytes. */
+/** How long the answer is on the wire, in bytes, give or take some white space. */
 export function answerSize(lines: number): number {
-  return 128 + lines * (JSON.stringify(LINE).length - 2);
+  return 90 + lines * (JSON.stringify(LINE).length - 2);
 }

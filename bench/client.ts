@@ -165,5 +165,10 @@ function perform(job: Job): Promise<Results[Job["kind"]]> {
   }
 }
 
-const job = JSON.parse(process.argv[2] ?? "") as Job;
-console.log(JSON.stringify(await perform(job)));
+try {
+  const job = JSON.parse(process.argv[2] ?? "") as Job;
+  console.log(JSON.stringify(await perform(job)));
+} catch (error) {
+  console.error(String(error));
+  process.exit(1);
+}

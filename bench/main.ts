@@ -85,6 +85,8 @@ function clean(folder: string): void {
 
 async function run(plan: Plan): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  // What the jobs make for themselves goes with it, even if they are killed.
+  process.env["TMPDIR"] = folder;
   const leave = () => {
     clean(folder);
     process.exit(130);

@@ -1,3 +1,4 @@
+import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
 import type { Machine } from "./machine.ts";
@@ -22,8 +23,8 @@ export function formatNumber(value: number | null | undefined): string {
 }
 
 export function formatRelay({ load, contestants }: RelayResult): string {
-  const size = load.size === "small" ? "answers of 135 bytes" : "answers of 1 MB";
-  const heading = `${load.name}: ${size}, ${load.flight} in flight, ${SHAPE_TEXTS[load.shape]}`;
+  const size = formatNumber(answerSize(load.lines));
+  const heading = `${load.name}: answers of ${size} bytes, ${load.flight} in flight, ${SHAPE_TEXTS[load.shape]}`;
   const columns = ["p50 µs", "p99 µs", "calls/s", "CPU µs", "RSS MB", "peak MB"];
   const ratios = ["p50:pump", "rate:pump", "p50:sdk", "rate:sdk"];
   const rows = CONTESTANTS.flatMap((contestant) => {

@@ -20,7 +20,11 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
   });
   running.add(child);
   const limit = PATIENCE + (job.kind === "load" ? job.warmUp + job.duration : 0);
-  const timer = setTimeout(() => killGroup(child), limit);
+  let late = false;
+  const timer = setTimeout(() => {
+    late = true;
+    killGroup(child);
+  }, limit);
   let output = "";
   let complaints = "";
   child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
@@ -34,8 +38,8 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
     running.delete(child);
   }
   if (child.exitCode === 0) return JSON.parse(output) as Results[J["kind"]];
-  const reason = child.exitCode === null ? `no end within ${limit / 1000} s` : complaints;
-  throw new Error(`${job.kind}: ${lastLines(reason)}`);
+  const end = late ? `no end within ${limit / 1000} s` : `ended by ${child.signalCode}`;
+  throw new Error(`${job.kind}: ${lastLines(child.exitCode === null ? end : complaints)}`);
 }
 
 /** Ends every job that is running, at once. */

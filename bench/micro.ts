@@ -1,0 +1,137 @@
+/**
+ * What the parts of the hot path cost by themselves; runs on bun, and on deno as well.
+ * With an argument, only the tasks with that in their names.
+ */
+import { Buffer } from "node:buffer";
+import { createHash } from "node:crypto";
+import process from "node:process";
+import { Bench } from "tinybench";
+import { utf8 } from "../src/bytes.ts";
+import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
+import { readPage } from "../src/catalog/item.ts";
+import type { Digest, NameRules } from "../src/catalog/names.ts";
+import { scanObject } from "../src/json.ts";
+import { readFrame } from "../src/wire/frame.ts";
+import { readdress, type Response } from "../src/wire/jsonrpc.ts";
+import { Splitter } from "../src/wire/lines.ts";
+import { LINE } from "./answer.ts";
+import { SHAPES, type Shape } from "./contestants.ts";
+import { formatNumber, formatTable } from "./report.ts";
+
+/** ms for each task; ns that one sample lasts at least, so that reading the clock does not count. */
+const TIME = 300;
+const SAMPLE = 20_000;
+const SIZES = { "150 B": 150, "10 kB": 10_000, "1 MB": 1_000_000 } as const;
+
+const ENVELOPES: Readonly<Record<Shape, readonly [string, string]>> = {
+  head: ['{"jsonrpc":"2.0","id":1234,"result":', "}"],
+  tail: ['{"result":', ',"jsonrpc":"2.0","id":1234}'],
+  spaced: ['{"jsonrpc": "2.0", "id": 1234, "result": ', "}"],
+};
+
+/** An answer of about that many bytes. */
+function answerOf(shape: Shape, size: number): Buffer {
+  const [before, after] = ENVELOPES[shape];
+  const text = LINE.repeat(Math.max(1, Math.round((size - 100) / JSON.stringify(LINE).length)));
+  const result = JSON.stringify({ content: [{ type: "text", text }] });
+  return Buffer.from(before + result + after);
+}
+
+function responseOf(shape: Shape, size: number): Response {
+  const frame = readFrame(answerOf(shape, size));
+  if (frame.kind !== "response") throw new Error(`read as ${frame.kind}`);
+  return frame;
+}
+
+function sourcesOf(servers: number, tools: number): Source[] {
+  const inputSchema = { type: "object", properties: { path: { type: "string" } } };
+  const listed = Array.from({ length: tools }, (_, at) => ({
+    name: `tool_${at}`,
+    description: "Reads a file and returns it as text.",
+    inputSchema,
+  }));
+  const bytes = utf8(JSON.stringify({ tools: listed }));
+  const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+  return Array.from({ length: servers }, (_, at) => ({
+    server: `server${at}`,
+    rules: { prefix: `server${at}`, allow: undefined, deny: [], rename: {} },
+    items,
+  }));
+}
+
+/** Tasks by name; each does its work once. */
+function listTasks(): Map<string, () => unknown> {
+  const tasks = new Map<string, () => unknown>();
+  for (const [label, size] of Object.entries(SIZES)) {
+    for (const shape of SHAPES) {
+      const line = answerOf(shape, size);
+      tasks.set(`readFrame ${shape} ${label}`, () => readFrame(line));
+    }
+    const line = answerOf("head", size);
+    tasks.set(`scanObject ${label}`, () => scanObject(line, 0));
+    tasks.set(`JSON.parse ${label}`, () => JSON.parse(line.toString()) as unknown);
+    for (const shape of SHAPES) {
+      const response = responseOf(shape, size);
+      const id = utf8("98765");
+      tasks.set(`readdress ${shape} ${label}`, () => readdress(response, id));
+    }
+  }
+
+  const lines = Buffer.concat([answerOf("head", 150), Buffer.from("\n")]);
+  const chunk = Buffer.alloc(64 * 1024, lines);
+  const splitter = new Splitter(1 << 20, { line() {}, oversized() {} });
+  tasks.set("Splitter 64 kB of lines", () => splitter.push(chunk));
+
+  const names: NameRules = { separator: "__", limit: 50 };
+  const digest: Digest = (text) => createHash("sha256").update(text).digest();
+  for (const [servers, tools] of [
+    [10, 20],
+    [100, 50],
+  ] as const) {
+    const sources = sourcesOf(servers, tools);
+    const label = `${servers} × ${tools}`;
+    const catalog = buildCatalog(sources, names, digest);
+    const wanted = `server${servers >> 1}__tool_${tools >> 1}`;
+    if (catalog.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
+    tasks.set(`buildCatalog ${label}`, () => buildCatalog(sources, names, digest));
+    tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
+  }
+  return tasks;
+}
+
+/** What tasks yield goes here, lest the compiler drops the work. */
+const sink: { last?: unknown } = {};
+
+/** Repeats a task within each sample until that is long enough to be timed. */
+function addTask(bench: Bench, name: string, task: () => unknown): void {
+  let count = 1;
+  for (let took = 0; took < SAMPLE; count *= 2) took = time(task, count) * 1e6;
+  bench.add(
+    name,
+    () => {
+      const took = time(task, count);
+      return { overriddenDuration: took / count, overriddenIterationCost: took };
+    },
+    { async: false },
+  );
+}
+
+/** ms that the task takes that many times. */
+function time(task: () => unknown, count: number): number {
+  const start = performance.now();
+  for (let i = 0; i < count; i++) sink.last = task();
+  return performance.now() - start;
+}
+
+const part = process.argv[2] ?? "";
+const bench = new Bench({ time: TIME, warmupTime: TIME / 3 });
+for (const [name, task] of listTasks()) if (name.includes(part)) addTask(bench, name, task);
+await bench.run();
+
+const rows = bench.tasks.map(({ name, result }) => {
+  if (result.state !== "completed") return [name, result.state];
+  const { p50, p99 } = result.latency;
+  return [name, formatNumber(p50 * 1e6), formatNumber(p99 * 1e6), formatNumber(1000 / p50)];
+});
+console.log(formatTable([["", "p50 ns", "p99 ns", "per second"], ...rows]));
+if (bench.tasks.length === 0) process.exitCode = 1;

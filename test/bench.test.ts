@@ -1,0 +1,299 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { execFileSync, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { answerSize, answerText } from "../bench/answer.ts";
+import { FLAGS } from "../bench/build.ts";
+import { SHAPES } from "../bench/contestants.ts";
+import { Flight } from "../bench/flight.ts";
+import { judge, setGoals } from "../bench/goals.ts";
+import type { LoadJob, LoadResult } from "../bench/job.ts";
+import type { Command } from "../bench/peer.ts";
+import { parsePlan } from "../bench/plan.ts";
+import { summarize } from "../bench/relay.ts";
+import { formatNumber, formatTable } from "../bench/report.ts";
+import { killAll, runJob } from "../bench/runner.ts";
+import { median, quantile } from "../bench/stats.ts";
+import { readUsage } from "../bench/usage.ts";
+
+/** The load client and the peers are programs for bun. */
+const skip = "Bun" in globalThis ? false : "runs on bun only";
+
+const path = (file: string) => fileURLToPath(new URL(`../${file}`, import.meta.url));
+
+/** The ids of requests, which are their keys as well. */
+function idsOf(requests: Buffer): number[] {
+  const lines = requests.toString().trimEnd().split("\n");
+  return lines.map((line) => {
+    const { id, params } = JSON.parse(line);
+    assert.equal(params.arguments.key, String(id));
+    return id;
+  });
+}
+
+function answer(id: number, key = id, more = ""): Buffer {
+  const content = [{ type: "text", text: answerText(key, 1) + more }];
+  return Buffer.from(`${JSON.stringify({ jsonrpc: "2.0", id, result: { content } })}\n`);
+}
+
+/** As if the bytes had been read at that time. */
+function feed(flight: Flight, bytes: Buffer, now: number): void {
+  const { bytes: room, offset } = flight.room();
+  bytes.copy(room, offset);
+  flight.accept(bytes.length, now);
+}
+
+describe("a flight of calls", () => {
+  it("measures each call from its request to the end of its answer, in whatever order answers come", () => {
+    const flight = new Flight("echo", 1, 3);
+    flight.record();
+    const [a = 0, b = 0, c = 0] = idsOf(flight.take(10));
+    feed(flight, answer(c), 11);
+    const [d = 0] = idsOf(flight.take(12));
+    feed(flight, Buffer.concat([answer(a), answer(d), answer(b)]), 15);
+    assert.deepEqual([...flight.latencies()], [1000, 3000, 5000, 5000]);
+    assert.equal(flight.answered, 4);
+    assert.equal(flight.free, 3);
+    flight.verify();
+  });
+
+  it("reads answers that come in pieces, and looks past what is no answer", () => {
+    const flight = new Flight("echo", 1, 8);
+    const ids = idsOf(flight.take(0));
+    const note = Buffer.from('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n');
+    const stream = Buffer.concat(ids.flatMap((id) => [answer(id), note]));
+    for (let at = 0; at < stream.length; at += 7) feed(flight, stream.subarray(at, at + 7), 1);
+    assert.equal(flight.answered, 8);
+  });
+
+  it("survives more bytes than it has room for at once", () => {
+    const flight = new Flight("echo", 1, 64);
+    let rest = Buffer.alloc(0);
+    for (let round = 0; round < 400; round++) {
+      const stream = Buffer.concat([rest, ...idsOf(flight.take(0)).map((id) => answer(id))]);
+      // There always is the beginning of a line that has to be kept.
+      feed(flight, stream.subarray(0, -5), 1);
+      rest = stream.subarray(-5);
+    }
+    assert.ok(flight.answered * answerSize(1) > flight.room().bytes.length);
+    flight.verify();
+  });
+
+  it("refuses an answer with another call's key, a second answer, and an error", () => {
+    const fly = () => {
+      const flight = new Flight("echo", 1, 2);
+      const [a = 0, b = 0] = idsOf(flight.take(0));
+      feed(flight, answer(a), 1);
+      return { flight, a, b };
+    };
+    const mixed = fly();
+    assert.throws(() => feed(mixed.flight, answer(mixed.b, mixed.a), 1), /not the answer/);
+    const twice = fly();
+    assert.throws(() => feed(twice.flight, answer(twice.a), 1), /twice/);
+    const failed = fly();
+    const error = `{"jsonrpc":"2.0","id":${failed.b},"error":{"code":1,"message":"no"}}\n`;
+    assert.throws(() => feed(failed.flight, Buffer.from(error), 1), /"message":"no"/);
+  });
+
+  it("finds a changed text in a sampled answer, which its quick look passes over", () => {
+    const flight = new Flight("echo", 1, 1);
+    for (let call = 0; call < 101; call++) {
+      const [id = 0] = idsOf(flight.take(0));
+      const line = answer(id);
+      if (call === 100) line[line.indexOf("utf8")] = 0x55;
+      feed(flight, line, 1);
+    }
+    assert.throws(() => flight.verify(), /not the answer/);
+  });
+});
+
+describe("the figures", () => {
+  it("are medians and quantiles, between neighbours where they have to be", () => {
+    assert.equal(median([3, 1, 2]), 2);
+    assert.equal(median([4, 1, 2, 3]), 2.5);
+    assert.equal(quantile(Float64Array.of(0, 10, 20, 30, 40), 0.99), 39.6);
+    assert.ok(Number.isNaN(median([])));
+  });
+
+  it("compare contestants within a round, not across rounds of different speed", () => {
+    const result = (rate: number): LoadResult => ({
+      calls: 1,
+      p50: 1000 / rate,
+      p99: 1,
+      rate,
+      cpu: null,
+      rss: 5,
+      peak: 5,
+    });
+    const { toolmux, sdk } = summarize([
+      { pump: result(100), toolmux: result(90) },
+      { pump: result(10), toolmux: result(9) },
+      { pump: result(50), toolmux: result(20) },
+    ]);
+    assert.equal(toolmux?.toPump.rate, 0.9);
+    assert.equal(toolmux?.rate, 20);
+    assert.equal(toolmux?.cpu, null);
+    assert.ok(Number.isNaN(toolmux?.toSdk.rate));
+    assert.equal(sdk, undefined);
+  });
+
+  it(
+    "of a process are its own processor time and memory",
+    { skip: process.platform !== "linux" },
+    () => {
+      const before = readUsage(process.pid)!;
+      for (const end = performance.now() + 50; performance.now() < end;);
+      const after = readUsage(process.pid)!;
+      assert.ok(after.cpu - before.cpu >= 20_000, "50 ms of work show");
+      assert.ok(after.rss > 1e6 && after.peak >= after.rss);
+      assert.equal(readUsage(2 ** 30), undefined);
+    },
+  );
+
+  it("are printed with three digits, in columns", () => {
+    assert.equal(formatNumber(0.123456), "0.123");
+    assert.equal(formatNumber(1234567.8), "1,234,568");
+    assert.equal(formatNumber(null), "–");
+    assert.equal(
+      formatTable([
+        ["a", "22"],
+        ["bbb", "1"],
+      ]),
+      "  a    22\n  bbb   1",
+    );
+  });
+});
+
+describe("the goals", () => {
+  const relay = (name: string, p50: number) => {
+    const [load] = parsePlan(["--only", name]).loads;
+    const ratios = { p50, rate: 1 };
+    const toolmux = { calls: 1, p50, p99: 1, rate: 1, cpu: 1, rss: 1, peak: 1 };
+    return { load: load!, contestants: { toolmux: { ...toolmux, toPump: ratios, toSdk: ratios } } };
+  };
+
+  it("take the worst of the loads that count, and not what has to be parsed", () => {
+    const measured = [
+      ["small-1-head", 1.1],
+      ["small-1-tail", 1.2],
+      ["small-1-spaced", 9],
+    ] as const;
+    const [first] = setGoals({ relay: measured.map(([name, p50]) => relay(name, p50)) });
+    assert.equal(first?.figure, 1.2);
+    assert.equal(judge(first), "reached");
+  });
+
+  it("are missed on the wrong side of their limit, and open without a figure", () => {
+    const goal = { name: "g", limit: 5, unit: "×" } as const;
+    assert.equal(judge({ ...goal, bound: "atLeast", figure: 4.9 }), "missed");
+    assert.equal(judge({ ...goal, bound: "atLeast", figure: 5 }), "reached");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: 5.1 }), "missed");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: undefined }), "not measured");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: Number.NaN }), "not measured");
+  });
+});
+
+describe("the plan", () => {
+  it("holds what is named, also in a quick run", () => {
+    const plan = parsePlan(["--quick", "--only", "large-16", "--only", "soak", "--rounds", "2"]);
+    assert.deepEqual(
+      plan.loads.map(({ name }) => name),
+      ["large-16-head"],
+    );
+    assert.deepEqual([plan.scenarios, plan.rounds], [["soak"], 2]);
+  });
+
+  it("leaves the soak out of a quick run unless it is asked for", () => {
+    assert.ok(parsePlan([]).scenarios.includes("soak"));
+    assert.ok(!parsePlan(["--quick"]).scenarios.includes("soak"));
+    assert.ok(parsePlan(["--quick", "--soak"]).scenarios.includes("soak"));
+  });
+
+  it("refuses names and numbers that mean nothing", () => {
+    for (const argv of [["--only", "nothing"], ["--rounds", "0"], ["--rounds", "x"], ["--fast"]]) {
+      assert.throws(() => parsePlan(argv), TypeError);
+    }
+  });
+});
+
+describe("the programs", () => {
+  const echo: Command = { file: process.execPath, args: [path("bench/peers/echo.ts")], env: {} };
+  const job: LoadJob = {
+    kind: "load",
+    peer: echo,
+    tool: "echo",
+    flight: 4,
+    lines: 1,
+    warmUp: 20,
+    duration: 50,
+  };
+
+  it("are compiled as the executable is", () => {
+    const script = readFileSync(path("scripts/build.ts"), "utf8");
+    const flags = [...script.matchAll(/^\s+"(--[^"]+)",$/gm)].map(([, flag]) => flag);
+    assert.deepEqual(new Set(flags), new Set(FLAGS));
+  });
+
+  it("that echo answer alike in C and in JavaScript", { skip }, (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "bench-"));
+    try {
+      const file = join(folder, "echo");
+      if (spawnSync("cc", ["-o", file, path("bench/peers/echo.c")]).status !== 0) {
+        t.skip("no C compiler");
+        return;
+      }
+      const requests = ["initialize", "notifications/initialized", "tools/list", "ping"].map(
+        (method, id) => ({ jsonrpc: "2.0", method, ...(id !== 1 && { id }) }),
+      );
+      const params = { name: "echo", arguments: { key: "12345678", lines: 10_000 } };
+      const call = { method: "tools/call", params, jsonrpc: "2.0", id: "x" };
+      const input = [...requests, call].map((request) => `${JSON.stringify(request)}\n`).join("");
+      for (const shape of SHAPES) {
+        const [c, js] = [[file], [process.execPath, ...echo.args]].map(([command = "", ...args]) =>
+          execFileSync(command, [...args, shape, "3", "0"], { input }).toString(),
+        );
+        assert.equal(c, js);
+        const answers = c!
+          .trimEnd()
+          .split("\n")
+          .map((line) => JSON.parse(line));
+        assert.equal(answers.length, 4);
+        assert.equal(answers[1].result.tools.length, 3);
+        assert.equal(answers[3].result.content[0].text, answerText("12345678", 10_000));
+      }
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it("that make load measure a server", { skip }, async () => {
+    const { calls, p50, p99, rate } = await runJob(job);
+    assert.ok(calls > 0 && rate > 0);
+    assert.ok(p50 > 0 && p99 >= p50);
+  });
+
+  it("that make load fail with the reason when a server ends too early", { skip }, async () => {
+    const peer = { ...echo, args: ["-e", "0"] };
+    await assert.rejects(runJob({ ...job, peer }), /the peer has ended|EPIPE/);
+  });
+
+  it("that wait for a mute server can be killed, and it with them", { skip }, async () => {
+    const listener = createServer().listen(0, "127.0.0.1");
+    await once(listener, "listening");
+    const { port } = listener.address() as AddressInfo;
+    const args = ["-e", `require("node:net").connect(${port}, "127.0.0.1").on("error", () => {})`];
+    const running = assert.rejects(runJob({ ...job, peer: { ...echo, args } }), /SIGKILL/);
+    const [socket] = (await once(listener, "connection")) as [Socket];
+    socket.resume().on("error", () => {});
+    killAll();
+    await Promise.all([running, once(socket, "close")]);
+    listener.close();
+  });
+});
