@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { PassThrough } from "node:stream";
 import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
 import type { Frame } from "../src/wire/jsonrpc.ts";
 import { type ByteSink, type ByteSource, Pipe, PRESSURE } from "../src/wire/pipe.ts";
+import { sinkOf } from "../src/wire/stream.ts";
 
 /** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
 class Sink implements ByteSink {
@@ -211,5 +213,30 @@ describe("what comes out of a pipe", () => {
     pipe.pause();
     pipe.resume();
     assert.deepEqual(source.calls, ["pause", "resume"]);
+  });
+});
+
+describe("a sink made of a stream", () => {
+  it("is full until the stream has drained", async () => {
+    const stream = new PassThrough({ highWaterMark: 10 });
+    const sink = sinkOf(stream);
+    assert.equal(sink.write(Buffer.from("short")), undefined);
+    const full = sink.write(Buffer.from("a long text"));
+    assert.ok(full instanceof Promise);
+    stream.resume();
+    await full;
+    assert.equal(sink.write(Buffer.from("short")), undefined);
+  });
+
+  it("keeps nobody waiting when it breaks, and swallows what comes later", async () => {
+    for (const error of [undefined, new Error("EPIPE")]) {
+      const stream = new PassThrough({ highWaterMark: 10 });
+      const sink = sinkOf(stream);
+      const full = sink.write(Buffer.from("a long text"));
+      stream.destroy(error);
+      await full;
+      assert.equal(sink.write(Buffer.from("another long text")), undefined);
+      sink.end();
+    }
   });
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, relative } from "node:path";
 import process from "node:process";
 import { after, describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
@@ -14,7 +14,7 @@ import type { Link } from "../src/wire/link.ts";
 import { type StdioTarget, stdioLink } from "../src/wire/stdio.ts";
 import { notification, Recorder } from "./contract/link.ts";
 import { poll } from "./harness/clock.ts";
-import { carrying, command, environment, waitUntilGone } from "./harness/processes.ts";
+import { carrying, command, environment, isAlive, waitUntilGone } from "./harness/processes.ts";
 
 const NEVER = new AbortController().signal;
 const MEGABYTE = 1024 * 1024;
@@ -140,6 +140,18 @@ describe("a server that ends", () => {
     });
   });
 
+  it("while reading is paused is reported after all of its output too", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("paused", texts.map((text) => `${text}\n`).join(""));
+    await withScript(`read line; cat ${path}; exit 5`, async ({ link, events, pids, closed }) => {
+      link.pause();
+      link.send(utf8(notification(0)));
+      await waitUntilGone(pids(), 5000);
+      await closed();
+      assert.deepEqual(events.frames, texts);
+    });
+  });
+
   it("with output in the pipe and a stranger who holds the pipe open is reported after all of it", async () => {
     const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
     const path = file("held", texts.map((text) => `${text}\n`).join(""));
@@ -213,14 +225,28 @@ describe("close", () => {
       },
     ));
 
+  it("lets a server that is stuck in a write, because reading is paused, see the end of its input", () =>
+    withScript(
+      "yes 'no message' | head -c 3000000; cat >/dev/null; echo goodbye >&2",
+      async ({ link, events }) => {
+        link.pause();
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 900, `${took} ms`);
+        assert.equal(events.causes[0]?.stderr.at(-1), "goodbye");
+      },
+    ));
+
   it("sweeps what a server that ended at once left in its group and outside of it", () =>
     withScript(
-      `${FOREVER} & setsid ${FOREVER} & setsid env -u MARK ${FOREVER} & cat >/dev/null`,
-      async ({ link, running, pids }) => {
+      `${FOREVER} & env -i ${FOREVER} & echo $! >&2; setsid ${FOREVER} & exec cat >/dev/null`,
+      async ({ link, events, running }) => {
         await running(FOREVER);
+        await events.until("a pid", () => events.logs.length === 1);
+        const untagged = Number(events.logs[0]?.split(" ").at(-1));
+        assert.ok(isAlive(untagged));
         const took = await milliseconds(() => link.close());
         assert.ok(took < 1500, `${took} ms`);
-        assert.deepEqual(pids(), []);
+        assert.ok(!isAlive(untagged), "also what has no tag is ended with its group");
       },
     ));
 
@@ -293,7 +319,7 @@ describe("what a server says beside the protocol", () => {
         await closed();
         assert.ok(events.logs.length < 20_000, `${events.logs.length} lines`);
         assert.equal(events.logs[0], "info stderr one more line");
-        assert.ok(events.logs.some((line) => /bytes of stderr came too fast/.test(line)));
+        assert.ok(events.logs.some((line) => /bytes came too fast/.test(line)));
         assert.equal(events.causes[0]?.stderr.length, 10);
         assert.equal(events.causes[0]?.stderr.at(-1), "last words");
       },
@@ -478,7 +504,7 @@ describe("findCommand", () => {
 
   it("does not look into the working directory for a bare name", async () => {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
-    for (const path of ["", ".", ":", "/usr/bin:"]) {
+    for (const path of ["", ":", relative(process.cwd(), bin), "/usr/bin:."]) {
       await assert.rejects(findCommand({ ...search, path, morePath }), { code: "commandNotFound" });
     }
   });
@@ -503,6 +529,17 @@ describe("askShell", () => {
     const script = `#!/bin/sh\necho 'Welcome! PATH=/wrong'\nPATH=/from/login:/bin\neval "$2"\necho bye\n`;
     const shell = file("shell", script, 0o755);
     assert.equal(await askShell(shell, { PATH: "/bin" }), "/from/login:/bin");
+  });
+
+  it("does not wait for a shell that hangs after it has said the value", async () => {
+    const mark = randomUUID();
+    const shell = file("chatty", `#!/bin/sh\neval "$2"\n${FOREVER}\n`, 0o755);
+    const env = { PATH: "/bin", MARK: mark };
+    const took = await milliseconds(async () => {
+      assert.equal(await askShell(shell, env, 10_000), "/bin");
+    });
+    assert.ok(took < 5000, `${took} ms`);
+    await waitUntilGone(carrying(mark), 2000);
   });
 
   it("gives up on a shell that fails, says nothing or does not exist", async () => {

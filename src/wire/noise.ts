@@ -25,39 +25,47 @@ type Log = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
 export class Noise {
   readonly #log: Log;
   readonly #redactor: Redactor;
+  readonly #now: () => number;
   readonly #memory = new Ring(MEMORY.bytes);
   #splitter: Splitter | undefined;
   #second = 0;
   #logged = 0;
-  /** Bytes of stderr that were not logged since the last line that was. */
+  /** Bytes that were not logged since the last line that was. */
   #missed = 0;
+  /** What was left out ended in the middle of a line of stderr: the rest of it could be the rest of a secret. */
+  #torn = false;
 
-  constructor(redactor: Redactor, log: Log) {
+  /** @param now a clock, in ms. */
+  constructor(redactor: Redactor, log: Log, now: () => number = () => performance.now()) {
     this.#redactor = redactor;
     this.#log = log;
+    this.#now = now;
   }
 
   /** A chunk of stderr, cut wherever the pipe cut it. */
   stderr(chunk: Buffer): void {
     this.#memory.push(chunk);
-    if (!this.#mayLog()) {
+    const start = this.#torn ? chunk.indexOf(LF) + 1 : 0;
+    if (!this.#mayLog() || (this.#torn && start === 0)) {
       this.#splitter = undefined;
       this.#missed += chunk.length;
+      this.#torn = chunk.at(-1) !== LF;
       return;
     }
-    if (this.#splitter === undefined) {
-      // What begins in the middle of a line could begin in the middle of a secret.
-      const start = this.#missed > 0 ? chunk.indexOf(LF) + 1 || chunk.length : 0;
-      this.#missed += start;
-      this.#tellMissed();
-      this.#splitter = this.#split();
-      this.#splitter.push(chunk.subarray(start));
-    } else this.#splitter.push(chunk);
+    this.#torn = false;
+    this.#missed += start;
+    this.#tellMissed();
+    this.#splitter ??= this.#split();
+    this.#splitter.push(chunk.subarray(start));
   }
 
   /** A line of stdout that is no message. */
   stray(frame: Invalid): void {
-    if (!this.#mayLog()) return;
+    if (!this.#mayLog()) {
+      this.#missed += frame.bytes.length;
+      return;
+    }
+    this.#tellMissed();
     const text = this.#text(frame.bytes);
     const plain = frame.code === "parseError";
     this.#write("warn", "stdout", plain ? text : `Not a message (${frame.reason}): ${text}`);
@@ -108,7 +116,7 @@ export class Noise {
   }
 
   #mayLog(): boolean {
-    const second = Math.floor(performance.now() / 1000);
+    const second = Math.floor(this.#now() / 1000);
     if (second !== this.#second) {
       this.#second = second;
       this.#logged = 0;
@@ -118,7 +126,7 @@ export class Noise {
 
   #tellMissed(): void {
     if (this.#missed === 0) return;
-    const text = `(${this.#missed} bytes of stderr came too fast and were not logged)`;
+    const text = `(${this.#missed} bytes came too fast and were not logged)`;
     this.#missed = 0;
     this.#write("warn", "stderr", text);
   }

@@ -230,6 +230,25 @@ export function linkContract(name: string, makePair: () => Promise<Pair>): void 
     );
 
     it(
+      "stops reading when paused from inside a frame",
+      opened(async ({ link, peer, events }) => {
+        const texts = notifications(48, MEGABYTE);
+        events.onFrame = () => link.pause();
+        peer.send(texts);
+        await events.until("a frame", () => events.frames.length > 0);
+        for (let n = 0; n < 20; n++) await peer.unsent();
+        assert.ok((await peer.unsent()) > 40 * MEGABYTE, "the peer keeps what is not read");
+        events.onFrame = () => {};
+        link.resume();
+        await events.until("48 frames", () => events.frames.length === 48);
+        assert.ok(
+          events.frames.every((frame, n) => frame === texts[n]),
+          "all, in order",
+        );
+      }),
+    );
+
+    it(
       "says when the peer does not read and when it does again, and loses nothing",
       opened(async ({ link, peer, events }) => {
         peer.stopReading();
@@ -287,8 +306,8 @@ export function linkContract(name: string, makePair: () => Promise<Pair>): void 
         const texts = notifications(300, 100);
         link.pause();
         peer.send(texts);
-        peer.end();
         await peer.unsent();
+        peer.end();
         link.resume();
         await events.until("the end", () => events.has("closed"));
         assert.deepEqual(events.frames, texts);
