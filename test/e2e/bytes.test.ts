@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { RawClient, type Received } from "../harness/client.ts";
-import { end, withHub, withStage } from "../harness/hub.ts";
+import { RawClient } from "../harness/client.ts";
+import type { Received } from "../harness/message.ts";
+import { LIMIT, end, withHub, withStage } from "../harness/hub.ts";
 import { type ServerEntry, scripted } from "../harness/manifest.ts";
 import { elements, members, slice } from "../fixtures/servers/slices.mjs";
 
@@ -27,56 +28,68 @@ function toolTexts(answer: Received): Map<string, string> {
 describe("what passes through the hub", () => {
   const shapes = ["echo", "tail", "parsed"];
   for (const tool of shapes) {
-    it(`arguments arrive and come back byte for byte from a server that answers as ${tool} does`, () =>
-      withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
-        await client.open();
-        const variants = tool === "parsed" ? [0, 1, 2, 3] : [0];
-        for (const shape of variants) {
-          const sent = ARGUMENTS.replace('"z":1', `"z":1,"shape":${shape}`);
-          const answer = await client.call(`a__${tool}`, sent);
-          assert.equal(slice(answer.text, "result", "structuredContent"), sent);
-          assert.equal(log("a").findLast(({ event }) => event === "call")?.arguments, sent);
-        }
-      }));
+    it(
+      `arguments arrive and come back byte for byte from a server that answers as ${tool} does`,
+      LIMIT,
+      () =>
+        withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
+          await client.open();
+          const variants = tool === "parsed" ? [0, 1, 2, 3] : [0];
+          for (const shape of variants) {
+            const sent = ARGUMENTS.replace('"z":1', `"z":1,"shape":${shape}`);
+            const answer = await client.call(`a__${tool}`, sent);
+            assert.equal(slice(answer.text, "result", "structuredContent"), sent);
+            assert.equal(log("a").findLast(({ event }) => event === "call")?.arguments, sent);
+          }
+        }),
+    );
   }
 
-  it("members of a call's params that the hub does not know reach the server, byte for byte", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client, logged }) => {
-      await client.open();
-      const meta = '{"vendor/x":1.0,"traceparent":"00-\\u0061","nested":{"z":1,"a":1e-7}}';
-      client.ask(
-        "tools/call",
-        `{"_meta":${meta},"name":"a__echo","x-unknown":1.50,"arguments":{}}`,
-      );
-      const call = await logged("a", ({ event }) => event === "call");
-      assert.equal(call.meta, meta);
-    }));
+  it(
+    "members of a call's params that the hub does not know reach the server, byte for byte",
+    LIMIT,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client, logged }) => {
+        await client.open();
+        const meta = '{"vendor/x":1.0,"traceparent":"00-\\u0061","nested":{"z":1,"a":1e-7}}';
+        client.ask(
+          "tools/call",
+          `{"_meta":${meta},"name":"a__echo","x-unknown":1.50,"arguments":{}}`,
+        );
+        const call = await logged("a", ({ event }) => event === "call");
+        assert.equal(call.meta, meta);
+      }),
+  );
 
-  it("a request is understood whatever the order and the spelling of its members, and look-alikes inside it are left alone", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
-      await client.open();
-      const args =
-        '{"id":1,"method":"tools/list","jsonrpc":"1.0","name":"a__raw","params":{"name":"b"},"_meta":{"progressToken":1}}';
-      const params = `{"id":7,"arguments":${args},"method":"ping","n\\u0061me":"a__echo"}`;
-      const requests = [
-        `{"params":${params},"method":"tools/call","jsonrpc":"2.0","id":101}`,
-        `{"id":102,"params":${params},"jsonrpc":"2.0","method":"tools/call"}`,
-        ` { "m\\u0065thod" : "tools\\/call" , "jsonrpc" : "2.0" , "\\u0069d" : 103 , "params" : ${params} } `,
-        `{"jsonrpc":"2.0","method":"tools/call","x":{"id":1,"method":"ping"},"params":${params},"y":[{"id":2}],"id":104}`,
-      ];
-      for (const request of requests) client.send(request);
-      for (const id of [101, 102, 103, 104]) {
-        assert.equal(slice((await client.answer(id)).text, "result", "structuredContent"), args);
-      }
-      const calls = log("a").filter(({ event }) => event === "call");
-      assert.deepEqual(new Set(calls.map((call) => call.arguments)), new Set([args]));
-    }));
+  it(
+    "a request is understood whatever the order and the spelling of its members, and look-alikes inside it are left alone",
+    LIMIT,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
+        await client.open();
+        const args =
+          '{"id":1,"method":"tools/list","jsonrpc":"1.0","name":"a__raw","params":{"name":"b"},"_meta":{"progressToken":1}}';
+        const params = `{"id":7,"arguments":${args},"method":"ping","n\\u0061me":"a__echo"}`;
+        const requests = [
+          `{"params":${params},"method":"tools/call","jsonrpc":"2.0","id":101}`,
+          `{"id":102,"params":${params},"jsonrpc":"2.0","method":"tools/call"}`,
+          ` { "m\\u0065thod" : "tools\\/call" , "jsonrpc" : "2.0" , "\\u0069d" : 103 , "params" : ${params} } `,
+          `{"jsonrpc":"2.0","method":"tools/call","x":{"id":1,"method":"ping"},"params":${params},"y":[{"id":2}],"id":104}`,
+        ];
+        for (const request of requests) client.send(request);
+        for (const id of [101, 102, 103, 104]) {
+          assert.equal(slice((await client.answer(id)).text, "result", "structuredContent"), args);
+        }
+        const calls = log("a").filter(({ event }) => event === "call");
+        assert.deepEqual(new Set(calls.map((call) => call.arguments)), new Set([args]));
+      }),
+  );
 
   for (const [kind, args] of [
     ["plain", "{}"],
     ["escaped", '{"escaped":true}'],
   ] as const) {
-    it(`a result keeps numbers, key order, escapes and unknown members (${kind})`, () =>
+    it(`a result keeps numbers, key order, escapes and unknown members (${kind})`, LIMIT, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         await client.open();
         const through = await client.call("a__raw", args);
@@ -89,10 +102,11 @@ describe("what passes through the hub", () => {
           return answer;
         });
         assert.equal(slice(through.text, "result"), slice(direct.text, "result"));
-      }));
+      }),
+    );
   }
 
-  it("an error answer of the server keeps its code, message, data and unknown members", () =>
+  it("an error answer of the server keeps its code, message, data and unknown members", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
       const { text } = await client.call("a__error");
@@ -100,9 +114,10 @@ describe("what passes through the hub", () => {
         slice(text, "error"),
         '{"code":-32050,"message":"caf\\u00e9 is closed","data":{"n":1.0,"big":12345678901234567890},"x":1.0}',
       );
-    }));
+    }),
+  );
 
-  it("every listed tool is the server's own text but for its name", async () => {
+  it("every listed tool is the server's own text but for its name", LIMIT, async () => {
     const direct = await listDirectly(scripted());
     await withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
@@ -119,7 +134,7 @@ describe("what passes through the hub", () => {
     });
   });
 
-  it("a progress notification keeps its token's spelling and all its other members", () =>
+  it("a progress notification keeps its token's spelling and all its other members", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
       for (const token of [
@@ -145,7 +160,8 @@ describe("what passes through the hub", () => {
           `{"progress":2.0,"x-big":1234567890123456789,"progressToken":TOKEN,"total":2,"message":"step 2 caf\\u00e9"}`,
         ]);
       }
-    }));
+    }),
+  );
 });
 
 /** Puts TOKEN where a progress notification carries exactly that token, wherever the hub wrote it. */
@@ -175,7 +191,7 @@ describe("ids", () => {
     '"a\\\\"',
   ];
 
-  it("ids of any kind come back exactly as written, all in flight at the same time", () =>
+  it("ids of any kind come back exactly as written, all in flight at the same time", LIMIT, () =>
     withHub({ servers: { a: scripted(), b: scripted() } }, async ({ client }) => {
       await client.open();
       const from = client.lines.length;
@@ -198,18 +214,23 @@ describe("ids", () => {
           id,
         );
       });
-    }));
+    }),
+  );
 
-  it("ids of any kind come back exactly on what the hub answers itself, errors included", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client }) => {
-      await client.open();
-      for (const id of IDS) {
-        for (const method of ["ping", "tools/list", "no/such"]) {
-          const from = client.lines.length;
-          client.send(`{"jsonrpc":"2.0","id":${id},"method":"${method}"}`);
-          await client.until(5000, `${method} ${id}`, () => client.lines[from]);
-          assert.equal(slice(client.lines[from]?.text ?? "{}", "id"), id, method);
+  it(
+    "ids of any kind come back exactly on what the hub answers itself, errors included",
+    LIMIT,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client }) => {
+        await client.open();
+        for (const id of IDS) {
+          for (const method of ["ping", "tools/list", "no/such"]) {
+            const from = client.lines.length;
+            client.send(`{"jsonrpc":"2.0","id":${id},"method":"${method}"}`);
+            await client.until(5000, `${method} ${id}`, () => client.lines[from]);
+            assert.equal(slice(client.lines[from]?.text ?? "{}", "id"), id, method);
+          }
         }
-      }
-    }));
+      }),
+  );
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/client.ts";
-import { type Hub, withHub } from "../harness/hub.ts";
+import { type Hub, LIMIT, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 function cancel(client: RawClient, requestId: string, reason = '"changed \\u00e9 mind"'): void {
@@ -22,7 +22,7 @@ async function idAt({ logged }: Hub, server: string, tool: string): Promise<stri
 }
 
 describe("a client's cancel", () => {
-  it("reaches the server under the server's own id, and is not answered", () =>
+  it("reaches the server under the server's own id, and is not answered", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, logged, log } = hub;
       await client.open();
@@ -34,9 +34,10 @@ describe("a client's cancel", () => {
       await client.call("a__echo");
       assert.equal(answersTo(client, "x-1"), 0);
       assert.equal(log("a").filter(({ event: kind }) => kind === "cancelled").length, 1);
-    }));
+    }),
+  );
 
-  it("carries the client's own reason", () =>
+  it("carries the client's own reason", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, logged } = hub;
       await client.open();
@@ -45,9 +46,10 @@ describe("a client's cancel", () => {
       cancel(client, JSON.stringify(id));
       const event = await logged("a", ({ event: kind }) => kind === "cancelled");
       assert.equal(event.reason, '"changed \\u00e9 mind"');
-    }));
+    }),
+  );
 
-  it("silences a server's late answer", () =>
+  it("silences a server's late answer", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, logged } = hub;
       await client.open();
@@ -58,9 +60,10 @@ describe("a client's cancel", () => {
       // The server answers both on one pipe, in order: once this one is here, the late one was read.
       await client.call("a__echo");
       assert.equal(answersTo(client, id), 0);
-    }));
+    }),
+  );
 
-  it("silences progress that comes after it", () =>
+  it("silences progress that comes after it", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, logged } = hub;
       await client.open();
@@ -82,9 +85,10 @@ describe("a client's cancel", () => {
         0,
       );
       assert.equal(answersTo(client, id), 0);
-    }));
+    }),
+  );
 
-  it("ends the right one of two calls whose ids look alike, on two servers", () =>
+  it("ends the right one of two calls whose ids look alike, on two servers", LIMIT, () =>
     withHub({ servers: { a: scripted(), b: scripted() } }, async (hub) => {
       const { client, logged, log } = hub;
       await client.open();
@@ -102,32 +106,37 @@ describe("a client's cancel", () => {
       cancel(client, "1000");
       await logged("a", ({ event }) => event === "cancelled");
       assert.equal(log("b").filter(({ event }) => event === "cancelled").length, 1);
-    }));
+    }),
+  );
 
-  it("ends the right one of many calls on one server, whatever order they are cancelled in", () =>
-    withHub({ servers: { a: scripted() } }, async ({ client, logged, log }) => {
-      await client.open();
-      const ids = Array.from({ length: 10 }, (_, at) =>
-        client.askCall("a__hang", { at }, `id ${at}`),
-      );
-      await logged("a", (event) => event.arguments === '{"at":9}');
-      const order = [7, 2, 9, 0, 4];
-      for (const at of order) cancel(client, JSON.stringify(ids[at]));
-      await logged(
-        "a",
-        () => log("a").filter(({ event }) => event === "cancelled").length === order.length,
-      );
-      const calls = new Map(log("a").map(({ id, arguments: args }) => [id, args]));
-      const ended = log("a").flatMap(({ event, requestId }) =>
-        event === "cancelled" ? [calls.get(requestId)] : [],
-      );
-      assert.deepEqual(
-        ended,
-        order.map((at) => `{"at":${at}}`),
-      );
-    }));
+  it(
+    "ends the right one of many calls on one server, whatever order they are cancelled in",
+    LIMIT,
+    () =>
+      withHub({ servers: { a: scripted() } }, async ({ client, logged, log }) => {
+        await client.open();
+        const ids = Array.from({ length: 10 }, (_, at) =>
+          client.askCall("a__hang", { at }, `id ${at}`),
+        );
+        await logged("a", (event) => event.arguments === '{"at":9}');
+        const order = [7, 2, 9, 0, 4];
+        for (const at of order) cancel(client, JSON.stringify(ids[at]));
+        await logged(
+          "a",
+          () => log("a").filter(({ event }) => event === "cancelled").length === order.length,
+        );
+        const calls = new Map(log("a").map(({ id, arguments: args }) => [id, args]));
+        const ended = log("a").flatMap(({ event, requestId }) =>
+          event === "cancelled" ? [calls.get(requestId)] : [],
+        );
+        assert.deepEqual(
+          ended,
+          order.map((at) => `{"at":${at}}`),
+        );
+      }),
+  );
 
-  it("that knows no request, or comes after the answer, changes nothing", () =>
+  it("that knows no request, or comes after the answer, changes nothing", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
       await client.open();
       const { message } = await client.call("a__echo");
@@ -147,9 +156,10 @@ describe("a client's cancel", () => {
         [],
       );
       assert.equal(answersTo(client, message.id), 1);
-    }));
+    }),
+  );
 
-  it("frees the id: the client may use it again for a call that is answered", () =>
+  it("frees the id: the client may use it again for a call that is answered", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async (hub) => {
       const { client, logged } = hub;
       await client.open();
@@ -159,9 +169,10 @@ describe("a client's cancel", () => {
       await logged("a", ({ event }) => event === "cancelled");
       client.askCall("a__echo", { n: 1 }, "again");
       assert.deepEqual((await client.answer("again")).message.result?.structuredContent, { n: 1 });
-    }));
+    }),
+  );
 
-  it("of a call that waits for its server to start is never sent to that server", () =>
+  it("of a call that waits for its server to start is never sent to that server", LIMIT, () =>
     withHub({ servers: { a: scripted("--start-delay 500") } }, async ({ client, log }) => {
       await client.open();
       await client.call("a__die");
@@ -174,12 +185,13 @@ describe("a client's cancel", () => {
         [],
       );
       assert.equal(answersTo(client, id), 0);
-    }));
+    }),
+  );
 });
 
 describe("a server that asks its client for what the client cannot do", () => {
   for (const method of ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"]) {
-    it(`gets a refusal, never silence: ${method}`, () =>
+    it(`gets a refusal, never silence: ${method}`, LIMIT, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         await client.open();
         const { message } = await client.call("a__ask", { method });
@@ -194,6 +206,7 @@ describe("a server that asks its client for what the client cannot do", () => {
           [],
           "the client is not asked",
         );
-      }));
+      }),
+    );
   }
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
-import { END, type Stage, executable, withStage } from "../harness/hub.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 interface Output {
@@ -25,74 +25,86 @@ async function run(stage: Stage, ...args: string[]): Promise<Output> {
 describe("commands", () => {
   const MANIFEST = { servers: { a: scripted(), b: scripted("--bare --tool only") } };
 
-  it("version says the version", () =>
+  it("version says the version", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "version");
       assert.equal(code, 0);
       assert.match(stdout, /\d+\.\d+\.\d+/);
-    }));
+    }),
+  );
 
-  it("list shows every tool by the name that clients see", () =>
+  it("list shows every tool by the name that clients see", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "list", "--config", stage.config);
       assert.equal(code, 0);
       for (const name of ["a__echo", "a__sleep", "b__only"]) assert.ok(stdout.includes(name), name);
-    }));
+    }),
+  );
 
-  it("list --json is JSON", () =>
+  it("list --json is JSON", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       const { code, stdout } = await run(stage, "list", "--json", "--config", stage.config);
       assert.equal(code, 0);
       assert.ok(JSON.stringify(JSON.parse(stdout)).includes('"b__only"'));
-    }));
+    }),
+  );
 
-  it("call sends key=value arguments and prints the answer; --json sends JSON as it is", () =>
-    withStage(MANIFEST, async (stage) => {
-      const pairs = await run(stage, "call", "a__echo", "word=hello", "--config", stage.config);
-      assert.equal(pairs.code, 0);
-      assert.match(pairs.stdout, /hello/);
-      const json = await run(
-        stage,
-        "call",
-        "a__echo",
-        "--json",
-        '{"n":1.0,"big":1234567890123456789}',
-        "--config",
-        stage.config,
-      );
-      assert.equal(json.code, 0);
-      assert.match(json.stdout, /1234567890123456789/);
-      const only = stage.log("a").findLast(({ tool }) => tool === "echo");
-      assert.equal(only?.arguments, '{"n":1.0,"big":1234567890123456789}');
-    }));
+  it(
+    "call sends key=value arguments and prints the answer; --json sends JSON as it is",
+    LIMIT,
+    () =>
+      withStage(MANIFEST, async (stage) => {
+        const pairs = await run(stage, "call", "a__echo", "word=hello", "--config", stage.config);
+        assert.equal(pairs.code, 0);
+        assert.match(pairs.stdout, /hello/);
+        const json = await run(
+          stage,
+          "call",
+          "a__echo",
+          "--json",
+          '{"n":1.0,"big":1234567890123456789}',
+          "--config",
+          stage.config,
+        );
+        assert.equal(json.code, 0);
+        assert.match(json.stdout, /1234567890123456789/);
+        const only = stage.log("a").findLast(({ tool }) => tool === "echo");
+        assert.equal(only?.arguments, '{"n":1.0,"big":1234567890123456789}');
+      }),
+  );
 
-  it("call ends with 1 when the tool fails, 2 when there is no such tool, 3 when its server cannot be reached, 124 when time is up", () =>
-    withStage(
-      {
-        defaults: { callTimeout: "300ms" },
-        servers: { a: scripted(), broken: scripted("--exit-at-once") },
-      },
-      async (stage) => {
-        const codes = [];
-        for (const tool of ["a__fail", "a__error", "a__no-such", "broken__echo", "a__hang"]) {
-          codes.push([tool, (await run(stage, "call", tool, "--config", stage.config)).code]);
-        }
-        assert.deepEqual(codes, [
-          ["a__fail", 1],
-          ["a__error", 1],
-          ["a__no-such", 2],
-          ["broken__echo", 3],
-          ["a__hang", 124],
-        ]);
-      },
-    ));
+  it(
+    "call ends with 1 when the tool fails, 2 when there is no such tool, 3 when its server cannot be reached, 124 when time is up",
+    LIMIT,
+    () =>
+      withStage(
+        {
+          defaults: { callTimeout: "300ms" },
+          servers: { a: scripted(), broken: scripted("--exit-at-once") },
+        },
+        async (stage) => {
+          const codes = [];
+          for (const tool of ["a__fail", "a__error", "a__no-such", "broken__echo", "a__hang"]) {
+            codes.push([tool, (await run(stage, "call", tool, "--config", stage.config)).code]);
+          }
+          assert.deepEqual(codes, [
+            ["a__fail", 1],
+            ["a__error", 1],
+            ["a__no-such", 2],
+            ["broken__echo", 3],
+            ["a__hang", 124],
+          ]);
+        },
+      ),
+  );
 
-  it("check tells a good manifest from a bad one", () =>
+  it("check tells a good manifest from a bad one", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
-    }));
+    }),
+  );
 
-  it("check and serve name every problem of a manifest, start nothing, and end with 2", () =>
+  it("check and serve name every problem of a manifest, start nothing, and end with 2", LIMIT, () =>
     withStage(
       '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
       async (stage) => {
@@ -104,5 +116,6 @@ describe("commands", () => {
           assert.equal(stdout, "", command);
         }
       },
-    ));
+    ),
+  );
 });

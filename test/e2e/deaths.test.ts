@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Tool, failure } from "../harness/client.ts";
+import { type Tool, failure } from "../harness/message.ts";
 import { poll } from "../harness/clock.ts";
-import { SLOW, type ScriptedEvent, withHub } from "../harness/hub.ts";
+import { LIMIT, type ScriptedEvent, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 import { isAlive } from "../harness/processes.ts";
 
@@ -15,18 +15,21 @@ function names(tools: readonly Tool[]): string[] {
 }
 
 describe("a server that dies in the middle of a call", () => {
-  it("fails that call with an error that names the server, its exit and its last words", SLOW, () =>
-    withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
-      await client.open();
-      const { message } = await client.call("mortal__die", { code: 7 });
-      const said = failure(message);
-      assert.match(said, /mortal/);
-      assert.match(said, /\b7\b/);
-      assert.match(said, /last words of mortal/);
-    }),
+  it(
+    "fails that call with an error that names the server, its exit and its last words",
+    LIMIT,
+    () =>
+      withHub({ servers: { mortal: scripted("--name mortal") } }, async ({ client }) => {
+        await client.open();
+        const { message } = await client.call("mortal__die", { code: 7 });
+        const said = failure(message);
+        assert.match(said, /mortal/);
+        assert.match(said, /\b7\b/);
+        assert.match(said, /last words of mortal/);
+      }),
   );
 
-  it("fails that call with an error that names the signal that killed it", SLOW, () =>
+  it("fails that call with an error that names the signal that killed it", LIMIT, () =>
     withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
       await client.open();
       const { message } = await client.call("mortal__kill-self", { signal: "SIGKILL" });
@@ -34,7 +37,7 @@ describe("a server that dies in the middle of a call", () => {
     }),
   );
 
-  it("fails every other call that it had not answered, and no call to another server", SLOW, () =>
+  it("fails every other call that it had not answered, and no call to another server", LIMIT, () =>
     withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client, logged }) => {
       await client.open();
       const hanging = [client.askCall("mortal__hang"), client.askCall("mortal__hang")];
@@ -49,7 +52,7 @@ describe("a server that dies in the middle of a call", () => {
     }),
   );
 
-  it("is started again by the next calls, once, even when 20 come at the same time", SLOW, () =>
+  it("is started again by the next calls, once, even when 20 come at the same time", LIMIT, () =>
     withHub({ servers: { mortal: scripted("--start-delay 100") } }, async ({ client, log }) => {
       await client.open();
       await client.call("mortal__die");
@@ -61,7 +64,7 @@ describe("a server that dies in the middle of a call", () => {
     }),
   );
 
-  it("keeps its tools listed, and nobody is told that the list changed", SLOW, () =>
+  it("keeps its tools listed, and nobody is told that the list changed", LIMIT, () =>
     withHub({ servers: { mortal: scripted() } }, async ({ client }) => {
       await client.open();
       const before = await client.request("tools/list");
@@ -76,7 +79,7 @@ describe("a server that dies in the middle of a call", () => {
     }),
   );
 
-  it("can die again and again, and each time only its own call fails", SLOW, () =>
+  it("can die again and again, and each time only its own call fails", LIMIT, () =>
     withHub({ servers: { mortal: scripted(), other: scripted() } }, async ({ client }) => {
       await client.open();
       for (let at = 0; at < 3; at += 1) {
@@ -95,28 +98,31 @@ describe("a server that dies in the middle of a call", () => {
 const UNANSWERED = /server "?mute[^]*(initialize|handshake|connect|1 ?s|1000 ?ms)/i;
 
 describe("a server that never gets up", () => {
-  it("exits at once: its tools are missing, the others are served, and a call says why", SLOW, () =>
-    withHub(
-      {
-        hub: { listWait: "2s" },
-        servers: { broken: scripted("--exit-at-once"), fine: scripted() },
-      },
-      async ({ client }) => {
-        const listed = names(await client.open());
-        assert.ok(listed.includes("fine__echo"));
-        assert.deepEqual(
-          listed.filter((name) => name.startsWith("broken")),
-          [],
-        );
-        const said = failure((await client.call("broken__echo")).message);
-        assert.match(said, /broken/);
-        assert.match(said, /cannot open the database of scripted/);
-        assert.equal((await client.call("fine__echo")).message.error, undefined);
-      },
-    ),
+  it(
+    "exits at once: its tools are missing, the others are served, and a call says why",
+    LIMIT,
+    () =>
+      withHub(
+        {
+          hub: { listWait: "2s" },
+          servers: { broken: scripted("--exit-at-once"), fine: scripted() },
+        },
+        async ({ client }) => {
+          const listed = names(await client.open());
+          assert.ok(listed.includes("fine__echo"));
+          assert.deepEqual(
+            listed.filter((name) => name.startsWith("broken")),
+            [],
+          );
+          const said = failure((await client.call("broken__echo")).message);
+          assert.match(said, /broken/);
+          assert.match(said, /cannot open the database of scripted/);
+          assert.equal((await client.call("fine__echo")).message.error, undefined);
+        },
+      ),
   );
 
-  it("has no such command: the others are served, and a call says so", SLOW, () =>
+  it("has no such command: the others are served, and a call says so", LIMIT, () =>
     withHub(
       { servers: { broken: { command: "no-such-command-anywhere" }, fine: scripted() } },
       async ({ client }) => {
@@ -132,7 +138,7 @@ describe("a server that never gets up", () => {
 
   it(
     "never answers initialize: the others are served, connectTimeout ends it, and a call says so",
-    SLOW,
+    LIMIT,
     () =>
       withHub(
         {
@@ -160,7 +166,7 @@ describe("a server that never gets up", () => {
       ),
   );
 
-  it("a call to it ends with the cause when its attempt to connect does", SLOW, () =>
+  it("a call to it ends with the cause when its attempt to connect does", LIMIT, () =>
     withHub(
       {
         hub: { listWait: "100ms" },

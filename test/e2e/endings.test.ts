@@ -5,7 +5,7 @@ import { RawClient } from "../harness/client.ts";
 import { poll } from "../harness/clock.ts";
 import {
   END,
-  SLOW,
+  LIMIT,
   type Stage,
   assertProtocolOnly,
   executable,
@@ -77,10 +77,10 @@ describe("when the hub ends, nothing of it is left, whatever its servers do", ()
     });
   }
 
-  for (const name of Object.keys(ends)) it(`after: ${name}`, SLOW, () => runs[name]);
+  for (const name of Object.keys(ends)) it(`after: ${name}`, LIMIT, () => runs[name]);
 });
 
-it("a second signal ends the hub at once, and nothing of it is left either", SLOW, () =>
+it("a second signal ends the hub at once, and nothing of it is left either", LIMIT, () =>
   withHub({ servers: SERVERS }, async ({ client, dir, logged }) => {
     const pids = [...(await populate(client, dir)), await spawnGrandchild(client, "stubborn", dir)];
     client.signal("SIGTERM");
@@ -94,7 +94,7 @@ it("a second signal ends the hub at once, and nothing of it is left either", SLO
 );
 
 describe("a client that goes away", () => {
-  it("in the middle of a call takes everything with it, and the server learns of it", SLOW, () =>
+  it("in the middle of a call takes everything with it, and the server learns of it", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, dir, logged }) => {
       await client.open();
       client.askCall("a__hang");
@@ -107,22 +107,22 @@ describe("a client that goes away", () => {
     }),
   );
 
-  it("before it said anything leaves nothing behind", SLOW, () =>
+  it("before it said anything leaves nothing behind", LIMIT, () =>
     withHub({ servers: { a: scripted("--start-delay 60000") } }, async ({ client }) => {
       client.end();
       await client.ended(END);
     }),
   );
 
-  it("by kill -9 takes everything with it, in the middle of a call", SLOW, () =>
+  it("by kill -9 takes everything with it, in the middle of a call", LIMIT, () =>
     whenTheClientIsKilled("relay"),
   );
 
-  it("by kill -9 takes everything with it although somebody else holds stdin open", SLOW, () =>
+  it("by kill -9 takes everything with it although somebody else holds stdin open", LIMIT, () =>
     whenTheClientIsKilled("inherit"),
   );
 
-  it("while a big answer is on its way that it does not read is no reason to stay", SLOW, () =>
+  it("while a big answer is on its way that it does not read is no reason to stay", LIMIT, () =>
     withStage({ servers: { a: scripted() } }, async (stage) => {
       const client = open(stage);
       await client.open();
@@ -154,7 +154,7 @@ function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
 }
 
 describe("the hub's own death", () => {
-  it("by SIGKILL leaves nothing that the next start does not sweep away", SLOW, () =>
+  it("by SIGKILL leaves nothing that the next start does not sweep away", LIMIT, () =>
     withStage({ servers: SERVERS }, async (stage) => {
       const { client, pids } = await start(stage);
       client.signal("SIGKILL");
@@ -174,7 +174,7 @@ describe("the hub's own death", () => {
 });
 
 describe("the processes of servers", () => {
-  it("carry the hub's tag, also those that left their parent's process group", SLOW, () =>
+  it("carry the hub's tag, also those that left their parent's process group", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
       await client.open();
       const server = Number((await client.call("a__pid")).message.result?.content?.[0]?.text);
@@ -189,7 +189,7 @@ describe("the processes of servers", () => {
 
   it(
     "of a server that died are swept with it: a process that it left behind does not outlive its next start",
-    SLOW,
+    LIMIT,
     () =>
       withHub({ servers: { a: scripted() } }, async ({ client, dir }) => {
         await client.open();
@@ -206,7 +206,7 @@ describe("the processes of servers", () => {
 
   it(
     "see a small environment, their own settings and their own folder, and no secret of the hub's",
-    SLOW,
+    LIMIT,
     () =>
       withStage(
         {

@@ -1,34 +1,10 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import type { Line, RawClient, RpcMessage } from "../harness/client.ts";
-import { withHub } from "../harness/hub.ts";
+import { LIMIT, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const SERVERS = { servers: { a: scripted() } };
-
-/** Sends one line and then a ping; returns what came in between, after the ping's answer has shown that the hub lives. */
-async function answersTo(
-  client: RawClient,
-  line: string | Uint8Array,
-  ms = 10_000,
-): Promise<Line[]> {
-  const from = client.lines.length;
-  client.write(line);
-  client.write("\n");
-  const ping = client.ask("ping");
-  await client.answer(ping, ms);
-  return client.lines.slice(from).filter(({ json }) => !isAnswer(json, ping));
-}
-
-function isAnswer(json: unknown, id: unknown): boolean {
-  return typeof json === "object" && json !== null && "id" in json && json.id === id;
-}
-
-function single(lines: readonly Line[]): RpcMessage {
-  assert.equal(lines.length, 1, JSON.stringify(lines.map(({ text }) => text.slice(0, 200))));
-  return lines[0]?.json as RpcMessage;
-}
 
 describe("input that is wrong gets the error that JSON-RPC names, and the hub goes on", () => {
   const UNREADABLE = [
@@ -40,13 +16,14 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     '"open',
   ];
   for (const line of UNREADABLE) {
-    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, () =>
+    it(`not JSON: ${JSON.stringify(line)} → -32700 with id null`, LIMIT, () =>
       withHub(SERVERS, async ({ client }) => {
         await client.open();
-        const { id, error } = single(await answersTo(client, line));
+        const { id, error } = await client.answerTo(line);
         assert.equal(error?.code, -32700);
         assert.equal(id, null);
-      }));
+      }),
+    );
   }
 
   const INVALID: [what: string, line: string, id: unknown][] = [
@@ -60,15 +37,22 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["a method that is no string", '{"jsonrpc":"2.0","id":8,"method":8}', 8],
     ["an object as id", '{"jsonrpc":"2.0","id":{},"method":"ping"}', null],
   ];
-  it("JSON that is no JSON-RPC message → -32600 with the id that could be read, or null", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.open();
-      for (const [what, line, id] of INVALID) {
-        const answer = single(await answersTo(client, line));
-        assert.equal(answer.error?.code, -32600, what);
-        assert.ok(answer.id === id || answer.id === null, `${what}: ${JSON.stringify(answer.id)}`);
-      }
-    }));
+  it(
+    "JSON that is no JSON-RPC message → -32600 with the id that could be read, or null",
+    LIMIT,
+    () =>
+      withHub(SERVERS, async ({ client }) => {
+        await client.open();
+        for (const [what, line, id] of INVALID) {
+          const answer = await client.answerTo(line);
+          assert.equal(answer.error?.code, -32600, what);
+          assert.ok(
+            answer.id === id || answer.id === null,
+            `${what}: ${JSON.stringify(answer.id)}`,
+          );
+        }
+      }),
+  );
 
   const REFUSED: [what: string, code: number, method: string, params: string | undefined][] = [
     ["an unknown method", -32601, "no/such", undefined],
@@ -81,7 +65,7 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["an unknown tool of no server", -32602, "tools/call", '{"name":"nobody__echo"}'],
     ["a tool's name without its prefix", -32602, "tools/call", '{"name":"echo"}'],
   ];
-  it("a request that cannot be served → -32601 or -32602 under its own id", () =>
+  it("a request that cannot be served → -32601 or -32602 under its own id", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       await client.open();
       for (const [what, code, method, params] of REFUSED) {
@@ -90,7 +74,8 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
       }
       const { message } = await client.call("nobody__echo");
       assert.match(message.error?.message ?? "", /nobody__echo/);
-    }));
+    }),
+  );
 
   const IGNORED = [
     '{"jsonrpc":"2.0","id":999,"result":{}}',
@@ -102,22 +87,26 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     "\r",
     "\n\n\r\n",
   ];
-  it("answers that nobody asked for, unknown notifications and empty lines are ignored", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.open();
-      for (const line of IGNORED) {
-        const lines = await answersTo(client, line);
-        assert.deepEqual(
-          lines.map(({ text }) => text),
-          [],
-          JSON.stringify(line),
-        );
-      }
-    }));
+  it(
+    "answers that nobody asked for, unknown notifications and empty lines are ignored",
+    LIMIT,
+    () =>
+      withHub(SERVERS, async ({ client }) => {
+        await client.open();
+        for (const line of IGNORED) {
+          const lines = await client.answersTo(line);
+          assert.deepEqual(
+            lines.map(({ text }) => text),
+            [],
+            JSON.stringify(line),
+          );
+        }
+      }),
+  );
 });
 
 describe("bytes that are strange", () => {
-  it("invalid UTF-8 is answered somehow, and the hub goes on", () =>
+  it("invalid UTF-8 is answered somehow, and the hub goes on", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       await client.open();
       const line = Buffer.concat([
@@ -135,9 +124,10 @@ describe("bytes that are strange", () => {
       );
       assert.equal(message.method, undefined);
       assert.equal((await client.call("a__echo")).message.error, undefined);
-    }));
+    }),
+  );
 
-  it("a byte order mark in front and CRLF line ends are read past", () =>
+  it("a byte order mark in front and CRLF line ends are read past", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       client.write("\u{feff}");
       client.write(
@@ -151,35 +141,40 @@ describe("bytes that are strange", () => {
         '{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a__echo","arguments":{"n":1}}}\r\n',
       );
       assert.deepEqual((await client.answer(3)).message.result?.structuredContent, { n: 1 });
-    }));
+    }),
+  );
 
-  it("messages may come cut anywhere, several in one write, and with white space around", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.open();
-      const line = (id: number): string =>
-        ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
-      for (const byte of Buffer.from(line(101))) {
-        client.write(Buffer.of(byte));
-        if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
-      }
-      client.write(line(102) + line(103) + line(104).slice(0, 40));
-      client.write(line(104).slice(40));
-      for (const id of [101, 102, 103, 104]) {
-        assert.deepEqual((await client.answer(id)).message.result?.structuredContent, {
-          id,
-          é: "☃",
-        });
-      }
-    }));
+  it(
+    "messages may come cut anywhere, several in one write, and with white space around",
+    LIMIT,
+    () =>
+      withHub(SERVERS, async ({ client }) => {
+        await client.open();
+        const line = (id: number): string =>
+          ` {"jsonrpc" : "2.0","id":${id} , "method":"tools/call","params":{"name":"a__echo","arguments":{"id":${id},"é":"☃"}}} \n`;
+        for (const byte of Buffer.from(line(101))) {
+          client.write(Buffer.of(byte));
+          if (byte === 0xc3 || byte === 0x22) await new Promise(setImmediate);
+        }
+        client.write(line(102) + line(103) + line(104).slice(0, 40));
+        client.write(line(104).slice(40));
+        for (const id of [101, 102, 103, 104]) {
+          assert.deepEqual((await client.answer(id)).message.result?.structuredContent, {
+            id,
+            é: "☃",
+          });
+        }
+      }),
+  );
 
-  it("a message over the limit is refused, and the link lives on", () =>
+  it("a message over the limit is refused, and the link lives on", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       await client.open();
       client.write(
         '{"jsonrpc":"2.0","id":70,"method":"tools/call","params":{"name":"a__echo","arguments":{"x":"',
       );
       for (let at = 0; at < 70; at += 1) client.write("x".repeat(1_000_000));
-      const answer = single(await answersTo(client, '"}}}', 30_000));
+      const answer = await client.answerTo('"}}}', 30_000);
       assert.ok(
         answer.error !== undefined && (answer.id === 70 || answer.id === null),
         JSON.stringify(answer).slice(0, 300),
@@ -187,9 +182,10 @@ describe("bytes that are strange", () => {
       assert.deepEqual((await client.call("a__echo", { n: 1 })).message.result?.structuredContent, {
         n: 1,
       });
-    }));
+    }),
+  );
 
-  it("nesting 100,000 levels deep ends nothing", () =>
+  it("nesting 100,000 levels deep ends nothing", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       await client.open();
       const deep = "[".repeat(100_000) + "]".repeat(100_000);
@@ -198,9 +194,10 @@ describe("bytes that are strange", () => {
       );
       await client.find(({ id, error }) => id === "deep" || error?.code === -32700, "an answer");
       assert.equal((await client.call("a__echo")).message.error, undefined);
-    }));
+    }),
+  );
 
-  it("names out of Object.prototype are names as all others", () =>
+  it("names out of Object.prototype are names as all others", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {
       await client.open();
       for (const name of [
@@ -214,62 +211,6 @@ describe("bytes that are strange", () => {
       }
       const args = '{"__proto__":{"x":1},"constructor":1}';
       assert.equal((await client.call("a__echo", args)).message.result?.content?.[0]?.text, args);
-    }));
-});
-
-describe("batches", () => {
-  const BATCH = `[${[
-    '{"jsonrpc":"2.0","id":"one","method":"tools/call","params":{"name":"a__echo","arguments":{"n":1}}}',
-    '{"jsonrpc":"2.0","method":"notifications/no-such"}',
-    '{"jsonrpc":"2.0","id":"two","method":"ping"}',
-    '{"jsonrpc":"2.0","id":"three","method":"no/such"}',
-    "17",
-  ].join(",")}]`;
-
-  it("are accepted on 2025-03-26: the answers come as one batch, none for notifications", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.open("2025-03-26");
-      client.send(BATCH);
-      const answers = await client.until(10_000, "a batch of answers", () =>
-        client.lines.map(({ json }) => json).find((json) => Array.isArray(json)),
-      );
-      const byId = new Map((answers as RpcMessage[]).map((answer) => [answer.id, answer]));
-      assert.equal((answers as RpcMessage[]).length, 4);
-      assert.deepEqual(byId.get("one")?.result?.structuredContent, { n: 1 });
-      assert.deepEqual(byId.get("two")?.result, {});
-      assert.equal(byId.get("three")?.error?.code, -32601);
-      assert.equal(byId.get(null)?.error?.code, -32600);
-      assert.equal(
-        client.filter(({ id }) => id === "one").length,
-        0,
-        "no answer comes a second time",
-      );
-    }));
-
-  it("of notifications alone are accepted on 2025-03-26 and get no answer; an empty one is invalid", () =>
-    withHub(SERVERS, async ({ client }) => {
-      await client.open("2025-03-26");
-      assert.deepEqual(
-        await answersTo(client, '[{"jsonrpc":"2.0","method":"notifications/no-such"}]'),
-        [],
-      );
-      const { error, id } = single(await answersTo(client, "[]"));
-      assert.equal(error?.code, -32600);
-      assert.equal(id, null);
-    }));
-
-  for (const version of ["2025-06-18", "2025-11-25"]) {
-    it(`are refused as a whole on ${version}`, () =>
-      withHub(SERVERS, async ({ client, log }) => {
-        await client.open(version);
-        const { error, id } = single(await answersTo(client, BATCH));
-        assert.equal(error?.code, -32600);
-        assert.equal(id, null);
-        await client.call("a__pid");
-        assert.deepEqual(
-          log("a").filter(({ tool }) => tool === "echo"),
-          [],
-        );
-      }));
-  }
+    }),
+  );
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { SLOW, withHub } from "../harness/hub.ts";
+import { LIMIT, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
 const MEGABYTE = 1_000_000;
@@ -8,7 +8,7 @@ const MEGABYTE = 1_000_000;
 describe("many and big calls", () => {
   it(
     "200 concurrent calls over 5 servers that answer in all shapes each get their own answer",
-    SLOW,
+    LIMIT,
     () =>
       withHub(
         { servers: Object.fromEntries(["a", "b", "c", "d", "e"].map((key) => [key, scripted()])) },
@@ -51,7 +51,7 @@ describe("many and big calls", () => {
 
   it(
     "stray lines on a server's stdout, around an answer, reach nobody and harm no call",
-    SLOW,
+    LIMIT,
     () =>
       withHub({ servers: { noisy: scripted(), quiet: scripted() } }, async ({ client }) => {
         await client.open();
@@ -66,7 +66,7 @@ describe("many and big calls", () => {
       }),
   );
 
-  it("a server that floods stderr is answered for all the same", SLOW, () =>
+  it("a server that floods stderr is answered for all the same", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
       const { message } = await client.call("a__stderr", { lines: 50_000, n: 1 }, 20_000);
@@ -74,7 +74,7 @@ describe("many and big calls", () => {
     }),
   );
 
-  it("a result of 20 MB passes whole", SLOW, () =>
+  it("a result of 20 MB passes whole", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
       const { message } = await client.call(
@@ -86,7 +86,7 @@ describe("many and big calls", () => {
     }),
   );
 
-  it("arguments of 5 MB pass whole", SLOW, () =>
+  it("arguments of 5 MB pass whole", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client }) => {
       await client.open();
       const text = repeat("five", 5 * MEGABYTE);
@@ -95,7 +95,7 @@ describe("many and big calls", () => {
     }),
   );
 
-  it("results of 1 MB under 16 concurrent calls all reach their callers whole", SLOW, () =>
+  it("results of 1 MB under 16 concurrent calls all reach their callers whole", LIMIT, () =>
     withHub({ servers: { a: scripted(), b: scripted() } }, async ({ client }) => {
       await client.open();
       for (let round = 0; round < 3; round += 1) {
@@ -114,7 +114,7 @@ describe("many and big calls", () => {
     }),
   );
 
-  it("a client that does not read for a while gets every answer when it reads again", SLOW, () =>
+  it("a client that does not read for a while gets every answer when it reads again", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, logged }) => {
       await client.open();
       client.pause();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { SLOW, type Stage, executable, withHub, withStage } from "../harness/hub.ts";
+import { LIMIT, type Stage, executable, withHub, withStage } from "../harness/hub.ts";
 import { type ServerEntry, published } from "../harness/manifest.ts";
 import { type Flavour, type Program, type SdkClient, connect } from "../harness/sdk.ts";
 
@@ -63,7 +63,7 @@ for (const flavour of FLAVOURS) {
   describe(`four real servers behind one hub, driven by ${flavour}`, () => {
     it(
       "every tool is listed once, equal to the server's own but for the prefix in its name",
-      SLOW,
+      LIMIT,
       async () => {
         const direct = await listDirectly(flavour);
         await withClient(flavour, async (client) => {
@@ -73,7 +73,7 @@ for (const flavour of FLAVOURS) {
       },
     );
 
-    it("a call reaches each of them, and what they do is real", SLOW, () =>
+    it("a call reaches each of them, and what they do is real", LIMIT, () =>
       withClient(flavour, async (client, { dir }) => {
         await client.list();
         assert.equal(
@@ -110,7 +110,7 @@ for (const flavour of FLAVOURS) {
 
     it(
       "progress arrives while a call runs, errors arrive as the server made them, a cancel ends a call",
-      SLOW,
+      LIMIT,
       () =>
         withClient(flavour, async (client) => {
           await client.list();
@@ -164,7 +164,7 @@ describe("configuration files of MCP clients", () => {
     "mcp.json": { inputs: [], servers: { everything: { ...everything, type: "stdio" }, thinking } },
   };
   for (const [name, file] of Object.entries(FILES)) {
-    it(`${name} is served as it is`, SLOW, () =>
+    it(`${name} is served as it is`, LIMIT, () =>
       withHub(
         JSON.stringify(file, null, 2),
         async ({ client }) => {
@@ -184,7 +184,7 @@ describe("configuration files of MCP clients", () => {
 });
 
 describe("a real server's progress, seen by a client that loses none", () => {
-  it("arrives complete, in order, and before the answer", SLOW, () =>
+  it("arrives complete, in order, and before the answer", LIMIT, () =>
     withHub({ servers: { everything: published("everything", ["stdio"]) } }, async ({ client }) => {
       await client.open();
       const params = {

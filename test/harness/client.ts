@@ -1,43 +1,15 @@
 import { Buffer } from "node:buffer";
 import { type ChildProcess, spawn } from "node:child_process";
 import { deadline } from "./clock.ts";
-
-/** A tool as parsed from a listing. */
-export interface Tool {
-  readonly name: string;
-  readonly [member: string]: unknown;
-}
-
-/** The members of results that tests look at; all others are there too. */
-export interface Result {
-  readonly content?: readonly { readonly type: string; readonly text?: string }[];
-  readonly structuredContent?: Readonly<Record<string, unknown>>;
-  readonly isError?: boolean;
-  readonly tools?: readonly Tool[];
-  readonly nextCursor?: string;
-  readonly protocolVersion?: string;
-  readonly [member: string]: unknown;
-}
-
-export interface RpcMessage {
-  readonly jsonrpc?: unknown;
-  readonly id?: unknown;
-  readonly method?: string;
-  readonly params?: Readonly<Record<string, unknown>>;
-  readonly result?: Result;
-  readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
-}
-
-/** One line of stdout: its text without the line end, and what it parses to (undefined: not JSON). */
-export interface Line {
-  readonly text: string;
-  readonly json: unknown;
-}
-
-/** A line that is one JSON-RPC message. */
-export interface Received extends Line {
-  readonly message: RpcMessage;
-}
+import {
+  isObject,
+  type Line,
+  parseLine,
+  type Received,
+  type Result,
+  type RpcMessage,
+  type Tool,
+} from "./message.ts";
 
 export interface Exit {
   readonly code: number | null;
@@ -155,6 +127,25 @@ export class RawClient {
     return message.result.tools;
   }
 
+  /** Sends one line and then a ping; returns what came before the ping's answer, which shows that the hub lives. */
+  async answersTo(line: string | Uint8Array, ms = 10_000): Promise<Line[]> {
+    const from = this.lines.length;
+    this.write(line);
+    this.write("\n");
+    const ping = this.ask("ping");
+    await this.answer(ping, ms);
+    return this.lines.slice(from).filter(({ json }) => !isObject(json) || json.id !== ping);
+  }
+
+  /** The one message that a line is answered with. */
+  async answerTo(line: string | Uint8Array, ms?: number): Promise<RpcMessage> {
+    const lines = await this.answersTo(line, ms);
+    const texts = lines.map(({ text }) => text.slice(0, 300));
+    if (lines.length !== 1 || !isObject(lines[0]?.json))
+      throw new Error(`not one answer: ${JSON.stringify(texts)}`);
+    return lines[0].json;
+  }
+
   /** The first line that is a message and satisfies `test`. */
   async find(
     test: (message: RpcMessage) => boolean,
@@ -234,7 +225,7 @@ export class RawClient {
       from = at + 1;
       const text = Buffer.concat(this.#pieces).toString("utf8");
       this.#pieces = [];
-      this.lines.push({ text, json: parse(text) });
+      this.lines.push(parseLine(text));
     }
     if (from < chunk.length) this.#pieces.push(chunk.subarray(from));
     this.#wake();
@@ -255,31 +246,4 @@ export class RawClient {
       .map((line) => line.text.slice(0, 400))
       .join(" | ");
   }
-}
-
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function isObject(json: unknown): json is RpcMessage {
-  return typeof json === "object" && json !== null && !Array.isArray(json);
-}
-
-/** True if a line of stdout is a JSON-RPC 2.0 message, or a batch of them. */
-export function isProtocol(json: unknown): boolean {
-  if (Array.isArray(json))
-    return json.length > 0 && json.every((one) => !Array.isArray(one) && isProtocol(one));
-  if (!isObject(json) || json.jsonrpc !== "2.0") return false;
-  if (typeof json.method === "string") return !("result" in json) && !("error" in json);
-  return "id" in json && "result" in json !== "error" in json;
-}
-
-/** All that a failed call says to whoever made it: the error with its data, or the text of a result that is an error. */
-export function failure({ result, error }: RpcMessage): string {
-  if (error !== undefined) return `${error.message}\n${JSON.stringify(error.data)}`;
-  return result?.isError === true ? (result.content ?? []).map(({ text }) => text).join("\n") : "";
 }

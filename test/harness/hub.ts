@@ -3,7 +3,8 @@ import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { RawClient, isProtocol } from "./client.ts";
+import { RawClient } from "./client.ts";
+import { isProtocol } from "./message.ts";
 import { poll } from "./clock.ts";
 import { type Manifest, toToml } from "./manifest.ts";
 import { carrying, descendants, isAlive, waitUntilGone } from "./processes.ts";
@@ -41,8 +42,8 @@ export interface Stage {
 /** How long the hub may take to end everything, servers that ignore SIGTERM included, in ms. */
 export const END = 12_000;
 
-/** For tests that start much or wait for processes to end: longer than the runner's own limit, in ms. */
-export const SLOW = { timeout: 60_000 };
+/** What a test may take, in ms: longer than any wait in it, so that the wait says what was missing. */
+export const LIMIT = { timeout: 60_000 };
 
 /** The executable under test; TOOLMUX_EXECUTABLE names another build of it. */
 export function executable(): string {

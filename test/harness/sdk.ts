@@ -4,7 +4,7 @@ import { Client as ClientV2 } from "@modelcontextprotocol/client";
 import { StdioClientTransport as StdioV2 } from "@modelcontextprotocol/client/stdio";
 import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/client/stdio.js";
-import { isProtocol } from "./client.ts";
+import { isProtocol } from "./message.ts";
 
 /** A program to start and to talk to over its stdin and stdout. */
 export interface Program {

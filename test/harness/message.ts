@@ -1,0 +1,63 @@
+/** A tool as parsed from a listing. */
+export interface Tool {
+  readonly name: string;
+  readonly [member: string]: unknown;
+}
+
+/** The members of results that tests look at; all others are there too. */
+export interface Result {
+  readonly content?: readonly { readonly type: string; readonly text?: string }[];
+  readonly structuredContent?: Readonly<Record<string, unknown>>;
+  readonly isError?: boolean;
+  readonly tools?: readonly Tool[];
+  readonly nextCursor?: string;
+  readonly protocolVersion?: string;
+  readonly [member: string]: unknown;
+}
+
+export interface RpcMessage {
+  readonly jsonrpc?: unknown;
+  readonly id?: unknown;
+  readonly method?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+  readonly result?: Result;
+  readonly error?: { readonly code: number; readonly message: string; readonly data?: unknown };
+}
+
+/** One line of stdout: its text without the line end, and what it parses to (undefined: not JSON). */
+export interface Line {
+  readonly text: string;
+  readonly json: unknown;
+}
+
+/** A line that is one JSON-RPC message. */
+export interface Received extends Line {
+  readonly message: RpcMessage;
+}
+
+export function parseLine(text: string): Line {
+  try {
+    return { text, json: JSON.parse(text) };
+  } catch {
+    return { text, json: undefined };
+  }
+}
+
+export function isObject(json: unknown): json is RpcMessage {
+  return typeof json === "object" && json !== null && !Array.isArray(json);
+}
+
+/** True if a line of stdout is a JSON-RPC 2.0 message, or a batch of them. */
+export function isProtocol(json: unknown): boolean {
+  if (Array.isArray(json))
+    return json.length > 0 && json.every((one) => !Array.isArray(one) && isProtocol(one));
+  if (!isObject(json) || json.jsonrpc !== "2.0") return false;
+  if (typeof json.method === "string") return !("result" in json) && !("error" in json);
+  return "id" in json && "result" in json !== "error" in json;
+}
+
+/** All that a failed call says to whoever made it: the error with its data, or the text of a result that is an error. */
+export function failure({ result, error }: RpcMessage): string {
+  if (error !== undefined) return `${error.message}\n${JSON.stringify(error.data)}`;
+  return result?.isError === true ? (result.content ?? []).map(({ text }) => text).join("\n") : "";
+}
