@@ -51,6 +51,7 @@ export class Hub implements Host {
     this.router = new Router({
       catalog: () => this.catalog,
       connection: (server) => this.#connections.get(server),
+      unlisted: (name) => this.#unlisted(name),
       deadlines: new Deadlines(),
     });
     for (const spec of servers) {
@@ -143,6 +144,13 @@ export class Hub implements Host {
       changed: () => this.#changed(),
       settled: () => this.#settle(),
     });
+  }
+
+  #unlisted(name: string): Connection[] {
+    return this.connections.filter(
+      ({ items, spec: { prefix } }) =>
+        items === undefined && (prefix === "" || name.startsWith(prefix + this.#names.separator)),
+    );
   }
 
   #settle(): void {

@@ -275,6 +275,75 @@ describe("a call", () => {
   });
 });
 
+describe("a call of a tool that no server has listed yet", () => {
+  it("waits for the server whose prefix it has, although no list was asked for", async () => {
+    const { client } = setUp({ a: new Script("x"), b: new Script("y") });
+    client.send(call(1, "a__x", { n: 1 }));
+    assert.ok((await client.find(byId(1))).result);
+  });
+
+  it("does not wait for servers that cannot have it", async () => {
+    const mute = new Script();
+    mute.onInitialize = () => undefined;
+    const { client } = setUp({ mute, b: new Script("y") });
+    client.send(INITIALIZE);
+    client.send(call(1, "b__y"));
+    assert.ok((await client.find(byId(1))).result);
+    client.send(call(2, "nobody__y"));
+    assert.equal((await client.find(byId(2))).error?.code, -32602);
+  });
+
+  it("ends with the cause if its server does not come up", async () => {
+    const broken = new Script("x");
+    broken.onInitialize = () => '"error":{"code":1,"message":"out of order"}';
+    const { client } = await ready({ broken });
+    client.send(call(1, "broken__x"));
+    const { error } = await client.find(byId(1));
+    assert.match(error?.message ?? "", /out of order/);
+    assert.equal(error?.data?.["server"], "broken");
+  });
+
+  it("ends as an unknown tool if its server comes up without it", async () => {
+    const { client } = setUp({ a: new Script("x") });
+    client.send(call(1, "a__z"));
+    assert.equal((await client.find(byId(1))).error?.data?.["code"], "unknownTool");
+  });
+
+  it("is looked for in every server without a prefix, and ends with the first that has it", async () => {
+    const mute = new Script();
+    mute.onInitialize = () => undefined;
+    const servers = { mute: { prefix: "" }, b: { prefix: "" } };
+    const { client } = setUp({ mute, b: new Script("y") }, { servers });
+    client.send(call(1, "y"));
+    assert.ok((await client.find(byId(1))).result);
+  });
+
+  it("can be cancelled, and is not called when its server comes up", async () => {
+    const a = new Script("x");
+    const { client } = setUp({ a });
+    client.send(call(1, "a__x"));
+    client.send({
+      jsonrpc: "2.0",
+      method: "notifications/cancelled",
+      params: { requestId: 1 },
+    });
+    client.send({ ...LIST, id: 2 });
+    await client.find(byId(2));
+    assert.equal(client.messages.filter(byId(1)).length, 0);
+    assert.equal(a.peer?.messages.filter((m) => m.method === "tools/call").length, 0);
+  });
+
+  it("ends at the deadline with an answer that says so", async () => {
+    const mute = new Script();
+    mute.onInitialize = () => undefined;
+    const { client } = setUp({ mute }, { servers: { mute: { callTimeout: 30 } } });
+    client.send(call(1, "mute__x"));
+    const { result } = await client.find(byId(1));
+    assert.equal(result?.["isError"], true);
+    assert.match(JSON.stringify(result), /was not called/);
+  });
+});
+
 describe("progress", () => {
   const progress = (token: unknown, value: number): object => ({
     jsonrpc: "2.0",
@@ -345,6 +414,7 @@ describe("cancelling", () => {
     client.send(cancelled("1"));
     const told = await b.peer?.find((message) => message.method === "notifications/cancelled");
     assert.equal(told?.params?.["requestId"], theirs?.id);
+    assert.equal(told?.params?.["reason"], "changed my mind");
     b.peer?.send({ jsonrpc: "2.0", id: theirs?.id, result: {} });
     client.send({ jsonrpc: "2.0", id: "after", method: "ping" });
     await client.find(byId("after"));

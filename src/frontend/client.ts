@@ -11,8 +11,7 @@ import {
   Method,
   negotiate,
 } from "../protocol/legacy.ts";
-import type { Call } from "../router/call.ts";
-import type { Router } from "../router/router.ts";
+import type { Router, Running } from "../router/router.ts";
 import { readEdges, readId } from "../wire/frame.ts";
 import {
   type Batch,
@@ -42,6 +41,8 @@ export interface Host {
   left(client: Client): void;
 }
 
+type Cancellable = Pick<Running, "cancel">;
+
 /** Takes the answer to one request, or undefined if none may be sent. */
 type Respond = (message: Message | undefined) => void;
 
@@ -53,7 +54,7 @@ export class Client implements LinkEvents {
   readonly #link: Link;
   readonly #host: Host;
   /** What runs, by the key of the client's id. */
-  readonly #running = new Map<string, { cancel(reason: string): void }>();
+  readonly #running = new Map<string, Cancellable>();
   #version: LegacyVersion | undefined;
   /** The list that the client was last given or told about. */
   #known: Uint8Array | undefined;
@@ -183,20 +184,16 @@ export class Client implements LinkEvents {
 
   #callTool(request: Request, respond: Respond): void {
     this.#host.arrived();
-    const call: Call = this.#host.router.route(request, {
+    const running = this.#host.router.route(request, {
       respond: (message) => finish(message),
       notify: this.#send,
     });
-    const finish = this.#track(request, respond, call);
-    call.run();
+    const finish = this.#track(request, respond, running);
+    running.run();
   }
 
   /** Puts a request on the list of what runs. @returns how it is answered and taken off the list. */
-  #track(
-    { id }: Request,
-    respond: Respond,
-    running: { cancel(reason: string): void } = NOT_YET,
-  ): Respond {
+  #track({ id }: Request, respond: Respond, running: Cancellable = NOT_YET): Respond {
     if (this.#running.has(id.key)) {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
@@ -207,12 +204,14 @@ export class Client implements LinkEvents {
     };
   }
 
-  #notified({ bytes, method, params }: Notification): void {
-    if (method !== Method.cancelled) return;
-    const members = params && scanObject(bytes, params.start)?.items;
-    const member = lastMember(members ?? [], "requestId");
-    const id = member && readId(bytes, member);
-    if (id !== undefined) this.#running.get(id.key)?.cancel("The client cancelled the request.");
+  #notified(notification: Notification): void {
+    if (notification.method !== Method.cancelled) return;
+    const { bytes, params } = notification;
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    const ids = members.filter((member) => member.key === "requestId");
+    const last = ids.at(-1);
+    const id = last && readId(bytes, last);
+    if (id !== undefined) this.#running.get(id.key)?.cancel({ notification, ids });
   }
 
   /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */
@@ -241,7 +240,7 @@ export class Client implements LinkEvents {
   }
 }
 
-const NOT_YET = { cancel(): void {} };
+const NOT_YET: Cancellable = { cancel(): void {} };
 
 function joinBatch(answers: readonly Message[]): Message {
   const pieces = answers.flatMap((answer, i) => [

@@ -4,7 +4,7 @@ import { readHints } from "../catalog/item.ts";
 import type { HubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
-import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import {
   buildError,
@@ -41,6 +41,8 @@ export interface CallParts {
   readonly caller: Caller;
   readonly connection: Connection;
   readonly limits: Limits;
+  /** When the request came, in ms of the clock. */
+  readonly began: number;
   readonly deadlines: Deadlines;
 }
 
@@ -56,12 +58,11 @@ export class Call implements Pending, Visitor, Timed {
   };
 
   constructor(parts: CallParts) {
-    const { limits, deadlines } = parts;
+    const { limits, began } = parts;
     this.#parts = parts;
     this.name = parts.route.remoteName;
-    const now = deadlines.now();
-    this.#latest = now + limits.maxTimeout;
-    this.deadline = Math.min(now + limits.timeout, this.#latest);
+    this.#latest = began + limits.maxTimeout;
+    this.deadline = Math.min(began + limits.timeout, this.#latest);
   }
 
   run(): void {
@@ -92,8 +93,8 @@ export class Call implements Pending, Visitor, Timed {
   }
 
   /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
-  cancel(reason: string): void {
-    this.#withdraw(reason);
+  cancel(why: Withdrawal): void {
+    this.#withdraw(why);
     this.#finish(undefined);
   }
 
@@ -101,14 +102,11 @@ export class Call implements Pending, Visitor, Timed {
   expire(): void {
     const sent = this.#place.at === "sent";
     this.#withdraw("The call took too long.");
-    const result = utf8(
-      JSON.stringify({ content: [{ type: "text", text: this.#timeoutText(sent) }], isError: true }),
-    );
-    this.#finish(buildResult(this.#parts.request.id.bytes, result));
+    this.#finish(answerLate(this.#parts.request, this.#timeoutText(sent)));
   }
 
-  #withdraw(reason: string): void {
-    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, reason);
+  #withdraw(why: Withdrawal): void {
+    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
     else if (this.#place.at === "waiting") this.#parts.connection.leave(this);
   }
 
@@ -138,4 +136,14 @@ export class Call implements Pending, Visitor, Timed {
     const within = total ? `${seconds} seconds in all` : `${seconds} seconds`;
     return `${tool} did not finish within ${within} and was cancelled. ${effect} Try smaller steps, ${raise}`;
   }
+}
+
+/** `_meta` key by which a program can tell the hub's answer to a missed deadline from a tool's own error. */
+export const TIMEOUT_KEY = "toolmux/timeout";
+
+/** The answer to a call that missed its deadline: a result, because models read results and can act on them. */
+export function answerLate(request: Request, text: string): Message {
+  const content = [{ type: "text", text }];
+  const result = { content, isError: true, _meta: { [TIMEOUT_KEY]: true } };
+  return buildResult(request.id.bytes, utf8(JSON.stringify(result)));
 }

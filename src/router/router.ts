@@ -4,15 +4,19 @@ import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "../upstream/connection.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
 import { readId } from "../wire/frame.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type Limits } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
+import { Search } from "./search.ts";
 
 /** What the router looks at; the hub replaces the catalog as a whole. */
 export interface RouterParts {
   catalog(): Catalog;
   connection(server: string): Connection | undefined;
+  /** The servers that have given no listing yet and whose tools may be called so. */
+  unlisted(name: string): readonly Connection[];
   readonly deadlines: Deadlines;
 }
 
@@ -25,21 +29,31 @@ export class Router {
   }
 
   /**
-   * Makes the call of a `tools/call` request; it has not begun to run.
+   * Finds the way of a `tools/call` request; it has not begun to run.
    * @throws {HubError} invalidParams or unknownTool
    */
-  route(request: Request, caller: Caller): Call {
+  route(request: Request, caller: Caller): Running {
+    const { deadlines } = this.#parts;
     const params = readParams(request);
+    const began = deadlines.now();
+    const find = (): Call | undefined => this.#find(request, params, caller, began);
+    const call = find();
+    if (call !== undefined) return call;
+    const { name } = params;
+    const missing = new HubError("unknownTool", `There is no tool "${name}".`);
+    const connections = this.#parts.unlisted(name);
+    if (connections.length === 0) throw missing;
+    const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
+    const parts = { request, caller, name, connections, find, missing, began, timeout, deadlines };
+    return new Search(parts);
+  }
+
+  #find(request: Request, params: CallParams, caller: Caller, began: number): Call | undefined {
     const route = this.#parts.catalog().find(params.name);
     const connection = route && this.#parts.connection(route.server);
-    if (route === undefined || connection === undefined) {
-      throw new HubError("unknownTool", `There is no tool "${params.name}".`);
-    }
-    const edits = params.names.map(({ start, end }): Edit => ({
-      start,
-      end,
-      bytes: route.remoteNameJson,
-    }));
+    if (route === undefined || connection === undefined) return undefined;
+    const bytes = route.remoteNameJson;
+    const edits = params.names.map(({ start, end }): Edit => ({ start, end, bytes }));
     return new Call({
       request,
       route,
@@ -48,9 +62,16 @@ export class Router {
       caller,
       connection,
       limits: limitsOf(connection.spec, route),
+      began,
       deadlines: this.#parts.deadlines,
     });
   }
+}
+
+/** Something that a client's request has set going. */
+export interface Running {
+  run(): void;
+  cancel(why: Withdrawal): void;
 }
 
 interface CallParams {

@@ -23,7 +23,7 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Link, LinkEvents } from "../wire/link.ts";
-import { type Pending, PendingTable, type Rewrite } from "./pending.ts";
+import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
 
 /** What a session tells its connection. */
 export interface SessionEvents {
@@ -144,9 +144,16 @@ export class Session implements LinkEvents {
   }
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
-  cancel(id: number, reason: string): void {
+  cancel(id: number, why: Withdrawal): void {
     if (!this.#pending.drop(id)) return;
-    this.#link.send(buildNotification(Method.cancelled, { requestId: id, reason }));
+    if (typeof why === "string") {
+      const params = { requestId: id, reason: why };
+      this.#link.send(buildNotification(Method.cancelled, params));
+      return;
+    }
+    const bytes = utf8(String(id));
+    const edits = why.ids.map(({ start, end }) => ({ start, end, bytes }));
+    this.#link.send(applyEdits(why.notification.bytes, edits));
   }
 
   pause(): void {

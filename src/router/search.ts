@@ -1,0 +1,88 @@
+import type { HubError } from "../errors.ts";
+import type { Connection, Visitor } from "../upstream/connection.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
+import { buildError, type Request } from "../wire/jsonrpc.ts";
+import { answerLate, type Call, type Caller } from "./call.ts";
+import type { Deadlines, Timed } from "./deadline.ts";
+
+export interface SearchParts {
+  readonly request: Request;
+  readonly caller: Caller;
+  /** The exposed name that is looked for. */
+  readonly name: string;
+  /** The servers that may have it, none of which has given a listing yet. */
+  readonly connections: readonly Connection[];
+  /** The call, if the catalog has the name by now. */
+  find(): Call | undefined;
+  /** What is answered if nobody has it. */
+  readonly missing: HubError;
+  /** When it began, in ms of the clock, and how many ms it may take. */
+  readonly began: number;
+  readonly timeout: number;
+  readonly deadlines: Deadlines;
+}
+
+/** A call of a name that nobody has listed yet: starts whoever may have it, and becomes the call once it is listed. */
+export class Search implements Timed {
+  readonly deadline: number;
+  readonly #parts: SearchParts;
+  readonly #visits = new Map<Connection, Visitor>();
+  /** Why a server that may have it did not come up: a better answer than that nobody has it. */
+  #cause: HubError | undefined;
+  #call: Call | undefined;
+
+  constructor(parts: SearchParts) {
+    this.#parts = parts;
+    this.deadline = parts.began + parts.timeout;
+  }
+
+  run(): void {
+    this.#parts.deadlines.add(this);
+    for (const connection of this.#parts.connections) {
+      this.#visits.set(connection, {
+        enter: () => this.#visited(connection),
+        fail: (error) => {
+          this.#cause ??= error;
+          this.#visited(connection);
+        },
+      });
+    }
+    for (const [connection, visitor] of this.#visits) connection.visit(visitor);
+  }
+
+  cancel(why: Withdrawal): void {
+    if (this.#call !== undefined) {
+      this.#call.cancel(why);
+      return;
+    }
+    this.#leave();
+    this.#parts.caller.respond(undefined);
+  }
+
+  expire(): void {
+    this.#leave();
+    const { request, caller, name, timeout } = this.#parts;
+    const text = `Tool "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
+    caller.respond(answerLate(request, text));
+  }
+
+  #visited(connection: Connection): void {
+    if (!this.#visits.delete(connection)) return;
+    const call = this.#parts.find();
+    if (call === undefined && this.#visits.size > 0) return;
+    this.#leave();
+    if (call !== undefined) {
+      this.#call = call;
+      call.run();
+      return;
+    }
+    const { request, caller, missing } = this.#parts;
+    caller.respond(buildError(request.id.bytes, (this.#cause ?? missing).toRpc()));
+  }
+
+  #leave(): void {
+    this.#parts.deadlines.remove(this);
+    for (const [connection, visitor] of this.#visits) connection.leave(visitor);
+    this.#visits.clear();
+  }
+}
