@@ -1,7 +1,7 @@
 import { applyEdits, type Range, utf8 } from "../bytes.ts";
 import type { Route } from "../catalog/catalog.ts";
 import { readHints } from "../catalog/item.ts";
-import type { HubError } from "../errors.ts";
+import type { ErrorCode, HubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
@@ -138,12 +138,13 @@ export class Call implements Pending, Visitor, Timed {
   }
 }
 
-/** `_meta` key by which a program can tell the hub's answer to a missed deadline from a tool's own error. */
-export const TIMEOUT_KEY = "toolmux/timeout";
+/** `_meta` key of a result that the hub made itself, with the error's code: so a program can tell it from a tool's own error. */
+const ERROR_KEY = "toolmux/error";
+const TIMEOUT: ErrorCode = "callTimeout";
 
 /** The answer to a call that missed its deadline: a result, because models read results and can act on them. */
 export function answerLate(request: Request, text: string): Message {
   const content = [{ type: "text", text }];
-  const result = { content, isError: true, _meta: { [TIMEOUT_KEY]: true } };
+  const result = { content, isError: true, _meta: { [ERROR_KEY]: TIMEOUT } };
   return buildResult(request.id.bytes, utf8(JSON.stringify(result)));
 }
