@@ -34,7 +34,7 @@ describe("what passes through the hub", () => {
       () =>
         withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
           await client.open();
-          const variants = tool === "parsed" ? [0, 1, 2, 3] : [0];
+          const variants = tool === "parsed" ? [0, 1, 2, 3, 4, 5] : [0];
           for (const shape of variants) {
             const sent = ARGUMENTS.replace('"z":1', `"z":1,"shape":${shape}`);
             const answer = await client.call(`a__${tool}`, sent);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import type { RawClient } from "../harness/client.ts";
+import type { RpcMessage } from "../harness/message.ts";
 import { type Hub, LIMIT, withHub } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
 
@@ -136,6 +137,21 @@ describe("a client's cancel", () => {
       }),
   );
 
+  it("of a list that still waits for servers is not answered either", LIMIT, () =>
+    withHub(
+      { hub: { listWait: "800ms" }, servers: { late: scripted("--start-delay 60000") } },
+      async ({ client }) => {
+        await client.initialize();
+        const cancelled = client.ask("tools/list");
+        const list = client.ask("tools/list");
+        cancel(client, JSON.stringify(cancelled));
+        await client.answer(list);
+        await client.request("ping");
+        assert.equal(answersTo(client, cancelled), 0);
+      },
+    ),
+  );
+
   it("that knows no request, or comes after the answer, changes nothing", LIMIT, () =>
     withHub({ servers: { a: scripted() } }, async ({ client, log }) => {
       await client.open();
@@ -189,17 +205,23 @@ describe("a client's cancel", () => {
   );
 });
 
-describe("a server that asks its client for what the client cannot do", () => {
+describe("what a server asks", () => {
+  it("of the hub itself is answered: ping", LIMIT, () =>
+    withHub({ servers: { a: scripted() } }, async ({ client }) => {
+      await client.open();
+      const { message } = await client.call("a__ask", { method: "ping" });
+      const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
+      assert.deepEqual(answer.result, {});
+    }),
+  );
+
   for (const method of ["sampling/createMessage", "roots/list", "elicitation/create", "no/such"]) {
-    it(`gets a refusal, never silence: ${method}`, LIMIT, () =>
+    it(`that its client cannot do is refused, never met with silence: ${method}`, LIMIT, () =>
       withHub({ servers: { a: scripted() } }, async ({ client }) => {
         await client.open();
         const { message } = await client.call("a__ask", { method });
-        const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as {
-          id?: string;
-          error?: { code: number };
-        };
-        assert.match(answer.id ?? "", /^ask-/);
+        const answer = JSON.parse(message.result?.content?.[0]?.text ?? "{}") as RpcMessage;
+        assert.match(String(answer.id), /^ask-/);
         assert.equal(typeof answer.error?.code, "number");
         assert.deepEqual(
           client.filter((asked) => asked.method === method),

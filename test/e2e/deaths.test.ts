@@ -142,7 +142,6 @@ describe("a server that never gets up", () => {
     () =>
       withHub(
         {
-          hub: { listWait: "200ms" },
           servers: {
             mute: scripted("--never-answer-initialize", { connectTimeout: "1s" }),
             fine: scripted(),
