@@ -60,11 +60,11 @@ describe("the log of a noisy server", () => {
 
   it("shows no part of a secret at the end of a line that is too long to be kept", () => {
     const { noise, logs } = make(["0123456789abcdef"]);
-    say(noise, `${"\u{1f9f6}".repeat(1022)}0123456789abcdef${"y".repeat(20_000)}\n`);
+    say(noise, `${"€".repeat(1362)}0123456789abcdef${"y".repeat(20_000)}\n`);
     assert.equal(logs.length, 1);
     const [line = ""] = logs;
     assert.ok(!/[0-9]{3}/.test(line.split("…")[0] ?? ""), line.slice(-100));
-    assert.match(line, /… \(a line of 24104 bytes\)$/);
+    assert.match(line, /… \(a line of 24102 bytes\)$/);
   });
 });
 

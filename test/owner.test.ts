@@ -16,10 +16,10 @@ const HUB = fileURLToPath(new URL("fixtures/processes/hub.ts", import.meta.url))
 async function withTagged(
   tag: string,
   run: (pid: number) => Promise<void>,
-  script = "exec sleep 1000",
+  args: readonly string[] = ["sleep", "1000"],
   as: { uid?: number } = {},
 ): Promise<void> {
-  const child = spawn("sh", ["-c", script], {
+  const child = spawn("env", args, {
     ...as,
     env: { PATH: process.env["PATH"], NOT_TOOLMUX_OWNER: "no", TOOLMUX_OWNER: tag },
     stdio: "ignore",
@@ -202,7 +202,7 @@ describe("sweepOrphans", () => {
         await sweepOrphans();
         await waitUntilGone([pid], 1000);
       },
-      script,
+      ["sh", "-c", script],
     );
   });
 });

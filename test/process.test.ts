@@ -238,17 +238,27 @@ describe("close", () => {
 
   it("sweeps what a server that ended at once left in its group and outside of it", () =>
     withScript(
-      `${FOREVER} & env -i ${FOREVER} & echo $! >&2; setsid ${FOREVER} & exec cat >/dev/null`,
-      async ({ link, events, running }) => {
+      `${FOREVER} & setsid ${FOREVER} & exec cat >/dev/null`,
+      async ({ link, running, pids }) => {
         await running(FOREVER);
-        await events.until("a pid", () => events.logs.length === 1);
-        const untagged = Number(events.logs[0]?.split(" ").at(-1));
-        assert.ok(isAlive(untagged));
         const took = await milliseconds(() => link.close());
         assert.ok(took < 1500, `${took} ms`);
-        assert.ok(!isAlive(untagged), "also what has no tag is ended with its group");
+        assert.deepEqual(pids(), []);
       },
     ));
+
+  it("sweeps a member of the group also if it has another environment", () =>
+    withScript(`env -i ${FOREVER} & echo $! >&2; exec cat >/dev/null`, async ({ link, events }) => {
+      await events.until("a pid", () => events.logs.length === 1);
+      const pid = Number(events.logs[0]?.split(" ").at(-1));
+      await poll(
+        5000,
+        () => "its start",
+        () => command(pid) === FOREVER || undefined,
+      );
+      await link.close();
+      assert.ok(!isAlive(pid));
+    }));
 
   it("is not held up by a server that does not read what was sent", () =>
     withScript(FOREVER, async ({ link }) => {

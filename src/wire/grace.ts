@@ -21,3 +21,9 @@ export function within(ms: number, promise: Promise<unknown>): Promise<boolean> 
     });
   });
 }
+
+export function sleep(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}

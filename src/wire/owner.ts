@@ -1,5 +1,5 @@
 import process from "node:process";
-import { KILL_GRACE, TERM_GRACE } from "./grace.ts";
+import { KILL_GRACE, sleep, TERM_GRACE } from "./grace.ts";
 import { findProcess, listProcesses, type ProcessEntry, readSystem } from "./processes.ts";
 
 /**
@@ -97,7 +97,10 @@ function isHidden(pid: number): boolean {
   }
 }
 
-/** SIGTERM to all that `find` yields, a wait, SIGKILL to what it yields then; settles when it yields nothing, or time is up. */
+/**
+ * SIGTERM to all that `find` yields, a wait, SIGKILL to what it yields then; settles when nothing is left, or time is up.
+ * A process that starts or forks during a look can be missed by it, so that only two looks in a row prove nothing is left.
+ */
 export async function endProcesses(
   find: () => Promise<readonly ProcessEntry[]>,
   signalAll: (entries: readonly ProcessEntry[], signal: NodeJS.Signals) => Promise<unknown>,
@@ -106,7 +109,11 @@ export async function endProcesses(
     ["SIGTERM", TERM_GRACE],
     ["SIGKILL", KILL_GRACE],
   ] as const;
-  let left = await find();
+  const look = async (): Promise<readonly ProcessEntry[]> => {
+    const seen = await find();
+    return seen.length > 0 ? seen : find();
+  };
+  let left = await look();
   for (const [signal, grace] of steps) {
     const end = performance.now() + grace;
     let pause = LOOK_PAUSE.first;
@@ -114,7 +121,7 @@ export async function endProcesses(
     while (left.length > 0 && performance.now() < end) {
       await sleep(pause);
       pause = Math.min(pause * 2, LOOK_PAUSE.longest);
-      left = await find();
+      left = await look();
     }
   }
 }
@@ -141,10 +148,4 @@ export function sendSignal(pid: number, signal: NodeJS.Signals | 0): boolean {
   } catch {
     return false;
   }
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
 }

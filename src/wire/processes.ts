@@ -1,7 +1,8 @@
-import { Buffer } from "node:buffer";
+import type { Buffer } from "node:buffer";
 import { execFile } from "node:child_process";
 import { readdir, readFile, readlink, stat } from "node:fs/promises";
 import process from "node:process";
+import { sleep } from "./grace.ts";
 
 /** The environment variable by which a process says whose child it is; children inherit it. */
 export const TAG_VARIABLE = "TOOLMUX_OWNER";
@@ -26,6 +27,10 @@ export interface System {
 const onMac = process.platform === "darwin";
 /** So many processes are looked at side by side; each takes a file descriptor. */
 const BATCH = 32;
+/** An exec takes well below a millisecond, unless other programs have the processors; one look takes at least one. */
+const EXEC_LOOKS = 50;
+/** PF_KTHREAD among the flags of /proc/<pid>/stat: such a process never has an environment. */
+const KERNEL_THREAD = 0x20_00_00;
 
 let running: Promise<readonly ProcessEntry[]> | undefined;
 let next: Promise<readonly ProcessEntry[]> | undefined;
@@ -80,19 +85,28 @@ async function readProc(): Promise<readonly ProcessEntry[]> {
   return found;
 }
 
+/** Reads /proc/<pid>. A process that is just starting a program is looked at again until its new environment shows. */
 async function readEntry(pid: number): Promise<ProcessEntry | undefined> {
   try {
-    const [line, { uid }, environ] = await Promise.all([
-      readFile(`/proc/${pid}/stat`, "utf8"),
-      stat(`/proc/${pid}`),
-      readFile(`/proc/${pid}/environ`).catch(() => Buffer.alloc(0)),
-    ]);
-    // The second field is the program's name in parentheses, with whatever characters it likes.
-    const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
-    const [state, , group] = fields;
-    const started = fields[19];
-    if (state === "Z" || state === "X" || started === undefined) return undefined;
-    return { pid, group: Number(group), uid, started, tag: tagIn(environ) };
+    const { uid } = await stat(`/proc/${pid}`);
+    let blanks = 0;
+    for (let look = 1; ; look++) {
+      const environ = await readFile(`/proc/${pid}/environ`).catch(() => undefined);
+      const line = await readFile(`/proc/${pid}/stat`, "utf8");
+      // The second field is the program's name in parentheses, with whatever characters it likes.
+      const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
+      const [state, , group, , , , flags] = fields;
+      const started = fields[19];
+      if (state === "Z" || state === "X" || started === undefined) return undefined;
+      const entry = { pid, group: Number(group), uid, started };
+      const isBlank = environ?.length === 0 && (Number(flags) & KERNEL_THREAD) === 0;
+      // During an exec the end of the environment reads as 0; twice something else is an environment without entries.
+      blanks = fields[48] === "0" ? 0 : blanks + 1;
+      if (!isBlank || blanks === 2 || look === EXEC_LOOKS) {
+        return { ...entry, tag: environ && tagIn(environ) };
+      }
+      await sleep(1);
+    }
   } catch {
     return undefined;
   }
