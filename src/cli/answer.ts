@@ -2,25 +2,34 @@ import { textOf } from "../bytes.ts";
 import { type ErrorCode, type ErrorTraits, HubError, type RpcError } from "../errors.ts";
 import { lastMember, type Member, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
 import type { Response } from "../wire/jsonrpc.ts";
-import { clean, printError, printLine } from "./report.ts";
+import { clean, describeError } from "./report.ts";
+
+/** What there is to say of an answer, and the exit code that it means. */
+export interface Account {
+  readonly stream: "stdout" | "stderr";
+  /** Without the last line end. */
+  readonly text: string;
+  readonly code: number;
+}
 
 /**
- * Prints the answer to a call: its texts as they are and all other content as JSON, on stderr if it is an
- * error; `raw` prints the result as it came. @returns the exit code
+ * The answer to a call for people: its texts as they are and all other content as JSON, for stderr if it is an
+ * error. `raw`: the result as it came.
  */
-export function printAnswer(response: Response, raw: boolean): number {
+export function describeAnswer(response: Response, raw: boolean): Account {
+  if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
-  if (response.outcome === "error") return printRpcError(response);
   const members = scanObject(bytes, body.start)?.items ?? [];
   const isError = member(bytes, members, "isError") === "true";
-  const text = raw ? textOf(bytes, body.start, body.end) : describe(bytes, members);
-  if (isError && !raw) console.warn(text);
-  else console.log(text);
-  return isError ? failureCode(bytes, members) : 0;
+  return {
+    stream: isError && !raw ? "stderr" : "stdout",
+    text: raw ? textOf(bytes, body.start, body.end) : describeContent(bytes, members),
+    code: isError ? failureCode(bytes, members) : 0,
+  };
 }
 
 /** Numbers and the order of members stay as the server wrote them, so nothing is parsed that is not text. */
-function describe(bytes: Uint8Array, members: readonly Member[]): string {
+function describeContent(bytes: Uint8Array, members: readonly Member[]): string {
   const content = lastMember(members, "content");
   const blocks = (content && scanArray(bytes, content.start)?.items) ?? [];
   if (blocks.length === 0) return member(bytes, members, "structuredContent") ?? "";
@@ -49,17 +58,15 @@ function failureCode(bytes: Uint8Array, members: readonly Member[]): number {
   return traitsOf(stringOf(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
 }
 
-function printRpcError({ bytes, body }: Response): number {
+function describeRpcError({ bytes, body }: Response): Account {
   const answer = valueOf(bytes, body) as RpcError;
   const own = findOwnError(answer);
-  if (own !== undefined) {
-    printError(own);
-    return own.traits.exit;
-  }
-  printLine(`The server answered with error ${answer.code}: ${answer.message}`);
+  if (own !== undefined)
+    return { stream: "stderr", text: describeError(own), code: own.traits.exit };
+  const text = `toolmux: the server answered with error ${answer.code}: ${clean(answer.message)}`;
   const data = member(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
-  if (data !== undefined) console.warn(`  ${clean(data)}`);
-  return 1;
+  const more = data === undefined ? "" : `\n  ${clean(data)}`;
+  return { stream: "stderr", text: text + more, code: 1 };
 }
 
 /** The error of the hub itself that an answer tells of: its number fits its code. All others are a server's. */

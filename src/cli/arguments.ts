@@ -38,10 +38,12 @@ function splitPair(word: string): readonly [string, string] {
 }
 
 function wantsString(inputSchema: unknown, key: string): boolean {
-  const { properties } = (inputSchema ?? {}) as { properties?: Record<string, { type?: unknown }> };
-  if (properties === undefined || !Object.hasOwn(properties, key)) return false;
+  const { properties } = (inputSchema ?? {}) as { properties?: Record<string, Property> | null };
+  if (!properties || !Object.hasOwn(properties, key)) return false;
   return [properties[key]?.type].flat().includes("string");
 }
+
+type Property = { readonly type?: unknown } | null;
 
 function isJson(text: string): boolean {
   try {

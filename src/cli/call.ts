@@ -1,13 +1,17 @@
 import { textOf } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
+import type { HubSettings } from "../manifest/schema.ts";
+import { describeAnswer } from "./answer.ts";
 import { readGiven, toArguments } from "./arguments.ts";
 import { LocalClient } from "./client.ts";
 import type { Invocation, World } from "./command.ts";
 import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest } from "./parse.ts";
-import { printAnswer } from "./answer.ts";
 import { type Standing, standingsOf } from "./standing.ts";
+
+/** A name that is cut ends in so many characters that tell it apart from others. */
+const HASH = 7;
 
 /** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
 export async function call(invocation: Invocation, world: World): Promise<number> {
@@ -15,7 +19,8 @@ export async function call(invocation: Invocation, world: World): Promise<number
   const log = openLog(invocation);
   const given = await untilAborted(readGiven(invocation), world.signal);
   const whole = await openManifest(invocation, world, log);
-  const manifest = { ...whole, servers: whole.servers.filter(({ prefix }) => mayBeOf(prefix)) };
+  const servers = whole.servers.filter(({ prefix }) => mayBeOf(prefix, name, whole.hub));
+  const manifest = { ...whole, servers };
   const { hub } = openHub(manifest, world, log);
   try {
     const client = await LocalClient.connect(hub, world.signal);
@@ -25,21 +30,20 @@ export async function call(invocation: Invocation, world: World): Promise<number
     if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const response = await client.callTool(name, toArguments(given, inputSchema));
-    return printAnswer(response, invocation.raw);
+    const { stream, text, code } = describeAnswer(response, invocation.raw);
+    if (stream === "stdout") console.log(text);
+    else console.warn(text);
+    return code;
   } finally {
     await hub.stop();
   }
-
-  /** An exposed name begins with its server's prefix, as far as it was not cut and with what was replaced. */
-  function mayBeOf(prefix: string): boolean {
-    if (prefix === "") return true;
-    const { separator, nameLimit, clientPrefix } = whole.hub;
-    const start = (prefix + separator).replace(/[^A-Za-z0-9_-]/gu, "_");
-    return name.startsWith(start.slice(0, nameLimit - clientPrefix.length - HASH));
-  }
 }
-/** A name that is cut ends in so many characters that tell it apart. */
-const HASH = 7;
+
+/** An exposed name begins with its server's prefix, as far as that was not cut. */
+function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
+  const longest = hub.nameLimit - hub.clientPrefix.length - HASH;
+  return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, longest));
+}
 
 /** Why there is no such tool: its server is not there, or has none of that name. */
 function explainAbsence(

@@ -6,7 +6,7 @@ import { resolveServer } from "../manifest/secrets.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeCommand } from "./commandline.ts";
 import { openLog } from "./open.ts";
-import { findPaper, printTable } from "./print.ts";
+import { findPaper, alignTable } from "./print.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -35,7 +35,8 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
   if (!loaded.ok) return 2;
   for (const file of loaded.manifest.sources) console.log(`manifest: ${file}`);
   const table = rows.map(({ name, state, text }) => [name, state, text]);
-  if (table.length > 0) printTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env));
+  if (table.length > 0)
+    console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env)));
   console.log(`no problems; ${countServers(rows)}`);
   return 0;
 }

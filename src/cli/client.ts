@@ -42,10 +42,9 @@ export class LocalClient {
    * @throws {HubError} cancelled; the tool's server is told
    */
   callTool(name: string, args: string): Promise<Response> {
-    // In a message that is one line, a line end can only be the white space that it is in JSON too.
-    const line = args.replaceAll(/[\r\n]/g, " ");
-    const params = `{"name":${JSON.stringify(name)},"arguments":${line}}`;
+    const params = `{"name":${JSON.stringify(name)},"arguments":${args}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
+    // Whatever line ends there are between the values, a frame has none.
     const frame = readFrame(Buffer.from(text));
     if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {

@@ -4,7 +4,7 @@ import { LocalClient } from "./client.ts";
 import type { Invocation, World } from "./command.ts";
 import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { findPaper, printTable } from "./print.ts";
+import { findPaper, alignTable } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
@@ -54,7 +54,8 @@ async function printTools(
     const server = hub.catalog.find(name)?.server ?? "";
     return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
   });
-  if (rows.length > 0) printTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env));
+  if (rows.length > 0)
+    console.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));
 }
 
 interface Described {
@@ -79,7 +80,8 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
     standing.at === "connected" ? String(standing.tools) : "",
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
-  if (rows.length > 0) printTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env));
+  if (rows.length > 0)
+    console.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
 }
 
 /** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */

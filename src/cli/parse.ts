@@ -35,7 +35,7 @@ const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 /** Reads a command line (without the executable). @throws {HubError} usage */
 export function parseCommandLine(argv: readonly string[], commands: readonly Command[]): Request {
   const at = findCommandWord(argv);
-  const named = at === -1 ? undefined : findCommand(argv[at] ?? "", commands);
+  const named = at === -1 ? undefined : readCommand(argv, at, commands);
   const command = named ?? findCommand(DEFAULT_COMMAND, commands);
   const rest = at === -1 ? argv : argv.toSpliced(at, 1);
   const options = [...command.options, ...GLOBAL_OPTIONS];
@@ -55,6 +55,16 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       raw: raw === true,
     },
   };
+}
+
+/** The command at that place; what is none may be the value of an option that there is not. */
+function readCommand(argv: readonly string[], at: number, commands: readonly Command[]): Command {
+  const word = argv[at] ?? "";
+  const option = argv[at - 1] ?? "";
+  const known = [...GLOBAL_OPTIONS, ...commands.flatMap(({ options }) => options)];
+  const isValue = option.startsWith("--") && !known.some(({ name }) => option === `--${name}`);
+  if (isValue && !commands.some(({ name }) => name === word)) throw strange(option, known);
+  return findCommand(word, commands);
 }
 
 /** @throws {HubError} usage */
@@ -96,16 +106,19 @@ function readOptions(
       return key === undefined;
     },
   });
-  for (const key of unknown) {
-    const whose = command === undefined ? "" : ` of command "${command.name}"`;
-    const word = key.length === 1 ? `-${key}` : `--${key}`;
-    throw usage(`There is no option "${word}"${whose}.${suggest(key, namesOf(options), "--")}`);
-  }
+  const [key] = unknown;
+  if (key !== undefined) throw strange(key.length === 1 ? `-${key}` : `--${key}`, options, command);
   for (const { name, value } of options) {
     const given = [values[name]].flat();
     if (value !== undefined && given.includes("")) throw usage(`--${name} needs a value: ${value}`);
   }
   return { words: words.map(String), values };
+}
+
+function strange(option: string, known: readonly Option[], command?: Command): HubError {
+  const whose = command === undefined ? "" : ` of command "${command.name}"`;
+  const names = known.map(({ name }) => `--${name}`);
+  return usage(`There is no option "${option}"${whose}.${suggest(option, names)}`);
 }
 
 function checkWords(
@@ -124,9 +137,9 @@ function readLevel(text: string): LogLevel {
 }
 
 /** What may have been meant, as a sentence with a space in front; empty if nothing is near. */
-export function suggest(name: string, known: readonly string[], dashes = ""): string {
+export function suggest(name: string, known: readonly string[]): string {
   const nearest = findNearest(name, known);
-  return nearest === undefined ? "" : ` Did you mean "${dashes}${nearest}"?`;
+  return nearest === undefined ? "" : ` Did you mean "${nearest}"?`;
 }
 
 export function usage(message: string): HubError {

@@ -21,21 +21,21 @@ export function findPaper(env: Env): Paper {
   };
 }
 
-/** Prints aligned columns under their titles; the last column is cut to the paper's width. */
-export function printTable(
+/** Aligned columns under their titles, a line each; the last column is cut to the paper's width. */
+export function alignTable(
   titles: readonly string[],
-  rows: readonly string[][],
-  paper: Paper,
-): void {
+  rows: readonly (readonly string[])[],
+  { width, colors }: Paper,
+): string {
   const table = [titles, ...rows.map((row) => row.map(clean))];
   const widths = titles.map((_, at) => Math.max(...table.map((row) => row[at]?.length ?? 0)));
-  for (const [i, row] of table.entries()) {
-    const line = row.map((cell, at) =>
-      at === row.length - 1 ? cell : cell.padEnd(widths[at] ?? 0),
+  const lines = table.map((row) => {
+    const cells = row.map((cell, at) =>
+      at < row.length - 1 ? cell.padEnd(widths[at] ?? 0) : cell,
     );
-    const text = cut(line.join("  ").trimEnd(), paper.width);
-    console.log(i === 0 ? paper.colors.dim(text) : text);
-  }
+    return cut(cells.join("  ").trimEnd(), width);
+  });
+  return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
 }
 
 function cut(text: string, width: number): string {

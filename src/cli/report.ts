@@ -9,15 +9,17 @@ export function printLine(text: string): void {
   console.warn(`toolmux: ${clean(text)}`);
 }
 
-/** Tells an error on stderr. Problems of a manifest stand alone on their lines, as editors read them. */
+/** Tells an error on stderr. */
 export function printError(error: HubError): void {
-  if (error.code === "manifestInvalid") {
-    console.warn(error.message);
-    return;
-  }
-  printLine(error.message);
-  for (const line of error.stderr) console.warn(`  ${clean(line)}`);
-  if (error.code === "usage") console.warn("Try: toolmux help");
+  console.warn(describeError(error));
+}
+
+/** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
+export function describeError({ code, message, stderr }: HubError): string {
+  if (code === "manifestInvalid") return message;
+  const more = stderr.map((line) => `  ${clean(line)}`);
+  if (code === "usage") more.push("Try: toolmux help");
+  return [`toolmux: ${clean(message)}`, ...more].join("\n");
 }
 
 /** Why a server is not there, in one line, with its last words. */

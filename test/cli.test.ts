@@ -1,0 +1,411 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import picocolors from "picocolors";
+import { textOf } from "../src/bytes.ts";
+import { describeAnswer } from "../src/cli/answer.ts";
+import { readGiven, toArguments } from "../src/cli/arguments.ts";
+import { COMMANDS } from "../src/cli/cli.ts";
+import { LocalClient } from "../src/cli/client.ts";
+import type { Invocation } from "../src/cli/command.ts";
+import { describeCommand } from "../src/cli/commandline.ts";
+import { describeUse } from "../src/cli/help.ts";
+import { GLOBAL_OPTIONS, parseCommandLine } from "../src/cli/parse.ts";
+import { alignTable } from "../src/cli/print.ts";
+import { clean, describeError, describeFailure } from "../src/cli/report.ts";
+import { HubError } from "../src/errors.ts";
+import { LIMIT_DEFAULTS, type StdioServer } from "../src/manifest/schema.ts";
+import { readFrame } from "../src/wire/frame.ts";
+import { Script, setUp } from "./fixtures/memory.ts";
+
+function invoke(...argv: string[]): Invocation {
+  const request = parseCommandLine(argv, COMMANDS);
+  assert.equal(request.kind, "run", argv.join(" "));
+  return (request as { invocation: Invocation }).invocation;
+}
+
+const fails = (code: string, message: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof HubError);
+  assert.equal(error.code, code);
+  assert.match(error.message, message);
+  return true;
+};
+
+describe("a command line", () => {
+  it("without a command serves", () => {
+    for (const argv of [[], ["--config", "a.toml"], ["--log-level=debug"], ["--"]])
+      assert.equal(invoke(...argv).command.name, "serve", argv.join(" "));
+  });
+
+  it("may have global options in front of the command, and all behind it", () => {
+    const wanted = {
+      config: ["a.toml", "b.json"],
+      logLevel: "debug",
+      json: true,
+      words: ["tools"],
+    };
+    for (const line of [
+      "--config a.toml --config b.json --log-level debug list tools --json",
+      "list --json tools --config=a.toml --config=b.json --log-level=debug",
+      "--config a.toml list --log-level debug --config b.json tools --json",
+    ]) {
+      const { command, config, logLevel, json, words } = invoke(...line.split(" "));
+      assert.equal(command.name, "list");
+      assert.deepEqual({ config, logLevel, json, words }, wanted);
+    }
+  });
+
+  it("has defaults for all that it does not say", () => {
+    const { config, logLevel, json, raw, words } = invoke("list");
+    assert.deepEqual([config, logLevel, json, raw, words], [[], "warn", false, false, []]);
+  });
+
+  it("leaves the words of a call as they are, numbers too", () => {
+    const { words } = invoke("call", "a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--", "--odd=1");
+    assert.deepEqual(words, ["a__x", "n=1e3", "007", "k=a=b", "m=-5", "-", "--odd=1"]);
+  });
+
+  it("gives --json a value in a call, and none in a list", () => {
+    assert.equal(invoke("call", "x", "--json", '{"a": 1}').json, '{"a": 1}');
+    assert.equal(invoke("call", "x", "--json={}").json, "{}");
+    assert.deepEqual(invoke("list", "--json", "servers").words, ["servers"]);
+  });
+
+  for (const [line, message] of [
+    ["lst", /no command "lst". Did you mean "list"\?/],
+    ["frobnicate", /no command "frobnicate"\.$/],
+    ["servers.toml", /no command "servers.toml".*toolmux --config servers.toml/],
+    ["list --jsn", /no option "--jsn" of command "list". Did you mean "--json"\?/],
+    ["--confg a.toml", /no option "--confg".* Did you mean "--config"\?/],
+    ["serve --json", /no option "--json" of command "serve"/],
+    ["list -x", /no option "-x"/],
+    ["list --no-json", /no option "--no-json"/],
+    ["--config", /--config needs a value: FILE/],
+    ["--config=", /--config needs a value: FILE/],
+    ["call x --json", /--json needs a value/],
+    ["--log-level loud", /--log-level is one of error, warn, info, debug, not "loud"/],
+    ["list tools servers", /Command "list" does not take "servers"/],
+    ["serve now", /Command "serve" does not take "now"/],
+    ["call", /Command "call" needs more: toolmux call NAME/],
+    ["trust", /needs more: toolmux trust FILE/],
+    ["--constructor", /no option "--constructor"/],
+    ["list --__proto__=1", /no option "--__proto__"/],
+  ] as const) {
+    it(`that is wrong says what is: ${line}`, () => {
+      assert.throws(() => parseCommandLine(line.split(" "), COMMANDS), fails("usage", message));
+    });
+  }
+
+  it("asks for help or the version whatever else it holds", () => {
+    const kinds = (line: string) => {
+      const request = parseCommandLine(line.split(" "), COMMANDS);
+      return request.kind === "help" ? `help ${request.command?.name ?? "all"}` : request.kind;
+    };
+    assert.deepEqual(
+      ["-h", "--help", "list --help", "call -h", "--version", "list --version"].map(kinds),
+      ["help all", "help all", "help list", "help call", "version", "version"],
+    );
+  });
+});
+
+describe("help", () => {
+  it("names every command, and every option that all have", () => {
+    const text = describeUse(COMMANDS, undefined);
+    for (const { name, summary } of COMMANDS)
+      assert.match(text, new RegExp(`^  ${name} +${summary.slice(0, 20)}`, "m"));
+    for (const { name } of GLOBAL_OPTIONS) assert.ok(text.includes(`--${name}`), name);
+  });
+
+  for (const command of COMMANDS) {
+    it(`of ${command.name} shows its usage, its options and its examples`, () => {
+      const text = describeUse(COMMANDS, command);
+      assert.ok(text.includes(["Usage: toolmux", command.name, command.usage].join(" ").trim()));
+      for (const { name } of [...command.options, ...GLOBAL_OPTIONS])
+        assert.ok(text.includes(`--${name}`), name);
+      for (const example of command.examples) assert.ok(text.includes(example), example);
+    });
+
+    it(`of ${command.name} has examples that are right`, () => {
+      for (const example of command.examples) {
+        const [, ...argv] = example.replace(/ < .*/, "").match(/'[^']*'|\S+/g) ?? [];
+        const request = parseCommandLine(
+          argv.map((word) => word.replaceAll("'", "")),
+          COMMANDS,
+        );
+        assert.equal(request.kind === "run" && request.invocation.command.name, command.name);
+      }
+    });
+
+    it(`and the code of ${command.name} can be loaded`, async () => {
+      assert.equal(typeof (await command.load()), "function");
+    });
+  }
+
+  it("fits a terminal of 100 columns", () => {
+    for (const command of [undefined, ...COMMANDS])
+      for (const line of describeUse(COMMANDS, command).split("\n"))
+        assert.ok(line.length <= 100, line);
+  });
+});
+
+describe("the arguments of a call", () => {
+  const SCHEMA = {
+    properties: {
+      text: { type: "string" },
+      maybe: { type: ["string", "null"] },
+      count: { type: "integer" },
+      free: {},
+    },
+  };
+
+  for (const [words, wanted] of [
+    ["text=5 count=5", '{"text":"5","count":5}'],
+    ["count=1.0 big=1234567890123456789", '{"count":1.0,"big":1234567890123456789}'],
+    ["maybe=null", '{"maybe":"null"}'],
+    ['free=[1,"a"] free2={"a":1.50}', '{"free":[1,"a"],"free2":{"a":1.50}}'],
+    ["free=true other=true", '{"free":true,"other":true}'],
+    ["free=yes free2=", '{"free":"yes","free2":""}'],
+    ["text=a=b", '{"text":"a=b"}'],
+    ["free=1 free=2", '{"free":2}'],
+    ['q"=1', '{"q\\"":1}'],
+    ["toString=1", '{"toString":1}'],
+    ["", "{}"],
+  ] as const) {
+    it(`as pairs: ${words || "none"} → ${wanted}`, async () => {
+      const given = await readGiven(invoke("call", "x", ...words.split(" ").filter(Boolean)));
+      assert.equal(toArguments(given, SCHEMA), wanted);
+    });
+  }
+
+  it("are strings or JSON also if the tool has no schema to speak of", async () => {
+    const given = await readGiven(invoke("call", "x", "a=1", "b=c"));
+    for (const schema of [
+      undefined,
+      null,
+      {},
+      { properties: null },
+      { properties: { a: null } },
+      true,
+    ])
+      assert.equal(toArguments(given, schema), '{"a":1,"b":"c"}');
+  });
+
+  it("are sent as they are written if they are given as JSON", async () => {
+    const text = '{ "n": 1.0, "big": 1234567890123456789 }';
+    assert.equal(toArguments(await readGiven(invoke("call", "x", "--json", text)), SCHEMA), text);
+  });
+
+  for (const [argv, message] of [
+    [["call", "x", "--json", "[1]"], /--json gives is no JSON object/],
+    [["call", "x", "--json", "null"], /--json gives is no JSON object/],
+    [["call", "x", "--json", "{a:1}"], /--json gives is no JSON: /],
+    [["call", "x", "word"], /"word" is no argument: they are written KEY=VALUE/],
+    [["call", "x", "=1"], /"=1" is no argument/],
+    [["call", "x", "a=1", "--json", "{}"], /choose one/],
+    [["call", "x", "-", "--json", "{}"], /choose one/],
+    [["call", "x", "a=1", "-"], /choose one/],
+  ] as const) {
+    it(`that are wrong are refused: ${argv.slice(2).join(" ")}`, async () => {
+      await assert.rejects(readGiven(invoke(...argv)), fails("usage", message));
+    });
+  }
+});
+
+describe("the answer to a call", () => {
+  const answer = (members: string, raw = false) => {
+    const frame = readFrame(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
+    assert.equal(frame.kind, "response");
+    return describeAnswer(frame, raw);
+  };
+
+  it("is its texts, and other content as the JSON that it is", () => {
+    const image = '{"type":"image","data":"AAAA","x":1.0}';
+    const { stream, text, code } = answer(
+      `"result":{"content":[{"type":"text","text":"a\\nb"},${image},{"type":"text","text":""}],"structuredContent":{}}`,
+    );
+    assert.deepEqual([stream, text, code], ["stdout", `a\nb\n${image}\n`, 0]);
+  });
+
+  it("is its structured content if there is nothing else, byte for byte", () => {
+    const content = '{"n":1.0,"big":1234567890123456789}';
+    for (const empty of ["", '"content":[],'])
+      assert.equal(answer(`"result":{${empty}"structuredContent":${content}}`).text, content);
+  });
+
+  it("is the whole result, byte for byte, if it is wanted raw", () => {
+    const result = '{"content":[],"n":1.0, "isError" : true}';
+    const { stream, text, code } = answer(`"result":${result}`, true);
+    assert.deepEqual([stream, text, code], ["stdout", result, 1]);
+  });
+
+  it("goes to stderr with code 1 if the tool failed", () => {
+    const { stream, text, code } = answer(
+      '"result":{"isError":true,"content":[{"type":"text","text":"no such file"}]}',
+    );
+    assert.deepEqual([stream, text, code], ["stderr", "no such file", 1]);
+  });
+
+  it("has the exit code of the hub's own error if the hub made the result", () => {
+    const failed = (meta: string) =>
+      answer(`"result":{"isError":true,"content":[{"type":"text","text":"x"}],"_meta":${meta}}`)
+        .code;
+    assert.deepEqual(
+      ['{"toolmux/error":"callTimeout"}', '{"toolmux/error":"nonsense"}', '{"other":1}', "5"].map(
+        failed,
+      ),
+      [124, 1, 1, 1],
+    );
+  });
+
+  it("is the hub's sentence, the server's last words and the hub's exit code for an error of the hub", () => {
+    const error = new HubError("connectTimeout", "It took too long.", { stderr: ["one", "two"] });
+    const { stream, text, code } = answer(`"error":${JSON.stringify(error.toRpc())}`);
+    assert.deepEqual(
+      [stream, text, code],
+      ["stderr", "toolmux: It took too long.\n  one\n  two", 3],
+    );
+  });
+
+  for (const error of [
+    '{"code":-32050,"message":"closed","data":{"n":1.0}}',
+    '{"code":-32050,"message":"closed","data":{"code":"connectTimeout"}}',
+    '{"code":-32050,"message":"closed","data":{"code":"toString"}}',
+    '{"code":-32050,"message":"closed","data":null}',
+  ]) {
+    it(`names the server's error, its number and its data, with code 1: ${error}`, () => {
+      const { stream, text, code } = answer(`"error":${error}`);
+      assert.deepEqual([stream, code], ["stderr", 1]);
+      const data = error.slice(error.indexOf('"data":') + 7, -1);
+      assert.equal(text, `toolmux: the server answered with error -32050: closed\n  ${data}`);
+    });
+  }
+});
+
+describe("a command line that is shown", () => {
+  const shown = (args: string[], env: Record<string, string> = {}) =>
+    describeCommand({
+      kind: "stdio",
+      name: "s",
+      enabled: true,
+      prefix: "s",
+      command: "run",
+      args,
+      env,
+      inheritEnv: [],
+      cwd: undefined,
+      baseDir: "/",
+      syntax: "toolmux",
+      tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
+      ...LIMIT_DEFAULTS,
+    } satisfies StdioServer);
+
+  for (const args of [
+    ["--api-key", "hunter2"],
+    ["--api-key=hunter2"],
+    ["--token", "hunter2", "more"],
+    ["-e", "GITHUB_TOKEN=hunter2"],
+    ["--header", "Authorization: Bearer hunter2"],
+    ["https://user:hunter2@example.com/x"],
+    ["https://example.com/x?a=1&api_key=hunter2"],
+    ["hunter2hunter2hunter2hunter2"],
+  ]) {
+    it(`shows no secret: ${args.join(" ")}`, () => {
+      assert.ok(!shown(args).includes("hunter2"), shown(args));
+      assert.ok(shown(args).startsWith("run "));
+    });
+  }
+
+  it("names the variables that are set, and not their values", () => {
+    assert.equal(shown([], { LEVEL: "hunter2", KEY: "hunter2" }), "LEVEL=… KEY=… run");
+  });
+
+  it("is the same as in the manifest otherwise, references included, quoted as a shell needs it", () => {
+    assert.equal(
+      shown([
+        "-y",
+        "@scope/server-files",
+        "${env:HOME}/my work",
+        "--token",
+        "${env:TOKEN}",
+        "it's",
+      ]),
+      `run -y @scope/server-files '\${env:HOME}/my work' --token \${env:TOKEN} 'it'\\''s'`,
+    );
+  });
+});
+
+describe("what is printed", () => {
+  const paper = (width: number) => ({ width, colors: picocolors.createColors(false) });
+
+  it("has nothing in it that moves a terminal's cursor or changes its colours", () => {
+    assert.equal(clean("a\u001b[31mb\nc\u0007\u009bd"), "a [31mb c d");
+    const rows = [["x\u001b[2J", "y"]];
+    assert.equal(alignTable(["A", "B"], rows, paper(Infinity)), "A      B\nx [2J  y");
+  });
+
+  it("is aligned, and cut only where the paper ends", () => {
+    const rows = [
+      ["name", "what it does"],
+      ["longer-name", ""],
+    ];
+    assert.equal(
+      alignTable(["T", "D"], rows, paper(20)),
+      "T            D\nname         what i…\nlonger-name",
+    );
+    assert.match(alignTable(["T", "D"], rows, paper(Infinity)), /what it does/);
+  });
+
+  it("of an error is its sentence, and its server's last words below", () => {
+    const error = new HubError("connectionLost", 'Server "a" exited.', {
+      stderr: ["one", "t\u001bwo"],
+    });
+    assert.equal(describeError(error), 'toolmux: Server "a" exited.\n  one\n  t wo');
+    assert.equal(describeFailure(error), 'Server "a" exited. Its last words: one | t\u001bwo');
+  });
+
+  it("of a manifest's problems is one line each, as editors read them", () => {
+    assert.equal(describeError(new HubError("manifestInvalid", "a:1:2: x\nb")), "a:1:2: x\nb");
+  });
+});
+
+describe("a client in the same process", () => {
+  it("sees what every client sees", async () => {
+    const { hub } = setUp({ a: new Script("x", "y"), b: new Script("x") });
+    const client = await LocalClient.connect(hub, new AbortController().signal);
+    const items = await client.listTools();
+    assert.deepEqual(
+      items.map(({ name }) => name),
+      ["a__x", "a__y", "b__x"],
+    );
+    await hub.stop();
+  });
+
+  it("sends arguments as they are written, in one line, and gives the answer as it comes", async () => {
+    const a = new Script("x");
+    a.onCall = () => '"result":{"content":[],"n":1.0}';
+    const { hub } = setUp({ a });
+    const client = await LocalClient.connect(hub, new AbortController().signal);
+    await client.listTools();
+    const { bytes, body } = await client.callTool("a__x", '{\r\n"n": 1.0,\n"text": "a\\nb"}');
+    assert.equal(textOf(bytes, body.start, body.end), '{"content":[],"n":1.0}');
+    const sent = a.peer?.received.find((text) => text.includes("tools/call")) ?? "";
+    assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
+    assert.ok(!/[\r\n]/.test(sent));
+    await hub.stop();
+  });
+
+  it("that is interrupted tells the server", async () => {
+    const a = new Script("x");
+    a.onCall = () => undefined;
+    const { hub } = setUp({ a });
+    const stop = new AbortController();
+    const client = await LocalClient.connect(hub, stop.signal);
+    await client.listTools();
+    const call = client.callTool("a__x", "{}");
+    await a.peer?.find(({ method }) => method === "tools/call");
+    stop.abort(new HubError("cancelled", "Interrupted."));
+    await assert.rejects(call, fails("cancelled", /Interrupted/));
+    await a.peer?.find(({ method }) => method === "notifications/cancelled");
+    await hub.stop();
+  });
+});

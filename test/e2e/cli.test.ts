@@ -1,0 +1,468 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { appendFileSync, closeSync, openSync, realpathSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+import { carrying, isAlive, waitUntilGone } from "../harness/processes.ts";
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Starts a command in the stage's folder. */
+function start(stage: Stage, args: readonly string[]): RawClient {
+  return new RawClient(executable(), args, stage.dir, stage.env);
+}
+
+async function finish(command: RawClient): Promise<Output> {
+  const { code } = await command.ended(END);
+  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  return { code, stdout, stderr: command.stderr };
+}
+
+/** Runs a command to its end; its stdin holds `input` and no more. */
+function run(stage: Stage, args: readonly string[], input = ""): Promise<Output> {
+  const command = start(stage, args);
+  command.write(input);
+  command.end();
+  return finish(command);
+}
+
+/** Runs a command on the stage's manifest. */
+function use(stage: Stage, ...args: string[]): Promise<Output> {
+  return run(stage, ["--config", stage.config, ...args]);
+}
+
+const INITIALIZE = JSON.stringify({
+  jsonrpc: "2.0",
+  id: 1,
+  method: "initialize",
+  params: {
+    protocolVersion: "2025-11-25",
+    capabilities: {},
+    clientInfo: { name: "raw", version: "1" },
+  },
+});
+
+const BROKEN = scripted("--exit-at-once");
+
+describe("any command", () => {
+  it("that is wrong is explained on stderr alone, and ends with 2", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      for (const args of [["lst"], ["list", "--jsn"], ["call"], ["--log-level", "loud"]]) {
+        const { code, stdout, stderr } = await use(stage, ...args);
+        assert.equal(code, 2, args.join(" "));
+        assert.equal(stdout, "");
+        assert.match(stderr, /^toolmux: .+\nTry: toolmux help\n$/);
+      }
+      assert.deepEqual(stage.log("a"), [], "and nothing was started");
+    }),
+  );
+
+  it("asks for help and version with 0, on stdout alone", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      for (const args of [["help"], ["-h"], ["help", "call"], ["call", "--help"], ["--version"]]) {
+        const { code, stdout, stderr } = await run(stage, args);
+        assert.equal(code, 0, args.join(" "));
+        assert.match(stdout, /toolmux/);
+        assert.equal(stderr, "");
+      }
+    }),
+  );
+});
+
+describe("list", () => {
+  it("prints the tools on stdout, plain, and on stderr why a server has none", LIMIT, () =>
+    withStage({ servers: { a: scripted("--bare --tool only"), broken: BROKEN } }, async (stage) => {
+      const { code, stdout, stderr } = await use(stage, "list");
+      assert.equal(code, 0);
+      assert.match(stdout, /^TOOL +SERVER +DESCRIPTION\na__only +a\b/);
+      assert.ok(!stdout.includes("broken") && !stdout.includes("\u001b"));
+      assert.match(
+        stderr,
+        /^toolmux: .*"broken".*exited with code 3.*cannot open the database.*\n$/,
+      );
+    }),
+  );
+
+  it("gives programs the tools as clients get them, byte for byte", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const { stdout } = await use(stage, "list", "--json");
+      const { tools } = JSON.parse(stdout) as { tools: { name: string }[] };
+      assert.ok(tools.some(({ name }) => name === "a__echo"));
+      assert.ok(stdout.includes('"x-order":{"b":1.0,"a":1234567890123456789}'));
+    }),
+  );
+
+  it("says of each server how it stands", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          a: scripted("--bare --tool only"),
+          broken: BROKEN,
+          off: { ...BROKEN, enabled: false },
+        },
+      },
+      async (stage) => {
+        const table = await use(stage, "list", "servers");
+        assert.match(
+          table.stdout,
+          /a +connected +1\nbroken +failed .*cannot open.*\noff +disabled/,
+        );
+        const { code, stdout } = await use(stage, "list", "servers", "--json");
+        assert.equal(code, 0);
+        const [a, broken, off] = (JSON.parse(stdout) as { servers: Record<string, unknown>[] })
+          .servers;
+        assert.deepEqual(a, { name: "a", state: "connected", tools: 1 });
+        assert.deepEqual(off, { name: "off", state: "disabled" });
+        const { error, ...rest } = broken as { error: Record<string, unknown> };
+        assert.deepEqual(rest, { name: "broken", state: "failed" });
+        assert.equal(error["code"], "connectionLost");
+        assert.equal(error["step"], "handshake");
+        assert.match(JSON.stringify(error["stderr"]), /cannot open the database/);
+      },
+    ),
+  );
+
+  it("ends with 3 if all servers have failed, and with 0 if there are none", LIMIT, () =>
+    withStage(
+      { servers: { broken: BROKEN, missing: { command: "no-such-command" } } },
+      async (stage) => {
+        const { code, stdout, stderr } = await use(stage, "list");
+        assert.deepEqual([code, stdout], [3, ""]);
+        assert.match(stderr, /cannot open the database[^]*"no-such-command"/);
+        assert.equal((await use(stage, "list", "--json")).code, 3);
+      },
+    ).then(() =>
+      withStage({ servers: { off: { ...BROKEN, enabled: false } } }, async (stage) => {
+        assert.deepEqual(await use(stage, "list"), { code: 0, stdout: "", stderr: "" });
+      }),
+    ),
+  );
+});
+
+describe("call", () => {
+  it("takes its arguments as pairs, as JSON or from stdin", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const forms: [args: string[], input: string, sent: string][] = [
+        [["word=hello", "n=1.0", "list=[1, 2]"], "", '{"word":"hello","n":1.0,"list":[1, 2]}'],
+        [
+          ["--json", '{ "n": 1.0, "big": 1234567890123456789 }'],
+          "",
+          '{ "n": 1.0, "big": 1234567890123456789 }',
+        ],
+        [["-"], '{\n  "n": 1.0\n}\n', '{   "n": 1.0 }'],
+        [[], "", "{}"],
+      ];
+      for (const [args, input, sent] of forms) {
+        const { code, stdout, stderr } = await run(
+          stage,
+          ["call", "a__echo", ...args, "--config", stage.config],
+          input,
+        );
+        assert.deepEqual([code, stderr], [0, ""], args.join(" "));
+        assert.equal(stdout, `${sent}\necho\n`);
+        assert.equal(stage.log("a").findLast(({ event }) => event === "call")?.arguments, sent);
+      }
+    }),
+  );
+
+  it("prints the result as it came if that is wanted", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const { code, stdout } = await use(stage, "call", "a__raw", "--raw");
+      assert.equal(code, 0);
+      assert.ok(
+        stdout.startsWith('{"structuredContent":{"z":1.0,"a":1234567890123456789,'),
+        stdout,
+      );
+    }),
+  );
+
+  it("prints what failed on stderr alone", LIMIT, () =>
+    withStage(
+      { servers: { a: scripted(), broken: BROKEN, off: { ...scripted(), enabled: false } } },
+      async (stage) => {
+        const failures: [name: string, code: number, stderr: RegExp][] = [
+          ["a__fail", 1, /^no such thing\n$/],
+          [
+            "a__error",
+            1,
+            /error -32050: café is closed\n {2}\{"n":1\.0,"big":12345678901234567890\}/,
+          ],
+          ["a__eco", 2, /no tool "a__eco"\. Did you mean "a__echo"/],
+          ["elsewhere__x", 2, /no tool "elsewhere__x"/],
+          ["broken__x", 3, /"broken"[^]*cannot open the database/],
+          ["off__echo", 3, /"off" is switched off/],
+        ];
+        for (const [name, code, stderr] of failures) {
+          const output = await use(stage, "call", name);
+          assert.deepEqual([output.code, output.stdout], [code, ""], name);
+          assert.match(output.stderr, stderr);
+        }
+      },
+    ),
+  );
+
+  it("starts only the servers that can have the tool", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          a: scripted(),
+          other: scripted(),
+          bare: scripted("--bare --tool a__like", { prefix: "" }),
+        },
+      },
+      async (stage) => {
+        assert.equal((await use(stage, "call", "a__like")).code, 0);
+        assert.deepEqual(stage.log("other"), []);
+        for (const server of ["a", "bare"]) assert.ok(stage.log(server).length > 0, server);
+      },
+    ),
+  );
+
+  it("finds a tool whose name had to be shortened or changed", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          long: scripted(`--bare --tool ${"x".repeat(60)}`, { prefix: "p".repeat(45) }),
+          odd: scripted("--bare --tool with.dot"),
+        },
+      },
+      async (stage) => {
+        const { stdout } = await use(stage, "list", "--json");
+        const { tools } = JSON.parse(stdout) as { tools: { name: string }[] };
+        assert.equal(tools.length, 2);
+        for (const { name } of tools) assert.equal((await use(stage, "call", name)).code, 0, name);
+      },
+    ),
+  );
+
+  for (const [signal, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+    ["SIGHUP", 129],
+  ] as const) {
+    it(`tells the server when it is interrupted by ${signal}, and ends with ${code}`, LIMIT, () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const command = start(stage, ["call", "a__hang", "--config", stage.config]);
+        await stage.logged("a", ({ event }) => event === "call");
+        command.signal(signal);
+        const output = await finish(command);
+        assert.deepEqual([output.code, output.stdout], [code, ""]);
+        assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
+      }),
+    );
+  }
+
+  it("can be interrupted while its server starts, and while it waits for stdin", LIMIT, () =>
+    withStage({ servers: { a: scripted("--start-delay 60000") } }, async (stage) => {
+      const starting = start(stage, ["call", "a__echo", "--config", stage.config]);
+      await stage.logged("a", ({ event }) => event === "start");
+      const waiting = start(stage, ["call", "a__echo", "-", "--log-level", "debug"]);
+      starting.signal("SIGINT");
+      assert.equal((await finish(starting)).code, 130);
+      waiting.signal("SIGINT");
+      assert.equal((await finish(waiting)).code, 130);
+    }),
+  );
+});
+
+describe("check", () => {
+  it(
+    "says where the manifest is and what it would start, without secrets, and starts nothing",
+    LIMIT,
+    () =>
+      withStage(
+        {
+          servers: {
+            a: scripted("", { env: { API_KEY: "hunter2" }, args: ["--token", "hunter2", "x.mjs"] }),
+            needy: scripted("", { env: { WANTED: "${env:NOT_SET_HERE}" } }),
+            off: { ...scripted(), enabled: false },
+          },
+        },
+        async (stage) => {
+          const { code, stdout, stderr } = await use(stage, "check");
+          assert.deepEqual([code, stderr], [0, ""]);
+          assert.ok(stdout.includes(stage.config));
+          assert.match(
+            stdout,
+            /a +starts .*x\.mjs\nneedy +incomplete .*NOT_SET_HERE.*\noff +disabled/,
+          );
+          assert.match(stdout, /no problems; 3 servers, of which 1 would start/);
+          const json = await use(stage, "check", "--json");
+          const document = JSON.parse(json.stdout) as Record<string, unknown>;
+          assert.deepEqual([json.code, document["ok"], document["problems"]], [0, true, []]);
+          assert.deepEqual(document["files"], [stage.config]);
+          assert.ok(!(stdout + json.stdout).includes("hunter2"));
+          assert.deepEqual(stage.log("a"), []);
+        },
+      ),
+  );
+
+  it("prints every problem on a line of its own with its place, and ends with 2", LIMIT, () =>
+    withStage(
+      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
+      async (stage) => {
+        const { code, stdout, stderr } = await use(stage, "check");
+        assert.deepEqual([code, stdout], [2, ""]);
+        const places = stderr
+          .split("\n")
+          .map((line) => line.replace(`${stage.config}:`, "").split(": ")[0]);
+        assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
+        const json = await use(stage, "check", "--json");
+        assert.equal(json.code, 2);
+        const { ok, problems } = JSON.parse(json.stdout) as {
+          ok: boolean;
+          problems: { path: string }[];
+        };
+        assert.equal(ok, false);
+        assert.ok(problems.some(({ path }) => path === "servers.b.callTimeout"));
+      },
+    ),
+  );
+});
+
+describe("serve", () => {
+  it(
+    "tells in one line each which servers failed and what stray output there was, by level",
+    LIMIT,
+    () =>
+      withStage({ servers: { a: scripted(), broken: BROKEN } }, async (stage) => {
+        const told = async (level: string, wanted: RegExp): Promise<string> => {
+          const client = start(stage, ["--config", stage.config, "--log-level", level]);
+          await client.initialize();
+          await client.request("tools/list");
+          await client.until(END, String(wanted), () =>
+            wanted.test(client.stderr) ? true : undefined,
+          );
+          client.end();
+          return (await finish(client)).stderr;
+        };
+        const failure = /^toolmux: warn broken: .*code 3.*cannot open the database.*\n$/m;
+        assert.match(await told("warn", failure), /^toolmux: warn broken: [^\n]*\n$/);
+        assert.match(
+          await told("info", failure),
+          /^toolmux: info broken: cannot open the database/m,
+        );
+        assert.equal(await told("error", /^/), "");
+      }),
+  );
+
+  it("says which servers of a client's file it cannot use, and serves the others", LIMIT, () =>
+    withStage(
+      '{"mcpServers":{"far":{"type":"sse","url":"https://example.com/sse"}}}',
+      async (stage) => {
+        const client = start(stage, ["--config", stage.config]);
+        await client.initialize();
+        await client.until(5000, "a word on the server", () =>
+          /warn far: this server cannot be used: /.test(client.stderr) ? true : undefined,
+        );
+        client.end();
+        assert.equal((await finish(client)).code, 0);
+        const { code, stdout } = await use(stage, "list", "servers");
+        assert.equal(code, 3);
+        assert.match(stdout, /far +failed/);
+      },
+      "mcp.json",
+    ),
+  );
+
+  for (const [signal, code] of [
+    ["SIGINT", 130],
+    ["SIGTERM", 143],
+    ["SIGHUP", 129],
+  ] as const) {
+    it(`ends with ${code} on ${signal}, and with 0 when the client leaves`, LIMIT, () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const told = start(stage, ["--config", stage.config]);
+        await told.initialize();
+        told.signal(signal);
+        const left = start(stage, ["serve", "--config", stage.config]);
+        await left.initialize();
+        left.end();
+        assert.deepEqual([(await finish(told)).code, (await finish(left)).code], [code, 0]);
+      }),
+    );
+  }
+});
+
+describe("serve, when nobody tells it to end,", () => {
+  it("ends with its parent, although its stdin and stdout stay open", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      // A named pipe that stays open here: what goes with the parent is the parent alone.
+      const pipe = join(stage.dir, "stdin");
+      execFileSync("mkfifo", [pipe]);
+      const stdin = openSync(pipe, "r+");
+      const script = '"$0" --config "$1" <"$2" & wait';
+      const args = ["-c", script, executable(), stage.config, pipe];
+      const parent = new RawClient("sh", args, stage.dir, stage.env);
+      writeSync(stdin, `${INITIALIZE}\n`);
+      await parent.answer(1);
+      await stage.logged("a", ({ event }) => event === "list");
+      const pids = carrying(stage.dir);
+      assert.ok(pids.length >= 3, "the parent, the hub and its server run");
+      parent.signal("SIGKILL");
+      await waitUntilGone(pids, END);
+      closeSync(stdin);
+    }),
+  );
+
+  it("sweeps away at its start what a hub that was killed has left", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const killed = start(stage, ["--config", stage.config]);
+      await killed.initialize();
+      await killed.request("tools/list");
+      const { message } = await killed.call("a__grandchild");
+      const grandchild = Number(message.result?.content?.[0]?.text);
+      killed.signal("SIGKILL");
+      await killed.ended(END);
+      assert.ok(isAlive(grandchild), "what has left its group outlives the hub");
+      const next = start(stage, ["--config", stage.config, "--log-level", "info"]);
+      await waitUntilGone([grandchild], END);
+      await next.until(END, "a word on it", () =>
+        /killed were ended/.test(next.stderr) ? true : undefined,
+      );
+      next.end();
+      await next.ended(END);
+    }),
+  );
+});
+
+describe("a manifest in the working directory", () => {
+  it("is passed over until it is trusted, and again once it has changed", LIMIT, () =>
+    withStage({ servers: { a: scripted("--bare --tool only") } }, async (stage) => {
+      for (const args of [["list"], ["serve"], ["call", "a__only"], ["check"]]) {
+        const { code, stderr } = await run(stage, args);
+        assert.equal(code, 2, args.join(" "));
+        assert.match(stderr, /toolmux\.toml was passed over.*toolmux trust/);
+      }
+      assert.deepEqual(stage.log("a"), [], "and nothing of it was started");
+
+      const { code, stdout } = await run(stage, ["trust", "toolmux.toml"]);
+      assert.equal(code, 0);
+      const file = realpathSync(join(stage.dir, "toolmux.toml"));
+      assert.ok(stdout.startsWith(`trusted: ${file}\n`), stdout);
+      assert.match(stdout, / a: .*scripted\.mjs --bare --tool only/);
+      assert.match((await run(stage, ["list"])).stdout, /a__only/);
+
+      appendFileSync(stage.config, "\n# changed\n");
+      const again = await run(stage, ["list"]);
+      assert.equal(again.code, 2);
+      assert.match(again.stderr, /toolmux trust/);
+    }),
+  );
+
+  it("that is wrong or missing is not trusted", LIMIT, () =>
+    withStage('[servers.a]\ncomand = "x"\n', async (stage) => {
+      const { code, stderr } = await run(stage, ["trust", "toolmux.toml"]);
+      assert.equal(code, 2);
+      assert.match(stderr, /comand/);
+      assert.equal((await run(stage, ["trust", "nowhere.toml"])).code, 2);
+    }),
+  );
+});

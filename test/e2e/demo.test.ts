@@ -1,0 +1,64 @@
+import assert from "node:assert/strict";
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { LIMIT, executable, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+/** For a demo that goes wrong on the way, in ms. */
+const LONG = 20_000;
+
+describe("the demo", () => {
+  it(
+    "shows every step with its time, ends with the entry for a client, and leaves nothing",
+    LIMIT,
+    () =>
+      withStage({ servers: {} }, async (stage) => {
+        // What the user has is no part of it: a server more would be a tool too many.
+        const env = { ...stage.env, TOOLMUX_SERVERS: JSON.stringify({ mine: scripted() }) };
+        const demo = new RawClient(executable(), ["demo"], stage.dir, env);
+        const { code } = await demo.ended(LONG);
+        const text = demo.lines.map((line) => line.text).join("\n");
+        assert.equal(code, 0, text + demo.stderr);
+        assert.equal(demo.stderr, "");
+        assert.ok(!text.includes("\u001b"), "no colours where there is no terminal");
+        const times = text.match(/^ {2}\S.* \d+ ms {2}\S/gm) ?? [];
+        assert.ok(times.length >= 8, text);
+        for (const word of ["progress", "cancel", "at once", "broken"])
+          assert.ok(text.includes(word));
+        const entry = JSON.parse(text.slice(text.indexOf("\n{"))) as {
+          mcpServers: { toolmux: { command: string; args: string[] } };
+        };
+        assert.equal(entry.mcpServers.toolmux.command, executable());
+        assert.equal(entry.mcpServers.toolmux.args[0], "serve");
+        assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+      }),
+  );
+
+  it("ends with 1, and without the entry, if anything is not as it should be", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      // With so few file descriptors the hub cannot start all of its servers.
+      const script = 'ulimit -n 18; exec "$0" demo';
+      const demo = new RawClient("sh", ["-c", script, executable()], stage.dir, stage.env);
+      const { code } = await demo.ended(LONG);
+      const text = demo.lines.map((line) => line.text).join("\n");
+      assert.equal(code, 1, text);
+      assert.match(text, /WRONG: /);
+      assert.ok(!text.includes("mcpServers"));
+      assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+    }),
+  );
+
+  it("can be interrupted, and leaves nothing then either", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const demo = new RawClient(executable(), ["demo"], stage.dir, stage.env);
+      await demo.until(LONG, "the list of tools", () =>
+        demo.lines.some(({ text }) => text.includes("list the tools")) ? true : undefined,
+      );
+      demo.signal("SIGINT");
+      assert.equal((await demo.ended(LONG)).code, 130);
+      assert.deepEqual(readdirSync(join(stage.dir, "tmp")), []);
+    }),
+  );
+});
