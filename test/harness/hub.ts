@@ -7,7 +7,7 @@ import { RawClient } from "./client.ts";
 import { isProtocol } from "./message.ts";
 import { poll } from "./clock.ts";
 import { type Manifest, toToml } from "./manifest.ts";
-import { carrying, descendants, isAlive, waitUntilGone } from "./processes.ts";
+import { carrying, descendants, isAlive, killCarrying, waitUntilGone } from "./processes.ts";
 
 /** One event in the log of a scripted server; ids, cursors and arguments are JSON text. */
 export interface ScriptedEvent {
@@ -86,7 +86,7 @@ export async function withStage<Value>(
     await waitUntilGone(carrying(dir), END);
     return value;
   } finally {
-    for (const pid of carrying(dir)) process.kill(pid, "SIGKILL");
+    await killCarrying(dir);
     rmSync(dir, { recursive: true, force: true });
   }
 }

@@ -75,3 +75,23 @@ export async function waitUntilGone(pids: readonly number[], ms: number): Promis
     () => (left().length === 0 ? true : undefined),
   );
 }
+
+/** Kills what carries `text` in its environment, for a test that failed, and waits until nothing does. */
+export async function killCarrying(text: string): Promise<void> {
+  const kill = (pid: number): void => {
+    try {
+      process.kill(pid, "SIGKILL");
+    } catch {
+      // It has ended by itself in the meantime.
+    }
+  };
+  await poll(
+    5000,
+    () => `the end of ${carrying(text).map(command).join(", ")}`,
+    () => {
+      const left = carrying(text);
+      for (const pid of left) kill(pid);
+      return left.length === 0 ? true : undefined;
+    },
+  );
+}
