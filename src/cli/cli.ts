@@ -1,4 +1,4 @@
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import type { Command, Option, World } from "./command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
@@ -142,8 +142,15 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
       }
     }
   } catch (error) {
-    if (!(error instanceof HubError)) throw error;
-    printError(error);
-    return error.traits.exit;
+    // All else is a mistake in this program, and where it was made is worth knowing.
+    if (!(error instanceof HubError || isSystemError(error))) throw error;
+    const told = toHubError(error);
+    printError(told);
+    return told.traits.exit;
   }
+}
+
+/** What the system refused, such as a folder that may not be written. */
+function isSystemError(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error;
 }

@@ -457,6 +457,22 @@ describe("a manifest in the working directory", () => {
     }),
   );
 
+  it(
+    "cannot be trusted where the state folder cannot be written, which is said in one line",
+    LIMIT,
+    () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const state = { XDG_STATE_HOME: stage.config };
+        const command = new RawClient(executable(), ["trust", stage.config], stage.dir, {
+          ...stage.env,
+          ...state,
+        });
+        const { code, stdout, stderr } = await finish(command);
+        assert.deepEqual([code, stdout], [1, ""]);
+        assert.match(stderr, /^toolmux: .*\n$/);
+      }),
+  );
+
   it("that is wrong or missing is not trusted", LIMIT, () =>
     withStage('[servers.a]\ncomand = "x"\n', async (stage) => {
       const { code, stderr } = await run(stage, ["trust", "toolmux.toml"]);
