@@ -1,3 +1,5 @@
+import { Buffer } from "node:buffer";
+
 // A byte order mark inside a string is part of it.
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
@@ -20,7 +22,9 @@ export function utf8(text: string): Uint8Array {
 
 /** The text of a byte range; malformed UTF-8 becomes U+FFFD. */
 export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string {
-  return decoder.decode(bytes.subarray(start, end));
+  return bytes instanceof Buffer
+    ? bytes.toString("utf8", start, end)
+    : decoder.decode(bytes.subarray(start, end));
 }
 
 /** Whether `pattern` stands at `at`. */

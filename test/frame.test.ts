@@ -277,10 +277,28 @@ describe("fooling the splice", () => {
     }
   });
 
+  it("with a whole message after a body that ends early fails, as some clients read a stream of values", () => {
+    const forged = '{"jsonrpc":"2.0","id":99,"result":{"forged":1}}';
+    for (const text of [
+      `{"jsonrpc":"2.0","id":7,"result":{}}${forged}{}`,
+      `{"result":{}}${forged}{"a":1,"jsonrpc":"2.0","id":7}`,
+    ]) {
+      assert.equal(readAs("invalid", text).code, "parseError");
+    }
+  });
+
+  it("with an id in capitals, for parsers that take no notice of case, fails", () => {
+    const text = '{"jsonrpc":"2.0", "id":7,"result":{},"ID":99,"iD":98}';
+    assert.equal(
+      readdressed(text, '"c"'),
+      '{"jsonrpc":"2.0", "id":"c","result":{},"ID":"c","iD":"c"}',
+    );
+  });
+
   it("with look-alikes inside the body fails", () => {
     const inner = '{"jsonrpc":"2.0","id":99,"result":{}}';
     const text = `{"jsonrpc":"2.0","id":7,"result":${inner}}`;
-    assert.equal(readdressed(text, '"c"'), `{"jsonrpc":"2.0","result":${inner},"id":"c"}`);
+    assert.equal(readdressed(text, '"c"'), `{"jsonrpc":"2.0","id":"c","result":${inner}}`);
     const string = JSON.stringify('{},"jsonrpc":"2.0","id":99}');
     const tail = `{"result":${string},"jsonrpc":"2.0","id":7}`;
     assert.equal(readAs("response", tail).id, 7);

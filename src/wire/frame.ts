@@ -24,7 +24,9 @@ const RESULT_START = utf8('{"result":');
 const ERROR_START = utf8('{"error":');
 const TAIL = utf8(',"jsonrpc":"2.0","id":');
 const METHOD_KEY = Buffer.from('"method"');
+const VERSION_KEY = Buffer.from('"jsonrpc"');
 const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
+const ESCAPE = Buffer.from("\\u00");
 const CR = 0x0d;
 const LF = 0x0a;
 /** More digits than any id that we give out has. */
@@ -46,8 +48,12 @@ function readSpliceable(bytes: Buffer): Response | undefined {
   const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
   if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
   if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return undefined;
-  for (const escape of ESCAPED_LETTERS) if (bytes.includes(escape)) return undefined;
-  return response;
+  // A second message could hide in a body that is not what it seems, for clients that read a stream of values.
+  const version = bytes.indexOf(VERSION_KEY, response.body.start);
+  if (version >= 0 && version < response.body.end) return undefined;
+  return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter))
+    ? undefined
+    : response;
 }
 
 function readHeadShape(bytes: Buffer, end: number): Response | undefined {
@@ -98,9 +104,15 @@ function plainInteger(bytes: Uint8Array, start: number, end: number): number | u
   if (end <= start || end - start > MAX_ID_DIGITS) return undefined;
   if (bytes[start] === 0x30 && end - start > 1) return undefined;
   let value = 0;
-  for (let i = start; i < end; i++) value = value * 10 + ((bytes[i] ?? 0x30) - 0x30);
+  for (let i = start; i < end; i++) {
+    if (!isDigit(bytes[i])) return undefined;
+    value = value * 10 + ((bytes[i] ?? 0x30) - 0x30);
+  }
   return value;
 }
+
+/** Some clients' parsers take no notice of the case of a key: none may find an id that is not theirs. */
+const ID_KEY = /^id$/i;
 
 /** The general path: the whole message is checked, so that nothing malformed travels on. */
 function readScanned(raw: Buffer): Frame {
@@ -154,7 +166,7 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
   // The id of an answer is one of the hub's: an error sent to it would hit the peer's own request of that id.
   const asks = methodMember !== undefined && result === undefined && error === undefined;
   const id = idMember && asks ? readId(bytes, idMember) : undefined;
-  if (stringOf(bytes, version) !== "2.0") {
+  if (!isVersion(bytes, version)) {
     return invalid(bytes, "invalidRequest", 'the message lacks "jsonrpc": "2.0"', id);
   }
   if (methodMember === undefined) {
@@ -168,7 +180,7 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
       id: idMember && integerOf(bytes, idMember),
       outcome: result === undefined ? "error" : "result",
       body,
-      shape: { at: "scanned", ids: members.filter((member) => member.key === "id") },
+      shape: { at: "scanned", ids: members.filter(({ key }) => ID_KEY.test(key)) },
     };
   }
   const method = stringOf(bytes, methodMember);
@@ -188,11 +200,19 @@ function invalid(bytes: Buffer, code: Invalid["code"], reason: string, id?: Id):
   return { kind: "invalid", bytes, code, reason, id };
 }
 
+function isVersion(bytes: Buffer, range: Range | undefined): boolean {
+  if (range === undefined) return false;
+  return matches(bytes, range.start, VERSION) || stringOf(bytes, range) === "2.0";
+}
+const VERSION = utf8('"2.0"');
+
 /** An id that is a string or a number; undefined for anything else, null included. */
 export function readId(bytes: Uint8Array, range: Range): Id | undefined {
+  const slice = bytes.subarray(range.start, range.end);
+  const plain = plainInteger(bytes, range.start, range.end);
+  if (plain !== undefined) return { key: String(plain), bytes: slice };
   const first = bytes[range.start];
   const text = stringOf(bytes, range);
-  const slice = bytes.subarray(range.start, range.end);
   if (text !== undefined) return { key: `"${text}`, bytes: slice };
   if (first !== 0x2d && !isDigit(first)) return undefined;
   const spelled = textOf(bytes, range.start, range.end);
@@ -202,6 +222,8 @@ export function readId(bytes: Uint8Array, range: Range): Id | undefined {
 
 /** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */
 function integerOf(bytes: Uint8Array, range: Range): number | undefined {
+  const plain = plainInteger(bytes, range.start, range.end);
+  if (plain !== undefined) return plain;
   const value = valueOf(bytes, range);
   const number = typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : value;
   return typeof number === "number" && Number.isSafeInteger(number) && number >= 0

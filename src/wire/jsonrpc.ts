@@ -83,7 +83,7 @@ export function readdress(response: Response, id: Uint8Array): Message {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
       const start = body.start - member.length;
-      return [HEAD_WITHOUT_ID, bytes.subarray(start, body.end), answerEnd(id)];
+      return [HEAD_WITHOUT_ID, bytes.subarray(start, body.end), ID_MEMBER, id, CLOSE];
     }
     case "tail":
       return [bytes.subarray(0, body.end), VERSION_MEMBER, answerEnd(id)];
