@@ -3,18 +3,7 @@ import { existsSync, mkdirSync, readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-
-/** How the executable is compiled, scripts/build.ts: so are those that it is compared with. */
-export const FLAGS = [
-  "--compile",
-  "--minify",
-  "--bytecode",
-  "--format=esm",
-  "--sourcemap",
-  "--no-compile-autoload-dotenv",
-  "--no-compile-autoload-bunfig",
-  "--compile-autoload-package-json",
-];
+import { FLAGS } from "../scripts/target.ts";
 
 /** The files of all programs that take part. */
 export interface Programs {

@@ -1,39 +1,101 @@
-/** Compiles the executable, dist/toolmux; run by bun. It always compiles: half a second buys certainty. */
+/**
+ * Builds into dist; run by bun. Without arguments, the executable for this machine; with `--target=NAME`, as often
+ * as wanted, executables for others, the bundle for Node (`node`), or all of these (`all`). dist changes only when
+ * everything has been built. It always compiles: half a second buys certainty.
+ */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, statSync } from "node:fs";
-import { performance } from "node:perf_hooks";
+import { createHash } from "node:crypto";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { EXECUTABLES, HOST, NODE, type Target, TARGETS } from "./target.ts";
 
-const OUTPUT = "dist/toolmux";
+/** @throws {Error} on arguments that make no sense. */
+function readTargets(): readonly Target[] {
+  const { values } = parseArgs({ options: { target: { type: "string", multiple: true } } });
+  if (values.target === undefined) return [HOST];
+  const wanted = new Set(values.target);
+  const known = new Set(["all", ...TARGETS.map(({ name }) => name)]);
+  const unknown = [...wanted].filter((name) => !known.has(name));
+  if (unknown.length > 0)
+    throw new Error(`no target "${unknown.join('", "')}"; there are ${[...known].join(", ")}`);
+  return wanted.has("all") ? TARGETS : TARGETS.filter(({ name }) => wanted.has(name));
+}
 
-const FLAGS = [
-  "--compile",
-  "--minify",
-  // Bytecode halves the start-up time; with top-level await it needs ESM.
-  "--bytecode",
-  "--format=esm",
-  "--sourcemap",
-  // Nothing in the folder that a user happens to stand in is trusted.
-  "--no-compile-autoload-dotenv",
-  "--no-compile-autoload-bunfig",
-  // Plugins resolve packages from their own node_modules.
-  "--compile-autoload-package-json",
-];
+/** @throws {Error} if one of the targets cannot be built; then nothing has changed. */
+function build(targets: readonly Target[]): void {
+  mkdirSync("dist", { recursive: true });
+  const staged = mkdtempSync("dist/staged-");
+  try {
+    for (const target of targets) make(target, staged);
+    for (const { output, remark = "" } of targets) {
+      rmSync(`dist/${output}`, { recursive: true, force: true });
+      renameSync(`${staged}/${output}`, `dist/${output}`);
+      const megabytes = (sizeOf(`dist/${output}`) / 1e6).toFixed(1);
+      console.log(`dist/${output}  ${megabytes} MB  ${remark}`.trimEnd());
+    }
+    writeSums();
+  } finally {
+    rmSync(staged, { recursive: true, force: true });
+  }
+}
+
+function make(target: Target, folder: string): void {
+  const { status, error, stdout, stderr } = spawnSync(
+    process.execPath,
+    ["build", ...target.args(folder)],
+    { encoding: "utf8" },
+  );
+  if (status !== 0) {
+    const hint =
+      target === HOST || target === NODE
+        ? ""
+        : "\nThe first build for another platform downloads bun's executable for it.";
+    const why = error?.message ?? `${stdout}${stderr}`.trim();
+    throw new Error(`${target.name} cannot be built; dist stays as it was.\n${why}${hint}`);
+  }
+  if (target === NODE) makeRunnable(`${folder}/node/toolmux.js`);
+}
+
+function makeRunnable(script: string): void {
+  writeFileSync(script, `#!/usr/bin/env node\n${readFileSync(script, "utf8")}`);
+  chmodSync(script, 0o755);
+}
+
+/** What a file, or everything in a folder, holds, in bytes. */
+function sizeOf(path: string): number {
+  const stat = statSync(path);
+  if (stat.isFile()) return stat.size;
+  return readdirSync(path).reduce((sum, name) => sum + sizeOf(`${path}/${name}`), 0);
+}
+
+/** Writes the checksums of all executables that there are, as `sha256sum -c` reads them. */
+function writeSums(): void {
+  const lines = EXECUTABLES.filter(({ output }) => existsSync(`dist/${output}`)).map(
+    ({ output }) => {
+      const bytes = readFileSync(`dist/${output}`);
+      return `${createHash("sha256").update(bytes).digest("hex")}  ${output}\n`;
+    },
+  );
+  writeFileSync("dist/SHA256SUMS", lines.join(""));
+}
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
-mkdirSync("dist", { recursive: true });
-
-const started = performance.now();
-const build = spawnSync(process.execPath, ["build", ...FLAGS, "src/main.ts", "--outfile", OUTPUT], {
-  encoding: "utf8",
-  stdio: ["ignore", "pipe", "pipe"],
-});
-if (build.status === 0) {
-  const megabytes = (statSync(OUTPUT).size / 1e6).toFixed(1);
-  const seconds = ((performance.now() - started) / 1000).toFixed(1);
-  console.log(`${OUTPUT}  ${megabytes} MB  ${seconds} s`);
-} else {
-  console.error(build.error?.message ?? `${build.stdout}${build.stderr}`);
+try {
+  build(readTargets());
+} catch (error) {
+  console.error(`build: ${error instanceof Error ? error.message : String(error)}`);
   process.exitCode = 1;
 }

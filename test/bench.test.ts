@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { execFileSync, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,7 +10,6 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { answerSize, answerText } from "../bench/answer.ts";
-import { FLAGS } from "../bench/build.ts";
 import { SHAPES } from "../bench/contestants.ts";
 import { Flight } from "../bench/flight.ts";
 import { judge, setGoals } from "../bench/goals.ts";
@@ -234,12 +233,6 @@ describe("the programs", () => {
     warmUp: 20,
     duration: 50,
   };
-
-  it("are compiled as the executable is", () => {
-    const script = readFileSync(path("scripts/build.ts"), "utf8");
-    const flags = [...script.matchAll(/^\s+"(--[^"]+)",$/gm)].map(([, flag]) => flag);
-    assert.deepEqual(new Set(flags), new Set(FLAGS));
-  });
 
   it("that echo answer alike in C and in JavaScript", { skip }, (t) => {
     const folder = mkdtempSync(join(tmpdir(), "bench-"));
