@@ -102,14 +102,14 @@ describe("the build", () => {
   });
 });
 
-/** Copies what a build reads: packages that are there for tests alone stay away, as the largest do. */
+/** Copies what a build reads, and packages that it does not, but for programs of one platform: they are large. */
 function cloneInto(folder: string, from = ROOT): string {
   const { packages } = JSON.parse(readFileSync(join(from, "package-lock.json"), "utf8")) as {
-    packages: Record<string, { dev?: boolean }>;
+    packages: Record<string, { os?: string[] }>;
   };
-  const installed = Object.entries(packages).filter(([path, { dev }]) => path !== "" && !dev);
+  const portable = Object.entries(packages).filter(([path, { os }]) => path !== "" && !os);
   const files = ["package.json", "package-lock.json", "tsconfig.json", "scripts", "src"];
-  for (const file of [...files, ...installed.map(([path]) => path)])
+  for (const file of [...files, ...portable.map(([path]) => path)])
     cpSync(join(from, file), join(folder, file), { recursive: true });
   return folder;
 }
