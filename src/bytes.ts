@@ -33,17 +33,80 @@ export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boo
   return true;
 }
 
+/** A run of bytes inside bigger memory: much cheaper to make than a typed array over it. */
+export interface Slice extends Range {
+  readonly of: Uint8Array;
+}
+
+/** A part of something that is written: whole memory, or a run of it. Neither is changed after it was handed on. */
+export type Piece = Uint8Array | Slice;
+
+export function sliceOf(of: Uint8Array, start: number, end: number): Slice {
+  return { of, start, end };
+}
+
 /** The bytes with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
-export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Uint8Array[] {
-  const sorted =
-    edits.length > 1 ? [...edits].sort((a, b) => a.start - b.start || a.end - b.end) : edits;
-  const pieces: Uint8Array[] = [];
+export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Piece[] {
+  const pieces: Piece[] = [];
   let from = 0;
-  for (const edit of sorted) {
-    if (edit.start > from) pieces.push(bytes.subarray(from, edit.start));
+  for (const edit of inOrder(edits)) {
+    if (edit.start > from) pieces.push(sliceOf(bytes, from, edit.start));
     if (edit.bytes.length > 0) pieces.push(edit.bytes);
     from = edit.end;
   }
-  if (from < bytes.length) pieces.push(bytes.subarray(from));
+  if (from < bytes.length) pieces.push(sliceOf(bytes, from, bytes.length));
   return pieces;
+}
+
+/** By insertion: there are two or three, often in order, and the built-in sort costs as much as all else here. */
+function inOrder(edits: readonly Edit[]): readonly Edit[] {
+  let sorted: Edit[] | undefined;
+  for (let i = 1; i < edits.length; i++) {
+    const list: readonly Edit[] = sorted ?? edits;
+    const edit = list[i] as Edit;
+    if (!isAfter(list[i - 1] as Edit, edit)) continue;
+    sorted ??= [...edits];
+    let k = i - 1;
+    for (; k >= 0 && isAfter(sorted[k] as Edit, edit); k--) sorted[k + 1] = sorted[k] as Edit;
+    sorted[k + 1] = edit;
+  }
+  return sorted ?? edits;
+}
+
+/** An insertion comes before a replacement that begins at the same place. */
+function isAfter(a: Edit, b: Edit): boolean {
+  return a.start > b.start || (a.start === b.start && a.end > b.end);
+}
+
+/** One memory with all pieces in it. */
+export function joinPieces(pieces: readonly Piece[]): Buffer {
+  let size = 0;
+  for (const piece of pieces) size += sizeOf(piece);
+  const joined = Buffer.allocUnsafe(size);
+  let at = 0;
+  for (const piece of pieces) at = copyPiece(piece, joined, at);
+  return joined;
+}
+
+export function sizeOf(piece: Piece): number {
+  return piece instanceof Uint8Array ? piece.length : piece.end - piece.start;
+}
+
+/** Below this a loop copies faster than a native call. */
+const LOOP_LIMIT = 24;
+
+/** Copies a piece into a target that has room for it. @returns the index after it. */
+export function copyPiece(piece: Piece, target: Buffer, at: number): number {
+  const whole = piece instanceof Uint8Array;
+  const of = whole ? piece : piece.of;
+  const start = whole ? 0 : piece.start;
+  const end = whole ? piece.length : piece.end;
+  if (end - start <= LOOP_LIMIT) {
+    for (let i = start, k = at; i < end; i++, k++) target[k] = of[i] as number;
+  } else if (of instanceof Buffer) {
+    of.copy(target, at, start, end);
+  } else {
+    target.set(of.subarray(start, end), at);
+  }
+  return at + end - start;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { applyEdits, type Range, textOf, utf8 } from "../src/bytes.ts";
+import { applyEdits, type Range, textOf, utf8, joinPieces } from "../src/bytes.ts";
 import { readEdges, readFrame, readId } from "../src/wire/frame.ts";
 import {
   buildError,
@@ -26,7 +26,7 @@ const slice = (bytes: Uint8Array, range: Range | undefined): string | undefined 
   range && textOf(bytes, range.start, range.end);
 
 const written = (message: Message): string =>
-  (message instanceof Uint8Array ? Buffer.from(message) : Buffer.concat(message)).toString();
+  (message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message)).toString();
 
 const readdressed = (text: string, id: string): string =>
   written(readdress(readAs("response", text), utf8(id)));
@@ -381,7 +381,7 @@ describe("a request", () => {
       for (const shape of shapes) {
         const request = readAs("request", shape(spelling));
         assert.equal(request.method, "tools/call");
-        assert.equal(request.id.key, key);
+        assert.equal(String(request.id.key), key);
         assert.equal(textOf(request.id.bytes), spelling);
         assert.equal(slice(request.bytes, request.params), '{"id":1}');
         const out = applyEdits(request.bytes, idEdits(request, utf8("5")));
@@ -391,7 +391,7 @@ describe("a request", () => {
   }
 
   it("has the same key for the same id in other spellings, and another for a string of its digits", () => {
-    const key = (text: string): string | undefined =>
+    const key = (text: string): string | number | undefined =>
       readId(utf8(text), { start: 0, end: utf8(text).length })?.key;
     assert.equal(key("1000"), key("1e3"));
     assert.equal(key("7"), key("7.0"));
@@ -412,9 +412,9 @@ describe("a request", () => {
       "request",
       '{"id":null,"jsonrpc":"2.0","i\\u0064":"x","method":"m","params":{"id":3},"id":2}',
     );
-    assert.equal(request.id.key, "2");
+    assert.equal(request.id.key, 2);
     assert.equal(
-      Buffer.concat(applyEdits(request.bytes, idEdits(request, utf8("10")))).toString(),
+      joinPieces(applyEdits(request.bytes, idEdits(request, utf8("10")))).toString(),
       '{"id":10,"jsonrpc":"2.0","i\\u0064":10,"method":"m","params":{"id":3},"id":10}',
     );
   });
@@ -521,7 +521,7 @@ describe("what is no message", () => {
       '{"jsonrpc":"2.0","id":7,"method":1}',
       '{"jsonrpc":"2.0","id":7,"method":null}',
     ]) {
-      assert.equal(readAs("invalid", text).id?.key, "7", text);
+      assert.equal(readAs("invalid", text).id?.key, 7, text);
     }
   });
 
@@ -568,17 +568,17 @@ describe("what toolmux writes itself", () => {
 
 describe("the edges of a message that was too large", () => {
   const filler = '"x":"' + "a".repeat(5000) + '"';
-  const edges = (text: string): [string, string] | undefined => {
+  const edges = (text: string): [string, string | number] | undefined => {
     const bytes = Buffer.from(text);
     const found = readEdges(bytes.subarray(0, 4096), bytes.subarray(-4096));
     return found && [found.kind, found.id.key];
   };
-  const cases: readonly (readonly [string, [string, string] | undefined])[] = [
-    [`{"jsonrpc":"2.0","id":7,"result":{${filler}}}`, ["response", "7"]],
-    [`{"jsonrpc": "2.0", "id": 7, "error": {${filler}}}`, ["response", "7"]],
-    [`{"result":{${filler}},"jsonrpc":"2.0","id":7}`, ["response", "7"]],
+  const cases: readonly (readonly [string, [string, string | number] | undefined])[] = [
+    [`{"jsonrpc":"2.0","id":7,"result":{${filler}}}`, ["response", 7]],
+    [`{"jsonrpc": "2.0", "id": 7, "error": {${filler}}}`, ["response", 7]],
+    [`{"result":{${filler}},"jsonrpc":"2.0","id":7}`, ["response", 7]],
     [`{"jsonrpc":"2.0","id":"a","method":"x","params":{${filler}}}`, ["request", '"a']],
-    [`{"method":"x","params":{${filler}},"jsonrpc":"2.0","id":-1} `, ["request", "-1"]],
+    [`{"method":"x","params":{${filler}},"jsonrpc":"2.0","id":-1} `, ["request", -1]],
     [`{"params":{${filler}},"method":"x","jsonrpc":"2.0","id":"\\u0061"}`, ["request", '"a']],
     [`{"jsonrpc":"2.0","method":"x","params":{${filler}}}`, undefined],
     [`{"jsonrpc":"2.0","id":null,"method":"x","params":{${filler}}}`, undefined],

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { applyEdits, utf8 } from "../src/bytes.ts";
+import { applyEdits, utf8, joinPieces } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import {
   type Frame,
@@ -273,7 +273,7 @@ function checkRequest(
   expectEqual(JSON.parse(spelled), value["id"], "the id");
   expect(clean.includes(frame.id.bytes), () => "the id is not spelled as it came");
   const id = value["id"];
-  const number = Number.isSafeInteger(id) ? String(id) : spelled;
+  const number = Number.isSafeInteger(id) ? id : spelled;
   expectEqual(frame.id.key, typeof id === "string" ? `"${id}` : number, "the id's key");
   if (countKeys(clean, "id") > 1) count("more than one id");
   const params = frame.params && clean.subarray(frame.params.start, frame.params.end);
@@ -358,7 +358,7 @@ function oneLine(bytes: Buffer): Buffer {
 }
 
 function joined(message: Message): Buffer {
-  return message instanceof Uint8Array ? Buffer.from(message) : Buffer.concat(message);
+  return message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
 }
 
 /** A line as it was given out, or what was said of one that was too long. */

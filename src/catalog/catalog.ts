@@ -1,4 +1,4 @@
-import { applyEdits, type Edit, utf8 } from "../bytes.ts";
+import { applyEdits, type Edit, joinPieces, utf8 } from "../bytes.ts";
 import { skipSpace } from "../json.ts";
 import type { Item } from "./item.ts";
 import type { Digest, NameRules } from "./names.ts";
@@ -84,7 +84,7 @@ function toolBytes({ item, name, full }: Shaped): Uint8Array {
   const json = utf8(JSON.stringify(name));
   const edits: Edit[] = item.names.map(({ start, end }) => ({ start, end, bytes: json }));
   if (name !== full) edits.push(metaEdit(item, full));
-  return join(applyEdits(item.bytes, edits));
+  return joinPieces(applyEdits(item.bytes, edits));
 }
 
 /** `_meta` key for the full name of a tool whose exposed name was shortened. */
@@ -106,19 +106,9 @@ const LIST_END = utf8("]}");
 const COMMA = utf8(",");
 
 function listResult(tools: readonly Uint8Array[]): Uint8Array {
-  return join([
+  return joinPieces([
     LIST_START,
     ...tools.flatMap((tool, i) => (i === 0 ? [tool] : [COMMA, tool])),
     LIST_END,
   ]);
-}
-
-function join(pieces: readonly Uint8Array[]): Uint8Array {
-  const joined = new Uint8Array(pieces.reduce((size, piece) => size + piece.length, 0));
-  let at = 0;
-  for (const piece of pieces) {
-    joined.set(piece, at);
-    at += piece.length;
-  }
-  return joined;
 }

@@ -54,7 +54,7 @@ export class Client implements LinkEvents {
   readonly #link: Link;
   readonly #host: Host;
   /** What runs, by the key of the client's id. */
-  readonly #running = new Map<string, Cancellable>();
+  readonly #running = new Map<string | number, Cancellable>();
   #version: LegacyVersion | undefined;
   /** The list that the client was last given or told about. */
   #known: Uint8Array | undefined;

@@ -9,6 +9,7 @@ import type { Session } from "../upstream/session.ts";
 import {
   buildError,
   buildResult,
+  editsOf,
   type Message,
   type Notification,
   readdress,
@@ -88,8 +89,7 @@ export class Call implements Pending, Visitor, Timed {
     const { limits, deadlines, token, caller } = this.#parts;
     this.deadline = Math.min(deadlines.now() + limits.timeout, this.#latest);
     if (token === undefined) return;
-    const edits = tokens.map(({ start, end }) => ({ start, end, bytes: token }));
-    caller.notify(applyEdits(notification.bytes, edits));
+    caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
   }
 
   /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */

@@ -1,4 +1,4 @@
-import type { Edit, Range } from "../bytes.ts";
+import type { Range } from "../bytes.ts";
 import type { Catalog, Route } from "../catalog/catalog.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
@@ -6,7 +6,7 @@ import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { readId } from "../wire/frame.ts";
-import type { Request } from "../wire/jsonrpc.ts";
+import { editsOf, type Request } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type Limits } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import { Search } from "./search.ts";
@@ -52,8 +52,7 @@ export class Router {
     const route = this.#parts.catalog().find(params.name);
     const connection = route && this.#parts.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
-    const bytes = route.remoteNameJson;
-    const edits = params.names.map(({ start, end }): Edit => ({ start, end, bytes }));
+    const edits = editsOf(params.names, route.remoteNameJson);
     return new Call({
       request,
       route,
@@ -81,8 +80,9 @@ interface CallParams {
   readonly token: Uint8Array | undefined;
 }
 
-function readParams({ bytes, params }: Request): CallParams {
-  const members = params && scanObject(bytes, params.start)?.items;
+function readParams(request: Request): CallParams {
+  const { bytes, params } = request;
+  const members = request.members ?? (params && scanObject(bytes, params.start)?.items);
   if (members === undefined) {
     throw new HubError("invalidParams", "tools/call needs params: an object with a name.");
   }

@@ -16,8 +16,8 @@ import {
   buildNotification,
   buildRequest,
   buildResult,
+  editsOf,
   type Frame,
-  idEdits,
   type Notification,
   type Request,
   type Response,
@@ -106,9 +106,9 @@ export class Session implements LinkEvents {
   relay(record: Pending, request: Request, rewrite: Rewrite): number {
     return this.#pending.send(record, (id) => {
       const bytes = utf8(String(id));
-      const edits = idEdits(request, bytes);
-      edits.push(...rewrite.edits);
+      const edits = [...rewrite.edits];
       for (const { start, end } of rewrite.tokens) edits.push({ start, end, bytes });
+      for (const { start, end } of request.ids) edits.push({ start, end, bytes });
       return applyEdits(request.bytes, edits);
     });
   }
@@ -152,8 +152,7 @@ export class Session implements LinkEvents {
       return;
     }
     const bytes = utf8(String(id));
-    const edits = why.ids.map(({ start, end }) => ({ start, end, bytes }));
-    this.#link.send(applyEdits(why.notification.bytes, edits));
+    this.#link.send(applyEdits(why.notification.bytes, editsOf(why.ids, bytes)));
   }
 
   pause(): void {

@@ -15,6 +15,7 @@ import {
   type Frame,
   type Id,
   type Invalid,
+  type Request,
   type Response,
   RESULT_MEMBER,
 } from "./jsonrpc.ts";
@@ -23,10 +24,16 @@ const HEAD = utf8('{"jsonrpc":"2.0","id":');
 const RESULT_START = utf8('{"result":');
 const ERROR_START = utf8('{"error":');
 const TAIL = utf8(',"jsonrpc":"2.0","id":');
+const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
+const METHOD_START = utf8('{"method":"');
+const METHOD_MEMBER = utf8(',"method":"');
+const PARAMS_MEMBER = utf8(',"params":');
 const METHOD_KEY = Buffer.from('"method"');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
 const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE = Buffer.from("\\u00");
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
 const CR = 0x0d;
 const LF = 0x0a;
 /** More digits than any id that we give out has. */
@@ -34,7 +41,7 @@ const MAX_ID_DIGITS = 15;
 
 /** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
 export function readFrame(bytes: Buffer): Frame {
-  return readSpliceable(bytes) ?? readScanned(bytes);
+  return readSpliceable(bytes) ?? readCommonRequest(bytes) ?? readScanned(bytes);
 }
 
 /**
@@ -93,6 +100,64 @@ function readTailShape(bytes: Buffer, end: number): Response | undefined {
 /** Whoever reads a body expects the value alone: white space around it is for the scanner. */
 function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
   return skipSpace(bytes, start) === start && skipSpace(bytes, end - 1) !== end;
+}
+
+/**
+ * A request in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
+ * only once: their members are kept for whoever looks at them next.
+ */
+function readCommonRequest(bytes: Buffer): Request | undefined {
+  const end = bytes.length - 1;
+  if (bytes[end] !== 0x7d) return undefined;
+  let at = 0;
+  let id: Range | undefined;
+  if (matches(bytes, 0, HEAD)) {
+    id = plainId(bytes, HEAD.length);
+    if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
+    at = id.end + METHOD_MEMBER.length;
+  } else if (matches(bytes, 0, METHOD_START)) {
+    at = METHOD_START.length;
+  } else {
+    return undefined;
+  }
+  const quote = bytes.indexOf(QUOTE, at);
+  if (quote < 0 || !matches(bytes, quote + 1, PARAMS_MEMBER)) return undefined;
+  const method = textOf(bytes, at, quote);
+  const start = quote + 1 + PARAMS_MEMBER.length;
+  const params = scanObject(bytes, start);
+  if (params === undefined || !PLAIN_METHOD.test(method)) return undefined;
+  if (id === undefined) {
+    if (!matches(bytes, params.end, TAIL)) return undefined;
+    id = plainId(bytes, params.end + TAIL.length);
+    if (id?.end !== end) return undefined;
+  } else if (params.end !== end) {
+    return undefined;
+  }
+  const read = readId(bytes, id);
+  if (read === undefined || hasLineBreak(bytes)) return undefined;
+  return {
+    kind: "request",
+    bytes,
+    id: read,
+    ids: [id],
+    method,
+    params: { start, end: params.end },
+    members: params.items,
+  };
+}
+
+/** The range of an id that is plain digits or a string without escapes. */
+function plainId(bytes: Buffer, start: number): Range | undefined {
+  let i = start;
+  if (bytes[i] !== QUOTE) {
+    while (isDigit(bytes[i])) i++;
+    return plainInteger(bytes, start, i) === undefined ? undefined : { start, end: i };
+  }
+  for (i++; bytes[i] !== QUOTE; i++) {
+    const byte = bytes[i];
+    if (byte === undefined || byte < 0x20 || byte === BACKSLASH) return undefined;
+  }
+  return { start, end: i + 1 };
 }
 
 function isDigit(byte: number | undefined): boolean {
@@ -193,7 +258,8 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
   if (id === undefined) {
     return invalid(bytes, "invalidRequest", "the id is neither a string nor a number");
   }
-  return { kind: "request", bytes, members, id, method, params };
+  const ids = members.filter((member) => member.key === "id");
+  return { kind: "request", bytes, id, ids, method, params, members: undefined };
 }
 
 function invalid(bytes: Buffer, code: Invalid["code"], reason: string, id?: Id): Invalid {
@@ -210,14 +276,14 @@ const VERSION = utf8('"2.0"');
 export function readId(bytes: Uint8Array, range: Range): Id | undefined {
   const slice = bytes.subarray(range.start, range.end);
   const plain = plainInteger(bytes, range.start, range.end);
-  if (plain !== undefined) return { key: String(plain), bytes: slice };
+  if (plain !== undefined) return { key: plain, bytes: slice };
   const first = bytes[range.start];
   const text = stringOf(bytes, range);
   if (text !== undefined) return { key: `"${text}`, bytes: slice };
   if (first !== 0x2d && !isDigit(first)) return undefined;
   const spelled = textOf(bytes, range.start, range.end);
   const value = Number(spelled);
-  return { key: Number.isSafeInteger(value) ? String(value) : spelled, bytes: slice };
+  return { key: Number.isSafeInteger(value) ? value : spelled, bytes: slice };
 }
 
 /** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */

@@ -1,5 +1,5 @@
-import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, type Range, utf8 } from "../bytes.ts";
+import type { Buffer } from "node:buffer";
+import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
 import type { RpcError } from "../errors.ts";
 import type { Member } from "../json.ts";
 
@@ -9,11 +9,14 @@ export type Frame = Request | Notification | Response | Batch | Invalid;
 export interface Request {
   readonly kind: "request";
   readonly bytes: Buffer;
-  readonly members: readonly Member[];
   readonly id: Id;
+  /** Wherever the message spells its id. */
+  readonly ids: readonly Range[];
   readonly method: string;
   /** The value of `params`, of whatever JSON type. */
   readonly params: Range | undefined;
+  /** The members of `params`, where reading the message has yielded them anyway. */
+  readonly members: readonly Member[] | undefined;
 }
 
 export interface Notification {
@@ -56,24 +59,20 @@ export interface Invalid {
 /** A peer's request id. */
 export interface Id {
   /** Equal for equal ids, whatever their spelling: what tables are keyed by. */
-  readonly key: string;
+  readonly key: string | number;
   /** Exactly as the peer wrote it. */
   readonly bytes: Uint8Array;
 }
 
 /** Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other. */
-export type Message = Uint8Array | readonly Uint8Array[];
+export type Message = Uint8Array | readonly Piece[];
 
 export const RESULT_MEMBER = utf8(',"result":');
 export const ERROR_MEMBER = utf8(',"error":');
 const HEAD_WITHOUT_ID = utf8('{"jsonrpc":"2.0"');
-const NULL_ID = utf8("null");
-
-/** The end of an answer: the id as its last member, and the closing brace. */
-export function answerEnd(id: Uint8Array | undefined): Uint8Array {
-  return Buffer.concat([ID_MEMBER, id ?? NULL_ID, CLOSE]);
-}
+const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const ID_MEMBER = utf8(',"id":');
+const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
 
 /** The same answer under another id: the bytes of its result or error are not touched. */
@@ -82,27 +81,24 @@ export function readdress(response: Response, id: Uint8Array): Message {
   switch (shape.at) {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
-      const start = body.start - member.length;
-      return [HEAD_WITHOUT_ID, bytes.subarray(start, body.end), ID_MEMBER, id, CLOSE];
+      const kept = sliceOf(bytes, body.start - member.length, body.end);
+      return [HEAD_WITHOUT_ID, kept, ID_MEMBER, id, CLOSE];
     }
     case "tail":
-      return [bytes.subarray(0, body.end), VERSION_MEMBER, answerEnd(id)];
+      return [sliceOf(bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
     case "scanned":
-      return applyEdits(
-        bytes,
-        shape.ids.map((range) => ({ start: range.start, end: range.end, bytes: id })),
-      );
+      return applyEdits(bytes, editsOf(shape.ids, id));
   }
 }
-const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 
 /** The edits that give a request another id, wherever it spells one. */
 export function idEdits(request: Request, id: Uint8Array): Edit[] {
-  const edits: Edit[] = [];
-  for (const member of request.members) {
-    if (member.key === "id") edits.push({ start: member.start, end: member.end, bytes: id });
-  }
-  return edits;
+  return editsOf(request.ids, id);
+}
+
+/** The same bytes for each of the ranges. */
+export function editsOf(ranges: readonly Range[], bytes: Uint8Array): Edit[] {
+  return ranges.map(({ start, end }) => ({ start, end, bytes }));
 }
 
 /** A request of our own; `params` is written by JSON.stringify. */
@@ -116,10 +112,17 @@ export function buildNotification(method: string, params?: object): Uint8Array {
 
 /** An answer around ready result bytes. */
 export function buildResult(id: Uint8Array, result: Uint8Array): Message {
-  return [HEAD_WITHOUT_ID, RESULT_MEMBER, result, answerEnd(id)];
+  return [HEAD_WITHOUT_ID, RESULT_MEMBER, result, ID_MEMBER, id, CLOSE];
 }
 
 /** An error answer; without a usable id it carries `"id":null`. */
 export function buildError(id: Uint8Array | undefined, error: RpcError): Message {
-  return [HEAD_WITHOUT_ID, ERROR_MEMBER, utf8(JSON.stringify(error)), answerEnd(id)];
+  return [
+    HEAD_WITHOUT_ID,
+    ERROR_MEMBER,
+    utf8(JSON.stringify(error)),
+    ID_MEMBER,
+    id ?? NULL_ID,
+    CLOSE,
+  ];
 }

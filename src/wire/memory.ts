@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import { joinPieces } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { readFrame } from "./frame.ts";
 import type { Message } from "./jsonrpc.ts";
@@ -64,7 +65,7 @@ class MemoryLink implements Link {
 
   receive(message: Message): void {
     if (this.#state === "closed" || this.#state === "ended") return;
-    const bytes = message instanceof Uint8Array ? Buffer.from(message) : Buffer.concat(message);
+    const bytes = message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
     this.#inbox.push(bytes);
     this.#queued += bytes.length;
     this.#measure();

@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { readFrame } from "./frame.ts";
 import type { Frame, Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
+import { Outbox } from "./outbox.ts";
 
 /** Where bytes come from: a child's stdout, or the hub's own stdin. */
 export interface ByteSource {
@@ -30,8 +31,6 @@ export interface PipeEvents {
   ended(): void;
 }
 
-/** Below this a piece is copied into the write that it is part of; above, it is written by itself. */
-const COPY_LIMIT = 16 * 1024;
 /** Queued bytes from which the peer counts as not reading, and below which it reads again. */
 export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 const LF = Buffer.from("\n");
@@ -41,8 +40,7 @@ export class Pipe {
   readonly #source: ByteSource;
   readonly #sink: ByteSink;
   readonly #events: PipeEvents;
-  #pieces: Uint8Array[] = [];
-  #unwritten = 0;
+  readonly #outbox = new Outbox();
   /** Bytes of the write that the sink has not taken yet. */
   #writing = 0;
   #scheduled = false;
@@ -70,14 +68,14 @@ export class Pipe {
 
   /** Bytes that the peer's stream has not taken yet. */
   get queued(): number {
-    return this.#unwritten + this.#writing;
+    return this.#outbox.size + this.#writing;
   }
 
   send(message: Message): void {
     if (this.#ended !== undefined) return;
-    if (message instanceof Uint8Array) this.#push(message);
-    else for (const piece of message) this.#push(piece);
-    this.#push(LF);
+    if (message instanceof Uint8Array) this.#outbox.add(message);
+    else for (const piece of message) this.#outbox.add(piece);
+    this.#outbox.add(LF);
     if (!this.#full && this.queued > PRESSURE.high) {
       this.#full = true;
       this.#events.pressure(true);
@@ -104,18 +102,9 @@ export class Pipe {
     return this.#ended;
   }
 
-  #push(piece: Uint8Array): void {
-    // A write of no bytes would look like none, and the next would not wait for it.
-    if (piece.length === 0) return;
-    this.#pieces.push(piece);
-    this.#unwritten += piece.length;
-  }
-
   readonly #flush = (): void => {
     this.#scheduled = false;
-    while (this.#pieces.length > 0) {
-      const bytes = this.#take();
-      this.#unwritten -= bytes.length;
+    for (let bytes = this.#outbox.take(); bytes !== undefined; bytes = this.#outbox.take()) {
       const wait = this.#sink.write(bytes);
       if (wait === undefined) continue;
       this.#writing = bytes.length;
@@ -137,23 +126,5 @@ export class Pipe {
     if (!this.#full || this.queued > PRESSURE.low) return;
     this.#full = false;
     this.#events.pressure(false);
-  }
-
-  /** The next write: one big piece as it is, or all small ones up to the next big one, joined. */
-  #take(): Uint8Array {
-    const pieces = this.#pieces;
-    let count = 0;
-    let size = 0;
-    for (const piece of pieces) {
-      if (piece.length > COPY_LIMIT) break;
-      size += piece.length;
-      count++;
-    }
-    if (count <= 1) return pieces.shift() ?? LF;
-    if (count === pieces.length) {
-      this.#pieces = [];
-      return Buffer.concat(pieces, size);
-    }
-    return Buffer.concat(pieces.splice(0, count), size);
   }
 }
