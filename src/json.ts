@@ -65,15 +65,19 @@ export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | und
   }
 }
 
-/** The elements of the array that starts at `at`; undefined if it is no well-formed array, or far too long a one. */
-export function scanArray(bytes: Uint8Array, at: number): Scanned<Range> | undefined {
+/** The elements of the array that starts at `at`; undefined if it is no well-formed array, or has more than `most`. */
+export function scanArray(
+  bytes: Uint8Array,
+  at: number,
+  most = MAX_ITEMS,
+): Scanned<Range> | undefined {
   if (bytes[at] !== OPEN_BRACKET) return undefined;
   const items: Range[] = [];
   let i = skipSpace(bytes, at + 1);
   if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
   for (;;) {
     const end = skipValue(bytes, i);
-    if (end < 0 || items.length === MAX_ITEMS) return undefined;
+    if (end < 0 || items.length === most) return undefined;
     items.push({ start: i, end });
     i = skipSpace(bytes, end);
     if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };

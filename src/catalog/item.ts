@@ -20,6 +20,9 @@ export interface Page {
   readonly nextCursor: string | undefined;
 }
 
+/** More entries than any server has; what a server lists is kept, so there has to be an end. */
+const MAX_ENTRIES = 1_000_000;
+
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
  * @param key the member that holds the entries.
@@ -29,7 +32,7 @@ export function readPage(bytes: Uint8Array, result: Range, key: string): Page | 
   const object = scanObject(bytes, result.start);
   if (object === undefined || object.end !== result.end) return undefined;
   const list = lastMember(object.items, key);
-  const entries = list && scanArray(bytes, list.start);
+  const entries = list && scanArray(bytes, list.start, MAX_ENTRIES);
   if (entries === undefined) return undefined;
   const items: Item[] = [];
   for (const range of entries.items) {

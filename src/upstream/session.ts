@@ -34,8 +34,8 @@ export interface SessionEvents {
 }
 
 const EMPTY_RESULT = utf8("{}");
-/** Pages of one listing; a server that gives more gives the same cursor for ever. */
-const MAX_PAGES = 1000;
+/** A listing with more pages, or more bytes in all of them, is one that never ends. */
+const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
 /** MCP spoken with one server over an open Link, in the legacy dialect: the handshake, the table of pending requests, the listings. */
 export class Session implements LinkEvents {
@@ -76,13 +76,14 @@ export class Session implements LinkEvents {
     this.#link.send(buildNotification(Method.initialized));
   }
 
-  /** Every tool of the server, all pages. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
+  /** Every tool of the server, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
   async listTools(signal: AbortSignal): Promise<readonly Item[]> {
     if (!this.#offersTools) return [];
     const items: Item[] = [];
     const cursors = new Set<string>();
+    let size = 0;
     let cursor: string | undefined;
-    do {
+    for (;;) {
       const params = cursor === undefined ? undefined : { cursor };
       const response = await this.ask(Method.toolsList, params, signal);
       if (response.outcome === "error") this.#result(response, "list");
@@ -91,15 +92,17 @@ export class Session implements LinkEvents {
       if (page.unnamed > 0) {
         this.#events.log("warn", "server", `${page.unnamed} tools without a name were left out.`);
       }
-      items.push(...page.items);
+      for (const item of page.items) items.push(item);
+      size += response.bytes.length;
       cursor = page.nextCursor;
-      if (cursor !== undefined && (cursors.has(cursor) || cursors.size === MAX_PAGES)) {
+      if (cursor === undefined) return items;
+      const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
+      if (full || cursors.has(cursor)) {
         this.#events.log("warn", "server", "The list of tools never ends; it was cut.");
-        break;
+        return items;
       }
-      if (cursor !== undefined) cursors.add(cursor);
-    } while (cursor !== undefined);
-    return items;
+      cursors.add(cursor);
+    }
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
