@@ -10,11 +10,6 @@ export interface Range {
   readonly end: number;
 }
 
-/** A replacement of a byte range. */
-export interface Edit extends Range {
-  readonly bytes: Uint8Array;
-}
-
 /** The UTF-8 bytes of a text. */
 export function utf8(text: string): Uint8Array {
   return encoder.encode(text);
@@ -38,8 +33,13 @@ export interface Slice extends Range {
   readonly of: Uint8Array;
 }
 
-/** A part of something that is written: whole memory, or a run of it. Neither is changed after it was handed on. */
-export type Piece = Uint8Array | Slice;
+/** A part of something that is written: whole memory or a run of it, neither changed afterwards, or a text of ASCII characters. */
+export type Piece = Uint8Array | Slice | string;
+
+/** A replacement of a byte range. */
+export interface Edit extends Range {
+  readonly by: Piece;
+}
 
 export function sliceOf(of: Uint8Array, start: number, end: number): Slice {
   return { of, start, end };
@@ -51,7 +51,7 @@ export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Piece[] {
   let from = 0;
   for (const edit of inOrder(edits)) {
     if (edit.start > from) pieces.push(sliceOf(bytes, from, edit.start));
-    if (edit.bytes.length > 0) pieces.push(edit.bytes);
+    pieces.push(edit.by);
     from = edit.end;
   }
   if (from < bytes.length) pieces.push(sliceOf(bytes, from, bytes.length));
@@ -89,7 +89,15 @@ export function joinPieces(pieces: readonly Piece[]): Buffer {
 }
 
 export function sizeOf(piece: Piece): number {
-  return piece instanceof Uint8Array ? piece.length : piece.end - piece.start;
+  return typeof piece === "string" || piece instanceof Uint8Array
+    ? piece.length
+    : piece.end - piece.start;
+}
+
+/** A piece as memory of its own, not copied where it is memory already. */
+export function memoryOf(piece: Piece): Uint8Array {
+  if (typeof piece === "string") return utf8(piece);
+  return piece instanceof Uint8Array ? piece : piece.of.subarray(piece.start, piece.end);
 }
 
 /** Below this a loop copies faster than a native call. */
@@ -97,6 +105,7 @@ const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after it. */
 export function copyPiece(piece: Piece, target: Buffer, at: number): number {
+  if (typeof piece === "string") return at + target.write(piece, at, "latin1");
   const whole = piece instanceof Uint8Array;
   const of = whole ? piece : piece.of;
   const start = whole ? 0 : piece.start;

@@ -266,7 +266,7 @@ describe("applyEdits", () => {
     joinPieces(
       applyEdits(
         utf8(text),
-        edits.map(([start, end, by]) => ({ start, end, bytes: utf8(by) })),
+        edits.map(([start, end, by]) => ({ start, end, by: utf8(by) })),
       ),
     ).toString();
 
@@ -285,11 +285,16 @@ describe("applyEdits", () => {
     assert.equal(edited("0123456789", [5, 5, "+"], [5, 8, "X"]), "01234+X89");
   });
 
+  it("takes text for what it puts in", () => {
+    const pieces = applyEdits(utf8("0123456789"), [{ start: 2, end: 4, by: "ab" }]);
+    assert.equal(joinPieces(pieces).toString(), "01ab456789");
+  });
+
   it("does not copy what it leaves alone, nor reorder the list that it was given", () => {
     const bytes = utf8("0123456789");
     const edits = [
-      { start: 8, end: 9, bytes: utf8("b") },
-      { start: 2, end: 3, bytes: utf8("a") },
+      { start: 8, end: 9, by: utf8("b") },
+      { start: 2, end: 3, by: utf8("a") },
     ];
     const pieces = applyEdits(bytes, edits);
     assert.deepEqual(pieces[0], { of: bytes, start: 0, end: 2 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { applyEdits, utf8, joinPieces } from "../src/bytes.ts";
+import { applyEdits, utf8, joinPieces, sizeOf } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import {
   type Frame,
@@ -269,9 +269,10 @@ function checkRequest(
   expect(frame.bytes.equals(clean), () => "a request's bytes were changed");
   expectEqual(frame.method, value["method"], "the method");
   checkRange(clean, frame.params, value["params"], "params");
-  const spelled = textOf(frame.id.bytes);
+  const own = joinPieces([frame.id.slice]);
+  const spelled = textOf(own);
   expectEqual(JSON.parse(spelled), value["id"], "the id");
-  expect(clean.includes(frame.id.bytes), () => "the id is not spelled as it came");
+  expect(clean.includes(own), () => "the id is not spelled as it came");
   const id = value["id"];
   const number = Number.isSafeInteger(id) ? id : spelled;
   expectEqual(frame.id.key, typeof id === "string" ? `"${id}` : number, "the id's key");
@@ -282,7 +283,7 @@ function checkRequest(
     checkReaddressed(out, params ?? new Uint8Array(), value, newId);
     const again = readFrame(out);
     expect(again.kind === "request", () => `a readdressed request became a ${again.kind}`);
-    expect(again.id.bytes.length === newId.length, () => "a readdressed request has another id");
+    expect(sizeOf(again.id.slice) === newId.length, () => "a readdressed request has another id");
   }
 }
 

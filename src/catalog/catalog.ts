@@ -82,7 +82,7 @@ function toRoute(server: string, { item, name }: Shaped): Route {
 function toolBytes({ item, name, full }: Shaped): Uint8Array {
   if (name === full && name === item.name) return item.bytes;
   const json = utf8(JSON.stringify(name));
-  const edits: Edit[] = item.names.map(({ start, end }) => ({ start, end, bytes: json }));
+  const edits: Edit[] = item.names.map(({ start, end }) => ({ start, end, by: json }));
   if (name !== full) edits.push(metaEdit(item, full));
   return joinPieces(applyEdits(item.bytes, edits));
 }
@@ -95,10 +95,10 @@ function metaEdit({ bytes, meta }: Item, full: string): Edit {
   if (meta !== undefined) {
     const at = meta.start + 1;
     const empty = skipSpace(bytes, at) === meta.end - 1;
-    return { start: at, end: at, bytes: utf8(empty ? member : `${member},`) };
+    return { start: at, end: at, by: utf8(empty ? member : `${member},`) };
   }
   const close = bytes.length - 1;
-  return { start: close, end: close, bytes: utf8(`,"_meta":{${member}}`) };
+  return { start: close, end: close, by: utf8(`,"_meta":{${member}}`) };
 }
 
 const LIST_START = utf8('{"tools":[');

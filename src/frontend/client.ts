@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { utf8 } from "../bytes.ts";
+import { type Piece, utf8 } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
 import { lastMember, scanObject, stringOf } from "../json.ts";
@@ -11,8 +11,10 @@ import {
   Method,
   negotiate,
 } from "../protocol/legacy.ts";
+import type { Caller } from "../router/call.ts";
 import type { Router, Running } from "../router/router.ts";
-import { readEdges, readId } from "../wire/frame.ts";
+import { readEdges } from "../wire/frame.ts";
+import { readId } from "../wire/id.ts";
 import {
   type Batch,
   buildError,
@@ -54,7 +56,7 @@ export class Client implements LinkEvents {
   readonly #link: Link;
   readonly #host: Host;
   /** What runs, by the key of the client's id. */
-  readonly #running = new Map<string | number, Cancellable>();
+  readonly #running = new Map<string | number, Asked>();
   #version: LegacyVersion | undefined;
   /** The list that the client was last given or told about. */
   #known: Uint8Array | undefined;
@@ -86,7 +88,7 @@ export class Client implements LinkEvents {
         this.#batch(frame);
         return;
       case "invalid":
-        this.#refuse(frame.id?.bytes, frame.code, `Not a JSON-RPC request: ${frame.reason}.`);
+        this.#refuse(frame.id?.slice, frame.code, `Not a JSON-RPC request: ${frame.reason}.`);
     }
   }
 
@@ -94,7 +96,7 @@ export class Client implements LinkEvents {
     const edges = readEdges(head, tail);
     if (edges?.kind === "response") return;
     const text = `The message of ${size} bytes is over the limit.`;
-    this.#refuse(edges?.id.bytes, "messageTooLarge", text);
+    this.#refuse(edges?.id.slice, "messageTooLarge", text);
   }
 
   log(): void {}
@@ -108,7 +110,7 @@ export class Client implements LinkEvents {
 
   /** The client is gone: whatever runs for it is cancelled at its servers. */
   closed(): void {
-    for (const running of this.#running.values()) running.cancel("The client has left.");
+    for (const asked of this.#running.values()) asked.running?.cancel("The client has left.");
     this.#running.clear();
     this.#host.left(this);
   }
@@ -117,7 +119,7 @@ export class Client implements LinkEvents {
     if (message !== undefined) this.#link.send(message);
   };
 
-  #refuse(id: Uint8Array | undefined, code: ErrorCode, text: string): void {
+  #refuse(id: Piece | undefined, code: ErrorCode, text: string): void {
     this.#link.send(buildError(id, new HubError(code, text).toRpc()));
   }
 
@@ -125,7 +127,7 @@ export class Client implements LinkEvents {
     try {
       this.#dispatch(request, respond);
     } catch (error) {
-      respond(buildError(request.id.bytes, toHubError(error).toRpc()));
+      respond(buildError(request.id.slice, toHubError(error).toRpc()));
     }
   }
 
@@ -141,7 +143,7 @@ export class Client implements LinkEvents {
         this.#initialize(request, respond);
         return;
       case Method.ping:
-        respond(buildResult(request.id.bytes, EMPTY_RESULT));
+        respond(buildResult(request.id.slice, EMPTY_RESULT));
         return;
       default:
         throw new HubError("methodNotFound", `There is no method "${request.method}".`);
@@ -156,7 +158,7 @@ export class Client implements LinkEvents {
     }
     this.#version = negotiate(requested);
     const result = initializeResult(this.#version, this.#host.serverInfo);
-    respond(buildResult(request.id.bytes, utf8(JSON.stringify(result))));
+    respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
     this.#host.arrived();
   }
 
@@ -166,42 +168,35 @@ export class Client implements LinkEvents {
     if (lastMember(members, "cursor") !== undefined) {
       throw new HubError("invalidParams", "The cursor is not one of this hub's.");
     }
-    const finish = this.#track(request, respond);
+    const asked = new Asked(id.key, respond, this.#running, this.#link);
+    this.#register(asked);
     this.#host.arrived();
     const forget = this.#host.whenListed((catalog) => {
       this.#known = catalog.toolsResult;
-      finish(buildResult(id.bytes, catalog.toolsResult));
+      asked.respond(buildResult(id.slice, catalog.toolsResult));
     });
-    if (this.#running.has(id.key)) {
-      this.#running.set(id.key, {
-        cancel: () => {
-          forget();
-          finish(undefined);
-        },
-      });
-    }
+    asked.running = {
+      cancel: () => {
+        forget();
+        asked.respond(undefined);
+      },
+    };
   }
 
   #callTool(request: Request, respond: Respond): void {
     this.#host.arrived();
-    const running = this.#host.router.route(request, {
-      respond: (message) => finish(message),
-      notify: this.#send,
-    });
-    const finish = this.#track(request, respond, running);
+    const asked = new Asked(request.id.key, respond, this.#running, this.#link);
+    const running = this.#host.router.route(request, asked);
+    asked.running = running;
+    this.#register(asked);
     running.run();
   }
 
-  /** Puts a request on the list of what runs. @returns how it is answered and taken off the list. */
-  #track({ id }: Request, respond: Respond, running: Cancellable = NOT_YET): Respond {
-    if (this.#running.has(id.key)) {
+  #register(asked: Asked): void {
+    if (this.#running.has(asked.key)) {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
-    this.#running.set(id.key, running);
-    return (message) => {
-      this.#running.delete(id.key);
-      respond(message);
-    };
+    this.#running.set(asked.key, asked);
   }
 
   #notified(notification: Notification): void {
@@ -211,7 +206,7 @@ export class Client implements LinkEvents {
     const ids = members.filter((member) => member.key === "requestId");
     const last = ids.at(-1);
     const id = last && readId(bytes, last);
-    if (id !== undefined) this.#running.get(id.key)?.cancel({ notification, ids });
+    if (id !== undefined) this.#running.get(id.key)?.running?.cancel({ notification, ids });
   }
 
   /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */
@@ -231,7 +226,7 @@ export class Client implements LinkEvents {
         this.#accept(item, done);
       } else if (item.kind === "invalid") {
         const error = new HubError(item.code, `Not a JSON-RPC request: ${item.reason}.`);
-        done(buildError(item.id?.bytes, error.toRpc()));
+        done(buildError(item.id?.slice, error.toRpc()));
       } else {
         this.frame(item);
         done(undefined);
@@ -240,7 +235,35 @@ export class Client implements LinkEvents {
   }
 }
 
-const NOT_YET: Cancellable = { cancel(): void {} };
+/** One request of a client while it runs: takes its answer, and takes it off the list of what runs. */
+class Asked implements Caller {
+  readonly key: string | number;
+  running: Cancellable | undefined;
+  readonly #respond: Respond;
+  readonly #list: Map<string | number, Asked>;
+  readonly #link: Link;
+
+  constructor(
+    key: string | number,
+    respond: Respond,
+    list: Map<string | number, Asked>,
+    link: Link,
+  ) {
+    this.key = key;
+    this.#respond = respond;
+    this.#list = list;
+    this.#link = link;
+  }
+
+  respond(message: Message | undefined): void {
+    this.#list.delete(this.key);
+    this.#respond(message);
+  }
+
+  notify(message: Message): void {
+    this.#link.send(message);
+  }
+}
 
 function joinBatch(answers: readonly Message[]): Message {
   const pieces = answers.flatMap((answer, i) => [

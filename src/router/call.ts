@@ -1,4 +1,4 @@
-import { applyEdits, type Range, utf8 } from "../bytes.ts";
+import { applyEdits, type Piece, type Range, utf8 } from "../bytes.ts";
 import type { Route } from "../catalog/catalog.ts";
 import { readHints } from "../catalog/item.ts";
 import type { ErrorCode, HubError } from "../errors.ts";
@@ -38,7 +38,7 @@ export interface CallParts {
   readonly route: Route;
   readonly rewrite: Rewrite;
   /** The client's progress token as it spelled it, if it gave one. */
-  readonly token: Uint8Array | undefined;
+  readonly token: Piece | undefined;
   readonly caller: Caller;
   readonly connection: Connection;
   readonly limits: Limits;
@@ -78,11 +78,11 @@ export class Call implements Pending, Visitor, Timed {
   }
 
   settle(response: Response): void {
-    this.#finish(readdress(response, this.#parts.request.id.bytes));
+    this.#finish(readdress(response, this.#parts.request.id.slice));
   }
 
   fail(error: HubError): void {
-    this.#finish(buildError(this.#parts.request.id.bytes, error.toRpc()));
+    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()));
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
@@ -146,5 +146,5 @@ const TIMEOUT: ErrorCode = "callTimeout";
 export function answerLate(request: Request, text: string): Message {
   const content = [{ type: "text", text }];
   const result = { content, isError: true, _meta: { [ERROR_KEY]: TIMEOUT } };
-  return buildResult(request.id.bytes, utf8(JSON.stringify(result)));
+  return buildResult(request.id.slice, utf8(JSON.stringify(result)));
 }

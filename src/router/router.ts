@@ -1,11 +1,11 @@
-import type { Range } from "../bytes.ts";
+import type { Piece, Range } from "../bytes.ts";
 import type { Catalog, Route } from "../catalog/catalog.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
-import { readId } from "../wire/frame.ts";
+import { readId } from "../wire/id.ts";
 import { editsOf, type Request } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type Limits } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
@@ -77,7 +77,7 @@ interface CallParams {
   readonly name: string;
   readonly names: readonly Range[];
   readonly tokens: readonly Range[];
-  readonly token: Uint8Array | undefined;
+  readonly token: Piece | undefined;
 }
 
 function readParams(request: Request): CallParams {
@@ -100,7 +100,7 @@ function readParams(request: Request): CallParams {
     name,
     names: members.filter((member) => member.key === "name"),
     tokens,
-    token: last && readId(bytes, last)?.bytes,
+    token: last && readId(bytes, last)?.slice,
   };
 }
 const OPEN_BRACE = 0x7b;

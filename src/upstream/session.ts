@@ -108,10 +108,10 @@ export class Session implements LinkEvents {
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
   relay(record: Pending, request: Request, rewrite: Rewrite): number {
     return this.#pending.send(record, (id) => {
-      const bytes = utf8(String(id));
+      const by = String(id);
       const edits = [...rewrite.edits];
-      for (const { start, end } of rewrite.tokens) edits.push({ start, end, bytes });
-      for (const { start, end } of request.ids) edits.push({ start, end, bytes });
+      for (const { start, end } of rewrite.tokens) edits.push({ start, end, by });
+      for (const { start, end } of request.ids) edits.push({ start, end, by });
       return applyEdits(request.bytes, edits);
     });
   }
@@ -154,8 +154,7 @@ export class Session implements LinkEvents {
       this.#link.send(buildNotification(Method.cancelled, params));
       return;
     }
-    const bytes = utf8(String(id));
-    this.#link.send(applyEdits(why.notification.bytes, editsOf(why.ids, bytes)));
+    this.#link.send(applyEdits(why.notification.bytes, editsOf(why.ids, String(id))));
   }
 
   pause(): void {
@@ -227,11 +226,11 @@ export class Session implements LinkEvents {
 
   #asked(request: Request): void {
     if (request.method === Method.ping) {
-      this.#link.send(buildResult(request.id.bytes, EMPTY_RESULT));
+      this.#link.send(buildResult(request.id.slice, EMPTY_RESULT));
       return;
     }
     const text = `toolmux cannot answer "${request.method}".`;
-    this.#link.send(buildError(request.id.bytes, new HubError("methodNotFound", text).toRpc()));
+    this.#link.send(buildError(request.id.slice, new HubError("methodNotFound", text).toRpc()));
   }
 
   #notified(notification: Notification): void {

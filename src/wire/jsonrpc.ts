@@ -1,5 +1,13 @@
 import type { Buffer } from "node:buffer";
-import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
+import {
+  applyEdits,
+  type Edit,
+  type Piece,
+  type Range,
+  type Slice,
+  sliceOf,
+  utf8,
+} from "../bytes.ts";
 import type { RpcError } from "../errors.ts";
 import type { Member } from "../json.ts";
 
@@ -61,7 +69,7 @@ export interface Id {
   /** Equal for equal ids, whatever their spelling: what tables are keyed by. */
   readonly key: string | number;
   /** Exactly as the peer wrote it. */
-  readonly bytes: Uint8Array;
+  readonly slice: Slice;
 }
 
 /** Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other. */
@@ -76,7 +84,7 @@ const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
 
 /** The same answer under another id: the bytes of its result or error are not touched. */
-export function readdress(response: Response, id: Uint8Array): Message {
+export function readdress(response: Response, id: Piece): Message {
   const { bytes, body, shape } = response;
   switch (shape.at) {
     case "head": {
@@ -92,13 +100,13 @@ export function readdress(response: Response, id: Uint8Array): Message {
 }
 
 /** The edits that give a request another id, wherever it spells one. */
-export function idEdits(request: Request, id: Uint8Array): Edit[] {
+export function idEdits(request: Request, id: Piece): Edit[] {
   return editsOf(request.ids, id);
 }
 
-/** The same bytes for each of the ranges. */
-export function editsOf(ranges: readonly Range[], bytes: Uint8Array): Edit[] {
-  return ranges.map(({ start, end }) => ({ start, end, bytes }));
+/** The same replacement for each of the ranges. */
+export function editsOf(ranges: readonly Range[], by: Piece): Edit[] {
+  return ranges.map(({ start, end }) => ({ start, end, by }));
 }
 
 /** A request of our own; `params` is written by JSON.stringify. */
@@ -111,12 +119,12 @@ export function buildNotification(method: string, params?: object): Uint8Array {
 }
 
 /** An answer around ready result bytes. */
-export function buildResult(id: Uint8Array, result: Uint8Array): Message {
+export function buildResult(id: Piece, result: Uint8Array): Message {
   return [HEAD_WITHOUT_ID, RESULT_MEMBER, result, ID_MEMBER, id, CLOSE];
 }
 
 /** An error answer; without a usable id it carries `"id":null`. */
-export function buildError(id: Uint8Array | undefined, error: RpcError): Message {
+export function buildError(id: Piece | undefined, error: RpcError): Message {
   return [
     HEAD_WITHOUT_ID,
     ERROR_MEMBER,

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { copyPiece, type Piece, sizeOf } from "../bytes.ts";
+import { copyPiece, memoryOf, type Piece, sizeOf } from "../bytes.ts";
 
 /** From this size on a piece is written by itself; below, it is copied into the write that it is part of. */
 const COPY_LIMIT = 16 * 1024;
@@ -11,7 +11,7 @@ const SHEET = 64 * 1024;
  * Gathering copies each small piece once, and makes no object for it.
  */
 export class Outbox {
-  #writes: Uint8Array[] = [];
+  readonly #writes: Uint8Array[] = [];
   #sheet = EMPTY;
   /** The part of the sheet that no write has yet: from `#start` up to `#end`. */
   #start = 0;
@@ -30,8 +30,7 @@ export class Outbox {
     this.#size += size;
     if (size >= COPY_LIMIT) {
       this.#seal();
-      const whole = piece instanceof Uint8Array;
-      this.#writes.push(whole ? piece : piece.of.subarray(piece.start, piece.end));
+      this.#writes.push(memoryOf(piece));
       return;
     }
     if (this.#end + size > this.#sheet.length) {

@@ -1,0 +1,47 @@
+import { type Range, sliceOf, textOf } from "../bytes.ts";
+import { stringOf, valueOf } from "../json.ts";
+import type { Id } from "./jsonrpc.ts";
+
+/** More digits than any id that the hub gives out has. */
+const MAX_DIGITS = 15;
+
+/** An id that is a string or a number; undefined for anything else, null included. */
+export function readId(bytes: Uint8Array, range: Range): Id | undefined {
+  const slice = sliceOf(bytes, range.start, range.end);
+  const plain = plainInteger(bytes, range.start, range.end);
+  if (plain !== undefined) return { key: plain, slice };
+  const first = bytes[range.start];
+  const text = stringOf(bytes, range);
+  if (text !== undefined) return { key: `"${text}`, slice };
+  if (first !== 0x2d && !isDigit(first)) return undefined;
+  const spelled = textOf(bytes, range.start, range.end);
+  const value = Number(spelled);
+  return { key: Number.isSafeInteger(value) ? value : spelled, slice };
+}
+
+/** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */
+export function integerOf(bytes: Uint8Array, range: Range): number | undefined {
+  const plain = plainInteger(bytes, range.start, range.end);
+  if (plain !== undefined) return plain;
+  const value = valueOf(bytes, range);
+  const number = typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : value;
+  return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
+    ? number
+    : undefined;
+}
+
+/** The value of a run of digits, or undefined if it is empty, too long or has a leading zero. */
+export function plainInteger(bytes: Uint8Array, start: number, end: number): number | undefined {
+  if (end <= start || end - start > MAX_DIGITS) return undefined;
+  if (bytes[start] === 0x30 && end - start > 1) return undefined;
+  let value = 0;
+  for (let i = start; i < end; i++) {
+    if (!isDigit(bytes[i])) return undefined;
+    value = value * 10 + ((bytes[i] ?? 0x30) - 0x30);
+  }
+  return value;
+}
+
+export function isDigit(byte: number | undefined): boolean {
+  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
+}

@@ -1,0 +1,145 @@
+import { Buffer } from "node:buffer";
+import { matches, type Range, textOf, utf8 } from "../bytes.ts";
+import { scanObject, skipSpace } from "../json.ts";
+import { isDigit, plainInteger, readId } from "./id.ts";
+import { ERROR_MEMBER, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
+
+const HEAD = utf8('{"jsonrpc":"2.0","id":');
+const RESULT_START = utf8('{"result":');
+const ERROR_START = utf8('{"error":');
+const TAIL = utf8(',"jsonrpc":"2.0","id":');
+/** By far the commonest, so it is not decoded each time. */
+const TOOLS_CALL = utf8('tools/call"');
+const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
+const METHOD_START = utf8('{"method":"');
+const METHOD_MEMBER = utf8(',"method":"');
+const PARAMS_MEMBER = utf8(',"params":');
+const METHOD_KEY = Buffer.from('"method"');
+const VERSION_KEY = Buffer.from('"jsonrpc"');
+const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
+const ESCAPE = Buffer.from("\\u00");
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+export const CR = 0x0d;
+export const LF = 0x0a;
+
+/**
+ * The fast path: a response in one of the two shapes that every JSON library writes, whose body is left unread.
+ * It can only be fooled about the message's kind or id by a second `id`, `result`, `error` or `method` key;
+ * `readdress` writes the id last, so that a second `id` loses, and a `method`, spelled or escaped, is searched for.
+ */
+export function readSpliceable(bytes: Buffer): Response | undefined {
+  const end = bytes.length - 1;
+  if (bytes[end] !== 0x7d) return undefined;
+  const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
+  if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
+  if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return undefined;
+  // A second message could hide in a body that is not what it seems, for clients that read a stream of values.
+  const version = bytes.indexOf(VERSION_KEY, response.body.start);
+  if (version >= 0 && version < response.body.end) return undefined;
+  return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter))
+    ? undefined
+    : response;
+}
+
+function readHeadShape(bytes: Buffer, end: number): Response | undefined {
+  if (!matches(bytes, 0, HEAD)) return undefined;
+  let i = HEAD.length;
+  while (isDigit(bytes[i])) i++;
+  const id = plainInteger(bytes, HEAD.length, i);
+  if (id === undefined) return undefined;
+  const outcome = matches(bytes, i, RESULT_MEMBER)
+    ? "result"
+    : matches(bytes, i, ERROR_MEMBER)
+      ? "error"
+      : undefined;
+  if (outcome === undefined) return undefined;
+  const start = i + (outcome === "result" ? RESULT_MEMBER.length : ERROR_MEMBER.length);
+  if (start >= end) return undefined;
+  return { kind: "response", bytes, id, outcome, body: { start, end }, shape: { at: "head" } };
+}
+
+function readTailShape(bytes: Buffer, end: number): Response | undefined {
+  const outcome = matches(bytes, 0, RESULT_START)
+    ? "result"
+    : matches(bytes, 0, ERROR_START)
+      ? "error"
+      : undefined;
+  if (outcome === undefined) return undefined;
+  let i = end;
+  while (isDigit(bytes[i - 1])) i--;
+  const id = plainInteger(bytes, i, end);
+  const tail = i - TAIL.length;
+  const start = outcome === "result" ? RESULT_START.length : ERROR_START.length;
+  if (id === undefined || tail <= start || !matches(bytes, tail, TAIL)) return undefined;
+  const body = { start, end: tail };
+  return { kind: "response", bytes, id, outcome, body, shape: { at: "tail" } };
+}
+
+/** Whoever reads a body expects the value alone: white space around it is for the scanner. */
+function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
+  return skipSpace(bytes, start) === start && skipSpace(bytes, end - 1) !== end;
+}
+
+/**
+ * A request in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
+ * only once: their members are kept for whoever looks at them next.
+ */
+export function readCommonRequest(bytes: Buffer): Request | undefined {
+  const end = bytes.length - 1;
+  if (bytes[end] !== 0x7d) return undefined;
+  let at = 0;
+  let id: Range | undefined;
+  if (matches(bytes, 0, HEAD)) {
+    id = plainId(bytes, HEAD.length);
+    if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
+    at = id.end + METHOD_MEMBER.length;
+  } else if (matches(bytes, 0, METHOD_START)) {
+    at = METHOD_START.length;
+  } else {
+    return undefined;
+  }
+  const quote = bytes.indexOf(QUOTE, at);
+  if (quote < 0 || !matches(bytes, quote + 1, PARAMS_MEMBER)) return undefined;
+  const method = matches(bytes, at, TOOLS_CALL) ? "tools/call" : textOf(bytes, at, quote);
+  const start = quote + 1 + PARAMS_MEMBER.length;
+  const params = scanObject(bytes, start);
+  if (params === undefined || !PLAIN_METHOD.test(method)) return undefined;
+  if (id === undefined) {
+    if (!matches(bytes, params.end, TAIL)) return undefined;
+    id = plainId(bytes, params.end + TAIL.length);
+    if (id?.end !== end) return undefined;
+  } else if (params.end !== end) {
+    return undefined;
+  }
+  const read = readId(bytes, id);
+  if (read === undefined || hasLineBreak(bytes)) return undefined;
+  return {
+    kind: "request",
+    bytes,
+    id: read,
+    ids: [id],
+    method,
+    params: { start, end: params.end },
+    members: params.items,
+  };
+}
+
+/** The range of an id that is plain digits or a string without escapes. */
+function plainId(bytes: Buffer, start: number): Range | undefined {
+  let i = start;
+  if (bytes[i] !== QUOTE) {
+    while (isDigit(bytes[i])) i++;
+    return plainInteger(bytes, start, i) === undefined ? undefined : { start, end: i };
+  }
+  for (i++; bytes[i] !== QUOTE; i++) {
+    const byte = bytes[i];
+    if (byte === undefined || byte < 0x20 || byte === BACKSLASH) return undefined;
+  }
+  return { start, end: i + 1 };
+}
+
+/** Whether a line reader would see a line end in it. */
+export function hasLineBreak(bytes: Buffer): boolean {
+  return bytes.includes(CR) || bytes.includes(LF);
+}
