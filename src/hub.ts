@@ -31,6 +31,7 @@ export class Hub implements Host {
   readonly #clients = new Map<Client, { link: Link; left: () => void }>();
   readonly #full = new Set<Client>();
   readonly #names: NameRules;
+  readonly #deadlines = new Deadlines();
   #catalog: Catalog | undefined;
   #version = 0;
   #notifying = false;
@@ -52,7 +53,7 @@ export class Hub implements Host {
       catalog: () => this.catalog,
       connection: (server) => this.#connections.get(server),
       unlisted: (name) => this.#unlisted(name),
-      deadlines: new Deadlines(),
+      deadlines: this.#deadlines,
     });
     for (const spec of servers) {
       if (spec.kind === "stdio" && spec.enabled)
@@ -118,6 +119,7 @@ export class Hub implements Host {
     else this.#full.delete(client);
     const hold = this.#full.size > 0;
     if (hold === held) return;
+    this.#deadlines.hold(hold);
     for (const connection of this.#connections.values()) connection.hold(hold);
   }
 
