@@ -21,12 +21,15 @@ export interface OutputStream {
 interface BunRuntime {
   readonly isStandaloneExecutable?: boolean;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
-  readonly stdout: {
-    writer(options: { highWaterMark: number }): {
-      write(bytes: Uint8Array): number | Promise<number>;
-      flush(): number | Promise<number>;
-      end(): number | Promise<number>;
-    };
+  readonly stdout: BunFile;
+  readonly stderr: BunFile;
+}
+
+interface BunFile {
+  writer(options: { highWaterMark: number }): {
+    write(bytes: Uint8Array): number | Promise<number>;
+    flush(): number | Promise<number>;
+    end(): number | Promise<number>;
   };
 }
 
@@ -49,7 +52,13 @@ export function ownStdin(): InputStream {
 }
 
 export function ownStdout(onBroken: () => void): OutputStream {
-  return bun ? bunOutput(bun, onBroken) : nodeOutput(process.stdout, onBroken);
+  return bun ? bunOutput(bun.stdout, onBroken) : nodeOutput(process.stdout, onBroken);
+}
+
+/** Own stderr, if that is a pipe: Bun's `console` waits for ever for somebody who reads it. */
+export function ownStderr(): OutputStream {
+  const onBroken = (): void => {};
+  return bun ? bunOutput(bun.stderr, onBroken) : nodeOutput(process.stderr, onBroken);
 }
 
 function webInput(stream: ReadableStream<Uint8Array>): InputStream {
@@ -78,8 +87,8 @@ function webInput(stream: ReadableStream<Uint8Array>): InputStream {
   };
 }
 
-function bunOutput(runtime: BunRuntime, onBroken: () => void): OutputStream {
-  const writer = runtime.stdout.writer({ highWaterMark: 64 * 1024 });
+function bunOutput(file: BunFile, onBroken: () => void): OutputStream {
+  const writer = file.writer({ highWaterMark: 64 * 1024 });
   let broken = false;
   const fail = (): void => {
     if (!broken) onBroken();

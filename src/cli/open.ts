@@ -13,9 +13,9 @@ const SEVERITY: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 
 /** Prints a line of a log on stderr if its level is wanted. */
 export type Log = (level: LogLevel, text: string) => void;
 
-export function openLog({ logLevel }: Invocation): Log {
+export function openLog({ logLevel }: Invocation, print = printLine): Log {
   return (level, text) => {
-    if (SEVERITY[level] <= SEVERITY[logLevel]) printLine(`${level} ${text}`);
+    if (SEVERITY[level] <= SEVERITY[logLevel]) print(`${level} ${text}`);
   };
 }
 

@@ -6,7 +6,12 @@ import type { HubError } from "../errors.ts";
 
 /** Tells one line on stderr. */
 export function printLine(text: string): void {
-  console.warn(`toolmux: ${clean(text)}`);
+  console.warn(formatLine(text));
+}
+
+/** A line as it stands on stderr, without its end. */
+export function formatLine(text: string): string {
+  return `toolmux: ${clean(text)}`;
 }
 
 /** Tells an error on stderr. */

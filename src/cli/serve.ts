@@ -3,6 +3,7 @@ import type { HubEvent } from "../events.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { Invocation, World } from "./command.ts";
+import { Notices } from "./notices.ts";
 import { type Log, openHub, openLog, openManifest } from "./open.ts";
 import { describeFailure } from "./report.ts";
 
@@ -13,7 +14,8 @@ const PARENT_INTERVAL = 2000;
 
 /** Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end. */
 export async function serve(invocation: Invocation, world: World): Promise<number> {
-  const log = openLog(invocation);
+  const notices = new Notices();
+  const log = openLog(invocation, (text) => notices.print(text));
   const manifest = await openManifest(invocation, world, log);
   const { hub, bus } = openHub(manifest, world, log);
   bus.subscribe((event) => tellFailure(event, log));
