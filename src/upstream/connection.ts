@@ -5,6 +5,7 @@ import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Link } from "../wire/link.ts";
+import { Refresh } from "./refresh.ts";
 import { Session, type SessionEvents } from "./session.ts";
 import { type Signal, type State, step } from "./state.ts";
 
@@ -27,8 +28,6 @@ export interface ConnectionParts {
   settled(): void;
 }
 
-/** After a refresh that found nothing new the next one waits, ever longer: some servers announce a change whenever they are asked. */
-const REFRESH_PAUSE = { first: 100, longest: 30_000 };
 const TAIL_LINES = 10;
 
 /** One try to open the connection, and what became of it. */
@@ -50,9 +49,11 @@ export class Connection {
   #attempt: Attempt | undefined;
   readonly #visitors = new Set<Visitor>();
   #items: readonly Item[] | undefined;
-  #refresh: { dirty: boolean; pause: number } | undefined;
+  #refresh: Refresh | undefined;
   readonly #stopped: (() => void)[] = [];
   #held = false;
+  /** Who waits for the end of the hold. */
+  readonly #releasing: (() => void)[] = [];
   #tail: string[] = [];
 
   constructor(parts: ConnectionParts) {
@@ -107,9 +108,11 @@ export class Connection {
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */
   hold(held: boolean): void {
     this.#held = held;
-    const session = this.#attempt?.session;
-    if (held) session?.pause();
-    else session?.resume();
+    if (!held) for (const resolve of this.#releasing.splice(0)) resolve();
+    // Before it is connected all that comes is for the hub itself, which has to be in time.
+    if (this.#state.at !== "connected") return;
+    if (held) this.#state.session.pause();
+    else this.#state.session.resume();
   }
 
   #signal(signal: Signal<Session>): void {
@@ -139,6 +142,7 @@ export class Connection {
   #entered(state: State<Session>): void {
     switch (state.at) {
       case "connected":
+        if (this.#held) state.session.pause();
         for (const visitor of this.#takeVisitors()) visitor.enter(state.session);
         this.#parts.settled();
         return;
@@ -197,13 +201,13 @@ export class Connection {
       await session.open(this.#parts.clientInfo, abort.signal, () => {
         attempt.at = "handshake";
       });
-      if (this.#held) session.pause();
       attempt.at = "list";
       const items = await session.listTools(abort.signal);
       if (epoch !== this.#epoch) return;
       this.#adopt(items);
+      this.#refresh = this.#refreshing(session, epoch);
       this.#signal({ kind: "opened", session });
-      if (attempt.stale) void this.#relist(epoch);
+      if (attempt.stale) this.#refresh.announce();
     } catch (error) {
       if (epoch === this.#epoch) this.#signal({ kind: "lost", cause: toHubError(error) });
     } finally {
@@ -225,7 +229,7 @@ export class Connection {
     return {
       toolsChanged: () => {
         if (epoch !== this.#epoch) return;
-        if (this.#state.at === "connected") void this.#relist(epoch);
+        if (this.#refresh !== undefined) this.#refresh.announce();
         else if (this.#attempt !== undefined) this.#attempt.stale = true;
       },
       log: (level, source, text) => this.#log(level, source, text),
@@ -256,37 +260,29 @@ export class Connection {
     return true;
   }
 
-  /** Lists again after the server announced a change; announcements during it are answered by one more. */
-  async #relist(epoch: number): Promise<void> {
-    if (this.#refresh !== undefined) {
-      this.#refresh.dirty = true;
-      return;
-    }
-    const refresh = { dirty: true, pause: 0 };
-    this.#refresh = refresh;
-    while (refresh.dirty && epoch === this.#epoch && this.#state.at === "connected") {
-      refresh.dirty = false;
-      const { session } = this.#state;
-      let changed = false;
-      try {
-        const items = await session.listTools(AbortSignal.timeout(this.spec.connectTimeout));
-        changed = epoch === this.#epoch && this.#adopt(items);
-      } catch (error) {
-        this.#log("warn", "server", `Listing again failed: ${toHubError(error).message}`);
-      }
-      refresh.pause = changed
-        ? 0
-        : Math.min(Math.max(refresh.pause * 2, REFRESH_PAUSE.first), REFRESH_PAUSE.longest);
-      await pause(refresh.pause);
-    }
-    if (this.#refresh === refresh) this.#refresh = undefined;
+  #refreshing(session: Session, epoch: number): Refresh {
+    return new Refresh({
+      lives: () => epoch === this.#epoch,
+      ready: () => this.#released(),
+      list: async () => {
+        try {
+          const items = await session.listTools(AbortSignal.timeout(this.spec.connectTimeout));
+          return epoch === this.#epoch && this.#adopt(items) ? "changed" : "same";
+        } catch (error) {
+          if (this.#held) return "again";
+          this.#log("warn", "server", `Listing again failed: ${toHubError(error).message}`);
+          return "same";
+        }
+      },
+    });
   }
-}
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
+  #released(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#held) this.#releasing.push(resolve);
+      else resolve();
+    });
+  }
 }
 
 function sameItems(a: readonly Item[], b: readonly Item[]): boolean {

@@ -1,0 +1,52 @@
+/** Some servers announce a change whenever they are asked: the next listing waits, ever longer, in ms. */
+const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };
+
+export interface RefreshParts {
+  /** Settles when the server may be asked. */
+  ready(): Promise<void>;
+  /** Lists, and tells whether the list is another than before; "again" if it was no fault of the server that it could not. */
+  list(): Promise<"changed" | "same" | "again">;
+  /** Whether the connection that this belongs to is still the one that there is. */
+  lives(): boolean;
+}
+
+/** Lists a server again after it announced a change; announcements meanwhile are answered by one more listing. */
+export class Refresh {
+  readonly #parts: RefreshParts;
+  #wanted = false;
+  #running = false;
+
+  constructor(parts: RefreshParts) {
+    this.#parts = parts;
+  }
+
+  announce(): void {
+    this.#wanted = true;
+    if (!this.#running) void this.#run();
+  }
+
+  /** Never rejects, because `list` does not. */
+  async #run(): Promise<void> {
+    this.#running = true;
+    let delay = 0;
+    while (this.#wanted && this.#parts.lives()) {
+      await this.#parts.ready();
+      if (!this.#parts.lives()) break;
+      this.#wanted = false;
+      const outcome = await this.#parts.list();
+      if (outcome === "again") {
+        this.#wanted = true;
+        continue;
+      }
+      delay = Math.min(Math.max(delay * 2, PAUSE.first), PAUSE.longest[outcome]);
+      await pause(delay);
+    }
+    this.#running = false;
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
