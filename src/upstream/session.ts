@@ -36,6 +36,8 @@ export interface SessionEvents {
 const EMPTY_RESULT = utf8("{}");
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
+/** A server's own requests are not answered while it has not taken so many bytes. */
+const MAX_UNREAD = 16 * 1024 * 1024;
 
 /** MCP spoken with one server over an open Link, in the legacy dialect: the handshake, the table of pending requests, the listings. */
 export class Session implements LinkEvents {
@@ -225,6 +227,8 @@ export class Session implements LinkEvents {
   }
 
   #asked(request: Request): void {
+    // Who goes on asking and reads no answer would have them pile up here without end.
+    if (this.#link.queued > MAX_UNREAD) return;
     if (request.method === Method.ping) {
       this.#link.send(buildResult(request.id.slice, EMPTY_RESULT));
       return;
