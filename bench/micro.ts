@@ -52,10 +52,12 @@ function sourcesOf(servers: number, tools: number): Source[] {
   }));
   const bytes = utf8(JSON.stringify({ tools: listed }));
   const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+  const limits = { timeout: 60_000, maxTimeout: 900_000 };
   return Array.from({ length: servers }, (_, at) => ({
     server: `server${at}`,
     rules: { prefix: `server${at}`, allow: undefined, deny: [], rename: {} },
     items,
+    limits: () => limits,
   }));
 }
 

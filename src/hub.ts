@@ -1,4 +1,4 @@
-import { buildCatalog, type Catalog } from "./catalog/catalog.ts";
+import { buildCatalog, type Catalog, type Limits } from "./catalog/catalog.ts";
 import type { Digest, NameRules } from "./catalog/names.ts";
 import type { Bus } from "./events.ts";
 import { Client, type Host } from "./frontend/client.ts";
@@ -185,6 +185,7 @@ export class Hub implements Host {
       server: spec.name,
       items: items ?? [],
       rules: { prefix: spec.prefix, ...spec.tools },
+      limits: (remoteName: string) => limitsOf(spec, remoteName),
     }));
     const catalog = buildCatalog(sources, this.#names, this.#parts.digest);
     const { bus } = this.#parts;
@@ -203,4 +204,11 @@ export class Hub implements Host {
     }
     return catalog;
   }
+}
+
+function limitsOf({ tools, callTimeout, maxCallTimeout }: StdioServer, remoteName: string): Limits {
+  const own = Object.hasOwn(tools.timeout, remoteName) ? tools.timeout[remoteName] : undefined;
+  return own === undefined
+    ? { timeout: callTimeout, maxTimeout: maxCallTimeout }
+    : { timeout: own, maxTimeout: Math.max(own, maxCallTimeout) };
 }

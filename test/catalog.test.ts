@@ -13,7 +13,8 @@ function source(server: string, tools: string[], rules: Partial<Source["rules"]>
   const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
   assert.ok(page);
   const all = { prefix: server, allow: undefined, deny: [], rename: {}, ...rules };
-  return { server, items: page.items, rules: all };
+  const limits = { timeout: 1, maxTimeout: 2 };
+  return { server, items: page.items, rules: all, limits: () => limits };
 }
 
 const tool = (name: string, rest = ""): string => `{"name":${JSON.stringify(name)}${rest}}`;

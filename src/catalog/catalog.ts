@@ -14,11 +14,21 @@ export interface Route {
   /** The remote name as JSON, ready to be put into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly item: Item;
+  readonly limits: Limits;
+}
+
+/** How long a call may take, in ms. */
+export interface Limits {
+  /** From its start, and again from each progress notification. */
+  readonly timeout: number;
+  /** In all. */
+  readonly maxTimeout: number;
 }
 
 /** One server's part of a catalog. */
 export interface Source {
   readonly server: string;
+  limits(remoteName: string): Limits;
   readonly rules: ShapeRules;
   readonly items: readonly Item[];
 }
@@ -50,14 +60,15 @@ export function buildCatalog(
     ...sources.filter((source) => source.rules.prefix !== ""),
     ...sources.filter((source) => source.rules.prefix === ""),
   ];
-  for (const { server, items, rules } of ordered) {
+  for (const source of ordered) {
+    const { server, items, rules } = source;
     const shaped = shape(server, items, rules, names, digest);
     remarks.push(...shaped.remarks);
     const { tools } = shaped;
     for (const tool of [...tools.filter((t) => t.renamed), ...tools.filter((t) => !t.renamed)]) {
       const owner = routes.get(tool.name)?.route;
       if (owner === undefined) {
-        routes.set(tool.name, { route: toRoute(server, tool), bytes: toolBytes(tool) });
+        routes.set(tool.name, { route: toRoute(source, tool), bytes: toolBytes(tool) });
         continue;
       }
       const text = `"${tool.name}" is already ${owner.remoteName} of server "${owner.server}".`;
@@ -73,9 +84,16 @@ export function buildCatalog(
   };
 }
 
-function toRoute(server: string, { item, name }: Shaped): Route {
-  const remoteNameJson = utf8(JSON.stringify(item.name));
-  return { kind: "tool", server, name, remoteName: item.name, remoteNameJson, item };
+function toRoute(source: Source, { item, name }: Shaped): Route {
+  return {
+    kind: "tool",
+    server: source.server,
+    name,
+    remoteName: item.name,
+    remoteNameJson: utf8(JSON.stringify(item.name)),
+    item,
+    limits: source.limits(item.name),
+  };
 }
 
 /** The tool as the server wrote it, but for its name and, if that was cut, a word on what it was. */

@@ -18,14 +18,6 @@ import {
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
 
-/** How long a call may take, in ms. */
-export interface Limits {
-  /** From its start, and again from each progress notification. */
-  readonly timeout: number;
-  /** In all. */
-  readonly maxTimeout: number;
-}
-
 /** Where a call's answer and its progress go. */
 export interface Caller {
   /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
@@ -41,11 +33,17 @@ export interface CallParts {
   readonly token: Piece | undefined;
   readonly caller: Caller;
   readonly connection: Connection;
-  readonly limits: Limits;
   /** When the request came, in ms of the clock. */
   readonly began: number;
   readonly deadlines: Deadlines;
 }
+
+type Place =
+  | { readonly at: "waiting" }
+  | { readonly at: "sent"; readonly session: Session; readonly id: number }
+  | { readonly at: "done" };
+const WAITING: Place = { at: "waiting" };
+const DONE: Place = { at: "done" };
 
 /** One `tools/call` in flight, from the client's request to the one answer that it gets. */
 export class Call implements Pending, Visitor, Timed {
@@ -54,14 +52,13 @@ export class Call implements Pending, Visitor, Timed {
   deadline: number;
   readonly #parts: CallParts;
   readonly #latest: number;
-  #place: { at: "waiting" } | { at: "sent"; session: Session; id: number } | { at: "done" } = {
-    at: "waiting",
-  };
+  #place: Place = WAITING;
 
   constructor(parts: CallParts) {
-    const { limits, began } = parts;
+    const { began, route } = parts;
+    const { limits } = route;
     this.#parts = parts;
-    this.name = parts.route.remoteName;
+    this.name = route.remoteName;
     this.#latest = began + limits.maxTimeout;
     this.deadline = Math.min(began + limits.timeout, this.#latest);
   }
@@ -86,8 +83,8 @@ export class Call implements Pending, Visitor, Timed {
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
-    const { limits, deadlines, token, caller } = this.#parts;
-    this.deadline = Math.min(deadlines.now() + limits.timeout, this.#latest);
+    const { route, deadlines, token, caller } = this.#parts;
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
     if (token === undefined) return;
     caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
   }
@@ -112,13 +109,14 @@ export class Call implements Pending, Visitor, Timed {
 
   #finish(message: Message | undefined): void {
     if (this.#place.at === "done") return;
-    this.#place = { at: "done" };
+    this.#place = DONE;
     this.#parts.deadlines.remove(this);
     this.#parts.caller.respond(message);
   }
 
   #timeoutText(sent: boolean): string {
-    const { route, limits, deadlines } = this.#parts;
+    const { route, deadlines } = this.#parts;
+    const { limits } = route;
     const total = deadlines.now() >= this.#latest;
     const seconds = (total ? limits.maxTimeout : limits.timeout) / 1000;
     const tool = `Tool "${route.remoteName}" of server "${route.server}"`;

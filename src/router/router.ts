@@ -1,13 +1,12 @@
-import type { Piece, Range } from "../bytes.ts";
-import type { Catalog, Route } from "../catalog/catalog.ts";
+import type { Edit, Piece, Range } from "../bytes.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
-import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { readId } from "../wire/id.ts";
-import { editsOf, type Request } from "../wire/jsonrpc.ts";
-import { Call, type Caller, type Limits } from "./call.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+import { Call, type Caller } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import { Search } from "./search.ts";
 
@@ -36,14 +35,14 @@ export class Router {
     const { deadlines } = this.#parts;
     const params = readParams(request);
     const began = deadlines.now();
-    const find = (): Call | undefined => this.#find(request, params, caller, began);
-    const call = find();
+    const call = this.#find(request, params, caller, began);
     if (call !== undefined) return call;
     const { name } = params;
     const missing = new HubError("unknownTool", `There is no tool "${name}".`);
     const connections = this.#parts.unlisted(name);
     if (connections.length === 0) throw missing;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
+    const find = (): Call | undefined => this.#find(request, params, caller, began);
     const parts = { request, caller, name, connections, find, missing, began, timeout, deadlines };
     return new Search(parts);
   }
@@ -52,7 +51,10 @@ export class Router {
     const route = this.#parts.catalog().find(params.name);
     const connection = route && this.#parts.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
-    const edits = editsOf(params.names, route.remoteNameJson);
+    const edits: Edit[] = [];
+    for (const { key, start, end } of params.members) {
+      if (key === "name") edits.push({ start, end, by: route.remoteNameJson });
+    }
     return new Call({
       request,
       route,
@@ -60,7 +62,6 @@ export class Router {
       token: params.token,
       caller,
       connection,
-      limits: limitsOf(connection.spec, route),
       began,
       deadlines: this.#parts.deadlines,
     });
@@ -75,7 +76,7 @@ export interface Running {
 
 interface CallParams {
   readonly name: string;
-  readonly names: readonly Range[];
+  readonly members: readonly Member[];
   readonly tokens: readonly Range[];
   readonly token: Piece | undefined;
 }
@@ -98,7 +99,7 @@ function readParams(request: Request): CallParams {
   const last = tokens.at(-1);
   return {
     name,
-    names: members.filter((member) => member.key === "name"),
+    members,
     tokens,
     token: last && readId(bytes, last)?.slice,
   };
@@ -115,12 +116,4 @@ function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Mem
     .filter((member) => member.key === "_meta")
     .flatMap((meta) => scanObject(bytes, meta.start)?.items ?? NO_TOKENS)
     .filter((member) => member.key === "progressToken");
-}
-
-function limitsOf(spec: StdioServer, route: Route): Limits {
-  const { timeout } = spec.tools;
-  const own = Object.hasOwn(timeout, route.remoteName) ? timeout[route.remoteName] : undefined;
-  return own === undefined
-    ? { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout }
-    : { timeout: own, maxTimeout: Math.max(own, spec.maxCallTimeout) };
 }

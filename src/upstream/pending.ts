@@ -13,9 +13,9 @@ export interface Pending extends Outgoing {
   progress(notification: Notification, tokens: readonly Range[]): void;
 }
 
-/** A client's request as it is to be sent on: what else in it has to be replaced, beside its id. */
+/** What has to be replaced in a client's request, beside its id. The session adds to `edits` what is its own. */
 export interface Rewrite {
-  readonly edits: readonly Edit[];
+  readonly edits: Edit[];
   /** The values of `params._meta.progressToken`, each to be replaced by a token of the session's own. */
   readonly tokens: readonly Range[];
 }
@@ -44,18 +44,21 @@ export class PendingTable {
     return this.#entries.get(id)?.record;
   }
 
-  /** Gives the request an id and sends it. If it cannot be sent, the record fails a turn later. @returns the id. */
-  send(record: Pending, build: (id: number) => Message): number {
-    const id = this.#nextId++;
+  /** An id that no other request of this link has. */
+  nextId(): number {
+    return this.#nextId++;
+  }
+
+  /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
+  send(id: number, record: Pending, message: Message): void {
     const refusal = this.#closed ?? this.#refusal();
     if (refusal !== undefined) {
       queueMicrotask(() => record.fail(refusal));
-      return id;
+      return;
     }
     const entry = { record, exchange: undefined as Exchange | undefined };
     this.#entries.set(id, entry);
-    entry.exchange = this.#link.send(build(id), record);
-    return id;
+    entry.exchange = this.#link.send(message, record);
   }
 
   /** Removes the record that an answer is for. */

@@ -108,14 +108,13 @@ export class Session implements LinkEvents {
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
-  relay(record: Pending, request: Request, rewrite: Rewrite): number {
-    return this.#pending.send(record, (id) => {
-      const by = String(id);
-      const edits = [...rewrite.edits];
-      for (const { start, end } of rewrite.tokens) edits.push({ start, end, by });
-      for (const { start, end } of request.ids) edits.push({ start, end, by });
-      return applyEdits(request.bytes, edits);
-    });
+  relay(record: Pending, request: Request, { edits, tokens }: Rewrite): number {
+    const id = this.#pending.nextId();
+    const by = String(id);
+    for (const { start, end } of tokens) edits.push({ start, end, by });
+    for (const { start, end } of request.ids) edits.push({ start, end, by });
+    this.#pending.send(id, record, applyEdits(request.bytes, edits));
+    return id;
   }
 
   /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end. */
@@ -135,16 +134,18 @@ export class Session implements LinkEvents {
         signal.removeEventListener("abort", abort);
         finish(value);
       };
-      const id = this.#pending.send(
+      const id = this.#pending.nextId();
+      signal.addEventListener("abort", abort, { once: true });
+      this.#pending.send(
+        id,
         {
           method,
           settle: (response) => end(resolve, response),
           fail: (error) => end(reject, error),
           progress: () => {},
         },
-        (own) => buildRequest(own, method, params),
+        buildRequest(id, method, params),
       );
-      signal.addEventListener("abort", abort, { once: true });
     });
   }
 
