@@ -4,7 +4,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:f
 import { isBuiltin } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, it } from "node:test";
+import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, end, withStage } from "../harness/hub.ts";
@@ -24,22 +24,27 @@ const IMPORT =
 const MANIFEST = { servers: { a: scripted("", { command: "node" }) } };
 
 describe("the package for Node", () => {
-  /** What `npm pack` makes, unpacked where no packages are in reach. */
   let place = "";
-  let program = "";
 
-  before(() => {
-    place = mkdtempSync(join(tmpdir(), "toolmux-node-"));
-    execute("npm", ["pack", "--loglevel=error", "--pack-destination", place], ROOT);
-    const [tarball = ""] = readdirSync(place);
-    execute("tar", ["-xzf", tarball], place);
-    program = join(place, "package/dist/node/toolmux.js");
+  /** What `npm pack` makes, unpacked where no packages are in reach; made when a test first asks. */
+  function unpack(): string {
+    if (place === "") {
+      place = mkdtempSync(join(tmpdir(), "toolmux-node-"));
+      execute("npm", ["pack", "--loglevel=error", "--pack-destination", place], ROOT);
+      const [tarball = ""] = readdirSync(place);
+      execute("tar", ["-xzf", tarball], place);
+    }
+    return join(place, "package");
+  }
+
+  const program = (): string => join(unpack(), "dist/node/toolmux.js");
+
+  after(() => {
+    if (place !== "") rmSync(place, { recursive: true, force: true });
   });
 
-  after(() => rmSync(place, { recursive: true, force: true }));
-
-  it("holds the program, README, LICENSE and package.json, and nothing else", () => {
-    const root = join(place, "package");
+  it("holds the program, README, LICENSE and package.json, and nothing else", LIMIT, () => {
+    const root = unpack();
     assert.deepEqual(readdirSync(root).toSorted(), [
       "LICENSE",
       "README.md",
@@ -49,11 +54,11 @@ describe("the package for Node", () => {
     assert.deepEqual(readdirSync(join(root, "dist")), ["node"]);
     assert.deepEqual(readdirSync(join(root, "dist/node")).toSorted(), ["chunks", "toolmux.js"]);
     const { bin } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-    assert.equal(join(root, bin.toolmux), program);
+    assert.equal(join(root, bin.toolmux), program());
   });
 
-  it("imports nothing but its own chunks and what Node has", () => {
-    const folder = join(place, "package/dist/node");
+  it("imports nothing but its own chunks and what Node has", LIMIT, () => {
+    const folder = join(unpack(), "dist/node");
     const files = readdirSync(folder, { encoding: "utf8", recursive: true })
       .map((file) => join(folder, file))
       .filter((file) => statSync(file).isFile());
@@ -70,7 +75,7 @@ describe("the package for Node", () => {
 
   it("runs by its own first line, under Node 20 or later", LIMIT, () =>
     withStage({ servers: {} }, async (stage) => {
-      const command = new RawClient(program, ["version"], stage.dir, stage.env);
+      const command = new RawClient(program(), ["version"], stage.dir, stage.env);
       assert.equal((await command.ended(END)).code, 0);
       assert.match(command.lines[0]?.text ?? "", /^toolmux \d+\.\d+\.\d+ \(node, /);
       const node = execute("node", ["--version"], stage.dir);
@@ -128,18 +133,18 @@ describe("the package for Node", () => {
 
   it("shows the demo", LIMIT, () =>
     withStage({ servers: {} }, async (stage) => {
-      const demo = new RawClient("node", [program, "demo"], stage.dir, stage.env);
+      const demo = new RawClient("node", [program(), "demo"], stage.dir, stage.env);
       const { code } = await demo.ended(LONG);
       const text = demo.lines.map((line) => line.text).join("\n");
       assert.equal(code, 0, text + demo.stderr);
       assert.equal(demo.stderr, "");
       const entry = JSON.parse(text.slice(text.indexOf("\n{")));
-      assert.equal(entry.mcpServers.toolmux.args[0], program);
+      assert.equal(entry.mcpServers.toolmux.args[0], program());
     }),
   );
 
   function serve(stage: Stage): RawClient {
-    return new RawClient("node", [program, "--config", stage.config], stage.dir, stage.env);
+    return new RawClient("node", [program(), "--config", stage.config], stage.dir, stage.env);
   }
 });
 
