@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
+import type { Writable } from "node:stream";
 
 /**
  * The few calls that differ between Bun, Deno and Node. Everything else uses node: modules and web APIs.
@@ -26,11 +27,13 @@ interface BunRuntime {
 }
 
 interface BunFile {
-  writer(options: { highWaterMark: number }): {
-    write(bytes: Uint8Array): number | Promise<number>;
-    flush(): number | Promise<number>;
-    end(): number | Promise<number>;
-  };
+  writer(options: { highWaterMark: number }): BunSink;
+}
+
+interface BunSink {
+  write(bytes: Uint8Array): number | Promise<number>;
+  flush(): number | Promise<number>;
+  end(): number | Promise<number>;
 }
 
 const bun = (globalThis as { Bun?: BunRuntime }).Bun;
@@ -52,13 +55,46 @@ export function ownStdin(): InputStream {
 }
 
 export function ownStdout(onBroken: () => void): OutputStream {
-  return bun ? bunOutput(bun.stdout, onBroken) : nodeOutput(process.stdout, onBroken);
+  return bun ? bunOutput(writerOf(bun.stdout), onBroken) : nodeOutput(process.stdout, onBroken);
 }
 
 /** Own stderr, if that is a pipe: Bun's `console` waits for ever for somebody who reads it. */
 export function ownStderr(): OutputStream {
   const onBroken = (): void => {};
-  return bun ? bunOutput(bun.stderr, onBroken) : nodeOutput(process.stderr, onBroken);
+  return bun ? bunOutput(writerOf(bun.stderr), onBroken) : nodeOutput(process.stderr, onBroken);
+}
+
+/**
+ * A way to ask whether a child has closed its stdin, where the stream does not say so by an error: Bun's does not,
+ * and swallows what is written. undefined: the stream says it.
+ */
+export function closureOf(stream: Writable): (() => boolean) | undefined {
+  if (bun === undefined) return undefined;
+  const keys = Object.getOwnPropertySymbols(stream);
+  const sink = keys.map((key): unknown => Reflect.get(stream, key)).find(isSink);
+  // A sink that has nothing to flush says 0; one that is closed says nothing.
+  return sink?.flush() === 0 ? () => isClosed(sink) : undefined;
+}
+
+function isSink(value: unknown): value is BunSink {
+  return ["write", "flush", "end"].every(
+    (name) => typeof (value as Partial<Record<string, unknown>> | null)?.[name] === "function",
+  );
+}
+
+function isClosed(sink: BunSink): boolean {
+  try {
+    const flushed: unknown = sink.flush();
+    // The stream waits for the same and is told as well.
+    if (flushed instanceof Promise) flushed.catch(() => {});
+    return flushed === undefined;
+  } catch {
+    return true;
+  }
+}
+
+function writerOf(file: BunFile): BunSink {
+  return file.writer({ highWaterMark: 64 * 1024 });
 }
 
 function webInput(stream: ReadableStream<Uint8Array>): InputStream {
@@ -87,8 +123,7 @@ function webInput(stream: ReadableStream<Uint8Array>): InputStream {
   };
 }
 
-function bunOutput(file: BunFile, onBroken: () => void): OutputStream {
-  const writer = file.writer({ highWaterMark: 64 * 1024 });
+function bunOutput(writer: BunSink, onBroken: () => void): OutputStream {
   let broken = false;
   const fail = (): void => {
     if (!broken) onBroken();

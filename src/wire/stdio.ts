@@ -1,4 +1,3 @@
-import type { Writable } from "node:stream";
 import { HubError } from "../errors.ts";
 import type { Child, Exit } from "./child.ts";
 import { DRAIN_GRACE, within } from "./grace.ts";
@@ -93,13 +92,15 @@ class Conversation {
       if (this.#phase !== "closed") events.log(level, source, text);
     });
     const mute = endOf(child.stdout);
-    const deaf = failed(child.stdin);
+    let tellDeaf = (): void => {};
+    const deaf = new Promise<void>((resolve) => (tellDeaf = resolve));
     this.#silent = Promise.all([mute, endOf(child.stderr)]);
     sourceOf(child.stderr).read(
       (chunk) => this.#noise.stderr(chunk),
       () => {},
     );
-    this.#pipe = new Pipe(sourceOf(child.stdout), sinkOf(child.stdin), target.maxMessage, {
+    const sink = sinkOf(child.stdin, () => tellDeaf());
+    this.#pipe = new Pipe(sourceOf(child.stdout), sink, target.maxMessage, {
       frame: (frame) => {
         if (frame.kind === "invalid") this.#noise.stray(frame);
         else if (this.#phase === "open") events.frame(frame);
@@ -181,8 +182,4 @@ class Conversation {
 
 function describe(exit: Exit): string {
   return "code" in exit ? `exited with code ${exit.code}` : `was killed by signal ${exit.signal}`;
-}
-
-function failed(stream: Writable): Promise<unknown> {
-  return new Promise((resolve) => stream.once("error", resolve));
 }

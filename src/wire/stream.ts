@@ -1,5 +1,6 @@
 import type { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
+import { closureOf } from "../runtime.ts";
 import type { ByteSink, ByteSource } from "./pipe.ts";
 
 /** So much of one stream is read before all else gets its turn, in bytes: some runtimes read on as long as there is something. */
@@ -46,20 +47,42 @@ export function endOf(stream: Readable): Promise<void> {
   });
 }
 
-/** A child's stdin. That it broke is no error of a write: the child's end says so. */
-export function sinkOf(stream: Writable): ByteSink {
+/** How long a child's closing of its stdin may go unnoticed after a write, in ms. */
+const CLOSURE_PAUSE = 100;
+
+/**
+ * A child's stdin. That it broke is no error of a write.
+ * @param onBroken the child has closed its end.
+ */
+export function sinkOf(stream: Writable, onBroken: () => void = () => {}): ByteSink {
   let alive = true;
   let release: (() => void) | undefined;
+  const end = (): void => {
+    alive = false;
+    release?.();
+  };
+  const fail = (): void => {
+    if (alive) onBroken();
+    end();
+  };
   stream.on("drain", () => release?.());
-  for (const event of ["error", "close"]) {
-    stream.on(event, () => {
-      alive = false;
-      release?.();
-    });
-  }
+  stream.on("error", fail);
+  stream.on("close", end);
+  const isClosed = closureOf(stream);
+  let looking = false;
+  const look = (): void => {
+    if (looking || isClosed === undefined) return;
+    looking = true;
+    setTimeout(() => {
+      looking = false;
+      if (isClosed()) fail();
+    }, CLOSURE_PAUSE).unref();
+  };
   return {
     write(bytes) {
-      if (!alive || stream.write(bytes)) return undefined;
+      if (!alive) return undefined;
+      look();
+      if (stream.write(bytes)) return undefined;
       return new Promise((resolve) => {
         release = resolve;
       });
