@@ -127,7 +127,7 @@ describe("help", () => {
 
     it(`of ${command.name} has examples that are right`, () => {
       for (const example of command.examples) {
-        const [, ...argv] = example.replace(/ < .*/, "").match(/'[^']*'|\S+/g) ?? [];
+        const [, ...argv] = example.replace(/ [<>] .*/, "").match(/'[^']*'|\S+/g) ?? [];
         const request = parseCommandLine(
           argv.map((word) => word.replaceAll("'", "")),
           COMMANDS,
@@ -141,10 +141,14 @@ describe("help", () => {
     });
   }
 
-  it("fits a terminal of 100 columns", () => {
+  it("fits a terminal of 80 columns", () => {
     for (const command of [undefined, ...COMMANDS])
       for (const line of describeUse(COMMANDS, command).split("\n"))
-        assert.ok(line.length <= 100, line);
+        assert.ok(line.length <= 80, line);
+  });
+
+  it("has an example for every command", () => {
+    for (const { name, examples } of COMMANDS) assert.ok(examples.length > 0, name);
   });
 });
 

@@ -1,11 +1,11 @@
 import { HubError, toHubError } from "../errors.ts";
-import type { Command, Option, World } from "./command.ts";
+import { type Command, LISTS, type Option, SHELLS, type World } from "./command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
 
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
 
-/** Every command there is; what `help` shows and what is parsed both come from here. */
+/** Every command there is; what `help` shows, what is parsed and what shells complete come from here. */
 export const COMMANDS: readonly Command[] = [
   {
     name: DEFAULT_COMMAND,
@@ -13,8 +13,8 @@ export const COMMANDS: readonly Command[] = [
     usage: "",
     words: [0, 0],
     details: [
-      "This is what an MCP client starts. Nothing but protocol is written to stdout; what there is",
-      "to tell goes to stderr. It ends when the client leaves.",
+      "This is what an MCP client starts. Nothing but protocol is written to stdout;",
+      "what there is to tell goes to stderr. It ends when the client leaves.",
     ],
     options: [],
     examples: ["toolmux", "toolmux --config servers.toml --config ~/.cursor/mcp.json"],
@@ -25,7 +25,10 @@ export const COMMANDS: readonly Command[] = [
     summary: "read the manifest and say what is wrong, or what would be started",
     usage: "",
     words: [0, 0],
-    details: ["Starts nothing. Exit code 2 if anything is wrong."],
+    details: [
+      "Starts nothing. Every problem is shown with the line that it is in; values that",
+      "could be secrets are masked there. Exit code 2 if anything is wrong.",
+    ],
     options: [JSON_OUTPUT],
     examples: ["toolmux check", "toolmux check --config servers.toml --json"],
     load: async () => (await import("./check.ts")).check,
@@ -33,13 +36,18 @@ export const COMMANDS: readonly Command[] = [
   {
     name: "list",
     summary: "start the servers and list what they offer",
-    usage: "[tools|servers]",
+    usage: `[${LISTS.join("|")}]`,
     words: [0, 1],
+    choices: LISTS,
     details: [
-      "Tools are listed by the names that clients see. Exit code 3 if no server could be reached.",
+      "Tools are listed by the names that clients see. Exit code 3 if no server could",
+      "be reached.",
     ],
-    options: [JSON_OUTPUT],
-    examples: ["toolmux list", "toolmux list servers --json"],
+    options: [
+      { name: "all", summary: "also which tools are hidden or have another name, and why" },
+      JSON_OUTPUT,
+    ],
+    examples: ["toolmux list", "toolmux list --all", "toolmux list servers --json"],
     load: async () => (await import("./list.ts")).list,
   },
   {
@@ -48,24 +56,41 @@ export const COMMANDS: readonly Command[] = [
     usage: "NAME [KEY=VALUE … | --json JSON | -]",
     words: [1, Number.POSITIVE_INFINITY],
     details: [
-      "NAME is the name that `toolmux list` shows. A VALUE is read as JSON if it is JSON and the tool",
-      "does not want a string there. `-` reads all arguments from stdin, as a JSON object. Only the",
-      "servers that can have the tool are started.",
+      "NAME is the name that `toolmux list` shows. Only the servers that can have the",
+      "tool are started. Arguments are read as the tool's schema wants them, and what",
+      "does not fit is told before anything is called:",
       "",
-      "Exit codes: 0 the tool has answered, 1 it reported an error, 2 wrong usage or no such tool,",
-      "3 its server could not be reached, 124 it took too long, 130 interrupted.",
+      "  key=value        a text, number, true, false, null, or one of its choices",
+      '  tag=a tag=b      the elements of an array; also tag=\'["a","b"]\'',
+      "  filter.name=x    a key inside of an object",
+      "  key:=JSON        JSON, whatever it looks like",
+      "  key=@FILE        what the file holds; key=@@x for a text that begins with @",
+      "  -                all arguments from stdin, as a JSON object sent as it is",
+      "",
+      "Texts are printed as they are. Images, audio and other files are described in a",
+      "line each, or saved with --output. On a terminal, progress is shown on stderr.",
+      "",
+      "Exit codes: 0 the tool has answered, 1 it reported an error, 2 wrong usage or no",
+      "such tool, 3 its server could not be reached, 124 it took too long,",
+      "130 interrupted.",
     ],
     options: [
-      {
-        name: "json",
-        value: "JSON",
-        summary: "the arguments, as a JSON object that is sent as it is",
-      },
+      { name: "json", value: "JSON", summary: "all arguments, as a JSON object sent as it is" },
+      { name: "structured", summary: "print the structured content instead of the texts" },
       { name: "raw", summary: "print the result as the JSON that clients get" },
+      {
+        name: "output",
+        letter: "o",
+        value: "DIR",
+        choices: "folder",
+        summary: "save images, audio and other files there",
+      },
     ],
     examples: [
       "toolmux call files__read_file path=notes.txt",
+      "toolmux call git__log limit=5 paths=src paths=test",
       `toolmux call files__search --json '{"pattern": "*.md"}'`,
+      "toolmux call web__screenshot url=https://example.com --output shots",
       "toolmux call files__edit - < arguments.json",
     ],
     load: async () => (await import("./call.ts")).call,
@@ -75,9 +100,11 @@ export const COMMANDS: readonly Command[] = [
     summary: "allow a manifest in a working directory to be used",
     usage: "FILE",
     words: [1, 1],
+    choices: "file",
     details: [
-      "Files in the folder that one stands in hold commands that somebody else may have written, so",
-      "they are used only after this, and only as long as their content stays the same.",
+      "Files in the folder that one stands in hold commands that somebody else may",
+      "have written, so they are used only after this, and only as long as their",
+      "content stays the same.",
     ],
     options: [],
     examples: ["toolmux trust .mcp.json"],
@@ -89,12 +116,50 @@ export const COMMANDS: readonly Command[] = [
     usage: "",
     words: [0, 1],
     details: [
-      "Starts this program as a hub with four servers that it contains, and drives it with an MCP",
-      "client. Needs no manifest and no network. Exit code 1 if anything is not as it should be.",
+      "Starts this program as a hub with four servers that it contains, and drives it",
+      "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",
+      "not as it should be.",
     ],
     options: [],
     examples: ["toolmux demo"],
     load: async () => (await import("./demo.ts")).demo,
+  },
+  {
+    name: "schema",
+    summary: "print the JSON Schema of the manifest, for editors",
+    usage: "",
+    words: [0, 0],
+    details: [
+      "With it an editor completes keys and explains them. In a TOML file name it in",
+      "the first line: #:schema ./toolmux.schema.json",
+      'In a JSON file: "$schema": "./toolmux.schema.json"',
+    ],
+    options: [],
+    examples: ["toolmux schema > toolmux.schema.json"],
+    load: async () => (await import("./schema.ts")).printSchema,
+  },
+  {
+    name: "completions",
+    summary: "print a script that completes commands in your shell",
+    usage: SHELLS.join("|"),
+    words: [1, 1],
+    choices: SHELLS,
+    details: [
+      "Load it where your shell starts:",
+      "",
+      "  bash   source <(toolmux completions bash)   in ~/.bashrc",
+      "  zsh    source <(toolmux completions zsh)    in ~/.zshrc, after compinit",
+      "  fish   toolmux completions fish | source    in config.fish",
+      "",
+      "Names of tools are not completed: only running servers can tell them, and a key",
+      "press should not start any.",
+    ],
+    options: [],
+    examples: SHELLS.map((shell) => `toolmux completions ${shell}`),
+    load: async () => {
+      const { printCompletions } = await import("./completions.ts");
+      return (invocation) => printCompletions(invocation, COMMANDS);
+    },
   },
   {
     name: "version",
@@ -103,7 +168,7 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 0],
     details: [],
     options: [],
-    examples: [],
+    examples: ["toolmux version"],
     load: async () => (await import("./version.ts")).printVersion,
   },
   {
@@ -111,6 +176,7 @@ export const COMMANDS: readonly Command[] = [
     summary: "show how to use toolmux, or one command of it",
     usage: "[COMMAND]",
     words: [0, 1],
+    choices: "command",
     details: [],
     options: [],
     examples: ["toolmux help call"],

@@ -1,11 +1,20 @@
 import type { LogLevel } from "../events.ts";
 import type { Surroundings } from "../manifest/folders.ts";
 
+/** What `list` can list. */
+export const LISTS = ["tools", "servers"] as const;
+
+/** What `completions` has scripts for. */
+export const SHELLS = ["bash", "zsh", "fish"] as const;
+
 /** What a command runs in: its surroundings, and when it has to end. */
 export interface World extends Surroundings {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
 }
+
+/** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */
+export type Choices = readonly string[] | "file" | "folder" | "command";
 
 export interface Option {
   /** Without the dashes. */
@@ -14,6 +23,8 @@ export interface Option {
   readonly letter?: string;
   /** What stands for the option's value in the help; an option without it takes none. */
   readonly value?: string;
+  /** Its values, where they can be told. */
+  readonly choices?: Choices;
   /** It may be given several times. */
   readonly repeats?: true;
   readonly summary: string;
@@ -31,6 +42,8 @@ export interface Command {
   readonly usage: string;
   /** How many words may follow its name: at least, and at most. */
   readonly words: readonly [least: number, most: number];
+  /** What the first of these words can be, where that can be told. */
+  readonly choices?: Choices;
   /** Whole lines for its help. */
   readonly details: readonly string[];
   readonly options: readonly Option[];
@@ -50,4 +63,8 @@ export interface Invocation {
   /** `--json`: as a switch, or with its value where the command says that it takes one. */
   readonly json: boolean | string;
   readonly raw: boolean;
+  readonly all: boolean;
+  readonly structured: boolean;
+  /** The folder for what is no text. */
+  readonly output: string | undefined;
 }

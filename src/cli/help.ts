@@ -18,8 +18,13 @@ function describeAll(commands: readonly Command[]): string[] {
     "Options of every command:",
     ...alignOptions(GLOBAL_OPTIONS),
     "",
-    "Without --config the manifest is looked for in your config folder and, if you trust it, in the",
-    "working directory. More: toolmux help COMMAND",
+    "Without --config the manifest is looked for in your config folder and, if you",
+    "trust it, in the working directory.",
+    "",
+    "Exit codes: 0 ok, 1 the tool or server reported an error, 2 usage or manifest,",
+    "3 could not connect, 124 timed out, 130 interrupted.",
+    "",
+    "More, with examples: toolmux help COMMAND",
   ];
 }
 

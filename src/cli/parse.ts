@@ -7,18 +7,22 @@ import type { Command, Invocation, Option } from "./command.ts";
 /** The command that is meant when none is named. */
 export const DEFAULT_COMMAND = "serve";
 
+const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
+
 /** What every command takes, and the only options that may stand in front of its name. */
 export const GLOBAL_OPTIONS: readonly Option[] = [
   {
     name: "config",
     value: "FILE",
+    choices: "file",
     repeats: true,
     summary: "use this manifest; of several, the later wins by server",
   },
   {
     name: "log-level",
     value: "LEVEL",
-    summary: "what is told on stderr: error, warn (default), info or debug",
+    choices: LEVELS,
+    summary: "told on stderr: error, warn (default), info, debug",
   },
   { name: "help", letter: "h", summary: "show this" },
   { name: "version", summary: "show the version" },
@@ -29,8 +33,6 @@ export type Request =
   | { readonly kind: "help"; readonly command: Command | undefined }
   | { readonly kind: "version" }
   | { readonly kind: "run"; readonly invocation: Invocation };
-
-const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
 /** Reads a command line (without the executable). @throws {HubError} usage */
 export function parseCommandLine(argv: readonly string[], commands: readonly Command[]): Request {
@@ -43,7 +45,7 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
   if (values["help"] === true) return { kind: "help", command: named };
   if (values["version"] === true) return { kind: "version" };
   checkWords(words, command);
-  const { json, raw, config = [], "log-level": level = "warn" } = values;
+  const { json, config = [], "log-level": level = "warn", output } = values;
   return {
     kind: "run",
     invocation: {
@@ -52,7 +54,10 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       config: config as string[],
       logLevel: readLevel(level as string),
       json: json === undefined ? false : (json as boolean | string),
-      raw: raw === true,
+      raw: values["raw"] === true,
+      all: values["all"] === true,
+      structured: values["structured"] === true,
+      output: output as string | undefined,
     },
   };
 }
@@ -82,7 +87,7 @@ function findCommandWord(argv: readonly string[]): number {
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
 
-function takesValue({ value }: Option): boolean {
+export function takesValue({ value }: Option): boolean {
   return value !== undefined;
 }
 

@@ -5,12 +5,14 @@ import { MAX_DURATION, MAX_SIZE, parseDuration, parseSize } from "./units.ts";
 /*
  * The message of every schema is what was expected, as it stands in "expected …, found …".
  * Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts).
+ * `metadata` is for toolmux.schema.json, which scripts/schema.ts makes of all this.
  */
 
 /** A table with keys of the user's own choosing. (valibot's own would drop some, `constructor` for one.) */
 function record<T>(item: v.GenericSchema<unknown, T>) {
   return v.pipe(
     v.custom<Table>(isTable, "a table"),
+    v.metadata({ items: item }),
     v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
       const output = createTable<T>();
       for (const [key, value] of Object.entries(input)) {
@@ -28,8 +30,9 @@ function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A number, or a text that `parse` reads, between `min` and `max`. */
+/** A number of `unit`, or a text that `parse` reads, between `min` and `max`. */
 function quantity(
+  unit: "ms" | "bytes",
   form: string,
   range: string,
   min: number,
@@ -38,6 +41,7 @@ function quantity(
 ) {
   return v.pipe(
     v.union([v.string(), v.number()], form),
+    v.metadata({ unit, min, max }),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const { value } = dataset;
       const parsed = typeof value === "number" ? value : parse(value);
@@ -51,9 +55,10 @@ function quantity(
 const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const LONGEST = "at most 2147483647 ms (24.8 days)";
 /** ms, 0 allowed. */
-const delay = quantity(DURATION, `a duration of ${LONGEST}`, 0, MAX_DURATION, parseDuration);
+const delay = quantity("ms", DURATION, `a duration of ${LONGEST}`, 0, MAX_DURATION, parseDuration);
 /** ms, at least 1: a limit of zero would fail everything. */
 const limit = quantity(
+  "ms",
   DURATION,
   `a duration of at least 1 ms and ${LONGEST}`,
   1,
@@ -61,6 +66,7 @@ const limit = quantity(
   parseDuration,
 );
 const size = quantity(
+  "bytes",
   `a size such as "64MiB" or "512KB", or a number of bytes`,
   "a size between 1 and 2147483647 bytes",
   1,

@@ -1,0 +1,269 @@
+/**
+ * Run by bun; writes toolmux.schema.json: the manifest as a JSON Schema, for editors. What is allowed comes from the schemas
+ * that the manifest is checked with; what a person wants to know about each key is here.
+ */
+import { spawnSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { type ConversionConfig, type JsonSchema, toJsonSchema } from "@valibot/to-json-schema";
+import type { GenericSchema } from "valibot";
+import {
+  defaultsSchema,
+  HUB_DEFAULTS,
+  hubSchema,
+  LIMIT_DEFAULTS,
+  serverSchema,
+} from "../src/manifest/schema.ts";
+import { printDuration } from "../src/manifest/units.ts";
+
+/** What an editor shows for a key. */
+interface Notes {
+  readonly title: string;
+  readonly description: string;
+  readonly default?: unknown;
+  readonly examples?: readonly unknown[];
+  /** What the schema of the manifest checks elsewhere, over several keys. */
+  readonly pattern?: string;
+}
+
+type Book = Readonly<Record<string, Notes>>;
+
+const HUB: Book = {
+  name: {
+    title: "Name of the hub",
+    description: "What toolmux calls itself towards clients.",
+    default: HUB_DEFAULTS.name,
+    examples: ["toolmux", "work"],
+  },
+  separator: {
+    title: "Separator",
+    description: "Stands between a server's prefix and a tool's name: files__read_file.",
+    default: HUB_DEFAULTS.separator,
+    examples: ["__", "-"],
+  },
+  nameLimit: {
+    title: "Longest name",
+    description:
+      "How many characters of a tool's name clients accept, clientPrefix included. Longer names are shortened and end in a hash.",
+    default: HUB_DEFAULTS.nameLimit,
+    examples: [64, 128],
+  },
+  clientPrefix: {
+    title: "What clients put in front",
+    description: "Some clients put this in front of every tool's name; it counts for nameLimit.",
+    default: HUB_DEFAULTS.clientPrefix,
+    examples: ["mcp__toolmux__", ""],
+  },
+  listWait: {
+    title: "Wait for the first list",
+    description: "How long the first list of tools waits for servers that are slow to start.",
+    default: printDuration(HUB_DEFAULTS.listWait),
+    examples: ["5s", "500ms", 0],
+  },
+};
+
+const LIMITS: Book = {
+  connectTimeout: {
+    title: "Time to connect",
+    description: "How long a server may take to start, to shake hands and to list its tools.",
+    default: printDuration(LIMIT_DEFAULTS.connectTimeout),
+    examples: ["30s", "2m"],
+  },
+  callTimeout: {
+    title: "Time of a call",
+    description:
+      "How long a call may take. Progress that the server reports starts it anew, up to maxCallTimeout.",
+    default: printDuration(LIMIT_DEFAULTS.callTimeout),
+    examples: ["60s", "500ms", "5m"],
+  },
+  maxCallTimeout: {
+    title: "Time of a call in all",
+    description: "How long a call may take in all, whatever progress it reports.",
+    default: printDuration(LIMIT_DEFAULTS.maxCallTimeout),
+    examples: ["15m", "1h"],
+  },
+  maxMessage: {
+    title: "Longest message",
+    description: "The longest single message that is taken from a server.",
+    default: `${LIMIT_DEFAULTS.maxMessage / 2 ** 20}MiB`,
+    examples: ["64MiB", "512KB", 1_000_000],
+  },
+};
+
+const SERVER: Book = {
+  command: {
+    title: "Command",
+    description:
+      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default} and ${file:path} are filled in at the start.",
+    examples: ["npx", "uvx", "~/bin/server"],
+  },
+  args: {
+    title: "Arguments",
+    description: "What the program is given, one word each; no shell is involved.",
+    default: [],
+    examples: [["-y", "@modelcontextprotocol/server-filesystem", "${env:HOME}/work"]],
+  },
+  env: {
+    title: "Environment",
+    description:
+      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${env:NAME} or ${file:path}.",
+    default: {},
+    examples: [{ LOG_LEVEL: "warn", TOKEN: "${file:~/.secrets/token}" }],
+  },
+  inheritEnv: {
+    title: "Inherited variables",
+    description: "Names of variables that the server gets from toolmux's own environment.",
+    default: [],
+    examples: [["HTTPS_PROXY", "AWS_PROFILE"]],
+  },
+  cwd: {
+    title: "Working directory",
+    description:
+      "Where the server is started; relative to this file. By default where toolmux was started.",
+    examples: [".", "~/work"],
+  },
+  enabled: {
+    title: "Switched on",
+    description: "false keeps the entry without using it.",
+    default: true,
+  },
+  prefix: {
+    title: "Prefix",
+    description:
+      'What stands in front of the names of its tools; by default the server\'s key. "" for none. It must not contain hub.separator, nor begin or end with a character of it.',
+    examples: ["fs", ""],
+    pattern: "^[A-Za-z0-9_-]*$",
+  },
+  ...LIMITS,
+  tools: {
+    title: "Tools",
+    description: "Which tools are shown, and how. All names are those that the server gives them.",
+  },
+};
+
+const TOOLS: Book = {
+  allow: {
+    title: "Allowed tools",
+    description: "Only these are shown. * stands for any characters, ? for one.",
+    examples: [["read_*", "list_*"]],
+  },
+  deny: {
+    title: "Denied tools",
+    description: "These are not shown, even if allow names them.",
+    default: [],
+    examples: [["*_delete"]],
+  },
+  rename: {
+    title: "Other names",
+    description: "The server's name for a tool, and the name to show (before the prefix).",
+    default: {},
+    examples: [{ read_text_file: "cat" }],
+  },
+  timeout: {
+    title: "Time of single tools",
+    description: "The server's name for a tool, and its limit in the place of callTimeout.",
+    default: {},
+    examples: [{ search_files: "5m" }],
+  },
+};
+
+const PATTERNS = {
+  ms: String.raw`^\s*\d+(\.\d+)? ?(ms|s|m|h|d)\s*$`,
+  bytes: String.raw`^\s*\d+(\.\d+)? ?([Kk]|[Mm]|[Gg])?[Ii]?[Bb]\s*$`,
+} as const;
+
+/** What the manifest's own schemas say about themselves where the converter cannot see it. */
+interface Marks {
+  readonly unit?: keyof typeof PATTERNS;
+  readonly min?: number;
+  readonly max?: number;
+  readonly items?: GenericSchema;
+}
+
+const CONFIG: ConversionConfig = {
+  target: "draft-2020-12",
+  typeMode: "input",
+  overrideSchema: ({ valibotSchema }) =>
+    valibotSchema.type === "custom" ? { type: "object" } : undefined,
+  overrideAction({ valibotAction }) {
+    if (valibotAction.type !== "metadata") return undefined;
+    const marks = (valibotAction as unknown as { metadata: Marks }).metadata;
+    if (marks.items !== undefined)
+      return { type: "object", additionalProperties: convert(marks.items) };
+    if (marks.unit === undefined) return undefined;
+    const { min = 0, max = Infinity } = marks;
+    return {
+      anyOf: [
+        { type: "string", pattern: PATTERNS[marks.unit] },
+        { type: "number", minimum: min, maximum: max },
+      ],
+    };
+  },
+};
+
+function convert(schema: GenericSchema): JsonSchema {
+  const { $schema: _, ...converted } = toJsonSchema(schema, CONFIG);
+  return converted;
+}
+
+/** Gives every property its notes. @throws {Error} if a property has none, or if there is no property for one. */
+function annotate(schema: JsonSchema, book: Book): JsonSchema {
+  const properties = schema.properties ?? {};
+  const strays = [
+    ...Object.keys(properties).filter((key) => book[key] === undefined),
+    ...Object.keys(book).filter((key) => properties[key] === undefined),
+  ];
+  if (strays.length > 0) throw new Error(`not both in the schema and in the notes: ${strays.join(", ")}`);
+  const annotated = Object.entries(properties).map(([key, property]) => {
+    const { title, description, ...rest } = book[key] ?? { title: "", description: "" };
+    return [key, { title, description, ...(property as object), ...rest }];
+  });
+  const { required = [], ...rest } = schema;
+  return {
+    ...rest,
+    ...(required.length > 0 && { required }),
+    properties: Object.fromEntries(annotated) as Record<string, JsonSchema>,
+  };
+}
+
+/** The whole schema, as it is written. */
+export function makeSchema(): JsonSchema {
+  const server = annotate(convert(serverSchema), SERVER);
+  const tools = server.properties?.["tools"] as JsonSchema;
+  const properties = { ...server.properties, tools: annotate(tools, TOOLS) };
+  return {
+    $schema: "https://json-schema.org/draft/2020-12/schema",
+    title: "toolmux manifest",
+    description: "The MCP servers that toolmux makes look like one, in TOML or JSON.",
+    type: "object",
+    properties: {
+      $schema: { title: "Schema", description: "Where this schema is.", type: "string" },
+      hub: {
+        title: "The hub",
+        description: "Settings of toolmux itself.",
+        ...annotate(convert(hubSchema), HUB),
+      },
+      defaults: {
+        title: "Defaults",
+        description: "Limits of every server that does not set its own.",
+        ...annotate(convert(defaultsSchema), LIMITS),
+      },
+      servers: {
+        title: "Servers",
+        description: "Every server by a name of your choice, which is also its prefix.",
+        type: "object",
+        propertyNames: { minLength: 1 },
+        additionalProperties: { title: "Server", ...server, properties },
+        examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
+      },
+    },
+    additionalProperties: false,
+  };
+}
+
+if (import.meta.main) {
+  const file = fileURLToPath(new URL("../toolmux.schema.json", import.meta.url));
+  writeFileSync(file, JSON.stringify(makeSchema(), null, 2));
+  spawnSync(process.execPath, ["fmt", file], { stdio: "inherit" });
+}

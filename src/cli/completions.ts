@@ -1,0 +1,226 @@
+import type { Choices, Command, Invocation, Option } from "./command.ts";
+import { SHELLS } from "./command.ts";
+import { GLOBAL_OPTIONS, suggest, takesValue, usage } from "./parse.ts";
+
+type Shell = (typeof SHELLS)[number];
+
+/** Prints the script that teaches a shell the commands and options that there are. */
+export function printCompletions(
+  { words: [word = ""] }: Invocation,
+  commands: readonly Command[],
+): Promise<number> {
+  const shell = SHELLS.find((one) => one === word);
+  if (shell === undefined)
+    throw usage(
+      `There are completions for ${SHELLS.join(", ")}, not "${word}".${suggest(word, SHELLS)}`,
+    );
+  console.log(writeCompletions(shell, commands));
+  return Promise.resolve(0);
+}
+
+/** The script for a shell, without the last line end. */
+export function writeCompletions(shell: Shell, commands: readonly Command[]): string {
+  return WRITERS[shell](commands).join("\n");
+}
+
+const WRITERS: Readonly<Record<Shell, (commands: readonly Command[]) => readonly string[]>> = {
+  bash: writeBash,
+  zsh: writeZsh,
+  fish: writeFish,
+};
+
+function writeBash(commands: readonly Command[]): string[] {
+  const complete = (choices: Choices | undefined): string => {
+    if (choices === "file") return "_toolmux_paths -f";
+    if (choices === "folder") return "_toolmux_paths -d";
+    const words = choices === "command" ? namesOf(commands) : (choices ?? []);
+    return words.length === 0 ? ":" : `_toolmux_words ${quote(words.join(" "))}`;
+  };
+  return [
+    "# bash completion for toolmux",
+    "_toolmux_words() {",
+    "  local IFS=$' \\t\\n'",
+    '  COMPREPLY=($(compgen -W "$1" -- "$cur"))',
+    "}",
+    "_toolmux_paths() {",
+    "  local IFS=$'\\n'",
+    "  compopt -o filenames 2>/dev/null",
+    '  COMPREPLY=($(compgen "$1" -- "$cur"))',
+    "}",
+    "_toolmux() {",
+    "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= skip= count=0 i",
+    "  COMPREPLY=()",
+    "  # Readline makes --config=FILE three words.",
+    "  if [[ $cur == = ]]; then cur=",
+    "  elif [[ $prev == = ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}",
+    "  fi",
+    "  for ((i = 1; i < COMP_CWORD; i++)); do",
+    "    if [[ -n $skip && ${COMP_WORDS[i]} == = ]]; then continue; fi",
+    "    if [[ -n $skip ]]; then skip=; continue; fi",
+    "    case $command:${COMP_WORDS[i]} in",
+    `      ${valuedPatterns(commands).join("|")}) skip=1 ;;`,
+    "      *:-*) ;;",
+    "      *) if [[ -z $command ]]; then command=${COMP_WORDS[i]}; else count=$((count + 1)); fi ;;",
+    "    esac",
+    "  done",
+    "  case $command:$prev in",
+    ...listValued(commands).map(
+      ({ patterns, choices }) => `    ${patterns.join("|")}) ${complete(choices)}; return ;;`,
+    ),
+    "  esac",
+    "  if [[ $cur == -* ]]; then",
+    "    case $command in",
+    ...commands.map(({ name, options }) => {
+      const words = [...options, ...GLOBAL_OPTIONS].flatMap(spellings).join(" ");
+      return `      ${name}) _toolmux_words ${quote(words)} ;;`;
+    }),
+    `      '') _toolmux_words ${quote(GLOBAL_OPTIONS.flatMap(spellings).join(" "))} ;;`,
+    "    esac",
+    "    return",
+    "  fi",
+    "  case $command:$count in",
+    `    :*) ${complete("command")} ;;`,
+    ...commands
+      .filter(({ choices }) => choices !== undefined)
+      .map(({ name, choices }) => `    ${name}:0) ${complete(choices)} ;;`),
+    "  esac",
+    "}",
+    "complete -F _toolmux toolmux",
+  ];
+}
+
+function writeZsh(commands: readonly Command[]): string[] {
+  const action = (choices: Choices | undefined): string => {
+    if (choices === "file") return "_files";
+    if (choices === "folder") return "_files -/";
+    const words = choices === "command" ? namesOf(commands) : (choices ?? []);
+    return words.length === 0 ? " " : `(${words.join(" ")})`;
+  };
+  const argument = (option: Option): string => {
+    const { summary, value, choices, repeats } = option;
+    const words = spellings(option);
+    const rest = `[${summary.replace(/[[\]:\\]/g, "\\$&")}]`;
+    const taken = value === undefined ? "" : `:${value}:${action(choices)}`;
+    if (words.length === 1) return quote(`${repeats ? "*" : ""}${words.join("")}${rest}${taken}`);
+    return `${quote(`(${words.join(" ")})`)}{${words.join(",")}}${quote(rest + taken)}`;
+  };
+  const list = (lines: readonly string[]) => lines.map((line) => `        ${line}`).join(" \\\n");
+  return [
+    "#compdef toolmux",
+    "_toolmux() {",
+    "  local curcontext=$curcontext state line ret=1",
+    "  typeset -A opt_args",
+    "  local -a commands",
+    "  commands=(",
+    ...commands.map(
+      ({ name, summary }) => `    ${quote(`${name}:${summary.replaceAll(":", "\\:")}`)}`,
+    ),
+    "  )",
+    "  _arguments -C \\",
+    ...GLOBAL_OPTIONS.map((option) => `    ${argument(option)} \\`),
+    "    '1:command:->command' '*::argument:->argument' && ret=0",
+    "  case $state in",
+    "    command) _describe -t commands command commands && ret=0 ;;",
+    "    argument)",
+    "      case $words[1] in",
+    ...commands.flatMap(({ name, options, choices, words: [, most] }) => [
+      `      ${name})`,
+      "        _arguments \\",
+      `${list([
+        ...[...options, ...GLOBAL_OPTIONS].map(argument),
+        ...(most > 0 ? [quote(`${most > 1 ? "*" : "1"}:argument:${action(choices)}`)] : []),
+      ])} && ret=0`,
+      "        ;;",
+    ]),
+    "      esac",
+    "      ;;",
+    "  esac",
+    "  return ret",
+    "}",
+    "# Either a folder of $fpath holds this, or it is sourced.",
+    'if [[ $funcstack[1] == _toolmux ]]; then _toolmux "$@"; else compdef _toolmux toolmux; fi',
+  ];
+}
+
+function writeFish(commands: readonly Command[]): string[] {
+  const take = (choices: Choices | undefined): string => {
+    if (choices === "file") return " -F";
+    if (choices === "folder") return ' -a "(__fish_complete_directories (commandline -ct))"';
+    const words = choices === "command" ? namesOf(commands) : (choices ?? []);
+    return words.length === 0 ? "" : ` -a ${quote(words.join(" "))}`;
+  };
+  const option = (condition: string, { name, letter, value, choices, summary }: Option): string => {
+    const short = letter === undefined ? "" : ` -s ${letter}`;
+    const taken = value === undefined ? "" : ` -x${take(choices)}`.replace("-x -F", "-r -F");
+    return `complete -c toolmux${condition}${short} -l ${name}${taken} -d ${quote(summary)}`;
+  };
+  const at = (name: string): string => ` -n ${quote(`__toolmux_at ${name}`)}`;
+  return [
+    "# fish completion for toolmux",
+    "# Prints the command, and after it the words that it was given.",
+    "function __toolmux_words",
+    "    set -l skip 1",
+    "    set -l command",
+    "    for word in (commandline -opc)",
+    "        if test $skip = 1",
+    "            set skip 0",
+    "            continue",
+    "        end",
+    '        switch "$command:$word"',
+    `            case ${valuedPatterns(commands).map(quote).join(" ")}`,
+    "                set skip 1",
+    "            case '*:-*'",
+    "            case '*'",
+    '                test -z "$command"; and set command $word',
+    "                echo $word",
+    "        end",
+    "    end",
+    "end",
+    "function __toolmux_at",
+    "    set -l words (__toolmux_words)",
+    '    test (count $words) -ge 1; and test "$words[1]" = "$argv[1]"',
+    "end",
+    "function __toolmux_first",
+    "    __toolmux_at $argv; and test (count (__toolmux_words)) -eq 1",
+    "end",
+    "complete -c toolmux -f",
+    ...GLOBAL_OPTIONS.map((one) => option("", one)),
+    ...commands.flatMap(({ name, summary, options, choices }) => [
+      `complete -c toolmux -n 'test (count (__toolmux_words)) -eq 0' -a ${name} -d ${quote(summary)}`,
+      ...options.map((one) => option(at(name), one)),
+      ...(choices === undefined
+        ? []
+        : [`complete -c toolmux -n ${quote(`__toolmux_first ${name}`)}${take(choices)}`]),
+    ]),
+  ];
+}
+
+function namesOf(commands: readonly Command[]): readonly string[] {
+  return commands.map(({ name }) => name);
+}
+
+/** Every option that takes a value, as shell patterns of `command:option`, and what the value can be. */
+function listValued(
+  commands: readonly Command[],
+): { patterns: readonly string[]; choices: Choices | undefined }[] {
+  return [...commands, { name: "*", options: GLOBAL_OPTIONS }].flatMap(({ name, options }) =>
+    options.filter(takesValue).map((option) => ({
+      patterns: spellings(option).map((word) => `${name}:${word}`),
+      choices: option.choices,
+    })),
+  );
+}
+
+function valuedPatterns(commands: readonly Command[]): readonly string[] {
+  return listValued(commands).flatMap(({ patterns }) => patterns);
+}
+
+/** `-o` and `--output`. */
+function spellings({ name, letter }: Option): string[] {
+  return [...(letter === undefined ? [] : [`-${letter}`]), `--${name}`];
+}
+
+/** One word for any of the three shells. (fish, too, takes `'\''`: it reads three parts of one word.) */
+function quote(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}

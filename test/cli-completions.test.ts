@@ -1,0 +1,174 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { promisify } from "node:util";
+import { COMMANDS } from "../src/cli/cli.ts";
+import { writeCompletions } from "../src/cli/completions.ts";
+import { SHELLS } from "../src/cli/command.ts";
+import { GLOBAL_OPTIONS } from "../src/cli/parse.ts";
+
+type Shell = (typeof SHELLS)[number];
+
+const COMMAND_NAMES = COMMANDS.map(({ name }) => name).toSorted();
+const FILES = ["a folder", "folder", "one.toml", "two words.json"];
+const FOLDERS = ["a folder", "folder"];
+const LEVELS = ["debug", "error", "info", "warn"];
+
+/** What is typed, the cursor at its end, and what is offered for the last word. */
+const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
+  ["toolmux ", COMMAND_NAMES],
+  ["toolmux c", ["call", "check", "completions"]],
+  ["toolmux list ", ["servers", "tools"]],
+  ["toolmux list t", ["tools"]],
+  ["toolmux list tools ", []],
+  ["toolmux list --json ", ["servers", "tools"]],
+  ["toolmux completions ", ["bash", "fish", "zsh"]],
+  ["toolmux help ch", ["check"]],
+  ["toolmux --log-level ", LEVELS],
+  ["toolmux list --log-level w", ["warn"]],
+  ["toolmux --config ", FILES],
+  ["toolmux --config one.toml li", ["list"]],
+  ["toolmux --config one.toml --log-level info list s", ["servers"]],
+  ["toolmux trust o", ["one.toml"]],
+  ["toolmux call x --output ", FOLDERS],
+  ["toolmux call x -o fo", ["folder"]],
+  ["toolmux call --str", ["--structured"]],
+  ["toolmux call --json ", []],
+  ["toolmux call ", []],
+  ["toolmux check --j", ["--json"]],
+  ["toolmux --conf", ["--config"]],
+];
+
+/** What a shell asks its own completion for, and prints: one offer in each line, folders with or without a slash. */
+const ASK: Readonly<Record<Shell, (typed: string, script: string) => readonly string[]>> = {
+  bash: (typed, script) => [
+    "--norc",
+    "-c",
+    `source "$1"
+     # What readline does: = is a word of its own.
+     read -ra COMP_WORDS <<<"\${2//=/ = }"
+     [[ $2 == *' ' ]] && COMP_WORDS+=("")
+     COMP_CWORD=$((\${#COMP_WORDS[@]} - 1))
+     _toolmux
+     printf '%s\\n' "\${COMPREPLY[@]}"`,
+    "bash",
+    script,
+    typed,
+  ],
+  // A shell of its own in a terminal of its own, whose compadd notes what it is given in a file.
+  zsh: (typed, script) => [
+    "-f",
+    "-c",
+    `zmodload zsh/zpty
+     zpty shell zsh -f -i
+     zpty -w shell "source \${(q)1}.setup; source \${(q)1}"
+     zpty -w -n shell "\${2}"$'\\t'
+     zpty -r shell line '*offers noted*'
+     zpty -d shell
+     cat $1.offers`,
+    "zsh",
+    script,
+    typed,
+  ],
+  fish: (typed, script) => [
+    "--no-config",
+    "-c",
+    `source $argv[1]; complete -C $argv[2] | string replace -r '\\t.*' ''; true`,
+    script,
+    typed,
+  ],
+};
+
+/** For zsh, read before the script: completion as a user has it, and notes of it. */
+const ZSH_SETUP = (script: string) => `
+PS1= PS2=
+stty -echo
+autoload -Uz compinit && compinit -u -D
+zstyle ':completion:*' list-rows-first yes
+compadd() {
+  if [[ "$*" == *(-A|-O|-D)* ]]; then builtin compadd "$@"; return; fi
+  local -a offers
+  builtin compadd -A offers "$@"
+  (( \${#offers} )) && print -rl -- $offers >> ${script}.offers
+  builtin compadd "$@"
+}
+finished() { zle complete-word; : >> ${script}.offers; print 'offers noted' }
+zle -C complete-word .complete-word _main_complete
+zle -N finished
+bindkey '^I' finished
+`;
+
+const run = promisify(execFile);
+
+async function askShell(shell: Shell, typed: string): Promise<readonly string[]> {
+  const root = await mkdtemp(join(tmpdir(), "toolmux-completions-"));
+  const cwd = join(root, "here");
+  try {
+    for (const folder of FOLDERS) await mkdir(join(cwd, folder), { recursive: true });
+    for (const file of FILES.filter((one) => one.includes(".")))
+      await writeFile(join(cwd, file), "");
+    const script = join(root, "script");
+    await writeFile(script, `${writeCompletions(shell, COMMANDS)}\n`);
+    await writeFile(`${script}.setup`, ZSH_SETUP(script));
+    const { PATH = "" } = process.env;
+    const { stdout, stderr } = await run(shell, ASK[shell](typed, script), {
+      cwd,
+      env: { PATH, HOME: root, TERM: "xterm" },
+      timeout: 20_000,
+    });
+    assert.equal(stderr, "", typed);
+    const offers = stdout
+      .split("\n")
+      .map((line) => line.trim().replace(/\/$/, "").replace(/\\(.)/g, "$1"));
+    return [...new Set(offers.filter((line) => line !== ""))].toSorted();
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}
+
+/** Why a test of that shell cannot run here; false if it can. */
+function absence(shell: Shell): string | false {
+  const folders = (process.env["PATH"] ?? "").split(delimiter);
+  return folders.some((folder) => existsSync(join(folder, shell)))
+    ? false
+    : `${shell} is not installed here, so its completions are NOT tested`;
+}
+
+describe("the completions", () => {
+  for (const shell of SHELLS) {
+    const skip = absence(shell);
+    for (const [typed, offered] of OFFERED) {
+      it(
+        `of ${shell} offer for "${typed}" ${offered.join(", ") || "nothing"}`,
+        { skip },
+        async () => {
+          const offers = await askShell(shell, typed);
+          // Where there is nothing else, zsh offers the options.
+          const found =
+            offered.length > 0 ? offers : offers.filter((word) => !word.startsWith("-"));
+          assert.deepEqual(found, offered);
+        },
+      );
+    }
+
+    it(`of ${shell} know every command and every option`, () => {
+      const script = writeCompletions(shell, COMMANDS);
+      for (const { name, options } of COMMANDS) {
+        assert.match(script, new RegExp(`\\b${name}\\b`));
+        for (const option of [...options, ...GLOBAL_OPTIONS])
+          assert.match(script, new RegExp(`(?:--|-l )${option.name}\\b`), option.name);
+      }
+    });
+  }
+
+  for (const typed of ["toolmux --config=o", "toolmux list --config=o"]) {
+    it(`of bash offer a file for "${typed}"`, { skip: absence("bash") }, async () => {
+      assert.deepEqual(await askShell("bash", typed), ["one.toml"]);
+    });
+  }
+});

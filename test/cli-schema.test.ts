@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Ajv2020 } from "ajv/dist/2020.js";
+import committed from "../toolmux.schema.json" with { type: "json" };
+import { makeSchema } from "../scripts/schema.ts";
+import { readOwn } from "../src/manifest/own.ts";
+import { parseToml } from "../src/manifest/toml.ts";
+import { plain } from "./fixtures/manifest/sandbox.ts";
+
+const isValid = new Ajv2020({ strict: true, allErrors: true }).compile(committed);
+
+function read(toml: string): unknown {
+  const parsed = parseToml(toml);
+  assert.ok(parsed.ok, toml);
+  return plain(parsed.root);
+}
+
+/** Every schema of a key, with the key's path. */
+function* walk(schema: object, path: string): Generator<[path: string, schema: Noted]> {
+  const { properties = {}, additionalProperties } = schema as Noted;
+  for (const [key, inner] of Object.entries(properties)) {
+    yield [`${path}${key}`, inner];
+    yield* walk(inner, `${path}${key}.`);
+  }
+  if (typeof additionalProperties === "object") yield* walk(additionalProperties, `${path}*.`);
+}
+
+interface Noted {
+  readonly title?: string;
+  readonly description?: string;
+  readonly type?: string;
+  readonly default?: unknown;
+  readonly examples?: readonly unknown[];
+  readonly properties?: Readonly<Record<string, Noted>>;
+  readonly additionalProperties?: Noted | boolean;
+}
+
+const SERVER = '[servers.a]\ncommand = "x"\n';
+
+const GOOD = [
+  "",
+  SERVER,
+  '"$schema" = "./toolmux.schema.json"\n[servers]',
+  '[hub]\nname = "h"\nseparator = "-"\nnameLimit = 128\nclientPrefix = ""\nlistWait = 0',
+  '[defaults]\nconnectTimeout = "30s"\ncallTimeout = 500\nmaxCallTimeout = " 1.5 h "\nmaxMessage = "1kib"',
+  `${SERVER}args = ["a"]\nenv = { A = "b" }\ninheritEnv = ["C"]\ncwd = "."\nenabled = false\nprefix = ""`,
+  `${SERVER}tools = { allow = ["a*"], deny = [], rename = { a = "b" }, timeout = { a = "5m", b = 1 } }`,
+  `${SERVER}[servers."two words"]\ncommand = "y"\nprefix = "two"`,
+];
+
+const BAD = [
+  "colour = 1",
+  "hub = 5",
+  '[hub]\nname = ""',
+  "[hub]\nnameLimit = 64.5",
+  '[hub]\nseparator = "::"',
+  '[hub]\nlistWait = "5"',
+  "[hub]\nlistWait = -1",
+  "[defaults]\ncallTimeout = 0",
+  '[defaults]\nmaxMessage = "5 parsecs"',
+  "[defaults]\nmaxMessage = 2147483648",
+  "[servers.a]",
+  '[servers.a]\ncommand = ""',
+  'servers.a = "npx"',
+  `${SERVER}args = "a b"`,
+  `${SERVER}args = [1]`,
+  `${SERVER}env = { A = 5 }`,
+  `${SERVER}inheritEnv = ["A=1"]`,
+  `${SERVER}enabled = 1`,
+  `${SERVER}calTimeout = 5`,
+  `${SERVER}tools.alow = []`,
+  `${SERVER}tools.allow = [""]`,
+  `${SERVER}tools.rename = { a = "" }`,
+  `${SERVER}tools.timeout = { a = "soon" }`,
+  '[servers.""]\ncommand = "x"\nprefix = "p"',
+];
+
+describe("the JSON Schema of the manifest", () => {
+  it("is the one that the manifest's own schema makes: run `bun scripts/schema.ts` if not", () => {
+    assert.deepEqual(plain(committed), plain(makeSchema()));
+  });
+
+  it("has a title and a description for every key, and examples that are allowed", () => {
+    const keys = [...walk(committed, "")];
+    assert.ok(keys.length > 25);
+    for (const [path, { title, description, examples = [], default: usual }] of keys) {
+      assert.ok(title && description, path);
+      const values = [...examples, ...(usual === undefined ? [] : [usual])];
+      for (const value of values) assert.ok(isValid(wrap(path, value)), `${path}: ${JSON.stringify(value)}`);
+    }
+  });
+
+  it("has a default for all that has one, and an example for every duration and size", () => {
+    const keys = new Map(walk(committed, ""));
+    for (const key of ["listWait", "nameLimit", "separator", "clientPrefix", "name"])
+      assert.notEqual(keys.get(`hub.${key}`)?.default, undefined, key);
+    for (const [path, schema] of keys) {
+      if (!/(?:[tT]imeout|Wait|Message)$/.test(path)) continue;
+      assert.ok((schema.examples?.length ?? 0) > 0, path);
+    }
+  });
+
+  for (const toml of GOOD) {
+    it(`allows what toolmux allows: ${JSON.stringify(toml)}`, () => {
+      const root = read(toml);
+      assert.deepEqual(readOwn(root).complaints, []);
+      assert.ok(isValid(root), JSON.stringify(isValid.errors));
+    });
+  }
+
+  for (const toml of BAD) {
+    it(`refuses what toolmux refuses: ${JSON.stringify(toml)}`, () => {
+      const root = read(toml);
+      assert.notDeepEqual(readOwn(root).complaints, []);
+      assert.ok(!isValid(root));
+    });
+  }
+});
+
+/** The smallest manifest that has a value under a path. */
+function wrap(path: string, value: unknown): unknown {
+  const keys = path.split(".").map((key) => (key === "*" ? "any" : key));
+  const whole = keys.reduceRight((inner, key) => ({ [key]: inner }), value) as {
+    servers?: Record<string, object>;
+  };
+  const { servers } = whole;
+  if (servers?.["any"] !== undefined && keys.length > 2)
+    servers["any"] = { command: "x", ...servers["any"] };
+  return whole;
+}
