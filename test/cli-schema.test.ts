@@ -86,7 +86,8 @@ describe("the JSON Schema of the manifest", () => {
     for (const [path, { title, description, examples = [], default: usual }] of keys) {
       assert.ok(title && description, path);
       const values = [...examples, ...(usual === undefined ? [] : [usual])];
-      for (const value of values) assert.ok(isValid(wrap(path, value)), `${path}: ${JSON.stringify(value)}`);
+      for (const value of values)
+        assert.ok(isValid(wrap(path, value)), `${path}: ${JSON.stringify(value)}`);
     }
   });
 

@@ -4,7 +4,6 @@ import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import { textOf } from "../src/bytes.ts";
 import { describeAnswer } from "../src/cli/answer.ts";
-import { readGiven, toArguments } from "../src/cli/arguments.ts";
 import { COMMANDS } from "../src/cli/cli.ts";
 import { LocalClient } from "../src/cli/client.ts";
 import type { Invocation } from "../src/cli/command.ts";
@@ -150,69 +149,6 @@ describe("help", () => {
   it("has an example for every command", () => {
     for (const { name, examples } of COMMANDS) assert.ok(examples.length > 0, name);
   });
-});
-
-describe("the arguments of a call", () => {
-  const SCHEMA = {
-    properties: {
-      text: { type: "string" },
-      maybe: { type: ["string", "null"] },
-      count: { type: "integer" },
-      free: {},
-    },
-  };
-
-  for (const [words, wanted] of [
-    ["text=5 count=5", '{"text":"5","count":5}'],
-    ["count=1.0 big=1234567890123456789", '{"count":1.0,"big":1234567890123456789}'],
-    ["maybe=null", '{"maybe":"null"}'],
-    ['free=[1,"a"] free2={"a":1.50}', '{"free":[1,"a"],"free2":{"a":1.50}}'],
-    ["free=true other=true", '{"free":true,"other":true}'],
-    ["free=yes free2=", '{"free":"yes","free2":""}'],
-    ["text=a=b", '{"text":"a=b"}'],
-    ["free=1 free=2", '{"free":2}'],
-    ['q"=1', '{"q\\"":1}'],
-    ["toString=1", '{"toString":1}'],
-    ["", "{}"],
-  ] as const) {
-    it(`as pairs: ${words || "none"} → ${wanted}`, async () => {
-      const given = await readGiven(invoke("call", "x", ...words.split(" ").filter(Boolean)));
-      assert.equal(toArguments(given, SCHEMA), wanted);
-    });
-  }
-
-  it("are strings or JSON also if the tool has no schema to speak of", async () => {
-    const given = await readGiven(invoke("call", "x", "a=1", "b=c"));
-    for (const schema of [
-      undefined,
-      null,
-      {},
-      { properties: null },
-      { properties: { a: null } },
-      true,
-    ])
-      assert.equal(toArguments(given, schema), '{"a":1,"b":"c"}');
-  });
-
-  it("are sent as they are written if they are given as JSON", async () => {
-    const text = '{ "n": 1.0, "big": 1234567890123456789 }';
-    assert.equal(toArguments(await readGiven(invoke("call", "x", "--json", text)), SCHEMA), text);
-  });
-
-  for (const [argv, message] of [
-    [["call", "x", "--json", "[1]"], /--json gives is no JSON object/],
-    [["call", "x", "--json", "null"], /--json gives is no JSON object/],
-    [["call", "x", "--json", "{a:1}"], /--json gives is no JSON: /],
-    [["call", "x", "word"], /"word" is no argument: they are written KEY=VALUE/],
-    [["call", "x", "=1"], /"=1" is no argument/],
-    [["call", "x", "a=1", "--json", "{}"], /choose one/],
-    [["call", "x", "-", "--json", "{}"], /choose one/],
-    [["call", "x", "a=1", "-"], /choose one/],
-  ] as const) {
-    it(`that are wrong are refused: ${argv.slice(2).join(" ")}`, async () => {
-      await assert.rejects(readGiven(invoke(...argv)), fails("usage", message));
-    });
-  }
 });
 
 describe("the answer to a call", () => {

@@ -17,7 +17,7 @@ const HASH = 7;
 export async function call(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
   const log = openLog(invocation);
-  const given = await untilAborted(readGiven(invocation), world.signal);
+  const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
   const servers = whole.servers.filter(({ prefix }) => mayBeOf(prefix, name, whole.hub));
   const manifest = { ...whole, servers };
