@@ -46,8 +46,13 @@ export interface Response {
    * `head` and `tail` are the two shapes that can be given another id without a look at the body;
    * `scanned` was checked byte by byte, and `ids` are all of its `id` values.
    */
-  readonly shape: { at: "head" } | { at: "tail" } | { at: "scanned"; ids: readonly Range[] };
+  readonly shape:
+    | { readonly at: "head" | "tail"; readonly chunks?: Cut }
+    | { readonly at: "scanned"; readonly ids: readonly Range[] };
 }
+
+/** Where a long response is still in the chunks that it came in: the runs of them from `start` to `end` of the message. */
+export type Cut = (start: number, end: number) => readonly Slice[];
 
 /** Several messages in one array, as revision 2025-03-26 allows. */
 export interface Batch {
@@ -85,17 +90,23 @@ const CLOSE = utf8("}");
 
 /** The same answer under another id: the bytes of its result or error are not touched. */
 export function readdress(response: Response, id: Piece): Message {
-  const { bytes, body, shape } = response;
+  const { body, shape } = response;
   switch (shape.at) {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
-      const kept = sliceOf(bytes, body.start - member.length, body.end);
-      return [HEAD_WITHOUT_ID, kept, ID_MEMBER, id, CLOSE];
+      const start = body.start - member.length;
+      if (shape.chunks !== undefined) {
+        return [HEAD_WITHOUT_ID, ...shape.chunks(start, body.end), ID_MEMBER, id, CLOSE];
+      }
+      return [HEAD_WITHOUT_ID, sliceOf(response.bytes, start, body.end), ID_MEMBER, id, CLOSE];
     }
     case "tail":
-      return [sliceOf(bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      if (shape.chunks !== undefined) {
+        return [...shape.chunks(0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      }
+      return [sliceOf(response.bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
     case "scanned":
-      return applyEdits(bytes, editsOf(shape.ids, id));
+      return applyEdits(response.bytes, editsOf(shape.ids, id));
   }
 }
 

@@ -1,9 +1,12 @@
 import { Buffer } from "node:buffer";
+import { LONG } from "./long.ts";
 
 /** What a splitter finds. Slices share the memory of the chunks that were pushed. */
 export interface LineSink {
   /** A line without its end; never empty, and without the byte order mark that may begin a stream. */
   line(bytes: Buffer): void;
+  /** Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined. */
+  long?(chunks: readonly Buffer[], size: number): void;
   /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
@@ -72,10 +75,13 @@ export class Splitter {
       return;
     }
     if (size === 0) return;
-    const only = pending.length === 1 ? pending[0] : undefined;
-    const joined = only ?? Buffer.concat(pending, size);
     this.#pending = [];
-    const line = this.#trim(joined);
+    if (size >= LONG && pending.length > 1 && this.#sink.long !== undefined && !this.#first) {
+      this.#sink.long(...withoutCr(pending, size));
+      return;
+    }
+    const only = pending.length === 1 ? pending[0] : undefined;
+    const line = this.#trim(only ?? Buffer.concat(pending, size));
     if (line.length > 0) this.#sink.line(line);
   }
 
@@ -85,6 +91,13 @@ export class Splitter {
     const end = line[line.length - 1] === CR ? line.length - 1 : line.length;
     return start === 0 && end === line.length ? line : line.subarray(start, end);
   }
+}
+
+function withoutCr(chunks: Buffer[], size: number): [Buffer[], number] {
+  const last = chunks.at(-1);
+  if (last === undefined || last[last.length - 1] !== CR) return [chunks, size];
+  const rest = last.length === 1 ? [] : [last.subarray(0, -1)];
+  return [[...chunks.slice(0, -1), ...rest], size - 1];
 }
 
 /** The last bytes of two pieces that follow each other, copied so that a dropped line's memory can go. */

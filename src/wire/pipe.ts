@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { readFrame } from "./frame.ts";
 import type { Frame, Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
+import { readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
 
 /** Where bytes come from: a child's stdout, or the hub's own stdin. */
@@ -60,6 +61,8 @@ export class Pipe {
     this.#events = events;
     const splitter = new Splitter(limit, {
       line: (bytes) => events.frame(readFrame(bytes)),
+      long: (chunks, size) =>
+        events.frame(readLong(chunks, size) ?? readFrame(Buffer.concat(chunks, size))),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
     source.read(

@@ -33,13 +33,20 @@ export function readSpliceable(bytes: Buffer): Response | undefined {
   if (bytes[end] !== 0x7d) return undefined;
   const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
   if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
-  if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return undefined;
-  // A second message could hide in a body that is not what it seems, for clients that read a stream of values.
   const version = bytes.indexOf(VERSION_KEY, response.body.start);
-  if (version >= 0 && version < response.body.end) return undefined;
-  return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter))
-    ? undefined
-    : response;
+  const hasVersion = version >= 0 && version < response.body.end;
+  return hasVersion || hidesKey(bytes) ? undefined : response;
+}
+
+/** Whether a part of a body has to be looked at: it might make the message another than it seems. */
+export function hidesMessage(bytes: Buffer): boolean {
+  // A second message could follow a body that ends early, for clients that read a stream of values.
+  return bytes.includes(VERSION_KEY) || hidesKey(bytes);
+}
+
+function hidesKey(bytes: Buffer): boolean {
+  if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return true;
+  return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter));
 }
 
 function readHeadShape(bytes: Buffer, end: number): Response | undefined {

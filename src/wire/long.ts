@@ -1,0 +1,66 @@
+import { Buffer } from "node:buffer";
+import { type Slice, sliceOf } from "../bytes.ts";
+import type { Response } from "./jsonrpc.ts";
+import { hidesMessage, readSpliceable } from "./shapes.ts";
+
+/** From this size on a line that came in several chunks is not joined before it is known that it has to be, in bytes. */
+export const LONG = 128 * 1024;
+/** So much of either end tells the shape. */
+const EDGE = 4096;
+/** Longer than all that is searched for, so that nothing can hide where two chunks meet. */
+const SEAM = 16;
+
+/**
+ * The fast path for long responses: what `readSpliceable` does, on the chunks as they came. Joining them would
+ * cost more than all else that happens to a result of a megabyte.
+ * @returns undefined if the line is none of the two shapes, or has to be looked at whole.
+ */
+export function readLong(chunks: readonly Buffer[], size: number): Response | undefined {
+  const ends = [...cut(chunks, 0, EDGE), ...cut(chunks, size - EDGE, size)];
+  const edges = readSpliceable(Buffer.concat(ends.map(bytesOf)));
+  if (edges === undefined || edges.shape.at === "scanned") return undefined;
+  if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM))) return undefined;
+  const { id, outcome, shape } = edges;
+  const body = { start: edges.body.start, end: edges.body.end + size - 2 * EDGE };
+  let joined: Buffer | undefined;
+  return {
+    kind: "response",
+    get bytes() {
+      return (joined ??= Buffer.concat(chunks, size));
+    },
+    id,
+    outcome,
+    body,
+    shape: { at: shape.at, chunks: (start, end) => cut(chunks, start, end) },
+  };
+}
+
+/** The runs of the chunks that make up the bytes from `start` to `end` of the line. */
+function cut(chunks: readonly Buffer[], start: number, end: number): Slice[] {
+  const slices: Slice[] = [];
+  let at = 0;
+  for (const chunk of chunks) {
+    const from = Math.max(start - at, 0);
+    const to = Math.min(end - at, chunk.length);
+    if (from < to) slices.push(sliceOf(chunk, from, to));
+    at += chunk.length;
+  }
+  return slices;
+}
+
+function bytesOf({ of, start, end }: Slice): Buffer {
+  return Buffer.from(of.buffer, of.byteOffset + start, end - start);
+}
+
+function hides(slices: readonly Slice[]): boolean {
+  let before: Buffer = Buffer.alloc(0);
+  for (const slice of slices) {
+    const bytes = bytesOf(slice);
+    if (hidesMessage(bytes)) return true;
+    const seam = Buffer.concat([before, bytes.subarray(0, SEAM)]);
+    if (hidesMessage(seam)) return true;
+    // Of a chunk shorter than a seam, what came before it still matters.
+    before = bytes.length < SEAM ? seam.subarray(-SEAM) : bytes.subarray(-SEAM);
+  }
+  return false;
+}

@@ -1,0 +1,123 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { joinPieces, utf8 } from "../src/bytes.ts";
+import { readFrame } from "../src/wire/frame.ts";
+import { type Response, readdress } from "../src/wire/jsonrpc.ts";
+import { Splitter } from "../src/wire/lines.ts";
+import { LONG, readLong } from "../src/wire/long.ts";
+
+const ID = utf8('"c-1"');
+const SIZE = LONG + 50_000;
+
+/** Both shapes around a body of a given text, which is as it is inside a JSON string. */
+const SHAPES: Record<string, (text: string) => Buffer> = {
+  head: (text) => Buffer.from(`{"jsonrpc":"2.0","id":41,"result":{"text":"${text}"}}`),
+  "head, error": (text) =>
+    Buffer.from(`{"jsonrpc":"2.0","id":41,"error":{"code":1,"message":"${text}"}}`),
+  tail: (text) => Buffer.from(`{"result":{"text":"${text}"},"jsonrpc":"2.0","id":41}`),
+};
+
+const filler = "é-0123456789 ".repeat(SIZE / 14);
+
+/** Text with something at a place, and the same length whatever that is. */
+const withAt = (at: number, what: string): string =>
+  filler.slice(0, at) + what + filler.slice(at + what.length);
+
+function cutAt(bytes: Buffer, ...places: number[]): Buffer[] {
+  const ends = [...places.filter((at) => at > 0 && at < bytes.length), bytes.length];
+  return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : (ends[i - 1] ?? 0), end));
+}
+
+function sent(response: Response): string {
+  const message = readdress(response, ID);
+  return (message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message)).toString();
+}
+
+describe("a long response", () => {
+  for (const [name, make] of Object.entries(SHAPES)) {
+    it(`of the shape ${name} is the same wherever its chunks end`, () => {
+      const bytes = make(filler);
+      const whole = readFrame(bytes);
+      assert.equal(whole.kind, "response");
+      for (const places of [
+        [1],
+        [21, 22, 23],
+        [4095, 4096, 4097],
+        [bytes.length - 1],
+        [bytes.length - 4097, bytes.length - 4096, bytes.length - 20, bytes.length - 3],
+        Array.from({ length: 30 }, (_, i) => i * 7001),
+      ]) {
+        const long = readLong(cutAt(bytes, ...places), bytes.length);
+        assert.ok(long, `cut at ${places.join()}`);
+        assert.equal(sent(long), sent(whole));
+        assert.deepEqual([long.id, long.outcome], [whole.id, whole.outcome]);
+        assert.deepEqual(long.body, whole.body);
+        assert.ok(long.bytes.equals(bytes));
+      }
+    });
+
+    for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r", "\n"]) {
+      it(`of the shape ${name} with ${JSON.stringify(hidden)} anywhere is not spliced`, () => {
+        for (const at of [0, 4050, 4090, 60_000, LONG, filler.length - 4100, filler.length - 50]) {
+          const bytes = make(withAt(at, hidden));
+          const place = bytes.indexOf(hidden);
+          // Cut in front of it, behind it, and in every place inside it, alone and in crumbs.
+          for (let inside = 0; inside <= hidden.length; inside++) {
+            const cuts = [place + inside, place + inside + 1, place + inside + 2];
+            for (const places of [[place + inside], cuts]) {
+              assert.equal(readLong(cutAt(bytes, ...places), bytes.length), undefined, `at ${at}`);
+            }
+          }
+        }
+      });
+    }
+  }
+
+  for (const text of [
+    `{"jsonrpc":"2.0","id":41,"method":"x","params":{"text":"${filler}"}}`,
+    `{"jsonrpc":"2.0","id":"41","result":{"text":"${filler}"}}`,
+    `{"jsonrpc":"2.0","id":41,"result": {"text":"${filler}"}}`,
+    `{"result":{"text":"${filler}"},"id":41,"jsonrpc":"2.0"}`,
+    `{"result":{"text":"${filler}"},"jsonrpc":"2.0","id":041}`,
+    `"${filler}"`,
+  ]) {
+    it(`that begins ${text.slice(0, 40)} and ends ${text.slice(-30)} is not spliced`, () => {
+      const bytes = Buffer.from(text);
+      assert.equal(readLong(cutAt(bytes, 70_000), bytes.length), undefined);
+    });
+  }
+});
+
+describe("a line of many chunks", () => {
+  const split = (text: string, step: number): string[] => {
+    const found: string[] = [];
+    const splitter = new Splitter(1e9, {
+      line: (bytes) => void found.push(bytes.toString()),
+      long: (chunks, size) => {
+        const joined = Buffer.concat(chunks);
+        assert.equal(joined.length, size);
+        assert.ok(chunks.every((chunk) => chunk.length > 0));
+        found.push(`long ${joined.toString()}`);
+      },
+      oversized: () => assert.fail("there is no limit"),
+    });
+    const bytes = Buffer.from(text);
+    for (let at = 0; at < bytes.length; at += step) splitter.push(bytes.subarray(at, at + step));
+    splitter.end();
+    return found;
+  };
+
+  it("is given out unjoined if it is long, without its line end, CRLF too", () => {
+    const ascii = "x".repeat(SIZE);
+    const short = "y".repeat(100);
+    for (const end of ["\n", "\r\n"]) {
+      const text = [short, ascii, short, ascii, ""].join(end);
+      for (const step of [64, 65_536, SIZE + short.length + 3 * end.length - 1]) {
+        const plain = split(text, step).map((line) => line.replace(/^long /, ""));
+        assert.deepEqual(plain, [short, ascii, short, ascii]);
+      }
+      assert.ok(split(text, 65_536).some((line) => line.startsWith("long ")));
+    }
+  });
+});
