@@ -57,7 +57,7 @@ describe("a long response", () => {
       }
     });
 
-    for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r", "\n"]) {
+    for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r"]) {
       it(`of the shape ${name} with ${JSON.stringify(hidden)} anywhere is not spliced`, () => {
         for (const at of [0, 4050, 4090, 60_000, LONG, filler.length - 4100, filler.length - 50]) {
           const bytes = make(withAt(at, hidden));

@@ -12,7 +12,7 @@ const SEAM = 16;
 
 /**
  * The fast path for long responses: what `readSpliceable` does, on the chunks as they came. Joining them would
- * cost more than all else that happens to a result of a megabyte.
+ * cost more than all else that happens to a result of a megabyte. The chunks are those of a line: no LF is in them.
  * @returns undefined if the line is none of the two shapes, or has to be looked at whole.
  */
 export function readLong(chunks: readonly Buffer[], size: number): Response | undefined {

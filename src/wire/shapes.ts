@@ -35,17 +35,17 @@ export function readSpliceable(bytes: Buffer): Response | undefined {
   if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
   const version = bytes.indexOf(VERSION_KEY, response.body.start);
   const hasVersion = version >= 0 && version < response.body.end;
-  return hasVersion || hidesKey(bytes) ? undefined : response;
+  return hasVersion || bytes.includes(LF) || hidesKey(bytes) ? undefined : response;
 }
 
-/** Whether a part of a body has to be looked at: it might make the message another than it seems. */
+/** Whether a part of a line's body has to be looked at: it might make the message another than it seems. */
 export function hidesMessage(bytes: Buffer): boolean {
   // A second message could follow a body that ends early, for clients that read a stream of values.
   return bytes.includes(VERSION_KEY) || hidesKey(bytes);
 }
 
 function hidesKey(bytes: Buffer): boolean {
-  if (hasLineBreak(bytes) || bytes.includes(METHOD_KEY)) return true;
+  if (bytes.includes(CR) || bytes.includes(METHOD_KEY)) return true;
   return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter));
 }
 
