@@ -1,9 +1,7 @@
 import assert from "node:assert/strict";
-import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import picocolors from "picocolors";
 import { textOf } from "../src/bytes.ts";
-import { describeAnswer } from "../src/cli/answer.ts";
 import { COMMANDS } from "../src/cli/cli.ts";
 import { LocalClient } from "../src/cli/client.ts";
 import type { Invocation } from "../src/cli/command.ts";
@@ -11,10 +9,10 @@ import { describeCommand } from "../src/cli/commandline.ts";
 import { describeUse } from "../src/cli/help.ts";
 import { GLOBAL_OPTIONS, parseCommandLine } from "../src/cli/parse.ts";
 import { alignTable } from "../src/cli/print.ts";
+import type { Progress } from "../src/cli/progress.ts";
 import { clean, describeError, describeFailure } from "../src/cli/report.ts";
 import { HubError } from "../src/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../src/manifest/schema.ts";
-import { readFrame } from "../src/wire/frame.ts";
 import { Script, setUp } from "./fixtures/memory.ts";
 
 function invoke(...argv: string[]): Invocation {
@@ -151,76 +149,6 @@ describe("help", () => {
   });
 });
 
-describe("the answer to a call", () => {
-  const answer = (members: string, raw = false) => {
-    const frame = readFrame(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
-    assert.equal(frame.kind, "response");
-    return describeAnswer(frame, raw);
-  };
-
-  it("is its texts, and other content as the JSON that it is", () => {
-    const image = '{"type":"image","data":"AAAA","x":1.0}';
-    const { stream, text, code } = answer(
-      `"result":{"content":[{"type":"text","text":"a\\nb"},${image},{"type":"text","text":""}],"structuredContent":{}}`,
-    );
-    assert.deepEqual([stream, text, code], ["stdout", `a\nb\n${image}\n`, 0]);
-  });
-
-  it("is its structured content if there is nothing else, byte for byte", () => {
-    const content = '{"n":1.0,"big":1234567890123456789}';
-    for (const empty of ["", '"content":[],'])
-      assert.equal(answer(`"result":{${empty}"structuredContent":${content}}`).text, content);
-  });
-
-  it("is the whole result, byte for byte, if it is wanted raw", () => {
-    const result = '{"content":[],"n":1.0, "isError" : true}';
-    const { stream, text, code } = answer(`"result":${result}`, true);
-    assert.deepEqual([stream, text, code], ["stdout", result, 1]);
-  });
-
-  it("goes to stderr with code 1 if the tool failed", () => {
-    const { stream, text, code } = answer(
-      '"result":{"isError":true,"content":[{"type":"text","text":"no such file"}]}',
-    );
-    assert.deepEqual([stream, text, code], ["stderr", "no such file", 1]);
-  });
-
-  it("has the exit code of the hub's own error if the hub made the result", () => {
-    const failed = (meta: string) =>
-      answer(`"result":{"isError":true,"content":[{"type":"text","text":"x"}],"_meta":${meta}}`)
-        .code;
-    assert.deepEqual(
-      ['{"toolmux/error":"callTimeout"}', '{"toolmux/error":"nonsense"}', '{"other":1}', "5"].map(
-        failed,
-      ),
-      [124, 1, 1, 1],
-    );
-  });
-
-  it("is the hub's sentence, the server's last words and the hub's exit code for an error of the hub", () => {
-    const error = new HubError("connectTimeout", "It took too long.", { stderr: ["one", "two"] });
-    const { stream, text, code } = answer(`"error":${JSON.stringify(error.toRpc())}`);
-    assert.deepEqual(
-      [stream, text, code],
-      ["stderr", "toolmux: It took too long.\n  one\n  two", 3],
-    );
-  });
-
-  for (const error of [
-    '{"code":-32050,"message":"closed","data":{"n":1.0}}',
-    '{"code":-32050,"message":"closed","data":{"code":"connectTimeout"}}',
-    '{"code":-32050,"message":"closed","data":{"code":"toString"}}',
-    '{"code":-32050,"message":"closed","data":null}',
-  ]) {
-    it(`names the server's error, its number and its data, with code 1: ${error}`, () => {
-      const { stream, text, code } = answer(`"error":${error}`);
-      assert.deepEqual([stream, code], ["stderr", 1]);
-      const data = error.slice(error.indexOf('"data":') + 7, -1);
-      assert.equal(text, `toolmux: the server answered with error -32050: closed\n  ${data}`);
-    });
-  }
-});
-
 describe("a command line that is shown", () => {
   const shown = (args: string[], env: Record<string, string> = {}) =>
     describeCommand({
@@ -275,7 +203,11 @@ describe("a command line that is shown", () => {
 });
 
 describe("what is printed", () => {
-  const paper = (width: number) => ({ width, colors: picocolors.createColors(false) });
+  const paper = (width: number) => ({
+    isTerminal: false,
+    width,
+    colors: picocolors.createColors(false),
+  });
 
   it("has nothing in it that moves a terminal's cursor or changes its colours", () => {
     assert.equal(clean("a\u001b[31mb\nc\u0007\u009bd"), "a [31mb c d");
@@ -331,6 +263,38 @@ describe("a client in the same process", () => {
     const sent = a.peer?.received.find((text) => text.includes("tools/call")) ?? "";
     assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
     assert.ok(!/[\r\n]/.test(sent));
+    await hub.stop();
+  });
+
+  it("asks for progress if somebody wants to know of it, and gets what the server says", async () => {
+    const a = new Script("x");
+    const tokens: unknown[] = [];
+    a.onCall = ({ params }) => {
+      const { progressToken } = (params?.["_meta"] ?? {}) as { progressToken?: unknown };
+      tokens.push(progressToken);
+      for (const progress of progressToken === undefined ? [] : [1, 2]) {
+        const told = { progressToken, progress, total: 2, message: `step ${progress}` };
+        a.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: told });
+      }
+      return '"result":{"content":[]}';
+    };
+    const { hub } = setUp({ a });
+    const client = await LocalClient.connect(hub, new AbortController().signal);
+    await client.listTools();
+    const told: Progress[] = [];
+    const args = '{"_meta":{"progressToken":"mine"}}';
+    await client.callTool("a__x", args, (progress) => told.push(progress));
+    assert.deepEqual(
+      told.map(({ progress, total, message }) => [progress, total, message]),
+      [
+        [1, 2, "step 1"],
+        [2, 2, "step 2"],
+      ],
+    );
+    await client.callTool("a__x", args);
+    assert.equal(told.length, 2);
+    assert.notEqual(tokens[0], undefined);
+    assert.equal(tokens[1], undefined);
     await hub.stop();
   });
 

@@ -1,46 +1,50 @@
 import { textOf } from "../bytes.ts";
 import { type ErrorCode, type ErrorTraits, HubError, type RpcError } from "../errors.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import type { Response } from "../wire/jsonrpc.ts";
+import { indentJson, type Part, readContent } from "./content.ts";
 import { clean, describeError } from "./report.ts";
 
 /** What there is to say of an answer, and the exit code that it means. */
 export interface Account {
   readonly stream: "stdout" | "stderr";
-  /** Without the last line end. */
-  readonly text: string;
+  /** Each ends a line. */
+  readonly parts: readonly Part[];
   readonly code: number;
 }
 
-/**
- * The answer to a call for people: its texts as they are and all other content as JSON, for stderr if it is an
- * error. `raw`: the result as it came.
- */
-export function describeAnswer(response: Response, raw: boolean): Account {
+/** What is wanted of an answer: the texts for people, the structured content alone, or the result as it came. */
+export type View = "texts" | "structured" | "raw";
+
+/** The answer to a call, for stderr if it is an error that is not to be passed on as it is. */
+export function describeAnswer(response: Response, view: View): Account {
   if (response.outcome === "error") return describeRpcError(response);
   const { bytes, body } = response;
   const members = scanObject(bytes, body.start)?.items ?? [];
   const isError = member(bytes, members, "isError") === "true";
+  const code = isError ? failureCode(bytes, members) : 0;
+  if (view === "raw")
+    return { stream: "stdout", parts: [plain(textOf(bytes, body.start, body.end))], code };
+  const structured = lastMember(members, "structuredContent");
+  const pretty = structured && plain(indentJson(bytes, structured));
+  if (view === "structured" && !isError) {
+    if (pretty !== undefined) return { stream: "stdout", parts: [pretty], code };
+    const text =
+      "toolmux: the result has no structured content; without --structured it is printed";
+    return { stream: "stderr", parts: [plain(text)], code: 1 };
+  }
+  const content = lastMember(members, "content");
+  const parts = content === undefined ? [] : readContent(bytes, content);
+  const isSilent = !parts.some((part) => part.kind === "attachment" || part.text !== "");
   return {
-    stream: isError && !raw ? "stderr" : "stdout",
-    text: raw ? textOf(bytes, body.start, body.end) : describeContent(bytes, members),
-    code: isError ? failureCode(bytes, members) : 0,
+    stream: isError ? "stderr" : "stdout",
+    parts: isSilent && pretty !== undefined ? [pretty] : parts,
+    code,
   };
 }
 
-/** Numbers and the order of members stay as the server wrote them, so nothing is parsed that is not text. */
-function describeContent(bytes: Uint8Array, members: readonly Member[]): string {
-  const content = lastMember(members, "content");
-  const blocks = (content && scanArray(bytes, content.start)?.items) ?? [];
-  if (blocks.length === 0) return member(bytes, members, "structuredContent") ?? "";
-  return blocks
-    .map(({ start, end }) => {
-      const parts = scanObject(bytes, start)?.items ?? [];
-      const isText = stringOf(bytes, lastMember(parts, "type")) === "text";
-      const text = isText ? stringOf(bytes, lastMember(parts, "text")) : undefined;
-      return text ?? textOf(bytes, start, end);
-    })
-    .join("\n");
+function plain(text: string): Part {
+  return { kind: "text", text };
 }
 
 /** The JSON text of a member. */
@@ -62,11 +66,11 @@ function describeRpcError({ bytes, body }: Response): Account {
   const answer = valueOf(bytes, body) as RpcError;
   const own = findOwnError(answer);
   if (own !== undefined)
-    return { stream: "stderr", text: describeError(own), code: own.traits.exit };
+    return { stream: "stderr", parts: [plain(describeError(own))], code: own.traits.exit };
   const text = `toolmux: the server answered with error ${answer.code}: ${clean(answer.message)}`;
   const data = member(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
   const more = data === undefined ? "" : `\n  ${clean(data)}`;
-  return { stream: "stderr", text: text + more, code: 1 };
+  return { stream: "stderr", parts: [plain(text + more)], code: 1 };
 }
 
 /** The error of the hub itself that an answer tells of: its number fits its code. All others are a server's. */

@@ -1,13 +1,20 @@
+import { resolve } from "node:path";
 import { textOf } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
+import { expandHome } from "../manifest/folders.ts";
 import type { HubSettings } from "../manifest/schema.ts";
-import { describeAnswer } from "./answer.ts";
+import { type Account, describeAnswer, type View } from "./answer.ts";
 import { readGiven, toArguments } from "./arguments.ts";
+import { describeAttachment, saveAttachment } from "./attachment.ts";
 import { LocalClient } from "./client.ts";
 import type { Invocation, World } from "./command.ts";
-import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
-import { suggest } from "./parse.ts";
+import type { Part } from "./content.ts";
+import { type Log, openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { suggest, usage } from "./parse.ts";
+import { findPaper } from "./print.ts";
+import { openProgress } from "./progress.ts";
+import { cleanLines } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
 /** A name that is cut ends in so many characters that tell it apart from others. */
@@ -16,7 +23,13 @@ const HASH = 7;
 /** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
 export async function call(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
-  const log = openLog(invocation);
+  const view = readView(invocation);
+  const line = openProgress(world.env);
+  const print = openLog(invocation);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
   const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
   const servers = whole.servers.filter(({ prefix }) => mayBeOf(prefix, name, whole.hub));
@@ -29,14 +42,45 @@ export async function call(invocation: Invocation, world: World): Promise<number
     const item = items.find((one) => one.name === name);
     if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
-    const response = await client.callTool(name, toArguments(given, inputSchema));
-    const { stream, text, code } = describeAnswer(response, invocation.raw);
-    if (stream === "stdout") console.log(text);
-    else console.warn(text);
-    return code;
+    const args = toArguments(given, inputSchema);
+    const response = await client.callTool(name, args, line && ((it) => line.show(it)));
+    line?.clear();
+    const account = describeAnswer(response, view);
+    await printAccount(account, invocation, world);
+    return account.code;
   } finally {
+    line?.clear();
     await hub.stop();
   }
+}
+
+function readView({ raw, structured, output }: Invocation): View {
+  if (raw && structured) throw usage("Choose one of --raw and --structured.");
+  if (raw && output !== undefined) throw usage("Choose one of --raw and --output.");
+  if (raw) return "raw";
+  return structured ? "structured" : "texts";
+}
+
+async function printAccount(
+  { stream, parts }: Account,
+  { output }: Invocation,
+  { cwd, env }: World,
+): Promise<void> {
+  const folder = output === undefined ? undefined : resolve(cwd, expandHome(output, env));
+  const { isTerminal } = findPaper(env, stream);
+  for (const part of parts) {
+    const text = await printPart(part, folder);
+    const shown = isTerminal ? cleanLines(text) : text;
+    if (stream === "stdout") console.log(shown);
+    else console.warn(shown);
+  }
+}
+
+/** What is printed of a part; if there is a folder, what is no text is saved in it. */
+async function printPart(part: Part, folder: string | undefined): Promise<string> {
+  if (part.kind === "text") return part.text;
+  const line = describeAttachment(part);
+  return folder === undefined ? line : `${line} saved as ${await saveAttachment(part, folder)}`;
 }
 
 /** An exposed name begins with its server's prefix, as far as that was not cut. */

@@ -1,11 +1,14 @@
 import { Buffer } from "node:buffer";
+import type { Range } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Hub } from "../hub.ts";
+import { lastMember, scanObject, valueOf } from "../json.ts";
 import { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
 import { memoryPair } from "../wire/memory.ts";
+import type { Progress } from "./progress.ts";
 
 /** A client of a hub in the same process: it sees exactly what every other client sees. */
 export class LocalClient {
@@ -38,11 +41,17 @@ export class LocalClient {
   }
 
   /**
-   * Calls a tool; `args` is a JSON object, sent as it is written.
+   * Calls a tool; `args` is a JSON object, sent as it is written. Progress is asked for only if somebody
+   * wants to know of it.
    * @throws {HubError} cancelled; the tool's server is told
    */
-  callTool(name: string, args: string): Promise<Response> {
-    const params = `{"name":${JSON.stringify(name)},"arguments":${args}}`;
+  callTool(
+    name: string,
+    args: string,
+    onProgress?: (progress: Progress) => void,
+  ): Promise<Response> {
+    const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
+    const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
     // Whatever line ends there are between the values, a frame has none.
     const frame = readFrame(Buffer.from(text));
@@ -63,10 +72,20 @@ export class LocalClient {
           this.#signal.removeEventListener("abort", cancel);
           reject(error);
         },
-        progress: () => {},
+        progress: ({ bytes, params: range }: Notification) => {
+          if (range !== undefined) onProgress?.(valueOf(bytes, range) as Progress);
+        },
       };
-      const id = this.#session.relay(record, frame, { edits: [], tokens: [] });
+      const id = this.#session.relay(record, frame, { edits: [], tokens: tokensOf(frame) });
       this.#signal.addEventListener("abort", cancel, { once: true });
     });
   }
+}
+
+/** Where the request has the token of its own that was written into it above. */
+function tokensOf({ bytes, params }: Request): readonly Range[] {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const meta = lastMember(members, "_meta");
+  const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
+  return token === undefined ? [] : [token];
 }

@@ -5,18 +5,20 @@ import { clean } from "./report.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
-/** What stdout is: a terminal's width in characters (Infinity where nothing is to be cut), and its colours. */
+/** What is printed on: a terminal's width in characters (Infinity where nothing is to be cut), and its colours. */
 export interface Paper {
+  readonly isTerminal: boolean;
   readonly width: number;
   readonly colors: Colors;
 }
 
-/** Looks at stdout; this costs some ms, so it is for commands with output for people. */
-export function findPaper(env: Env): Paper {
-  const isTerminal = process.stdout.isTTY;
+/** Looks at a stream; this costs some ms, so it is for commands with output for people. */
+export function findPaper(env: Env, stream: "stdout" | "stderr" = "stdout"): Paper {
+  const { isTTY: isTerminal, columns } = process[stream];
   const isColored = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
   return {
-    width: (isTerminal && process.stdout.columns) || Number.POSITIVE_INFINITY,
+    isTerminal,
+    width: (isTerminal && columns) || Number.POSITIVE_INFINITY,
     colors: picocolors.createColors(isColored),
   };
 }
@@ -38,7 +40,8 @@ export function alignTable(
   return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
 }
 
-function cut(text: string, width: number): string {
+/** The text, or as much of it as fits with a mark that there is more. */
+export function cut(text: string, width: number): string {
   const characters = Array.from(text);
   return characters.length <= width ? text : `${characters.slice(0, width - 1).join("")}…`;
 }

@@ -32,6 +32,13 @@ export function describeFailure({ message, stderr }: HubError): string {
   return stderr.length === 0 ? message : `${message} Its last words: ${stderr.join(" | ")}`;
 }
 
+/** Text of others over several lines, without what would move a terminal's cursor or change its colours. */
+export function cleanLines(text: string): string {
+  // oxlint-disable-next-line no-control-regex
+  const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+  return text.replaceAll("\r\n", "\n").replace(controls, "\ufffd");
+}
+
 /** Text of others in one line, without what would move a terminal's cursor or change its colours. */
 export function clean(text: string): string {
   // oxlint-disable-next-line no-control-regex

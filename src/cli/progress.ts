@@ -1,0 +1,50 @@
+import process from "node:process";
+import type { Env } from "../manifest/folders.ts";
+import { cut } from "./print.ts";
+import { clean } from "./report.ts";
+
+/** What a server says of how far it is; whatever a lying one puts there. */
+export interface Progress {
+  readonly progress?: unknown;
+  readonly total?: unknown;
+  readonly message?: unknown;
+}
+
+/** One line on a terminal that is written over and goes at the end. */
+export interface ProgressLine {
+  show(progress: Progress): void;
+  clear(): void;
+}
+
+const ERASE = "\r\u001b[K";
+
+/** The line on stderr; undefined if that is no terminal which can have one. */
+export function openProgress(env: Env): ProgressLine | undefined {
+  const { stderr } = process;
+  if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
+  let shown = false;
+  return {
+    show(progress) {
+      // The last column stays free: some terminals would begin a line for it.
+      stderr.write(ERASE + cut(describeProgress(progress), (stderr.columns || 80) - 1));
+      shown = true;
+    },
+    clear() {
+      if (shown) stderr.write(ERASE);
+      shown = false;
+    },
+  };
+}
+
+/** `3/10 (30%) copying`; what is not known is left out. */
+export function describeProgress({ progress, total, message }: Progress): string {
+  const isNumber = (value: unknown): value is number => typeof value === "number";
+  const parts: string[] = [];
+  if (isNumber(progress)) {
+    const known = isNumber(total) && total > 0;
+    const percent = known ? Math.floor((Math.min(progress, total) / total) * 100) : 0;
+    parts.push(known ? `${progress}/${total} (${percent}%)` : String(progress));
+  }
+  if (typeof message === "string") parts.push(clean(message));
+  return parts.join(" ");
+}
