@@ -1,15 +1,15 @@
 import { textOf } from "../bytes.ts";
+import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
 import { LocalClient } from "./client.ts";
-import type { Invocation, World } from "./command.ts";
+import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { findPaper, alignTable } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
-const KINDS = ["tools", "servers"] as const;
-type Kind = (typeof KINDS)[number];
+type Kind = (typeof LISTS)[number];
 
 /** Starts every server, waits until each has connected or failed, and prints what there is. */
 export async function list(invocation: Invocation, world: World): Promise<number> {
@@ -21,33 +21,42 @@ export async function list(invocation: Invocation, world: World): Promise<number
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const standings = standingsOf(manifest, hub);
-    if (kind === "tools") await printTools(client, hub, invocation, world);
-    else printServers(standings, invocation, world);
+    const code = exitCode(standings);
+    if (kind === "servers") printServers(standings, invocation, world);
+    else await printTools(client, hub, invocation, world);
     if (kind === "tools") tellFailures(standings);
-    return exitCode(standings);
+    if (code === 0 && invocation.json === false) {
+      const { remarks } = hub.catalog;
+      const total = kind === "servers" ? countServers(standings) : countTools(standings, remarks);
+      console.log(total);
+    }
+    return code;
   } finally {
     await hub.stop();
   }
 }
 
 function readKind(word: string): Kind {
-  const kind = KINDS.find((one) => one === word);
+  const kind = LISTS.find((one) => one === word);
   if (kind !== undefined) return kind;
   throw usage(
-    `There is no list of "${word}", only of ${KINDS.join(" and ")}.${suggest(word, KINDS)}`,
+    `There is no list of "${word}", only of ${LISTS.join(" and ")}.${suggest(word, LISTS)}`,
   );
 }
 
 async function printTools(
   client: LocalClient,
   hub: Hub,
-  { json }: Invocation,
+  { json, all }: Invocation,
   { env }: World,
 ): Promise<void> {
   const items = await client.listTools();
+  const remarks = all ? hub.catalog.remarks : [];
   if (json !== false) {
     // As clients get them, byte for byte: parsing would change numbers.
-    console.log(`{"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]}`);
+    const tools = `"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
+    const more = all ? `,\n"remarks":${JSON.stringify(remarks.map(remarkToJson), null, 2)}` : "";
+    console.log(`{${tools}${more}}`);
     return;
   }
   const rows = items.map(({ name, bytes }) => {
@@ -56,6 +65,38 @@ async function printTools(
   });
   if (rows.length > 0)
     console.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));
+  const asides = remarks.map(({ remoteName, server, kind, text }) => {
+    const state = kind === "shortened" ? "renamed" : "hidden";
+    return [remoteName, server, state, text];
+  });
+  if (rows.length > 0 && asides.length > 0) console.log();
+  if (asides.length > 0)
+    console.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
+}
+
+/** `{server, tool, kind, text}`; the tool by the name that its server gives it. */
+function remarkToJson({ server, remoteName, kind, text }: Remark): object {
+  return { server, tool: remoteName, kind, text };
+}
+
+function countTools(standings: readonly Standing[], remarks: readonly Remark[]): string {
+  const connected = standings.filter((standing) => standing.at === "connected");
+  const tools = connected.reduce((sum, standing) => sum + standing.tools, 0);
+  const hidden = remarks.filter(({ kind }) => kind !== "shortened").length;
+  const more = hidden === 0 ? "" : `; ${hidden} hidden`;
+  return `${count(tools, "tool")} of ${count(connected.length, "server")}${more}`;
+}
+
+function countServers(standings: readonly Standing[]): string {
+  const states = ["connected", "failed", "disabled"].map((state) => {
+    const some = standings.filter(({ at }) => at === state).length;
+    return some === 0 ? "" : `${some} ${state}`;
+  });
+  return [count(standings.length, "server"), ...states.filter(Boolean)].join(", ");
+}
+
+function count(some: number, noun: string): string {
+  return `${some} ${noun}${some === 1 ? "" : "s"}`;
 }
 
 interface Described {

@@ -140,7 +140,11 @@ describe("list", () => {
       },
     ).then(() =>
       withStage({ servers: { off: { ...BROKEN, enabled: false } } }, async (stage) => {
-        assert.deepEqual(await use(stage, "list"), { code: 0, stdout: "", stderr: "" });
+        assert.deepEqual(await use(stage, "list"), {
+          code: 0,
+          stdout: "0 tools of 0 servers\n",
+          stderr: "",
+        });
       }),
     ),
   );

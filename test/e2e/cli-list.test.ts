@@ -1,0 +1,77 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+async function list(stage: Stage, ...args: string[]): Promise<string> {
+  const line = ["list", ...args, "--config", stage.config];
+  const command = new RawClient(executable(), line, stage.dir, stage.env);
+  command.end();
+  assert.equal((await command.ended(END)).code, 0);
+  return command.lines.map(({ text }) => text).join("\n");
+}
+
+const LONG = "x".repeat(70);
+
+const MANIFEST = {
+  servers: {
+    a: scripted(`--bare --tool one --tool two --tool two --tool secret_delete --tool ${LONG}`, {
+      tools: { deny: ["*_delete"] },
+    }),
+    b: scripted("--bare --tool a__one --tool three", { prefix: "" }),
+    off: { ...scripted(), enabled: false },
+  },
+};
+
+describe("list", () => {
+  it(
+    "ends with how many tools there are, of how many servers, and how many are hidden",
+    LIMIT,
+    () =>
+      withStage(MANIFEST, async (stage) => {
+        const text = await list(stage);
+        assert.match(text, /^4 tools of 2 servers; 3 hidden$/m);
+        assert.match(text, /^TOOL +SERVER +DESCRIPTION\na__one +a /);
+        assert.doesNotMatch(text, /secret_delete|OWN NAME/);
+        assert.match(await list(stage, "servers"), /^3 servers, 2 connected, 1 disabled$/m);
+      }),
+  );
+
+  it("--all shows what is hidden or has another name, and why", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const text = await list(stage, "--all");
+      assert.match(text, /^OWN NAME +SERVER +STATE +WHY$/m);
+      assert.match(text, /^secret_delete +a +hidden +tools\.deny names it\.$/m);
+      assert.match(
+        text,
+        /^two +a +hidden +The server lists this name twice; the first is kept\.$/m,
+      );
+      assert.match(text, /^a__one +b +hidden +"a__one" is already one of server "a"\.$/m);
+      assert.match(
+        text,
+        new RegExp(`^${LONG} +a +renamed +"a__${LONG}" is exposed as "a__x+_\\w{6}"\\.$`, "m"),
+      );
+    }),
+  );
+
+  it("--all --json has them too, in a form for programs", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { tools, remarks } = JSON.parse(await list(stage, "--all", "--json")) as {
+        tools: unknown[];
+        remarks: { server: string; tool: string; kind: string; text: string }[];
+      };
+      assert.equal(tools.length, 4);
+      const kinds = remarks.map(
+        ({ server, tool, kind }) => `${server} ${tool.slice(0, 13)} ${kind}`,
+      );
+      assert.deepEqual(kinds.toSorted(), [
+        "a secret_delete filtered",
+        "a two duplicate",
+        `a ${LONG.slice(0, 13)} shortened`,
+        "b a__one clash",
+      ]);
+      assert.ok(!("remarks" in (JSON.parse(await list(stage, "--json")) as object)));
+    }),
+  );
+});
