@@ -47,6 +47,7 @@ export class Session implements LinkEvents {
   readonly #pending: PendingTable;
   #version: LegacyVersion | undefined;
   #offersTools = false;
+  readonly #complaints = new Set<string>();
 
   constructor(server: string, link: Link, events: SessionEvents) {
     this.server = server;
@@ -191,10 +192,10 @@ export class Session implements LinkEvents {
         return;
       case "batch":
         if (allowsBatches(this.#version)) for (const item of frame.items) this.frame(item);
-        else this.#events.log("warn", "stdout", "A batch was dropped: this revision has none.");
+        else this.#complain("A batch was dropped: this revision has none.");
         return;
       case "invalid":
-        this.#events.log("warn", "stdout", `A message was dropped: ${frame.reason}.`);
+        this.#complain(`A message was dropped: ${frame.reason}.`);
     }
   }
 
@@ -218,6 +219,13 @@ export class Session implements LinkEvents {
   closed(cause: HubError): void {
     this.#pending.fail(cause);
     this.#events.closed(cause);
+  }
+
+  /** Said once: who does it once does it often. */
+  #complain(text: string): void {
+    if (this.#complaints.has(text)) return;
+    this.#complaints.add(text);
+    this.#events.log("warn", "stdout", text);
   }
 
   #settle(response: Response): void {
