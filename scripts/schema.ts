@@ -214,7 +214,8 @@ function annotate(schema: JsonSchema, book: Book): JsonSchema {
     ...Object.keys(properties).filter((key) => book[key] === undefined),
     ...Object.keys(book).filter((key) => properties[key] === undefined),
   ];
-  if (strays.length > 0) throw new Error(`not both in the schema and in the notes: ${strays.join(", ")}`);
+  if (strays.length > 0)
+    throw new Error(`not both in the schema and in the notes: ${strays.join(", ")}`);
   const annotated = Object.entries(properties).map(([key, property]) => {
     const { title, description, ...rest } = book[key] ?? { title: "", description: "" };
     return [key, { title, description, ...(property as object), ...rest }];

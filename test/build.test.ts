@@ -34,7 +34,14 @@ describe("the build", () => {
   function clone(): string {
     if (place !== "") return join(place, "one");
     place = mkdtempSync(join(tmpdir(), "toolmux-build-"));
-    const files = ["package.json", "tsconfig.json", "scripts", "src", ...portablePackages()];
+    const files = [
+      "package.json",
+      "tsconfig.json",
+      "toolmux.schema.json",
+      "scripts",
+      "src",
+      ...portablePackages(),
+    ];
     for (const file of files)
       cpSync(join(ROOT, file), join(place, "one", file), { recursive: true, filter: isRead });
     return join(place, "one");
