@@ -5,7 +5,7 @@ import { LocalClient } from "./client.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { findPaper, alignTable } from "./print.ts";
+import { alignTable, count, findPaper } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
@@ -93,10 +93,6 @@ function countServers(standings: readonly Standing[]): string {
     return some === 0 ? "" : `${some} ${state}`;
   });
   return [count(standings.length, "server"), ...states.filter(Boolean)].join(", ");
-}
-
-function count(some: number, noun: string): string {
-  return `${some} ${noun}${some === 1 ? "" : "s"}`;
 }
 
 interface Described {

@@ -45,3 +45,8 @@ export function cut(text: string, width: number): string {
   const characters = Array.from(text);
   return characters.length <= width ? text : `${characters.slice(0, width - 1).join("")}…`;
 }
+
+/** `1 server`, `2 servers`. */
+export function count(some: number, noun: string): string {
+  return `${some} ${noun}${some === 1 ? "" : "s"}`;
+}

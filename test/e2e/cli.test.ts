@@ -318,14 +318,20 @@ describe("check", () => {
           .split("\n")
           .map((line) => line.replace(`${stage.config}:`, "").split(": ")[0]);
         assert.ok(places.includes("2:1") && places.includes("6:15"), stderr);
+        const picture = ' 6 | callTimeout = "soon"\n   |               ^\n';
+        assert.ok(stderr.includes(picture) && !stderr.includes("\u001b"), stderr);
+        assert.match(stderr, /\ntoolmux: 3 problems; nothing would be started\n$/);
         const json = await use(stage, "check", "--json");
         assert.equal(json.code, 2);
         const { ok, problems } = JSON.parse(json.stdout) as {
           ok: boolean;
-          problems: { path: string }[];
+          problems: { path: string; message: string }[];
         };
         assert.equal(ok, false);
-        assert.ok(problems.some(({ path }) => path === "servers.b.callTimeout"));
+        const { message, ...rest } = problems.at(-1) ?? { message: "" };
+        const path = "servers.b.callTimeout";
+        assert.deepEqual(rest, { file: stage.config, line: 6, column: 15, path });
+        assert.match(message, /expected a duration.*found "soon"$/);
       },
     ),
   );
