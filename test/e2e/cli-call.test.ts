@@ -1,0 +1,213 @@
+import assert from "node:assert/strict";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { published, scripted } from "../harness/manifest.ts";
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** Runs `toolmux call …` on the stage's manifest to its end. */
+async function call(stage: Stage, ...args: string[]): Promise<Output> {
+  const line = ["call", ...args, "--config", stage.config];
+  const command = new RawClient(executable(), line, stage.dir, stage.env);
+  command.end();
+  const { code } = await command.ended(END);
+  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  // What this server has to say on its way out is no concern of these tests.
+  const stderr = command.stderr.replace(/^toolmux: warn .*: Listing again failed: .*\n/gm, "");
+  return { code, stdout, stderr };
+}
+
+const EVERYTHING = { servers: { e: published("everything") } };
+
+describe("call, on a server with schemas,", () => {
+  it("sends numbers where those are wanted, and choices that there are", LIMIT, () =>
+    withStage(EVERYTHING, async (stage) => {
+      assert.deepEqual(await call(stage, "e__get-sum", "a=1.5", "b=2"), {
+        code: 0,
+        stdout: "The sum of 1.5 and 2 is 3.5.\n",
+        stderr: "",
+      });
+      const { code, stdout } = await call(
+        stage,
+        "e__get-structured-content",
+        "location=New York",
+        "--structured",
+      );
+      assert.equal(code, 0);
+      assert.equal(typeof (JSON.parse(stdout) as { temperature?: unknown }).temperature, "number");
+      assert.match(stdout, /^\{\n {2}"temperature": \d+,\n/);
+    }),
+  );
+
+  it("sends nothing if a value does not fit or is missing, and says what was expected", LIMIT, () =>
+    withStage(EVERYTHING, async (stage) => {
+      const wrong: [args: string[], stderr: RegExp][] = [
+        [["e__get-sum", "a=1", "b=two"], /"b": expected a number, found "two"\./],
+        [["e__get-sum", "a=1"], /The tool needs "b" \(a number\)\./],
+        [
+          ["e__get-structured-content", "location=Rome"],
+          /"location": expected one of "New York", "Chicago", "Los Angeles", found "Rome"/,
+        ],
+      ];
+      for (const [args, expected] of wrong) {
+        const { code, stdout, stderr } = await call(stage, ...args);
+        assert.deepEqual([code, stdout], [2, ""], args.join(" "));
+        assert.match(stderr, expected);
+      }
+    }),
+  );
+
+  it(
+    "describes an image, or saves it where that is wanted, and never over another file",
+    LIMIT,
+    () =>
+      withStage(EVERYTHING, async (stage) => {
+        const { stdout } = await call(stage, "e__get-tiny-image");
+        assert.match(stdout, /\n\[image: image\/png, \d\.\d KB\]\n/);
+        for (const name of ["image.png", "image-2.png"]) {
+          const saved = await call(stage, "e__get-tiny-image", "--output", "shots");
+          assert.equal(saved.code, 0);
+          assert.match(saved.stdout, new RegExp(`KB\\] saved as .*/shots/${name}\\n`));
+          const bytes = readFileSync(join(stage.dir, "shots", name));
+          assert.equal(bytes.subarray(1, 4).toString(), "PNG");
+        }
+        assert.equal(readdirSync(join(stage.dir, "shots")).length, 2);
+        const links = await call(stage, "e__get-resource-links", "count=2");
+        assert.match(links.stdout, /\n\[link: demo:\/\/resource\/\S+ \(.*\)/);
+      }),
+  );
+});
+
+describe("call", () => {
+  it("does not call a tool of which it does not know how its result is wanted", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      for (const options of [
+        ["--raw", "--structured"],
+        ["--raw", "--output", "x"],
+      ]) {
+        const { code, stdout, stderr } = await call(stage, "a__echo", ...options);
+        assert.deepEqual([code, stdout], [2, ""]);
+        assert.match(stderr, /Choose one of --raw and --/);
+      }
+      const { code, stderr } = await call(stage, "a__fail", "--structured");
+      assert.deepEqual([code, stderr], [1, "no such thing\n"]);
+      assert.deepEqual(
+        stage.log("a").flatMap(({ tool }) => tool ?? []),
+        ["fail"],
+      );
+    }),
+  );
+
+  it("takes values from files in the working directory", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      writeFileSync(join(stage.dir, "words.txt"), "two\nlines\n");
+      const { code } = await call(stage, "a__echo", "text=@words.txt", "list:=[1.0]", "n=1e2");
+      assert.equal(code, 0);
+      const sent = stage.log("a").find(({ event }) => event === "call")?.arguments;
+      assert.equal(sent, '{"text":"two\\nlines\\n","list":[1.0],"n":1e2}');
+      const missing = await call(stage, "a__echo", "text=@nowhere");
+      assert.equal(missing.code, 2);
+      assert.match(missing.stderr, /nowhere for "text" cannot be read \(ENOENT\)/);
+    }),
+  );
+
+  it("asks for no progress where nobody would see it", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const { stderr } = await call(stage, "a__progress", "steps=3");
+      assert.equal(stderr, "");
+      assert.equal(stage.log("a").find(({ event }) => event === "call")?.meta, undefined);
+    }),
+  );
+});
+
+const skip = existsSync("/usr/bin/script")
+  ? false
+  : "there is no script(1) of util-linux here, so terminals are NOT tested";
+
+/** Runs a command line of toolmux in a terminal of its own; what it shows is the stdout of the client. */
+function inTerminal(stage: Stage, line: string): RawClient {
+  const command = `'${executable()}' --config '${stage.config}' ${line}`;
+  const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
+  return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, env);
+}
+
+const shownBy = (terminal: RawClient): string =>
+  [...terminal.lines.map(({ text }) => text), terminal.rest].join("\n");
+
+describe("in a terminal", () => {
+  it("call shows progress in one line that is gone at the end", { ...LIMIT, skip }, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const terminal = inTerminal(stage, "call a__progress steps=2 ms=1");
+      assert.equal((await terminal.ended(END)).code, 0);
+      const shown = shownBy(terminal);
+      const line = "\r\u001b[K1/2 (50%) step 1 café\r\u001b[K2/2 (100%) step 2 café\r\u001b[K";
+      assert.ok(shown.includes(`${line}{"steps":2,"ms":1}\r\n`), JSON.stringify(shown));
+    }),
+  );
+
+  it("call is ended by Ctrl-C, which its server is told", { ...LIMIT, skip }, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const terminal = inTerminal(stage, "call a__hang");
+      await stage.logged("a", ({ event }) => event === "call");
+      terminal.write("\u0003");
+      assert.equal((await terminal.ended(END)).code, 130);
+      assert.ok(stage.log("a").some(({ event }) => event === "cancelled"));
+    }),
+  );
+
+  it(
+    "serve says what it is and how to connect a client, and ends on Ctrl-C",
+    { ...LIMIT, skip },
+    () =>
+      withStage({ servers: { a: scripted(), b: scripted() } }, async (stage) => {
+        const terminal = inTerminal(stage, "");
+        await terminal.until(
+          END,
+          "how to end it",
+          () => shownBy(terminal).includes("Ctrl-C") || undefined,
+        );
+        const shown = shownBy(terminal).replaceAll("\r", "");
+        assert.match(shown, /^toolmux serves 2 servers as one on stdin and stdout/);
+        const entry = JSON.parse(/^\{\n[^]*?\n\}$/m.exec(shown)?.[0] ?? "") as {
+          mcpServers: { toolmux: { command: string; args: string[] } };
+        };
+        assert.deepEqual(entry.mcpServers.toolmux, {
+          command: executable(),
+          args: ["serve", "--config", stage.config],
+        });
+        terminal.write("\u0003");
+        assert.equal((await terminal.ended(END)).code, 130);
+        assert.deepEqual(stage.log("a"), [], "nothing was started, as no client has come");
+      }),
+  );
+
+  it(
+    "tables have colours unless NO_COLOR is set, and are cut at the terminal's width",
+    { ...LIMIT, skip },
+    () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const show = async (before: string): Promise<string> => {
+          const line = `${before} '${executable()}' list --config '${stage.config}'`;
+          const terminal = new RawClient("script", ["-qec", line, "/dev/null"], stage.dir, {
+            ...stage.env,
+            TERM: "xterm",
+            SHELL: "/bin/sh",
+          });
+          assert.equal((await terminal.ended(END)).code, 0);
+          return shownBy(terminal);
+        };
+        assert.ok((await show("stty cols 24;")).includes("\u001b[2mTOOL"));
+        const plain = await show("stty cols 24; NO_COLOR=1");
+        assert.ok(!plain.includes("\u001b"));
+        const lines = plain.split("\r\n").filter((line) => line.startsWith("a__"));
+        assert.ok(lines.length > 5 && lines.every((line) => line.length <= 24), plain);
+      }),
+  );
+});
