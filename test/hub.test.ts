@@ -136,6 +136,24 @@ describe("list_changed of a server", () => {
   });
 });
 
+describe("a server that is stopped while it is listed again", () => {
+  it("is not complained about", async () => {
+    const a = new Script("x");
+    const { hub, events } = await ready({ a });
+    a.onList = () => undefined;
+    a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await a.peer?.until(
+      () => a.peer?.messages.filter((m) => m.method === "tools/list").length === 2,
+    );
+    await hub.stop();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual(
+      events.filter((event) => event.kind === "log"),
+      [],
+    );
+  });
+});
+
 describe("a call", () => {
   it("comes back with the client's id exactly as it was spelled, whatever its kind", async () => {
     const { client } = await ready({ a: new Script("x") });

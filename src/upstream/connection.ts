@@ -269,6 +269,7 @@ export class Connection {
           const items = await session.listTools(AbortSignal.timeout(this.spec.connectTimeout));
           return epoch === this.#epoch && this.#adopt(items) ? "changed" : "same";
         } catch (error) {
+          if (epoch !== this.#epoch) return "same";
           if (this.#held) return "again";
           this.#log("warn", "server", `Listing again failed: ${toHubError(error).message}`);
           return "same";
