@@ -55,8 +55,15 @@ describe("the picture of a problem", () => {
   }
 
   it("is drawn for JSON with comments, too", async () => {
+    const source = '{\n  // old: "sk-1"\n  "hub": { "nmae": "x" }, // sk-2\n  "servers": {}\n}';
+    assert.deepEqual(await draw(source, "t.json"), [
+      ' 3 |   "hub": { "nmae": "•••" },\n   |            ^',
+    ]);
+  });
+
+  it("masks all of a line in which a comment ends, as it may have begun before", async () => {
     const source = '{\n  // old: "sk-1"\n  "hub": { "nmae": "x" /* sk-2 */ },\n  "servers": {}\n}';
-    assert.deepEqual(await draw(source, "t.json"), [' 3 |   "hub": •••\n   |          ^']);
+    assert.deepEqual(await draw(source, "t.json"), [' 3 |   "•••\n   |   ^']);
   });
 
   it("shows what there is room for around the place, with marks where it was cut", async () => {
@@ -100,6 +107,8 @@ describe("the picture of a problem", () => {
     "in several lines": `[servers.a]\nargs = ["""\n${SECRET}\n${SECRET}\\q=="""]`,
     "in several lines that look like keys": `[servers.a]\nargs = ["""\nx = 1, y = ${SECRET} \\q"""]`,
     "before the end of several lines": `servers.a = { command = """\n${SECRET}""", calTimeout = 3 }`,
+    "that looks like a key, before the end of several lines": `servers.a = { command = """\ns3cr3t = 1""", calTimeout = 3 }`,
+    "that looks like a key, before the end of several lines that are broken": `servers.a = { command = """\ns3cr3t = 1""", calTimeout 3 }`,
     "of an unknown key": `${SERVER}apiKey = "${SECRET}"`,
     "in headers": `${SERVER}headers = { Authorization = "Bearer ${SECRET}" }`,
     "in arguments": `${SERVER}args = ["--token=${SECRET}", 5]`,

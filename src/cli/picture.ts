@@ -39,8 +39,8 @@ export function drawProblem(
 }
 
 /**
- * @param parsed whether the text is well-formed; if not, a line may begin inside of a text, where nothing is a key
- * for certain, and only what stands before the first sign of equality is one.
+ * A line that may begin inside of a text or comment over several lines is masked as a whole.
+ * @param parsed whether the file is well-formed; if not, nothing can be read but a key at the line's beginning
  * @param showsValue whether the value at `at` may be shown
  */
 function mask(
@@ -49,8 +49,9 @@ function mask(
   parsed: boolean,
   showsValue: boolean,
 ): { text: string; caret: number } {
-  const isCertain = parsed && !/"""|'''|\*\//.test(line);
-  const tokens = isCertain ? readTokens(line) : readBeginning(line);
+  const mayBeginInside = /"""|'''|\*\//.test(line);
+  const isCertain = parsed && !mayBeginInside;
+  const tokens = isCertain ? readTokens(line) : readBeginning(line, mayBeginInside);
   let text = "";
   let caret: number | undefined;
   for (const { start, text: piece, kind } of tokens) {
@@ -94,13 +95,13 @@ function readTokens(line: string): readonly Token[] {
   return tokens;
 }
 
-/** Only what is certainly a key, such as `env.TOKEN =` or `"TOKEN":`, and behind it one value to be masked. */
-function readBeginning(line: string): readonly Token[] {
+/** Only what stands like a key at the very beginning, `env.TOKEN =` or `"TOKEN":`, and behind it one value to be masked. */
+function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] {
   const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
     line,
   );
   const space = /^\s*/.exec(line)?.[0] ?? "";
-  const shown = key?.[0] ?? space;
+  const shown = mayBeginInside ? space : (key?.[0] ?? space);
   return [
     { start: 0, text: shown, kind: "sign" },
     { start: shown.length, text: line.slice(shown.length), kind: "value" },
