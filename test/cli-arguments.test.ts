@@ -183,7 +183,7 @@ const REFUSED: readonly (readonly [words: readonly string[], message: RegExp])[]
 
 describe("the arguments of a call", () => {
   for (const [words, sent] of WRITTEN) {
-    it(`are read as the tool's schema wants them: ${words.join(" ") || "none"} → ${sent}`, async () => {
+    it(`are read as the tool's schema wants them: ${JSON.stringify(words)} → ${sent}`, async () => {
       assert.equal(await write(words, SCHEMA), sent);
       JSON.parse(sent);
     });

@@ -1,4 +1,4 @@
-import { mkdir, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { extname, join } from "node:path";
 import type { Attachment } from "./content.ts";
 
@@ -26,11 +26,10 @@ export function describeAttachment({ what, type, name, bytes }: Attachment): str
 }
 
 /**
- * Saves an attachment in a folder, which is made if need be. Nothing is ever overwritten or followed: the name
+ * Saves an attachment in a folder. Nothing is ever overwritten or followed: the name
  * is a plain one, and a file that is there already makes it another. @returns the file's path.
  */
 export async function saveAttachment(attachment: Attachment, folder: string): Promise<string> {
-  await mkdir(folder, { recursive: true });
   const name = nameFile(attachment);
   const extension = extname(name);
   const stem = name.slice(0, name.length - extension.length);

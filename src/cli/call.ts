@@ -1,3 +1,4 @@
+import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
@@ -9,12 +10,11 @@ import { readGiven, toArguments } from "./arguments.ts";
 import { describeAttachment, saveAttachment } from "./attachment.ts";
 import { LocalClient } from "./client.ts";
 import type { Invocation, World } from "./command.ts";
-import type { Part } from "./content.ts";
 import { type Log, openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { findPaper } from "./print.ts";
 import { openProgress } from "./progress.ts";
-import { cleanLines } from "./report.ts";
+import { cleanLines, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
 /** A name that is cut ends in so many characters that tell it apart from others. */
@@ -43,11 +43,12 @@ export async function call(invocation: Invocation, world: World): Promise<number
     if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = toArguments(given, inputSchema);
+    const folder = await makeFolder(invocation, world);
     const response = await client.callTool(name, args, line && ((it) => line.show(it)));
     line?.clear();
     const account = describeAnswer(response, view);
-    await printAccount(account, invocation, world);
-    return account.code;
+    const isWhole = await printAccount(account, folder, world);
+    return isWhole ? account.code : account.code || 1;
   } finally {
     line?.clear();
     await hub.stop();
@@ -61,26 +62,45 @@ function readView({ raw, structured, output }: Invocation): View {
   return structured ? "structured" : "texts";
 }
 
-async function printAccount(
-  { stream, parts }: Account,
+/** The folder of `--output`: made before the call, as what comes of a call may not come a second time. */
+async function makeFolder(
   { output }: Invocation,
   { cwd, env }: World,
-): Promise<void> {
-  const folder = output === undefined ? undefined : resolve(cwd, expandHome(output, env));
+): Promise<string | undefined> {
+  if (output === undefined) return undefined;
+  const folder = resolve(cwd, expandHome(output, env));
+  try {
+    await mkdir(folder, { recursive: true });
+  } catch (error) {
+    throw usage(`--output: the folder cannot be made: ${(error as Error).message}`);
+  }
+  return folder;
+}
+
+/** Prints all parts, and saves what is no text if there is a folder. @returns whether all of that was saved. */
+async function printAccount(
+  { stream, parts }: Account,
+  folder: string | undefined,
+  { env }: World,
+): Promise<boolean> {
   const { isTerminal } = findPaper(env, stream);
+  let isWhole = true;
   for (const part of parts) {
-    const text = await printPart(part, folder);
-    const shown = isTerminal ? cleanLines(text) : text;
+    const text = part.kind === "text" ? part.text : describeAttachment(part);
+    let note = "";
+    if (part.kind === "attachment" && folder !== undefined) {
+      try {
+        note = ` saved as ${await saveAttachment(part, folder)}`;
+      } catch (error) {
+        isWhole = false;
+        printLine(`not saved: ${(error as Error).message}`);
+      }
+    }
+    const shown = isTerminal ? cleanLines(text + note) : text + note;
     if (stream === "stdout") console.log(shown);
     else console.warn(shown);
   }
-}
-
-/** What is printed of a part; if there is a folder, what is no text is saved in it. */
-async function printPart(part: Part, folder: string | undefined): Promise<string> {
-  if (part.kind === "text") return part.text;
-  const line = describeAttachment(part);
-  return folder === undefined ? line : `${line} saved as ${await saveAttachment(part, folder)}`;
+  return isWhole;
 }
 
 /** An exposed name begins with its server's prefix, as far as that was not cut. */

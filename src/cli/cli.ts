@@ -194,6 +194,7 @@ export const COMMANDS: readonly Command[] = [
 
 /** Runs a command line (without the executable). Errors are told on stderr. @returns the exit code. */
 export async function runCli(argv: readonly string[], world: World): Promise<number> {
+  let topic: string | undefined;
   try {
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
@@ -203,6 +204,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
       case "version":
         return await (await import("./version.ts")).printVersion();
       case "run": {
+        topic = request.invocation.command.name;
         const run = await request.invocation.command.load();
         return await run(request.invocation, world);
       }
@@ -211,7 +213,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
     // All else is a mistake in this program, and where it was made is worth knowing.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const told = toHubError(error);
-    printError(told);
+    printError(told, topic);
     return told.traits.exit;
   }
 }

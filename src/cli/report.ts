@@ -14,16 +14,16 @@ export function formatLine(text: string): string {
   return `toolmux: ${clean(text)}`;
 }
 
-/** Tells an error on stderr. */
-export function printError(error: HubError): void {
-  console.warn(describeError(error));
+/** Tells an error on stderr. `topic`: the command whose help may help. */
+export function printError(error: HubError, topic?: string): void {
+  console.warn(describeError(error, topic));
 }
 
 /** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
-export function describeError({ code, message, stderr }: HubError): string {
+export function describeError({ code, message, stderr }: HubError, topic = ""): string {
   if (code === "manifestInvalid") return message;
   const more = stderr.map((line) => `  ${clean(line)}`);
-  if (code === "usage") more.push("Try: toolmux help");
+  if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
   return [`toolmux: ${clean(message)}`, ...more].join("\n");
 }
 

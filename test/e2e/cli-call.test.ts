@@ -105,6 +105,15 @@ describe("call", () => {
     }),
   );
 
+  it("does not call a tool if there cannot be a folder for what it yields", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const { code, stdout, stderr } = await call(stage, "a__echo", "--output", stage.config);
+      assert.deepEqual([code, stdout], [2, ""]);
+      assert.match(stderr, /--output: the folder cannot be made: .*\nTry: toolmux help call\n$/);
+      assert.ok(!stage.log("a").some(({ event }) => event === "call"));
+    }),
+  );
+
   it("takes values from files in the working directory", LIMIT, () =>
     withStage({ servers: { a: scripted() } }, async (stage) => {
       writeFileSync(join(stage.dir, "words.txt"), "two\nlines\n");
@@ -127,9 +136,10 @@ describe("call", () => {
   );
 });
 
-const skip = existsSync("/usr/bin/script")
-  ? false
-  : "there is no script(1) of util-linux here, so terminals are NOT tested";
+const skip =
+  process.platform === "linux" && existsSync("/usr/bin/script")
+    ? false
+    : "there is no script(1) of util-linux here, so terminals are NOT tested";
 
 /** Runs a command line of toolmux in a terminal of its own; what it shows is the stdout of the client. */
 function inTerminal(stage: Stage, line: string): RawClient {
