@@ -206,6 +206,9 @@ describe("the arguments of a call", () => {
     await refuses([], /^The tool needs "path" \(a text\)\.$/, CLOSED);
     const more = { ...CLOSED, required: ["head", "path"] };
     await refuses([], /needs "head" \(a whole number\) and "path" \(a text\)\.$/, more);
+    const open = { properties: CLOSED.properties, required: ["path"] };
+    await refuses(["pth=x"], /needs "path" \(a text\)\. Was that meant by "pth"\?$/, open);
+    await refuses(["head=1", "other=1"], /needs "path" \(a text\)\.$/, open);
     await refuses([], /needs "x" \(anything\)/, { required: ["x"], properties: {} });
   });
 

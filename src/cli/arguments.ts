@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import process from "node:process";
 import { expandHome } from "../manifest/folders.ts";
+import { findNearest } from "../manifest/problem.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeForms, type Form, type ObjectForm, readForms, type Schema } from "./form.ts";
 import { suggest, usage } from "./parse.ts";
@@ -56,7 +57,7 @@ function writeObject(pairs: readonly Pair[], forms: readonly Form[], base: strin
     return `${JSON.stringify(key)}:${writeMember(group, readForms(schema), base + key)}`;
   });
   const missing = form.required.filter((key) => !groups.has(key));
-  if (missing.length > 0) throw explainMissing(missing, form, base);
+  if (missing.length > 0) throw explainMissing(missing, [...groups.keys()], form, base);
   return `{${members.join(",")}}`;
 }
 
@@ -111,12 +112,19 @@ function explainUnknown(key: string, { properties }: ObjectForm, base: string) {
   return usage(`The tool takes no "${key}".${suggest(key, known) || takes}`);
 }
 
-function explainMissing(keys: readonly string[], { properties }: ObjectForm, base: string) {
+function explainMissing(
+  keys: readonly string[],
+  given: readonly string[],
+  { properties }: ObjectForm,
+  base: string,
+) {
   const named = keys.map((key) => {
     const schema: Schema = properties.get(key) ?? { schema: true, root: true };
     return `"${base}${key}" (${describeForms(readForms(schema))})`;
   });
-  return usage(`The tool needs ${named.join(" and ")}.`);
+  const stray = given.find((key) => !properties.has(key) && findNearest(key, keys) !== undefined);
+  const hint = stray === undefined ? "" : ` Was that meant by "${base}${stray}"?`;
+  return usage(`The tool needs ${named.join(" and ")}.${hint}`);
 }
 
 async function readPair(word: string, world: World): Promise<Pair> {
