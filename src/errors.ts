@@ -16,7 +16,6 @@ const TABLE = {
   internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
-  notTrusted: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   commandNotFound: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },

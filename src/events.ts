@@ -7,9 +7,7 @@ export type HubEvent =
   /** A connection moved; `cause` says why when the move is a failure. */
   | { kind: "state"; server: string; from: string; to: string; cause?: HubError }
   /** A line for people: from the hub itself, or from a server's stderr or stray stdout. */
-  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
-  /** The catalog was replaced and differs from the one before. */
-  | { kind: "catalog"; version: number; tools: number };
+  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string };
 
 export type LogSource = "hub" | "stderr" | "stdout" | "server";
 

@@ -33,7 +33,6 @@ export class Hub implements Host {
   readonly #names: NameRules;
   readonly #deadlines = new Deadlines();
   #catalog: Catalog | undefined;
-  #version = 0;
   #notifying = false;
   #started = false;
   /** Whether a list may be answered; before that, who waits for it. */
@@ -189,8 +188,6 @@ export class Hub implements Host {
     }));
     const catalog = buildCatalog(sources, this.#names, this.#parts.digest);
     const { bus } = this.#parts;
-    this.#version++;
-    bus.emit({ kind: "catalog", version: this.#version, tools: catalog.routes.length });
     for (const { kind, server, remoteName, text } of catalog.remarks) {
       const line = `Tool "${remoteName}" of server "${server}": ${text}`;
       if (kind === "filtered" || this.#remarked.has(line)) continue;

@@ -10,7 +10,7 @@ import {
   buildRequest,
   buildResult,
   type Frame,
-  idEdits,
+  editsOf,
   type Message,
   readdress,
 } from "../src/wire/jsonrpc.ts";
@@ -385,7 +385,7 @@ describe("a request", () => {
         assert.equal(String(request.id.key), key);
         assert.equal(joinPieces([request.id.slice]).toString(), spelling);
         assert.equal(slice(request.bytes, request.params), '{"id":1}');
-        const out = applyEdits(request.bytes, idEdits(request, utf8("5")));
+        const out = applyEdits(request.bytes, editsOf(request.ids, utf8("5")));
         assert.equal(written(out), shape("5"));
       }
     });
@@ -415,7 +415,7 @@ describe("a request", () => {
     );
     assert.equal(request.id.key, 2);
     assert.equal(
-      joinPieces(applyEdits(request.bytes, idEdits(request, utf8("10")))).toString(),
+      joinPieces(applyEdits(request.bytes, editsOf(request.ids, utf8("10")))).toString(),
       '{"id":10,"jsonrpc":"2.0","i\\u0064":10,"method":"m","params":{"id":3},"id":10}',
     );
   });

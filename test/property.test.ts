@@ -5,7 +5,7 @@ import { applyEdits, utf8, joinPieces, sizeOf } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import {
   type Frame,
-  idEdits,
+  editsOf,
   type Message,
   readdress,
   type Request,
@@ -279,7 +279,7 @@ function checkRequest(
   if (countKeys(clean, "id") > 1) count("more than one id");
   const params = frame.params && clean.subarray(frame.params.start, frame.params.end);
   for (const newId of CLIENT_IDS) {
-    const out = joined(applyEdits(frame.bytes, idEdits(frame, newId)));
+    const out = joined(applyEdits(frame.bytes, editsOf(frame.ids, newId)));
     checkReaddressed(out, params ?? new Uint8Array(), value, newId);
     const again = readFrame(out);
     expect(again.kind === "request", () => `a readdressed request became a ${again.kind}`);

@@ -56,11 +56,6 @@ export class Session implements LinkEvents {
     this.#pending = new PendingTable(server, link);
   }
 
-  /** The revision that was negotiated; undefined before the handshake. */
-  get version(): LegacyVersion | undefined {
-    return this.#version;
-  }
-
   /** Opens the link and shakes hands (lifecycle, initialization); `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says. */
   async open(clientInfo: Implementation, signal: AbortSignal, linked: () => void): Promise<void> {
     await this.#link.open(this, signal);

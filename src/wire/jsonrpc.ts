@@ -110,11 +110,6 @@ export function readdress(response: Response, id: Piece): Message {
   }
 }
 
-/** The edits that give a request another id, wherever it spells one. */
-export function idEdits(request: Request, id: Piece): Edit[] {
-  return editsOf(request.ids, id);
-}
-
 /** The same replacement for each of the ranges. */
 export function editsOf(ranges: readonly Range[], by: Piece): Edit[] {
   return ranges.map(({ start, end }) => ({ start, end, by }));
