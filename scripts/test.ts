@@ -46,6 +46,8 @@ function testSteps(files: readonly string[]): TestStep[] {
       args: [
         "test",
         "--only-failures",
+        // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
+        "--timeout=30000",
         "--reporter=junit",
         `--reporter-outfile=${bun}`,
         ...files.map((file) => `./${file}`),
