@@ -154,6 +154,29 @@ describe("a server that is stopped while it is listed again", () => {
   });
 });
 
+describe("a server that is being stopped", () => {
+  it("is not started again by a call that comes meanwhile, which is told so", async () => {
+    const a = new Script("x");
+    const connect = a.connect.bind(a);
+    let release: () => void = () => {};
+    const gate = new Promise<void>((resolve) => (release = resolve));
+    a.connect = () => {
+      const link = connect();
+      const close = link.close.bind(link);
+      link.close = () => gate.then(close);
+      return link;
+    };
+    const { hub, client } = await ready({ a });
+    const stopped = hub.connections[0]?.stop();
+    client.send(call(1, "a__x"));
+    assert.equal((await client.find(byId(1))).error?.data?.["code"], "serverStopped");
+    release();
+    await stopped;
+    assert.equal(hub.connections[0]?.state.at, "disconnected");
+    assert.equal(a.starts, 1);
+  });
+});
+
 describe("a call", () => {
   it("comes back with the client's id exactly as it was spelled, whatever its kind", async () => {
     const { client } = await ready({ a: new Script("x") });

@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
 import { lastMember, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
 
@@ -70,4 +71,15 @@ export function readHints(item: Item): { readOnly: boolean; idempotent: boolean 
     return member !== undefined && valueOf(item.bytes, member) === true;
   };
   return { readOnly: says("readOnlyHint"), idempotent: says("idempotentHint") };
+}
+
+/** Whether two listings are the same, byte for byte and in the same order. */
+export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
+  return (
+    a.length === b.length &&
+    a.every((item, i) => {
+      const other = b[i];
+      return other !== undefined && Buffer.compare(item.bytes, other.bytes) === 0;
+    })
+  );
 }

@@ -1,5 +1,4 @@
-import { Buffer } from "node:buffer";
-import type { Item } from "../catalog/item.ts";
+import { type Item, sameItems } from "../catalog/item.ts";
 import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { StdioServer } from "../manifest/schema.ts";
@@ -75,6 +74,14 @@ export class Connection {
     return this.#state.at === "idle" || this.#state.at === "connecting";
   }
 
+  /** Whether it is down, or on its way there, because it shall be: then no call brings it back. */
+  get #isStopped(): boolean {
+    const state = this.#state;
+    return (
+      state.at === "disconnected" || (state.at === "stopping" && state.next.at === "disconnected")
+    );
+  }
+
   start(): void {
     this.#signal({ kind: "start" });
   }
@@ -92,7 +99,7 @@ export class Connection {
       visitor.enter(this.#state.session);
       return;
     }
-    if (this.#state.at === "disconnected") {
+    if (this.#isStopped) {
       visitor.fail(this.#stoppedError());
       return;
     }
@@ -242,7 +249,6 @@ export class Connection {
           cause: early ? this.#error(cause.code, cause.message) : cause,
         });
       },
-      pressure: () => {},
     };
   }
 
@@ -284,14 +290,4 @@ export class Connection {
       else resolve();
     });
   }
-}
-
-function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
-  return (
-    a.length === b.length &&
-    a.every((item, i) => {
-      const other = b[i];
-      return other !== undefined && Buffer.compare(item.bytes, other.bytes) === 0;
-    })
-  );
 }
