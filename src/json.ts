@@ -213,7 +213,8 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
 }
 
-function isDigit(byte: number | undefined): boolean {
+/** Whether a byte is one of 0 to 9. */
+export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 

@@ -28,7 +28,6 @@ export class LocalClient {
       toolsChanged: () => {},
       log: () => {},
       closed: () => {},
-      pressure: () => {},
     });
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);

@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { HubError } from "../errors.ts";
 import { ownStdin, ownStdout } from "../runtime.ts";
+import { sleep } from "../wire/grace.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents } from "../wire/link.ts";
 import { PIPE_EXCHANGE } from "../wire/memory.ts";
@@ -52,7 +53,7 @@ export class OwnStdio implements Link {
 
   /** Writes what is still queued, for a client that reads it within `FLUSH_LIMIT`. */
   async close(): Promise<void> {
-    await Promise.race([this.#pipe?.end(), pause(FLUSH_LIMIT)]);
+    await Promise.race([this.#pipe?.end(), sleep(FLUSH_LIMIT)]);
     this.#finish("The hub has stopped.");
   }
 
@@ -61,10 +62,4 @@ export class OwnStdio implements Link {
     this.#events = undefined;
     events?.closed(new HubError("connectionLost", text));
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
 }

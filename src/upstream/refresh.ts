@@ -1,3 +1,5 @@
+import { sleep } from "../wire/grace.ts";
+
 /** Some servers announce a change whenever they are asked: the next listing waits, ever longer, in ms. */
 const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };
 
@@ -39,14 +41,8 @@ export class Refresh {
         continue;
       }
       delay = Math.min(Math.max(delay * 2, PAUSE.first), PAUSE.longest[outcome]);
-      await pause(delay);
+      await sleep(delay);
     }
     this.#running = false;
   }
-}
-
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => {
-    setTimeout(resolve, ms);
-  });
 }

@@ -30,7 +30,6 @@ export interface SessionEvents {
   toolsChanged(): void;
   log(level: "debug" | "info" | "warn", source: "stderr" | "stdout" | "server", text: string): void;
   closed(cause: HubError): void;
-  pressure(full: boolean): void;
 }
 
 const EMPTY_RESULT = utf8("{}");
@@ -207,9 +206,8 @@ export class Session implements LinkEvents {
     else pending.fail(new HubError("messageTooLarge", text, { server: this.server }));
   }
 
-  pressure(full: boolean): void {
-    this.#events.pressure(full);
-  }
+  /** What a server does not read is bounded where it is sent: by the table of what is pending, and in `#asked`. */
+  pressure(): void {}
 
   closed(cause: HubError): void {
     this.#pending.fail(cause);

@@ -1,5 +1,5 @@
 import { type Range, sliceOf, textOf } from "../bytes.ts";
-import { stringOf, valueOf } from "../json.ts";
+import { isDigit, stringOf, valueOf } from "../json.ts";
 import type { Id } from "./jsonrpc.ts";
 
 /** More digits than any id that the hub gives out has. */
@@ -40,8 +40,4 @@ export function plainInteger(bytes: Uint8Array, start: number, end: number): num
     value = value * 10 + ((bytes[i] ?? 0x30) - 0x30);
   }
   return value;
-}
-
-export function isDigit(byte: number | undefined): boolean {
-  return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { matches, type Range, textOf, utf8 } from "../bytes.ts";
-import { scanObject, skipSpace } from "../json.ts";
-import { isDigit, plainInteger, readId } from "./id.ts";
+import { isDigit, scanObject, skipSpace } from "../json.ts";
+import { plainInteger, readId } from "./id.ts";
 import { ERROR_MEMBER, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
 
 const HEAD = utf8('{"jsonrpc":"2.0","id":');
