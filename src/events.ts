@@ -1,42 +1,136 @@
 import type { HubError } from "./errors.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
-
-/** What happens in a hub, as data. */
-export type HubEvent =
-  /** A connection moved; `cause` says why when the move is a failure. */
-  | { kind: "state"; server: string; from: string; to: string; cause?: HubError }
-  /** A line for people: from the hub itself, or from a server's stderr or stray stdout. */
-  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string };
-
 export type LogSource = "hub" | "stderr" | "stdout" | "server";
+
+/** The names of the states that a connection can be in; what they mean is in upstream/state.ts. */
+export type StateName =
+  | "idle"
+  | "connecting"
+  | "authenticating"
+  | "connected"
+  | "reconnecting"
+  | "stopping"
+  | "failed"
+  | "disconnected";
+
+/** Who ended a call before it was answered; `shutdown`: its server or the hub was being stopped. */
+export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
+
+/**
+ * What a person should know of as long as it lasts. `toolsChanged`: a tool is described otherwise than when it was
+ * first seen; `nameMoved`: an exposed name belongs to another tool than before.
+ */
+export type AlertKind =
+  | "connectionFailed"
+  | "disconnected"
+  | "authRequired"
+  | "authExpired"
+  | "toolsChanged"
+  | "nameMoved";
+
+export interface Alert {
+  readonly kind: AlertKind;
+  readonly server: string;
+  /** One whole sentence or more, for people; may have several lines. */
+  readonly text: string;
+}
+
+/** What happens in a hub, as data. Times are in ms; those of day are counted from the epoch. */
+export type HubEvent =
+  /** The manifest, or somebody at work, added a server, gave it another specification, or removed it. */
+  | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
+  | StateEvent
+  /** A line for people: from the hub itself, or from a server's stderr or stray stdout. */
+  | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
+  | CallEvent
+  /** The list that clients see is another, by exposed names; `altered`: same name, other content. */
+  | {
+      kind: "catalog";
+      added: readonly string[];
+      removed: readonly string[];
+      altered: readonly string[];
+    }
+  | { kind: "alert"; raised: boolean; alert: Alert }
+  /** The manifest's files were read again. `refused`: the hub goes on with the old one; `problems` are as `check` shows them. */
+  | { kind: "manifest"; outcome: "reloaded"; servers: number }
+  | { kind: "manifest"; outcome: "refused"; problems: string };
+
+/** A connection moved. */
+export interface StateEvent {
+  readonly kind: "state";
+  readonly server: string;
+  /** Whose connection it is, if the server is not shared. */
+  readonly client?: string;
+  readonly from: StateName;
+  readonly to: StateName;
+  /** Why, when the move is a failure. */
+  readonly cause?: HubError;
+  /** Which attempt of the present series this is, from 1. */
+  readonly attempt?: number;
+  /** When the next attempt is due, in ms since the epoch. */
+  readonly retryAt?: number;
+}
+
+/** `call` is the call's number in this hub; `name` the exposed and `tool` the server's own name of the tool. */
+export type CallEvent =
+  | { kind: "callStarted"; call: number; server: string; tool: string; name: string }
+  /** `failed`: the hub had to answer in the server's place. Whether an answer reports an error of the tool is not looked at. */
+  | CallEnd<{ kind: "callFinished"; outcome: "answered" }>
+  | CallEnd<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
+  | CallEnd<{ kind: "callCancelled"; by: CancelledBy }>;
+
+type CallEnd<T> = T & { call: number; server: string; tool: string; duration: number };
+
+export type EventKind = HubEvent["kind"];
 
 export type Listener = (event: HubEvent) => void;
 
 /** A synchronous bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class Bus {
-  readonly #listeners = new Set<Listener>();
+  readonly #listeners = new Map<Listener, ReadonlySet<EventKind> | "all">();
+  /** Events that were emitted while another was being delivered: they come after it, for every listener. */
+  readonly #queue: HubEvent[] = [];
+  #delivering = false;
 
-  /** Whether anybody listens; costly events are built only then. */
-  get active(): boolean {
-    return this.#listeners.size > 0;
+  /** Whether anybody listens for events of that kind; costly ones are built only then. */
+  wants(kind: EventKind): boolean {
+    for (const kinds of this.#listeners.values()) {
+      if (kinds === "all" || kinds.has(kind)) return true;
+    }
+    return false;
   }
 
   emit(event: HubEvent): void {
-    for (const listener of this.#listeners) {
-      try {
-        listener(event);
-      } catch (error) {
-        queueMicrotask(() => {
-          throw error;
-        });
+    this.#queue.push(event);
+    if (this.#delivering) return;
+    this.#delivering = true;
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
+      for (const [listener, kinds] of this.#listeners) {
+        if (kinds === "all" || kinds.has(next.kind)) deliver(next, listener);
       }
     }
+    this.#delivering = false;
   }
 
-  /** @returns the undo; calling it twice is harmless. */
-  subscribe(listener: Listener): () => void {
-    this.#listeners.add(listener);
-    return () => void this.#listeners.delete(listener);
+  /**
+   * Listens to events of these kinds, or to all.
+   * @returns the undo; calling it twice is harmless.
+   */
+  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
+    // One function may be subscribed twice: each time it is another listener.
+    const own: Listener = (event) => listener(event);
+    this.#listeners.set(own, kinds === undefined ? "all" : new Set(kinds));
+    return () => void this.#listeners.delete(own);
+  }
+}
+
+function deliver(event: HubEvent, listener: Listener): void {
+  try {
+    listener(event);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
   }
 }

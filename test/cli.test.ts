@@ -163,6 +163,8 @@ describe("a command line that is shown", () => {
       cwd: undefined,
       baseDir: "/",
       syntax: "toolmux",
+      isolation: "shared",
+      lazy: false,
       tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
       ...LIMIT_DEFAULTS,
     } satisfies StdioServer);

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { type Clock, Deadlines, type Timed } from "../src/router/deadline.ts";
+import type { Clock } from "../src/clock.ts";
+import { Deadlines, type Timed } from "../src/router/deadline.ts";
 
 /** A clock that moves only when it is told to. */
 class VirtualClock implements Clock {

@@ -51,6 +51,10 @@ export class OwnStdio implements Link {
     this.#pipe?.resume();
   }
 
+  vitals(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
   /** Writes what is still queued, for a client that reads it within `FLUSH_LIMIT`. */
   async close(): Promise<void> {
     await Promise.race([this.#pipe?.end(), sleep(FLUSH_LIMIT)]);

@@ -32,7 +32,7 @@ export function mergeSources(sources: readonly Source[]): Merged {
     HUB_DEFAULTS,
   );
   const limits = sources.reduce<Limits>(
-    (all, it) => ({ ...all, ...it.reading.defaults }),
+    (all, it) => pickLimits(it.reading.defaults, all),
     LIMIT_DEFAULTS,
   );
   const placed = new Map<string, Placed>();
@@ -71,6 +71,8 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     cwd: input.cwd,
     baseDir: source.baseDir,
     syntax,
+    isolation: input.isolation ?? "shared",
+    lazy: input.lazy ?? false,
     ...pickLimits(input, defaults),
     tools: resolveTools(input.tools),
   };
@@ -82,6 +84,9 @@ function pickLimits(input: LimitsInput, defaults: Limits): Limits {
     callTimeout: input.callTimeout ?? defaults.callTimeout,
     maxCallTimeout: input.maxCallTimeout ?? defaults.maxCallTimeout,
     maxMessage: input.maxMessage ?? defaults.maxMessage,
+    healthInterval: input.healthInterval ?? defaults.healthInterval,
+    reconnect: { ...defaults.reconnect, ...input.reconnect },
+    idleStop: input.idleStop ?? defaults.idleStop,
   };
 }
 

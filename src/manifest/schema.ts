@@ -87,6 +87,33 @@ export const hubSchema = v.strictObject({
   nameLimit: v.exactOptional(v.pipe(v.number("a whole number"), v.integer("a whole number"))),
   clientPrefix: v.exactOptional(text),
   listWait: v.exactOptional(delay),
+  parallelStarts: v.exactOptional(
+    v.pipe(
+      v.number("a whole number, at least 1"),
+      v.integer("a whole number, at least 1"),
+      v.minValue(1, "a whole number, at least 1"),
+    ),
+  ),
+});
+
+const ATTEMPTS = "a whole number, 0 for no limit";
+
+const reconnect = v.strictObject({
+  policy: v.exactOptional(
+    v.picklist(["none", "immediate", "exponential"], `"none", "immediate" or "exponential"`),
+  ),
+  base: v.exactOptional(limit),
+  max: v.exactOptional(limit),
+  jitter: v.exactOptional(
+    v.pipe(
+      v.number("a number between 0 and 1"),
+      v.minValue(0, "a number between 0 and 1"),
+      v.maxValue(1, "a number between 0 and 1"),
+    ),
+  ),
+  maxAttempts: v.exactOptional(
+    v.pipe(v.number(ATTEMPTS), v.integer(ATTEMPTS), v.minValue(0, ATTEMPTS)),
+  ),
 });
 
 const limits = {
@@ -94,6 +121,9 @@ const limits = {
   callTimeout: v.exactOptional(limit),
   maxCallTimeout: v.exactOptional(limit),
   maxMessage: v.exactOptional(size),
+  healthInterval: v.exactOptional(delay),
+  reconnect: v.exactOptional(reconnect),
+  idleStop: v.exactOptional(delay),
 };
 
 export const defaultsSchema = v.strictObject(limits);
@@ -111,6 +141,8 @@ export const serverSchema = v.strictObject({
   cwd: v.exactOptional(filled),
   enabled: v.exactOptional(flag),
   prefix: v.exactOptional(text),
+  isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
+  lazy: v.exactOptional(flag),
   ...limits,
   tools: v.exactOptional(
     v.strictObject({
@@ -137,15 +169,24 @@ export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 
 /**
  * `separator` stands between prefix and tool name; `nameLimit` counts the characters of a name as a client
- * shows it, with `clientPrefix` in front; `listWait` (ms) is how long the first list waits for slow servers.
+ * shows it, with `clientPrefix` in front; `listWait` (ms) is how long the first list waits for slow servers;
+ * `parallelStarts` is how many servers may be starting at a time.
  */
 export type HubSettings = Required<HubInput>;
 
 /**
- * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one
- * call, pushed back by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message.
+ * What to do when a server is lost. `exponential` waits `base` ms, then twice as long each time, `max` ms at most, less a
+ * random part of up to `jitter` (0…1) of it; `immediate` does not wait. After `maxAttempts` in a row (0 = no limit) it has failed.
  */
-export type Limits = Required<LimitsInput>;
+export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
+
+/**
+ * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one
+ * call, pushed back by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message;
+ * `healthInterval` (ms, 0 = never): how often a silent server is asked whether it lives; `idleStop` (ms, 0 = never):
+ * how long without calls until it is stopped.
+ */
+export type Limits = Required<Omit<LimitsInput, "reconnect">> & { readonly reconnect: Reconnect };
 
 /** Which tools are shown and how; always in terms of the names that the server itself gives them. */
 export interface ToolRules {
@@ -183,6 +224,10 @@ export interface StdioServer extends Entry, Limits {
   readonly baseDir: string;
   /** Which forms of `${…}` are understood. */
   readonly syntax: "toolmux" | "foreign";
+  /** Whether all clients use one process, or each has its own. */
+  readonly isolation: "shared" | "perClient";
+  /** It is started by the first call of one of its tools, not with the hub. */
+  readonly lazy: boolean;
   readonly tools: ToolRules;
 }
 
@@ -210,6 +255,7 @@ export const HUB_DEFAULTS: HubSettings = {
   nameLimit: 64,
   clientPrefix: "mcp__toolmux__",
   listWait: 5_000,
+  parallelStarts: 16,
 };
 
 export const LIMIT_DEFAULTS: Limits = {
@@ -217,4 +263,7 @@ export const LIMIT_DEFAULTS: Limits = {
   callTimeout: 60_000,
   maxCallTimeout: 900_000,
   maxMessage: 64 * 1024 * 1024,
+  healthInterval: 30_000,
+  reconnect: { policy: "exponential", base: 1_000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
+  idleStop: 0,
 };

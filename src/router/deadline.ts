@@ -1,22 +1,4 @@
-import { setTimeout, clearTimeout } from "node:timers";
-
-/** Time as this layer needs it; tests pass a virtual one. */
-export interface Clock {
-  /** ms, monotonic. */
-  now(): number;
-  /** Calls back after that many ms. @returns the undo. */
-  after(ms: number, callback: () => void): () => void;
-}
-
-export const systemClock: Clock = {
-  now: () => performance.now(),
-  after(ms, callback) {
-    const timer = setTimeout(callback, ms);
-    // Only what a call waits for keeps the process alive, not its deadline.
-    timer.unref();
-    return () => clearTimeout(timer);
-  },
-};
+import { type Clock, systemClock } from "../clock.ts";
 
 /** Something that must end by a time, in ms of the clock; the time may be moved back while it waits. */
 export interface Timed {

@@ -135,7 +135,7 @@ export class Connection {
   }
 
   #report(before: State<Session>, state: State<Session>): void {
-    if (!this.#parts.bus.active) return;
+    if (!this.#parts.bus.wants("state")) return;
     const cause = state.at === "failed" ? { cause: state.cause } : {};
     this.#parts.bus.emit({
       kind: "state",
@@ -255,7 +255,7 @@ export class Connection {
   #log(level: LogLevel, source: LogSource, text: string): void {
     if (source === "stderr" && this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
     const { bus } = this.#parts;
-    if (bus.active) bus.emit({ kind: "log", level, source, server: this.spec.name, text });
+    if (bus.wants("log")) bus.emit({ kind: "log", level, source, server: this.spec.name, text });
   }
 
   #adopt(items: readonly Item[]): boolean {

@@ -39,6 +39,15 @@ export interface LinkEvents {
   closed(cause: HubError): void;
 }
 
+/** The processes of a peer that the link has started. */
+export interface Vitals {
+  /** The one that was started; the others descend from it. */
+  readonly pid: number;
+  readonly processes: number;
+  /** Resident memory of all of them, in bytes. */
+  readonly memory: number;
+}
+
 /**
  * A pipe of frames to one peer. It knows bytes and exchanges, not MCP.
  * Every implementation passes `linkContract` (test/contract/link.ts).
@@ -60,6 +69,8 @@ export interface Link {
   /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */
   pause(): void;
   resume(): void;
+  /** What runs at the other end, if that is something of this machine that the link has started. */
+  vitals(): Promise<Vitals | undefined>;
   /** Ends the link, bounded in time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;
 }

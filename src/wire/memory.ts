@@ -56,6 +56,10 @@ class MemoryLink implements Link {
     this.#schedule();
   }
 
+  vitals(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
   close(): Promise<void> {
     this.#inbox = [];
     this.#queued = 0;

@@ -61,6 +61,10 @@ class StdioLink implements Link {
     this.#conversation?.resume();
   }
 
+  vitals(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
   close(): Promise<void> {
     this.#closing ??= this.#conversation?.close() ?? this.#giveUp();
     return this.#closing;

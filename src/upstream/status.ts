@@ -1,0 +1,64 @@
+import type { HubError } from "../errors.ts";
+import type { StateName } from "../events.ts";
+
+/**
+ * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
+ * that were stopped because they were idle); `down`: it shall not run, whoever calls it.
+ */
+export type Goal = "up" | "onDemand" | "down";
+
+/** Who a server is, as its handshake says. */
+export interface PeerInfo {
+  readonly era: "legacy";
+  readonly protocolVersion: string;
+  readonly name: string | undefined;
+  readonly version: string | undefined;
+}
+
+/** How one connection stands. Times are in ms; those of day are counted from the epoch. */
+export interface ConnectionStatus {
+  /** Whose it is, if the server is not shared. */
+  readonly client: string | undefined;
+  readonly state: StateName;
+  /** Which attempt of the present series it is, or was. */
+  readonly attempt: number | undefined;
+  readonly retryAt: number | undefined;
+  /** Whether it answers; undefined unless connected. */
+  readonly responsive: boolean | undefined;
+  /** Why it is not connected, if that is a failure. */
+  readonly cause: HubError | undefined;
+  /** The last failure there was, also if it is over. */
+  readonly lastError: HubError | undefined;
+  /** Of the present connection, or else of the last one. */
+  readonly peer: PeerInfo | undefined;
+  /** Where the list of tools is from that is shown; undefined: none is known. */
+  readonly listing: "snapshot" | "server" | undefined;
+  /** How many tools the server lists, before any is filtered out. */
+  readonly tools: number | undefined;
+  /** How long the last successful start took, from its own begin to the first listing. */
+  readonly startDuration: number | undefined;
+  /** Calls that were ever sent to it, and those that it has not answered yet. */
+  readonly calls: number;
+  readonly inFlight: number;
+  /** The tool of the last of these calls, by the server's own name. */
+  readonly lastTool: string | undefined;
+}
+
+/** How one server of the manifest stands. */
+export interface ServerStatus {
+  readonly server: string;
+  readonly transport: "stdio";
+  readonly goal: Goal;
+  /** One for all clients, or one for each; none while nobody has needed the server. */
+  readonly connections: readonly ConnectionStatus[];
+}
+
+/** What has to be asked for, and is known only of a connected server. */
+export interface Inspection {
+  /** undefined: the server offers none of this kind, or does not list them. */
+  readonly prompts: number | undefined;
+  readonly resources: number | undefined;
+  /** The leader of the server's processes, and the memory (bytes) of all of them. */
+  readonly pid: number | undefined;
+  readonly memory: number | undefined;
+}
