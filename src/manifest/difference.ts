@@ -1,0 +1,98 @@
+import { isAbsolute } from "node:path";
+import type { ServerSpec, StdioServer, UnsupportedServer } from "./schema.ts";
+import { isTable } from "./table.ts";
+import { parseTemplate } from "./template.ts";
+
+/** `process`: what a running process or its link was made from; `settings`: anything else. */
+type Part = "process" | "settings";
+
+const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
+  kind: "process",
+  name: "process",
+  command: "process",
+  args: "process",
+  env: "process",
+  inheritEnv: "process",
+  cwd: "process",
+  baseDir: "process",
+  syntax: "process",
+  isolation: "process",
+  maxMessage: "process",
+  enabled: "settings",
+  prefix: "settings",
+  lazy: "settings",
+  tools: "settings",
+  connectTimeout: "settings",
+  callTimeout: "settings",
+  maxCallTimeout: "settings",
+  healthInterval: "settings",
+  reconnect: "settings",
+  idleStop: "settings",
+};
+
+const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
+  kind: "process",
+  name: "process",
+  enabled: "settings",
+  prefix: "settings",
+  reason: "settings",
+};
+
+/**
+ * What it takes to make a server of one specification into one of another: nothing, other settings, or another
+ * process. A folder that no path starts from is a setting.
+ */
+export function compareServers(before: ServerSpec, after: ServerSpec): "same" | Part {
+  if (before.kind === "stdio" && after.kind === "stdio") {
+    const isBound = dependsOnFolder(before) || dependsOnFolder(after);
+    return compare(before, after, isBound ? STDIO : { ...STDIO, baseDir: "settings" });
+  }
+  if (before.kind === "unsupported" && after.kind === "unsupported") {
+    return compare(before, after, UNSUPPORTED);
+  }
+  return "process";
+}
+
+function compare<T extends object>(
+  before: T,
+  after: T,
+  parts: Readonly<Record<keyof T, Part>>,
+): "same" | Part {
+  let worst: "same" | Part = "same";
+  for (const key in parts) {
+    if (isEqual(before[key], after[key])) continue;
+    if (parts[key] === "process") return "process";
+    worst = "settings";
+  }
+  return worst;
+}
+
+/** Whether `resolveServer` may find something relative to `baseDir`. */
+function dependsOnFolder({ command, args, env, cwd, syntax }: StdioServer): boolean {
+  const parts = [command, ...args, ...Object.values(env), cwd ?? ""].flatMap((text) =>
+    parseTemplate(text, syntax),
+  );
+  return (
+    (cwd !== undefined && isRelative(cwd)) ||
+    // What a form is filled in with may be a path.
+    ((command.includes("/") || command.includes("${")) && isRelative(command)) ||
+    parts.some((part) => part.kind === "file" && isRelative(part.path))
+  );
+}
+
+function isRelative(path: string): boolean {
+  return !(isAbsolute(path) || path === "~" || path.startsWith("~/"));
+}
+
+/** The order of keys means nothing. */
+function isEqual(a: unknown, b: unknown): boolean {
+  if (Array.isArray(a) && Array.isArray(b)) {
+    return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
+  }
+  if (!isTable(a) || !isTable(b)) return Object.is(a, b);
+  const keys = Object.keys(a);
+  return (
+    keys.length === Object.keys(b).length &&
+    keys.every((key) => Object.hasOwn(b, key) && isEqual(a[key], b[key]))
+  );
+}

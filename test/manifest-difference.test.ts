@@ -1,0 +1,146 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { compareServers } from "../src/manifest/difference.ts";
+import { LIMIT_DEFAULTS, type ServerSpec, type StdioServer } from "../src/manifest/schema.ts";
+
+const SERVER: StdioServer = {
+  kind: "stdio",
+  name: "a",
+  enabled: true,
+  prefix: "a",
+  command: "npx",
+  args: ["-y", "server"],
+  env: { ONE: "1", TWO: "2" },
+  inheritEnv: ["HTTPS_PROXY"],
+  cwd: undefined,
+  baseDir: "/one",
+  syntax: "toolmux",
+  isolation: "shared",
+  lazy: false,
+  ...LIMIT_DEFAULTS,
+  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
+};
+
+const UNSUPPORTED: ServerSpec = {
+  kind: "unsupported",
+  name: "a",
+  enabled: true,
+  prefix: "a",
+  reason: "it is remote",
+};
+
+/** Every key with another value: the compiler knows if one is missing here. */
+const PROCESS = {
+  name: "b",
+  command: "uvx",
+  args: ["server", "-y"],
+  env: { ONE: "1", TWO: "3" },
+  inheritEnv: [],
+  cwd: "/work",
+  syntax: "foreign",
+  isolation: "perClient",
+  maxMessage: 1,
+} as const satisfies Partial<StdioServer>;
+
+const SETTINGS = {
+  enabled: false,
+  prefix: "",
+  lazy: true,
+  connectTimeout: 1,
+  callTimeout: 1,
+  maxCallTimeout: 1,
+  healthInterval: 0,
+  reconnect: { ...LIMIT_DEFAULTS.reconnect, jitter: 0 },
+  idleStop: 1,
+  tools: { ...SERVER.tools, deny: ["x"] },
+} as const satisfies Partial<StdioServer>;
+
+const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir">, unknown> = {
+  ...PROCESS,
+  ...SETTINGS,
+};
+
+function compareBoth(changes: Partial<StdioServer>, base: StdioServer = SERVER) {
+  const other = { ...base, ...changes };
+  const there = compareServers(base, other);
+  assert.equal(compareServers(other, base), there);
+  return there;
+}
+
+describe("a server that was specified anew", () => {
+  it("is the same if it says the same in other objects, its tables in another order", () => {
+    const copy = { ...SERVER, ...(JSON.parse(JSON.stringify(SERVER)) as StdioServer) };
+    const tools = { ...copy.tools, allow: undefined };
+    assert.equal(compareServers(SERVER, { ...copy, tools }), "same");
+    assert.equal(compareBoth({ env: { TWO: "2", ONE: "1" } }), "same");
+    const bare = Object.assign(Object.create(null) as Record<string, string>, SERVER.env);
+    assert.equal(compareBoth({ env: bare }), "same");
+  });
+
+  for (const key of Object.keys(ALL)) {
+    const expected = key in PROCESS ? "process" : "settings";
+    it(`is another ${expected} if its ${key} is another`, () => {
+      assert.equal(compareBoth({ [key]: ALL[key as keyof typeof ALL] }), expected);
+    });
+  }
+
+  for (const [what, changes] of [
+    ["one more argument", { args: [...SERVER.args, "x"] }],
+    ["one variable less", { env: { ONE: "1" } }],
+    ["a variable of another name", { env: { ONE: "1", TOO: "2" } }],
+    ["a variable that every object has", { env: { ONE: "1", toString: "2" } }],
+    ["both another command and another prefix", { prefix: "x", command: "y" }],
+  ] as const) {
+    it(`is another process with ${what}`, () => {
+      assert.equal(compareBoth(changes), "process");
+    });
+  }
+
+  for (const [what, tools] of [
+    ["allow", { ...SERVER.tools, allow: [] }],
+    ["rename", { ...SERVER.tools, rename: { a: "c" } }],
+    ["timeout", { ...SERVER.tools, timeout: { a: 1 } }],
+  ] as const) {
+    it(`has other settings if its tools.${what} is another`, () => {
+      assert.equal(compareBoth({ tools }), "settings");
+    });
+  }
+
+  for (const [path, base] of [
+    ["a relative command", { command: "./server" }],
+    ["a relative command with a folder", { command: "bin/server" }],
+    ["a command that may turn out to be a path", { command: "${env:SERVER}" }],
+    ["a relative folder", { cwd: "." }],
+    ["a folder that may turn out to be relative", { cwd: "${env:DIR}" }],
+    ["a relative file in an argument", { args: ["${file:token}"] }],
+    ["a relative file in a variable", { env: { A: "x${file:./token}" } }],
+  ] as const) {
+    it(`is another process in another folder if it has ${path}`, () => {
+      assert.equal(compareBoth({ baseDir: "/two" }, { ...SERVER, ...base }), "process");
+    });
+  }
+
+  for (const [path, base] of [
+    ["a command in PATH", {}],
+    ["an absolute command", { command: "/bin/server" }],
+    ["paths in the home folder", { command: "~/server", cwd: "~", args: ["${file:~/token}"] }],
+    ["absolute paths", { cwd: "/work", args: ["./not-ours"], env: { A: "${file:/token}" } }],
+    ["a text that only looks like a file", { args: ["$${file:token}"] }],
+  ] as const) {
+    it(`keeps its process in another folder if it has ${path}`, () => {
+      assert.equal(compareBoth({ baseDir: "/two" }, { ...SERVER, ...base }), "settings");
+    });
+  }
+
+  it("is another process if it can be run only before or only after", () => {
+    assert.equal(compareServers(SERVER, UNSUPPORTED), "process");
+    assert.equal(compareServers(UNSUPPORTED, SERVER), "process");
+  });
+
+  it("that cannot be run is the same, or has other settings", () => {
+    assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED }), "same");
+    for (const changes of [{ reason: "other" }, { enabled: false }, { prefix: "b" }])
+      assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED, ...changes }), "settings");
+    assert.equal(compareServers(UNSUPPORTED, { ...UNSUPPORTED, name: "b" }), "process");
+  });
+});
