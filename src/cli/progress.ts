@@ -1,6 +1,5 @@
-import process from "node:process";
 import type { Env } from "../manifest/folders.ts";
-import { cut } from "./print.ts";
+import { openLine } from "./print.ts";
 import { clean } from "./report.ts";
 
 /** What a server says of how far it is; whatever a lying one puts there. */
@@ -16,24 +15,10 @@ export interface ProgressLine {
   clear(): void;
 }
 
-const ERASE = "\r\u001b[K";
-
 /** The line on stderr; undefined if that is no terminal which can have one. */
 export function openProgress(env: Env): ProgressLine | undefined {
-  const { stderr } = process;
-  if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
-  let shown = false;
-  return {
-    show(progress) {
-      // The last column stays free: some terminals would begin a line for it.
-      stderr.write(ERASE + cut(describeProgress(progress), (stderr.columns || 80) - 1));
-      shown = true;
-    },
-    clear() {
-      if (shown) stderr.write(ERASE);
-      shown = false;
-    },
-  };
+  const line = openLine(env);
+  return line && { show: (it) => line.show(describeProgress(it)), clear: () => line.clear() };
 }
 
 /** `3/10 (30%) copying`; what is not known is left out. */
