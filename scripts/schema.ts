@@ -61,6 +61,49 @@ const HUB: Book = {
     default: printDuration(HUB_DEFAULTS.listWait),
     examples: ["5s", "500ms", 0],
   },
+  parallelStarts: {
+    title: "Starts at a time",
+    description:
+      "How many servers may be starting at the same time; the others wait for their turn.",
+    default: HUB_DEFAULTS.parallelStarts,
+    examples: [16, 4],
+  },
+};
+
+const RECONNECT: Book = {
+  policy: {
+    title: "How",
+    description:
+      '"exponential" waits longer and longer between the attempts, "immediate" does not wait (set maxAttempts as well), "none" does not try again by itself.',
+    default: LIMIT_DEFAULTS.reconnect.policy,
+    examples: ["exponential", "immediate", "none"],
+  },
+  base: {
+    title: "First wait",
+    description: "How long to wait before the second attempt; each further wait is twice as long.",
+    default: printDuration(LIMIT_DEFAULTS.reconnect.base),
+    examples: ["1s", "250ms"],
+  },
+  max: {
+    title: "Longest wait",
+    description: "How long to wait between two attempts at most; not less than base.",
+    default: printDuration(LIMIT_DEFAULTS.reconnect.max),
+    examples: ["60s", "5m"],
+  },
+  jitter: {
+    title: "Jitter",
+    description:
+      "The part of a wait that is left to chance, so that servers do not all come back at once: 0 for none, 1 for all of it.",
+    default: LIMIT_DEFAULTS.reconnect.jitter,
+    examples: [0.2, 0],
+  },
+  maxAttempts: {
+    title: "Attempts",
+    description:
+      "After how many attempts in a row the server counts as failed; 0 for never giving up.",
+    default: LIMIT_DEFAULTS.reconnect.maxAttempts,
+    examples: [0, 5],
+  },
 };
 
 const LIMITS: Book = {
@@ -88,6 +131,27 @@ const LIMITS: Book = {
     description: "The longest single message that is taken from a server.",
     default: `${LIMIT_DEFAULTS.maxMessage / 2 ** 20}MiB`,
     examples: ["64MiB", "512KB", 1_000_000],
+  },
+  healthInterval: {
+    title: "Time between health checks",
+    description:
+      "How often a server that is silent is asked whether it still answers; 0 for never.",
+    default: printDuration(LIMIT_DEFAULTS.healthInterval),
+    examples: ["30s", "5m", 0],
+  },
+  reconnect: {
+    title: "Reconnecting",
+    description:
+      "What to do when a server is lost or does not start. Each key that is not set here is as in the defaults.",
+    default: LIMIT_DEFAULTS.reconnect,
+    examples: [{ policy: "exponential", base: "1s", max: "60s" }, { policy: "none" }],
+  },
+  idleStop: {
+    title: "Stop when idle",
+    description:
+      "After how long without a call a server is stopped; 0 for never. Its tools stay listed, and the next call starts it. Set 0 for a server that keeps something in memory.",
+    default: LIMIT_DEFAULTS.idleStop,
+    examples: ["10m", 0],
   },
 };
 
@@ -134,6 +198,20 @@ const SERVER: Book = {
       'What stands in front of the names of its tools; by default the server\'s key. "" for none. It must not contain hub.separator, nor begin or end with a character of it.',
     examples: ["fs", ""],
     pattern: "^[A-Za-z0-9_-]*$",
+  },
+  isolation: {
+    title: "Who shares it",
+    description:
+      '"shared": all clients use one process. "perClient": each client has a process of its own.',
+    default: "shared",
+    examples: ["shared", "perClient"],
+  },
+  lazy: {
+    title: "Start when called",
+    description:
+      "true starts the server with the first call of one of its tools, which are listed as they were last seen. Only if they were never seen it is started once to learn them.",
+    default: false,
+    examples: [true],
   },
   ...LIMITS,
   tools: {
@@ -228,11 +306,16 @@ function annotate(schema: JsonSchema, book: Book): JsonSchema {
   };
 }
 
+/** Gives the properties of the table under a key their notes. */
+function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema {
+  const table = schema.properties?.[key] as JsonSchema;
+  return { ...schema, properties: { ...schema.properties, [key]: annotate(table, book) } };
+}
+
 /** The whole schema, as it is written. */
 export function makeSchema(): JsonSchema {
-  const server = annotate(convert(serverSchema), SERVER);
-  const tools = server.properties?.["tools"] as JsonSchema;
-  const properties = { ...server.properties, tools: annotate(tools, TOOLS) };
+  const defaults = annotate(convert(defaultsSchema), LIMITS);
+  const server = annotateTable(annotate(convert(serverSchema), SERVER), "tools", TOOLS);
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
     title: "toolmux manifest",
@@ -248,14 +331,17 @@ export function makeSchema(): JsonSchema {
       defaults: {
         title: "Defaults",
         description: "Limits of every server that does not set its own.",
-        ...annotate(convert(defaultsSchema), LIMITS),
+        ...annotateTable(defaults, "reconnect", RECONNECT),
       },
       servers: {
         title: "Servers",
         description: "Every server by a name of your choice, which is also its prefix.",
         type: "object",
         propertyNames: { minLength: 1 },
-        additionalProperties: { title: "Server", ...server, properties },
+        additionalProperties: {
+          title: "Server",
+          ...annotateTable(server, "reconnect", RECONNECT),
+        },
         examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
       },
     },

@@ -4,7 +4,9 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import committed from "../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../scripts/schema.ts";
 import { readOwn } from "../src/manifest/own.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
 import { parseToml } from "../src/manifest/toml.ts";
+import { parseDuration } from "../src/manifest/units.ts";
 import { plain } from "./fixtures/manifest/sandbox.ts";
 
 const isValid = new Ajv2020({ strict: true, allErrors: true }).compile(committed);
@@ -42,6 +44,9 @@ const GOOD = [
   SERVER,
   '"$schema" = "./toolmux.schema.json"\n[servers]',
   '[hub]\nname = "h"\nseparator = "-"\nnameLimit = 128\nclientPrefix = ""\nlistWait = 0',
+  "[hub]\nparallelStarts = 1",
+  '[defaults]\nhealthInterval = 0\nidleStop = "0s"\nreconnect = { policy = "none", base = 1, max = "1m", jitter = 0.5, maxAttempts = 0 }',
+  `${SERVER}isolation = "perClient"\nlazy = true\nhealthInterval = "1m"\nidleStop = 5\nreconnect = {}`,
   '[defaults]\nconnectTimeout = "30s"\ncallTimeout = 500\nmaxCallTimeout = " 1.5 h "\nmaxMessage = "1kib"',
   `${SERVER}args = ["a"]\nenv = { A = "b" }\ninheritEnv = ["C"]\ncwd = "."\nenabled = false\nprefix = ""`,
   `${SERVER}tools = { allow = ["a*"], deny = [], rename = { a = "b" }, timeout = { a = "5m", b = 1 } }`,
@@ -56,7 +61,20 @@ const BAD = [
   '[hub]\nseparator = "::"',
   '[hub]\nlistWait = "5"',
   "[hub]\nlistWait = -1",
+  "[hub]\nparallelStarts = 0",
   "[defaults]\ncallTimeout = 0",
+  "[defaults]\nidleStop = -1",
+  '[defaults]\nhealthInterval = "5"',
+  "[defaults]\nlazy = true",
+  '[defaults]\nreconnect = "none"',
+  '[defaults]\nreconnect.policy = "linear"',
+  "[defaults]\nreconnect.base = 0",
+  "[defaults]\nreconnect.jitter = 1.5",
+  "[defaults]\nreconnect.maxAttempts = 0.5",
+  "[defaults]\nreconnect.retries = 1",
+  `${SERVER}reconnect.max = "soon"`,
+  `${SERVER}isolation = "perclient"`,
+  `${SERVER}lazy = 1`,
   '[defaults]\nmaxMessage = "5 parsecs"',
   "[defaults]\nmaxMessage = 2147483648",
   "[servers.a]",
@@ -93,10 +111,18 @@ describe("the JSON Schema of the manifest", () => {
 
   it("has a default for all that has one, and an example for every duration and size", () => {
     const keys = new Map(walk(committed, ""));
-    for (const key of ["listWait", "nameLimit", "separator", "clientPrefix", "name"])
+    for (const key of Object.keys(HUB_DEFAULTS))
       assert.notEqual(keys.get(`hub.${key}`)?.default, undefined, key);
+    for (const part of ["defaults", "servers.*"]) {
+      for (const key of Object.keys(LIMIT_DEFAULTS))
+        assert.notEqual(keys.get(`${part}.${key}`)?.default, undefined, `${part}.${key}`);
+      for (const [key, usual] of Object.entries(LIMIT_DEFAULTS.reconnect)) {
+        const said = keys.get(`${part}.reconnect.${key}`)?.default;
+        assert.equal(typeof said === "string" ? (parseDuration(said) ?? said) : said, usual);
+      }
+    }
     for (const [path, schema] of keys) {
-      if (!/(?:[tT]imeout|Wait|Message)$/.test(path)) continue;
+      if (!/(?:[tT]imeout|Wait|Message|Interval|Stop|base|max)$/.test(path)) continue;
       assert.ok((schema.examples?.length ?? 0) > 0, path);
     }
   });

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
 import { resolveServer } from "../src/manifest/secrets.ts";
 import { getServer, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -199,6 +200,80 @@ describe("a client's file", () => {
       [a.prefix, a.tools.deny, a.connectTimeout, a.callTimeout],
       ["p", ["d"], 7, 5000],
     );
+  });
+
+  it("may say how its servers live", async () => {
+    const { manifest, notes } = await loadText(
+      `{"defaults": {"reconnect": {"maxAttempts": 9}},
+        "mcpServers": {"a": {"command": "x", "isolation": "perClient", "lazy": true, "healthInterval": 0,
+          "idleStop": "10m", "reconnect": {"policy": "immediate"}}}}`,
+      "a.json",
+    );
+    const { isolation, lazy, healthInterval, idleStop, reconnect } = getServer(manifest, "a");
+    assert.deepEqual(notes, []);
+    assert.deepEqual([isolation, lazy, healthInterval, idleStop], ["perClient", true, 0, 600_000]);
+    assert.deepEqual([reconnect.policy, reconnect.maxAttempts], ["immediate", 9]);
+  });
+
+  it("keeps a server whose limits make no sense, with the usual ones, and says so", async () => {
+    const { manifest, notes } = await loadText(
+      `{"defaults": {"connectTimeout": "5s"},
+        "mcpServers": {"a": {"command": "x", "connectTimeout": "soon", "idleStop": "5s",
+          "reconnect": {"enabled": true, "base": "x", "max": "2m"}, "healthInterval": {"seconds": 3}},
+        "b": {"command": "x", "reconnect": true}, "off": {"command": "x", "reconnect": true, "disabled": true}}}`,
+      "a.json",
+    );
+    const a = getServer(manifest, "a");
+    assert.deepEqual(
+      [
+        a.connectTimeout,
+        a.healthInterval,
+        a.idleStop,
+        a.reconnect,
+        getServer(manifest, "b").reconnect,
+      ],
+      [5000, 30_000, 5000, LIMIT_DEFAULTS.reconnect, LIMIT_DEFAULTS.reconnect],
+    );
+    const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
+    assert.deepEqual(notes, [
+      `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
+      `a.json: server "a": reconnect is ignored: enabled unknown key; expected one of policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
+      `a.json: server "a": healthInterval is ignored: ${duration}, found a table`,
+      `a.json: server "b": reconnect is ignored: expected a table, found a boolean`,
+    ]);
+  });
+
+  it("loses a server that could be shared, started or shown otherwise than its owner wants", async () => {
+    const { manifest } = await loadText(
+      `{"mcpServers": {"a": {"command": "x", "isolation": "per-client"}, "b": {"command": "x", "lazy": "no"},
+        "c": {"command": "x", "tools": {"deny": "x"}}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ kind }) => kind),
+      ["unsupported", "unsupported", "unsupported"],
+    );
+  });
+
+  it("loses only the server whose limits contradict each other", async () => {
+    const { manifest, notes } = await loadText(
+      `{"mcpServers": {"a": {"command": "x", "callTimeout": "20m"}, "good": {"command": "x"},
+        "b": {"command": "x", "reconnect": {"max": 1}}, "off": {"command": "x", "reconnect": {"max": 1}, "disabled": true}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ name, kind, enabled }) => [name, kind, enabled]),
+      [
+        ["a", "unsupported", true],
+        ["good", "stdio", true],
+        ["b", "unsupported", true],
+        ["off", "unsupported", false],
+      ],
+    );
+    assert.deepEqual(notes, [
+      `a.json: server "a" is left out: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more`,
+      `a.json: server "b" is left out: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more`,
+    ]);
   });
 
   it("loses only the entry that is broken, and says why without showing values", async () => {

@@ -6,6 +6,8 @@ import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
+const SERVER_KEYS =
+  "command, args, env, inheritEnv, cwd, enabled, prefix, isolation, lazy, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools";
 const RULE = `letters, digits, _ and -, without "__" and no character of it at either end`;
 
 /** A server whose faults are the only ones. */
@@ -39,6 +41,33 @@ const TOML: Record<string, readonly Row[]> = {
       `t.toml:3:23: servers.a.tools.deni: unknown key; did you mean "deny"?`,
     ],
     [
+      `[hub]\nparalelStarts = 4`,
+      `t.toml:2:1: hub.paralelStarts: unknown key; did you mean "parallelStarts"?`,
+    ],
+    [
+      `[defaults]\nheathInterval = 1\nreconect.base = 1`,
+      `t.toml:2:1: defaults.heathInterval: unknown key; did you mean "healthInterval"?`,
+      `t.toml:3:1: defaults.reconect: unknown key; did you mean "reconnect"?`,
+    ],
+    [
+      `[defaults]\nlazy = true`,
+      `t.toml:2:1: defaults.lazy: unknown key; expected one of connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop`,
+    ],
+    [
+      `[defaults.reconnect]\nmax_attempts = 4`,
+      `t.toml:2:1: defaults.reconnect.max_attempts: unknown key; did you mean "maxAttempts"?`,
+    ],
+    [
+      server(`reconnect = { polcy = "none", base = "1s", retries = 3 }`),
+      `t.toml:3:15: servers.a.reconnect.polcy: unknown key; did you mean "policy"?`,
+      "t.toml:3:44: servers.a.reconnect.retries: unknown key; expected one of policy, base, max, jitter, maxAttempts",
+    ],
+    [
+      server("idle_stop = 0\nlasy = true"),
+      `t.toml:3:1: servers.a.idle_stop: unknown key; did you mean "idleStop"?`,
+      `t.toml:4:1: servers.a.lasy: unknown key; did you mean "lazy"?`,
+    ],
+    [
       server(`url = "u"`),
       "t.toml:3:1: servers.a.url: unknown key; remote servers are not supported by this version",
     ],
@@ -47,14 +76,14 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:3:1: servers.a.disabled: unknown key; write enabled = false",
     ],
     [
-      server(`"two words" = 1\nisolation = "shared"`),
-      `t.toml:3:1: servers.a."two words": unknown key; expected one of command, args, env, inheritEnv, cwd, enabled, prefix, connectTimeout, callTimeout, maxCallTimeout, maxMessage, tools`,
-      `t.toml:4:1: servers.a.isolation: unknown key; expected one of command, args, env, inheritEnv, cwd, enabled, prefix, connectTimeout, callTimeout, maxCallTimeout, maxMessage, tools`,
+      server(`"two words" = 1\nbackground = true`),
+      `t.toml:3:1: servers.a."two words": unknown key; expected one of ${SERVER_KEYS}`,
+      `t.toml:4:1: servers.a.background: unknown key; expected one of ${SERVER_KEYS}`,
     ],
     [
       `constructor = 1\n[hub]\ntoString = 1`,
       "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers",
-      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait",
+      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts",
     ],
   ],
   "values of a wrong type": [
@@ -101,6 +130,35 @@ const TOML: Record<string, readonly Row[]> = {
       server(`inheritEnv = ["AWS_*", "A=1"]`),
       `t.toml:3:15: servers.a.inheritEnv[0]: expected the name of an environment variable, found "AWS_*"`,
       `t.toml:3:24: servers.a.inheritEnv[1]: expected the name of an environment variable, found "A=1"`,
+    ],
+    [
+      "[hub]\nparallelStarts = 0",
+      "t.toml:2:18: hub.parallelStarts: expected a whole number, at least 1, found 0",
+    ],
+    [
+      "[hub]\nparallelStarts = 1.5",
+      "t.toml:2:18: hub.parallelStarts: expected a whole number, at least 1, found 1.5",
+    ],
+    [
+      server(`isolation = "perclient"`),
+      `t.toml:3:13: servers.a.isolation: expected "shared" or "perClient", found "perclient"`,
+    ],
+    [server(`lazy = "yes"`), `t.toml:3:8: servers.a.lazy: expected true or false, found "yes"`],
+    [
+      server(`reconnect = "none"`),
+      "t.toml:3:13: servers.a.reconnect: expected a table, found a string",
+    ],
+    [
+      server(`[servers.a.reconnect]\npolicy = "linear"\njitter = 1.1\nmaxAttempts = -1`),
+      `t.toml:4:10: servers.a.reconnect.policy: expected "none", "immediate" or "exponential", found "linear"`,
+      "t.toml:5:10: servers.a.reconnect.jitter: expected a number between 0 and 1, found 1.1",
+      "t.toml:6:15: servers.a.reconnect.maxAttempts: expected a whole number, 0 for no limit, found -1",
+    ],
+    [
+      `[defaults]\nreconnect = { policy = 1, jitter = "a", maxAttempts = 0.5 }`,
+      `t.toml:2:24: defaults.reconnect.policy: expected "none", "immediate" or "exponential", found 1`,
+      `t.toml:2:36: defaults.reconnect.jitter: expected a number between 0 and 1, found "a"`,
+      "t.toml:2:55: defaults.reconnect.maxAttempts: expected a whole number, 0 for no limit, found 0.5",
     ],
     [server("tools = []"), "t.toml:3:9: servers.a.tools: expected a table, found an array"],
     [
@@ -150,6 +208,16 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:2:18: defaults.connectTimeout: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0",
     ],
     [
+      server(`idleStop = "soon"\nhealthInterval = -1`),
+      `t.toml:3:12: servers.a.idleStop: ${DURATION}, found "soon"`,
+      "t.toml:4:18: servers.a.healthInterval: expected a duration of at most 2147483647 ms (24.8 days), found -1",
+    ],
+    [
+      server(`reconnect = { base = 0, max = "1 week" }`),
+      "t.toml:3:22: servers.a.reconnect.base: expected a duration of at least 1 ms and at most 2147483647 ms (24.8 days), found 0",
+      `t.toml:3:31: servers.a.reconnect.max: ${DURATION}, found "1 week"`,
+    ],
+    [
       `[defaults]\nconnectTimeout = true`,
       `t.toml:2:18: defaults.connectTimeout: ${DURATION}, found a boolean`,
     ],
@@ -179,6 +247,23 @@ const TOML: Record<string, readonly Row[]> = {
     [
       server(`maxCallTimeout = "59s"`),
       "t.toml:3:18: servers.a.maxCallTimeout: callTimeout (1m) is longer than maxCallTimeout (59s); set maxCallTimeout to 1m or more",
+    ],
+    [
+      `[defaults.reconnect]\nbase = "2m"`,
+      "t.toml:2:8: defaults.reconnect.base: reconnect.base (2m) is longer than reconnect.max (1m); set reconnect.max to 2m or more",
+    ],
+    [
+      `[defaults]\nreconnect = { max = "500ms" }`,
+      "t.toml:2:21: defaults.reconnect.max: reconnect.base (1s) is longer than reconnect.max (500ms); set reconnect.max to 1s or more",
+    ],
+    [
+      `defaults.reconnect.max = "5s"\n${server(`reconnect = { jitter = 0, base = "6s" }`)}`,
+      "t.toml:4:34: servers.a.reconnect.base: reconnect.base (6s) is longer than reconnect.max (5s); set reconnect.max to 6s or more",
+    ],
+    [
+      server(`maxCallTimeout = 1\nreconnect.max = 1`),
+      "t.toml:3:18: servers.a.maxCallTimeout: callTimeout (1m) is longer than maxCallTimeout (1ms); set maxCallTimeout to 1m or more",
+      "t.toml:4:17: servers.a.reconnect.max: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more",
     ],
     [
       `[hub]\nnameLimit = 29`,
@@ -279,6 +364,15 @@ const JSONC: Record<string, readonly Row[]> = {
       `t.json:2:36: hub.listWait: ${DURATION}, found "x"`,
       "t.json:4:5: servers.a.command: is missing",
       `t.json:4:11: servers.a.comand: unknown key; did you mean "command"?`,
+    ],
+    [
+      `{\n  "defaults": {"reconnect": {"bse": 1, "policy": null}},\n  "servers": {"a": {"command": "x", "reconnect": {\n    "base": "2m"}}}\n}`,
+      `t.json:2:30: defaults.reconnect.bse: unknown key; did you mean "base"?`,
+      `t.json:2:50: defaults.reconnect.policy: expected "none", "immediate" or "exponential", found null`,
+    ],
+    [
+      `{"servers": {"a": {"command": "x", "reconnect": {\n  "base": "2m"}}}}`,
+      "t.json:2:11: servers.a.reconnect.base: reconnect.base (2m) is longer than reconnect.max (1m); set reconnect.max to 2m or more",
     ],
     [
       `{"servers": {"a": {"command": "x", "args": ["a", null, 5]}}}`,
@@ -397,6 +491,16 @@ describe("a wrong manifest", () => {
       const c = await box.write("c.toml", `hub.name = "c"`);
       assert.deepEqual(await box.loadProblems({ files: [a, b, c] }), [
         "b.toml:1:24: defaults.callTimeout: callTimeout (3m) is longer than maxCallTimeout (2m); set maxCallTimeout to 3m or more",
+      ]);
+    }));
+
+  it("blames the file that set the last of two limits in a table", () =>
+    withSandbox(async (box) => {
+      const a = await box.write("a.toml", `defaults.reconnect = { max = "2m" }`);
+      const b = await box.write("b.toml", `[defaults]\nreconnect.base = "3m"`);
+      const c = await box.write("c.toml", `defaults.reconnect.jitter = 0`);
+      assert.deepEqual(await box.loadProblems({ files: [a, b, c] }), [
+        "b.toml:2:18: defaults.reconnect.base: reconnect.base (3m) is longer than reconnect.max (2m); set reconnect.max to 3m or more",
       ]);
     }));
 

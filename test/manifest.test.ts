@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { HUB_DEFAULTS } from "../src/manifest/schema.ts";
+import { parse } from "smol-toml";
+import { HUB_DEFAULTS, hubSchema, LIMIT_DEFAULTS, serverSchema } from "../src/manifest/schema.ts";
 import { parseDuration, parseSize, printDuration } from "../src/manifest/units.ts";
 import { getServer, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -13,11 +15,15 @@ separator = "--"
 nameLimit = 128
 clientPrefix = ""
 listWait = 0
+parallelStarts = 4
 [defaults]
 connectTimeout = "1m"
 callTimeout = 5000
 maxCallTimeout = "1h"
 maxMessage = "1MiB"
+healthInterval = "10s"
+reconnect = { policy = "immediate", max = "2m", maxAttempts = 3 }
+idleStop = "10m"
 [servers.files]
 command = "npx"
 args = ["-y", "server", "\${env:HOME}/work"]
@@ -26,8 +32,14 @@ inheritEnv = ["HTTPS_PROXY"]
 cwd = "sub"
 enabled = false
 prefix = "fs"
+isolation = "perClient"
+lazy = true
 callTimeout = "2s"
 maxMessage = 99
+healthInterval = 0
+reconnect.base = "1500ms"
+reconnect.jitter = 0
+idleStop = "0s"
 tools.allow = ["read_*"]
 tools.deny = ["*_delete"]
 tools.rename = { read_text_file = "cat" }
@@ -38,13 +50,18 @@ command = "b"
   json: `// our own schema
 {
   "$schema": "toolmux.schema.json",
-  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0},
-  "defaults": {"connectTimeout": "1m", "callTimeout": 5000, "maxCallTimeout": "1h", "maxMessage": "1MiB",},
+  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4},
+  "defaults": {
+    "connectTimeout": "1m", "callTimeout": 5000, "maxCallTimeout": "1h", "maxMessage": "1MiB",
+    "healthInterval": "10s", "reconnect": {"policy": "immediate", "max": "2m", "maxAttempts": 3,}, "idleStop": 600000,
+  },
   "servers": {
     "files": {
       "command": "npx", "args": ["-y", "server", "\${env:HOME}/work"],
       "env": {"LOG_LEVEL": "warn", "odd.name": ""}, "inheritEnv": ["HTTPS_PROXY"],
-      "cwd": "sub", "enabled": false, "prefix": "fs", "callTimeout": "2s", "maxMessage": 99, /* bytes */
+      "cwd": "sub", "enabled": false, "prefix": "fs", "isolation": "perClient", "lazy": true,
+      "callTimeout": "2s", "maxMessage": 99, /* bytes */
+      "healthInterval": 0, "reconnect": {"base": "1.5s", "jitter": 0}, "idleStop": "0s",
       "tools": {
         "allow": ["read_*"], "deny": ["*_delete"],
         "rename": {"read_text_file": "cat"}, "timeout": {"search_files": "5m"}
@@ -57,7 +74,14 @@ command = "b"
 };
 
 const RESOLVED = {
-  hub: { name: "mine", separator: "--", nameLimit: 128, clientPrefix: "", listWait: 0 },
+  hub: {
+    name: "mine",
+    separator: "--",
+    nameLimit: 128,
+    clientPrefix: "",
+    listWait: 0,
+    parallelStarts: 4,
+  },
   files: {
     kind: "stdio",
     name: "files",
@@ -69,10 +93,15 @@ const RESOLVED = {
     inheritEnv: ["HTTPS_PROXY"],
     cwd: "sub",
     syntax: "toolmux",
+    isolation: "perClient",
+    lazy: true,
     connectTimeout: 60_000,
     callTimeout: 2000,
     maxCallTimeout: 3_600_000,
     maxMessage: 99,
+    healthInterval: 0,
+    reconnect: { policy: "immediate", base: 1500, max: 120_000, jitter: 0, maxAttempts: 3 },
+    idleStop: 0,
     tools: {
       allow: ["read_*"],
       deny: ["*_delete"],
@@ -81,6 +110,13 @@ const RESOLVED = {
     },
   },
 };
+
+/** The manifest of README.md as it is written. */
+interface Shown {
+  readonly hub: object;
+  readonly defaults: object;
+  readonly servers: { readonly files: object };
+}
 
 describe("a manifest", () => {
   for (const [name, text] of [
@@ -110,6 +146,7 @@ describe("a manifest", () => {
       nameLimit: 64,
       clientPrefix: "mcp__toolmux__",
       listWait: 5000,
+      parallelStarts: 16,
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plain(server), {
@@ -122,14 +159,36 @@ describe("a manifest", () => {
       env: {},
       inheritEnv: [],
       syntax: "toolmux",
+      isolation: "shared",
+      lazy: false,
       connectTimeout: 30_000,
       callTimeout: 60_000,
       maxCallTimeout: 900_000,
       maxMessage: 67_108_864,
+      healthInterval: 30_000,
+      reconnect: { policy: "exponential", base: 1000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
+      idleStop: 0,
       tools: { deny: [], rename: {}, timeout: {} },
     });
     assert.equal(server.cwd, undefined);
     assert.equal(server.tools.allow, undefined);
+  });
+
+  it("is shown in README.md with every key, and with the defaults as they are", async () => {
+    const readme = await readFile(new URL("../README.md", import.meta.url), "utf8");
+    const [, text = ""] = /```toml\n(#:schema[\s\S]*?)```/.exec(readme) ?? [];
+    const { manifest } = await loadText(text);
+    assert.deepEqual(plain(manifest.hub), plain(HUB_DEFAULTS));
+    const server = getServer(manifest, "files");
+    const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
+    assert.deepEqual(plain(Object.fromEntries(limits)), plain(LIMIT_DEFAULTS));
+    const { hub, defaults, servers } = parse(text) as unknown as Shown;
+    assert.deepEqual(Object.keys(hub).toSorted(), Object.keys(hubSchema.entries).toSorted());
+    assert.deepEqual(Object.keys(defaults).toSorted(), Object.keys(LIMIT_DEFAULTS).toSorted());
+    assert.deepEqual(
+      Object.keys({ ...defaults, ...servers.files }).toSorted(),
+      Object.keys(serverSchema.entries).toSorted(),
+    );
   });
 
   it("may have an empty prefix, also several times", async () => {
@@ -247,6 +306,24 @@ describe("several sources", () => {
       assert.deepEqual([a.callTimeout, a.maxMessage], [10_000, 5]);
       assert.equal(getServer(manifest, "b").maxMessage, 5);
       assert.deepEqual(manifest.sources, [one, two]);
+    }));
+
+  it("merge what is said of reconnecting key by key, through the files and down to the server", () =>
+    withSandbox(async (box) => {
+      const one = await box.write(
+        "a.toml",
+        `[defaults]\nidleStop = "5m"\nreconnect = { policy = "immediate", maxAttempts = 5 }\n[servers.a]\ncommand = "x"`,
+      );
+      const two = await box.write(
+        "b.toml",
+        `[defaults.reconnect]\nmaxAttempts = 6\nbase = "2s"\n[servers.b]\ncommand = "x"\nidleStop = 0\nreconnect.policy = "none"\nreconnect.jitter = 1`,
+      );
+      const { manifest } = await box.loadValid({ files: [one, two] });
+      const common = { policy: "immediate", base: 2000, max: 60_000, jitter: 0.2, maxAttempts: 6 };
+      const [a, b] = [getServer(manifest, "a"), getServer(manifest, "b")];
+      assert.deepEqual(a.reconnect, common);
+      assert.deepEqual(b.reconnect, { ...common, policy: "none", jitter: 1 });
+      assert.deepEqual([a.idleStop, b.idleStop], [300_000, 0]);
     }));
 
   for (const [style, text] of [

@@ -1,15 +1,15 @@
 import { basename } from "node:path";
 import { readSettings } from "./own.ts";
 import { describe, printKey, printPath, type Complaint } from "./problem.ts";
-import { serverSchema } from "./schema.ts";
+import { defaultsSchema, serverSchema } from "./schema.ts";
 import type { Draft, Reading } from "./reading.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
 /**
  * Reads a file that was written for an MCP client: `mcpServers`, or `servers` as VS Code has them. Keys that
- * we do not know are ignored, and an entry that cannot be run costs only itself. `hub` and `defaults` are
- * ours here too.
+ * we do not know are ignored, as are limits that are none, and an entry that cannot be run costs only itself.
+ * `hub` and `defaults` are ours here too.
  */
 export function readForeign(root: Table): Reading {
   const servers = new Map<string, Draft>();
@@ -27,7 +27,7 @@ export function readForeign(root: Table): Reading {
       continue;
     }
     for (const [name, entry] of Object.entries(table)) {
-      const draft = readEntry([group, name], entry, ignored);
+      const draft = readEntry([group, name], entry, ignored, notes);
       servers.set(name, draft);
       if (draft.kind === "unsupported" && draft.enabled) {
         notes.push(`server ${JSON.stringify(name)} is left out: ${draft.reason}`);
@@ -40,19 +40,45 @@ export function readForeign(root: Table): Reading {
   return { ...settings, servers, complaints, notes };
 }
 
-function readEntry(path: readonly string[], entry: unknown, ignored: Set<string>): Draft {
+function readEntry(
+  path: readonly string[],
+  entry: unknown,
+  ignored: Set<string>,
+  notes: string[],
+): Draft {
   if (!isTable(entry)) {
     return { kind: "unsupported", enabled: true, path, reason: "its entry is no table" };
   }
   const enabled = entry["disabled"] !== true && entry["enabled"] !== false;
   const reason = findObstacle(entry);
   if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
-  const checked = validate(serverSchema, { ...translate(entry, ignored), enabled }, path);
+  const server = dropLimits(translate(entry, ignored), path, enabled ? notes : []);
+  const checked = validate(serverSchema, { ...server, enabled }, path);
   if (checked.ok) return { kind: "stdio", syntax: "foreign", path, input: checked.value };
-  const faults = checked.complaints.map(
-    (it) => `${printPath(it.path.slice(path.length))} ${it.message}`,
+  return { kind: "unsupported", enabled, path, reason: printFaults(checked.complaints, path) };
+}
+
+const LIMITS = new Set(Object.keys(defaultsSchema.entries));
+
+/** Leaves out what is no limit of ours: another client may mean something else by such a key. */
+function dropLimits(server: Table, path: readonly string[], notes: string[]): Table {
+  const kept = createTable<unknown>();
+  for (const [key, value] of Object.entries(server)) {
+    const checked = LIMITS.has(key) ? validate(defaultsSchema, { [key]: value }, path) : undefined;
+    if (checked?.ok !== false) kept[key] = value;
+    else {
+      const faults = printFaults(checked.complaints, [...path, key]);
+      notes.push(`server ${JSON.stringify(path.at(-1))}: ${key} is ignored: ${faults}`);
+    }
+  }
+  return kept;
+}
+
+function printFaults(complaints: readonly Complaint[], base: readonly string[]): string {
+  const faults = complaints.map(({ path, message }) =>
+    `${printPath(path.slice(base.length))} ${message}`.trim(),
   );
-  return { kind: "unsupported", enabled, path, reason: faults.join("; ") };
+  return faults.join("; ");
 }
 
 const REMOTE_TYPE = /^(?:https?|sse|wss?|websocket|streamable[-_]?http)$/i;

@@ -9,11 +9,19 @@ import type {
   ToolRules,
 } from "./schema.ts";
 import type { Fault, Placed, Source } from "./source.ts";
-import { createTable } from "./table.ts";
+import { createTable, isTable } from "./table.ts";
 import { printDuration } from "./units.ts";
 
 /** The fewest characters that must be left for prefix, separator and tool name together. */
 const LEAST_NAME = 16;
+
+/** Limits of which the first may not be longer than the second. */
+const ORDERS = [
+  ["callTimeout", "maxCallTimeout"],
+  ["reconnect.base", "reconnect.max"],
+] as const;
+
+type Order = (typeof ORDERS)[number];
 
 export interface Merged {
   readonly hub: HubSettings;
@@ -39,7 +47,8 @@ export function mergeSources(sources: readonly Source[]): Merged {
   for (const source of sources) {
     for (const [name, draft] of source.reading.servers) placed.set(name, { name, source, draft });
   }
-  const servers = [...placed.values()];
+  const said = [...placed.values()];
+  const servers = said.map((it) => leaveOut(it, limits));
   const { prefixes, faults, notes } = assignPrefixes(servers, hub.separator);
   return {
     hub,
@@ -50,8 +59,27 @@ export function mergeSources(sources: readonly Source[]): Merged {
       ...servers.flatMap((it) => checkLimits(it, limits)),
       ...faults,
     ],
-    notes,
+    notes: [...servers.flatMap((it, i) => (it === said[i] ? [] : noteAbsence(it))), ...notes],
   };
+}
+
+/** A server of a client's file whose limits contradict each other costs only itself. */
+function leaveOut(placed: Placed, defaults: Limits): Placed {
+  const { draft } = placed;
+  if (draft.kind === "unsupported" || draft.syntax !== "foreign") return placed;
+  const [fault] = checkLimits(placed, defaults);
+  if (fault === undefined) return placed;
+  const { path, input } = draft;
+  const reason = fault.message;
+  return {
+    ...placed,
+    draft: { kind: "unsupported", enabled: input.enabled ?? true, path, reason },
+  };
+}
+
+function noteAbsence({ name, source, draft }: Placed): readonly string[] {
+  if (draft.kind !== "unsupported" || !draft.enabled) return [];
+  return [`${source.file}: server ${JSON.stringify(name)} is left out: ${draft.reason}`];
 }
 
 function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: string): ServerSpec {
@@ -107,25 +135,41 @@ function checkRoom(hub: HubSettings, sources: readonly Source[]): Fault[] {
 }
 
 function checkDefaults(limits: Limits, sources: readonly Source[]): Fault[] {
-  const message = describeOrder(limits);
-  if (message === undefined) return [];
-  return blame(sources, "defaults", ["callTimeout", "maxCallTimeout"], message);
+  return ORDERS.flatMap((order) => {
+    const message = describeOrder(limits, order);
+    return message === undefined ? [] : blame(sources, "defaults", order, message);
+  });
 }
 
-/** A server that sets neither limit has them from the defaults, where they are checked. */
+/** A server that sets neither of two limits has them from the defaults, where they are checked. */
 function checkLimits({ source, draft }: Placed, defaults: Limits): Fault[] {
   if (draft.kind === "unsupported") return [];
-  const key = (["callTimeout", "maxCallTimeout"] as const).find(
-    (it) => draft.input[it] !== undefined,
-  );
-  const message = key && describeOrder(pickLimits(draft.input, defaults));
-  return message ? [{ source, path: [...draft.path, key], at: "value", message }] : [];
+  const { input, path } = draft;
+  return ORDERS.flatMap((order): Fault[] => {
+    const key = order.find((it) => isSet(input, it));
+    const message = key && describeOrder(pickLimits(input, defaults), order);
+    return message ? [{ source, path: [...path, ...key.split(".")], at: "value", message }] : [];
+  });
 }
 
-function describeOrder({ callTimeout, maxCallTimeout }: Limits): string | undefined {
-  if (callTimeout <= maxCallTimeout) return undefined;
-  const [call, max] = [printDuration(callTimeout), printDuration(maxCallTimeout)];
-  return `callTimeout (${call}) is longer than maxCallTimeout (${max}); set maxCallTimeout to ${call} or more`;
+function describeOrder(limits: Limits, [lesser, greater]: Order): string | undefined {
+  const [least, most] = [getLimit(limits, lesser), getLimit(limits, greater)];
+  if (least <= most) return undefined;
+  const [less, more] = [printDuration(least), printDuration(most)];
+  return `${lesser} (${less}) is longer than ${greater} (${more}); set ${greater} to ${less} or more`;
+}
+
+/** ms. */
+function getLimit(limits: Limits, key: Order[number]): number {
+  switch (key) {
+    case "callTimeout":
+    case "maxCallTimeout":
+      return limits[key];
+    case "reconnect.base":
+      return limits.reconnect.base;
+    case "reconnect.max":
+      return limits.reconnect.max;
+  }
 }
 
 /** The fault of the last source that sets one of the keys. */
@@ -135,8 +179,15 @@ function blame(
   keys: readonly string[],
   message: string,
 ): Fault[] {
-  const source = sources.findLast(({ reading }) => keys.some((key) => key in reading[part]));
-  const key = keys.find((it) => source !== undefined && it in source.reading[part]);
+  const source = sources.findLast(({ reading }) => keys.some((key) => isSet(reading[part], key)));
+  const key = keys.find((it) => source !== undefined && isSet(source.reading[part], it));
   if (source === undefined || key === undefined) return [];
-  return [{ source, path: [part, key], at: "value", message }];
+  return [{ source, path: [part, ...key.split(".")], at: "value", message }];
+}
+
+/** Whether a key, dots for tables within tables, has a value. */
+function isSet(settings: object, key: string): boolean {
+  const keys = key.split(".");
+  const find = (inner: unknown, name: string) => (isTable(inner) ? inner[name] : undefined);
+  return keys.reduce<unknown>(find, settings) !== undefined;
 }
