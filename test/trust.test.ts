@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { configFolders, stateFolder } from "../src/manifest/folders.ts";
@@ -228,6 +228,56 @@ describe("without a named file", () => {
     withSandbox(async (box) => {
       await box.write("home/mine.toml", server("mine"));
       assert.deepEqual((await search(box, { files: ["~/mine.toml"] })).servers, ["mine=x"]);
+    }));
+});
+
+describe("what was passed over for lack of trust", () => {
+  const passed = async (box: Sandbox, files: readonly string[] = []) =>
+    (await box.load({ files })).distrusted.map((file) => box.shorten(file));
+
+  it("is named by path, whether or not anything else was found", () =>
+    withSandbox(async (box) => {
+      assert.deepEqual(await passed(box), []);
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await box.write("work/.mcp.json", "{}");
+      const both = ["work/.mcp.json", "work/toolmux.toml"];
+      assert.deepEqual(await passed(box), both);
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      assert.deepEqual(await passed(box), both);
+      await trust(file, state(box));
+      assert.deepEqual(await passed(box), ["work/.mcp.json"]);
+      await writeFile(file, server("local", "evil"));
+      assert.deepEqual(await passed(box), both);
+    }));
+
+  it("has the very path that a manifest names as its source", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await trust(file, state(box));
+      const { sources } = (await box.loadValid()).manifest;
+      await writeFile(file, server("local", "evil"));
+      assert.deepEqual((await box.load()).distrusted, sources);
+    }));
+
+  it("holds what can no longer be read, and nothing that is gone", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await trust(file, state(box));
+      await rm(file);
+      assert.deepEqual(await passed(box), []);
+      await mkdir(file);
+      assert.deepEqual(await passed(box), ["work/toolmux.toml"]);
+    }));
+
+  it("is nothing where files are named, and nothing in the user's own folder", () =>
+    withSandbox(async (box) => {
+      await box.write("work/.mcp.json", "{}");
+      const file = await box.write("work/mine.toml", server("mine"));
+      assert.deepEqual(await passed(box, [file]), []);
+      await mkdir(join(box.home, ".config/toolmux"), { recursive: true });
+      const there = join(box.home, ".config/toolmux");
+      await box.write("home/.config/toolmux/.mcp.json", "{}");
+      assert.deepEqual((await box.load({ cwd: there })).distrusted, []);
     }));
 });
 

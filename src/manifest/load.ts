@@ -7,9 +7,9 @@ import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { printPath, type Complaint, type Problem } from "./problem.ts";
 import type { Manifest } from "./schema.ts";
-import { describeAbsence, searchFiles, type Found, type Search } from "./search.ts";
+import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Source } from "./source.ts";
-import { MAX_MANIFEST } from "./trust.ts";
+import { digest, MAX_MANIFEST } from "./trust.ts";
 
 const VARIABLE = "TOOLMUX_SERVERS";
 
@@ -18,18 +18,28 @@ export interface LoadOptions extends Surroundings {
   readonly files: readonly string[];
 }
 
-export type LoadResult =
-  | {
-      readonly ok: true;
-      readonly manifest: Manifest;
-      /** Lines for people, without an end of line: what was passed over, ignored or changed. */
-      readonly notes: readonly string[];
-    }
-  | {
-      readonly ok: false;
-      readonly problems: readonly Problem[];
-      readonly notes: readonly string[];
-    };
+export type LoadResult = Outcome & Origin;
+
+type Outcome = (
+  | { readonly ok: true; readonly manifest: Manifest }
+  | { readonly ok: false; readonly problems: readonly Problem[] }
+) & {
+  /** Lines for people, without an end of line: what was passed over, ignored or changed. */
+  readonly notes: readonly string[];
+};
+
+/** What it was loaded from. */
+interface Origin {
+  /** Another one if and only if there is something else to load: other content, other files, other trust. */
+  readonly digest: string;
+  /**
+   * Files of the working directory, absolute, that are there and were passed over because nothing says that they
+   * are trusted as they are now. One that was used before has been changed since, and not been taken away.
+   */
+  readonly distrusted: readonly string[];
+  /** Whether a file has no content at all, as one that is just being written. */
+  readonly blank: boolean;
+}
 
 /**
  * Loads what the user wants: the named files, or those found (see `searchFiles`), then the servers in the
@@ -37,18 +47,40 @@ export type LoadResult =
  * problem there is no manifest. Does not throw for anything that a file may hold.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
-  const { env, cwd } = options;
-  const { found, problems, notes } =
-    options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
-  const variable = env[VARIABLE]?.trim();
-  if (found.length === 0 && problems.length === 0 && !variable) {
+  const search = options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
+  const variable = options.env[VARIABLE]?.trim() ?? "";
+  return {
+    ...(await load(options, search, variable)),
+    digest: await digestAll(search, variable),
+    distrusted: search.distrusted,
+    blank: search.found.some(({ bytes }) => bytes.length === 0),
+  };
+}
+
+/** Every file that the result of `loadManifest` depends on, absolute, whether it exists or not. */
+export function listFiles(options: LoadOptions): readonly string[] {
+  return options.files.length > 0 ? locateNamed(options) : listCandidates(options);
+}
+
+async function load(
+  options: LoadOptions,
+  { found, problems, notes }: Search,
+  variable: string,
+): Promise<Outcome> {
+  if (found.length === 0 && problems.length === 0 && variable === "") {
     return { ok: false, problems: [describeAbsence(options)], notes };
   }
   const documents = await Promise.all([
     ...found.map(readDocument),
-    ...(variable ? [readText(variable, VARIABLE, cwd)] : []),
+    ...(variable === "" ? [] : [readText(variable, VARIABLE, options.cwd)]),
   ]);
   return combine(documents, problems, notes);
+}
+
+async function digestAll({ found, ...others }: Search, variable: string): Promise<string> {
+  const contents = await Promise.all(found.map(({ bytes }) => digest(bytes)));
+  const files = found.map(({ path }, i) => [path, contents[i]]);
+  return digest(new TextEncoder().encode(JSON.stringify([files, others, variable])));
 }
 
 /** A source, and how to find positions in its text; or why it could not be read at all. */
@@ -56,11 +88,14 @@ type Document =
   | { readonly ok: true; readonly source: Source; readonly locate: () => Promise<Locate> }
   | { readonly ok: false; readonly problem: Problem };
 
-async function readNamed({ files, cwd, env }: LoadOptions): Promise<Search> {
+function locateNamed({ files, cwd, env }: LoadOptions): readonly string[] {
+  return files.map((file) => resolve(cwd, expandHome(file, env)));
+}
+
+async function readNamed(options: LoadOptions): Promise<Search> {
   const found: Found[] = [];
   const problems: Problem[] = [];
-  for (const file of files) {
-    const path = resolve(cwd, expandHome(file, env));
+  for (const path of locateNamed(options)) {
     const read = await readSmall(path, MAX_MANIFEST);
     if (read.kind === "read") found.push({ path, bytes: read.bytes });
     else {
@@ -68,7 +103,7 @@ async function readNamed({ files, cwd, env }: LoadOptions): Promise<Search> {
       problems.push({ file: path, path: "", message });
     }
   }
-  return { found, problems, notes: [] };
+  return { found, problems, notes: [], distrusted: [] };
 }
 
 async function readDocument({ path, bytes }: Found): Promise<Document> {
@@ -95,7 +130,7 @@ async function combine(
   documents: readonly Document[],
   early: readonly Problem[],
   searchNotes: readonly string[],
-): Promise<LoadResult> {
+): Promise<Outcome> {
   const problems = [...early];
   const sources: Source[] = [];
   for (const document of documents) {

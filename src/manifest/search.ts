@@ -3,10 +3,13 @@ import { join } from "node:path";
 import { readSmall, type Bytes, type ReadResult } from "./file.ts";
 import { configFolders, stateFolder, type Surroundings } from "./folders.ts";
 import type { Problem } from "./problem.ts";
-import { isTrusted, MAX_MANIFEST } from "./trust.ts";
+import { isTrusted, locateStore, MAX_MANIFEST } from "./trust.ts";
 
 /** First choice first. */
 const NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;
+
+/** What MCP clients call theirs. */
+const CLIENTS = ".mcp.json";
 
 export interface Found {
   /** Absolute. */
@@ -19,6 +22,8 @@ export interface Search {
   readonly found: readonly Found[];
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
+  /** Files of the working directory that are there and were passed over because nothing says that they are trusted as they are now. */
+  readonly distrusted: readonly string[];
 }
 
 /**
@@ -28,22 +33,28 @@ export interface Search {
  */
 export async function searchFiles({ env, cwd, platform }: Surroundings): Promise<Search> {
   const folders = configFolders(env, platform);
-  const paths = folders.flatMap((folder) => NAMES.map((name) => join(folder, name)));
-  const user = pickFirst(await readAll(paths));
+  const user = pickFirst(await readAll(listNames(folders)));
   if (await isAmong(cwd, folders)) return user;
   const state = stateFolder(env, platform);
   const local = await Promise.all([
-    searchLocal([join(cwd, ".mcp.json")], state),
-    searchLocal(
-      NAMES.map((name) => join(cwd, name)),
-      state,
-    ),
+    searchLocal([join(cwd, CLIENTS)], state),
+    searchLocal(listNames([cwd]), state),
   ]);
   return {
     found: [user, ...local].flatMap(({ found }) => found),
     problems: user.problems,
     notes: [user, ...local].flatMap(({ notes }) => notes),
+    distrusted: local.flatMap(({ distrusted }) => distrusted),
   };
+}
+
+/** Every file that `searchFiles` depends on, whether it exists or not. */
+export function listCandidates({ env, cwd, platform }: Surroundings): readonly string[] {
+  return [
+    ...listNames([...configFolders(env, platform), cwd]),
+    join(cwd, CLIENTS),
+    locateStore(stateFolder(env, platform)),
+  ];
 }
 
 /** What to say when there is no manifest at all: where it was looked for, and how to begin. */
@@ -53,7 +64,7 @@ export function describeAbsence({ env, cwd, platform }: Surroundings): Problem {
   const message = [
     "there is no manifest yet, and none was found elsewhere; looked for",
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
-    `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, ".mcp.json")}, if trusted`,
+    `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, CLIENTS)}, if trusted`,
     "To begin, write into it for example:",
     "",
     "  [servers.files]",
@@ -63,6 +74,10 @@ export function describeAbsence({ env, cwd, platform }: Surroundings): Problem {
     "or name the file of an MCP client: toolmux --config path/to/mcp.json",
   ].join("\n");
   return { file: join(first, NAMES[0]), path: "", message };
+}
+
+function listNames(folders: readonly string[]): readonly string[] {
+  return folders.flatMap((folder) => NAMES.map((name) => join(folder, name)));
 }
 
 interface Candidate {
@@ -80,25 +95,32 @@ async function readAll(paths: readonly string[]): Promise<readonly Candidate[]> 
 
 /** The first is used; that there are others is only said. */
 function pickFirst([first, ...others]: readonly Candidate[]): Search {
-  if (first === undefined) return { found: [], problems: [], notes: [] };
+  if (first === undefined) return { found: [], problems: [], notes: [], distrusted: [] };
   const { path, read } = first;
   const notes = others.map((other) => `${other.path} was passed over: ${path} comes first`);
-  return read.kind === "read"
-    ? { found: [{ path, bytes: read.bytes }], problems: [], notes }
-    : { found: [], problems: [{ file: path, path: "", message: read.reason }], notes };
+  const [found, problems] =
+    read.kind === "read"
+      ? [[{ path, bytes: read.bytes }], []]
+      : [[], [{ file: path, path: "", message: read.reason }]];
+  return { found, problems, notes, distrusted: [] };
 }
 
 async function searchLocal(paths: readonly string[], state: string): Promise<Search> {
   const trusted: Candidate[] = [];
+  const distrusted: string[] = [];
   const notes: string[] = [];
   for (const candidate of await readAll(paths)) {
     const { path, read } = candidate;
-    if (read.kind === "refused") notes.push(`${path} was passed over: it ${read.reason}`);
-    else if (await isTrusted(path, read.bytes, state)) trusted.push(candidate);
-    else notes.push(`${path} was passed over: ${explainDistrust(path)}`);
+    if (read.kind === "read" && (await isTrusted(path, read.bytes, state))) {
+      trusted.push(candidate);
+      continue;
+    }
+    const reason = read.kind === "refused" ? `it ${read.reason}` : explainDistrust(path);
+    distrusted.push(path);
+    notes.push(`${path} was passed over: ${reason}`);
   }
   const picked = pickFirst(trusted);
-  return { ...picked, notes: [...notes, ...picked.notes] };
+  return { ...picked, notes: [...notes, ...picked.notes], distrusted };
 }
 
 function explainDistrust(path: string): string {

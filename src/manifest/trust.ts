@@ -11,6 +11,11 @@ const MAX_STORE = 4 * 1024 * 1024;
 /** The longest manifest that is read, in bytes. */
 export const MAX_MANIFEST = 4 * 1024 * 1024;
 
+/** The file in the state folder `folder` that says what is trusted. */
+export function locateStore(folder: string): string {
+  return join(folder, STORE);
+}
+
 /**
  * Whether the user trusted the file `path` with this very `content`. `folder` is the state folder.
  * A store that is missing, damaged or out of reach trusts nothing.
@@ -40,7 +45,7 @@ export async function trust(path: string, folder: string): Promise<string> {
 
 async function readStore(folder: string): Promise<Map<string, string>> {
   const files = new Map<string, string>();
-  const read = await readSmall(join(folder, STORE), MAX_STORE);
+  const read = await readSmall(locateStore(folder), MAX_STORE);
   if (read.kind !== "read") return files;
   try {
     const store: unknown = JSON.parse(decode(read.bytes) ?? "");
@@ -58,7 +63,7 @@ async function readStore(folder: string): Promise<Map<string, string>> {
 async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   await chmod(folder, 0o700);
-  const target = join(folder, STORE);
+  const target = locateStore(folder);
   const draft = `${target}.${crypto.randomUUID()}`;
   try {
     const handle = await open(draft, "wx", 0o600);
@@ -76,7 +81,8 @@ async function writeStore(folder: string, files: ReadonlyMap<string, string>): P
   }
 }
 
-async function digest(content: Bytes): Promise<string> {
+/** SHA-256, in hex. */
+export async function digest(content: Bytes): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
