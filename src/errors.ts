@@ -25,6 +25,7 @@ const TABLE = {
   serverStopped: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   connectionLost: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   notReading: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
+  notResponding: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },

@@ -89,16 +89,15 @@ export type Listener = (event: HubEvent) => void;
 /** A synchronous bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class Bus {
   readonly #listeners = new Map<Listener, ReadonlySet<EventKind> | "all">();
+  /** What some listener wants. */
+  #wanted: ReadonlySet<EventKind> | "all" = new Set();
   /** Events that were emitted while another was being delivered: they come after it, for every listener. */
   readonly #queue: HubEvent[] = [];
   #delivering = false;
 
   /** Whether anybody listens for events of that kind; costly ones are built only then. */
   wants(kind: EventKind): boolean {
-    for (const kinds of this.#listeners.values()) {
-      if (kinds === "all" || kinds.has(kind)) return true;
-    }
-    return false;
+    return this.#wanted === "all" || this.#wanted.has(kind);
   }
 
   emit(event: HubEvent): void {
@@ -121,7 +120,18 @@ export class Bus {
     // One function may be subscribed twice: each time it is another listener.
     const own: Listener = (event) => listener(event);
     this.#listeners.set(own, kinds === undefined ? "all" : new Set(kinds));
-    return () => void this.#listeners.delete(own);
+    this.#count();
+    return () => {
+      this.#listeners.delete(own);
+      this.#count();
+    };
+  }
+
+  #count(): void {
+    const all = [...this.#listeners.values()];
+    this.#wanted = all.includes("all")
+      ? "all"
+      : new Set(all.flatMap((kinds) => (kinds === "all" ? [] : [...kinds])));
   }
 }
 

@@ -1,12 +1,24 @@
-import { buildCatalog, type Catalog, type Limits } from "./catalog/catalog.ts";
+import { Alerts } from "./alerts.ts";
+import type { Catalog } from "./catalog/catalog.ts";
 import type { Digest, NameRules } from "./catalog/names.ts";
-import type { Bus } from "./events.ts";
-import { Client, type Host } from "./frontend/client.ts";
-import type { Manifest, StdioServer } from "./manifest/schema.ts";
+import { type Clock, systemClock } from "./clock.ts";
+import type { Alert, Bus, EventKind, Listener } from "./events.ts";
+import { Clients } from "./frontend/clients.ts";
+import { type LogEntry, Logbook } from "./logbook.ts";
+import type { HubSettings, Manifest, StdioServer } from "./manifest/schema.ts";
 import type { Implementation } from "./protocol/legacy.ts";
 import { Deadlines } from "./router/deadline.ts";
-import { Router } from "./router/router.ts";
-import { Connection } from "./upstream/connection.ts";
+import { Ledger, type RunningCall } from "./router/ledger.ts";
+import { sessionOf } from "./upstream/account.ts";
+import { Gate } from "./upstream/gate.ts";
+import { inspect } from "./upstream/inspect.ts";
+import { Pool } from "./upstream/pool.ts";
+import { ANYBODY } from "./upstream/profile.ts";
+import { type Identify, Recollection } from "./upstream/recollection.ts";
+import { Showcase } from "./upstream/showcase.ts";
+import type { Snapshots } from "./upstream/snapshot.ts";
+import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
+import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
 import type { Link } from "./wire/link.ts";
 
@@ -15,80 +27,130 @@ export interface HubParts {
   readonly manifest: Manifest;
   readonly bus: Bus;
   readonly digest: Digest;
+  /** What is remembered of servers from one start to the next. */
+  readonly snapshots: Snapshots;
+  /** Never rejects. */
+  readonly identify: Identify;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
   makeLink(spec: StdioServer): Promise<Link>;
+  readonly clock?: Clock;
+  /** 0…1 */
+  readonly random?: () => number;
+}
+
+/** All that can be told of a hub at a moment. */
+export interface HubSnapshot {
+  readonly servers: readonly ServerStatus[];
+  readonly calls: readonly RunningCall[];
+  readonly alerts: readonly Alert[];
+  /** How many tools clients see. */
+  readonly tools: number;
 }
 
 /** Changes that come within this many ms of each other make one notification. */
 const NOTIFY_PAUSE = 50;
 
-/** The composition root: knows all parts, and holds the one catalog that is in force. */
-export class Hub implements Host {
-  readonly serverInfo: Implementation;
-  readonly router: Router;
+/** The composition root: knows all parts, and what can be done with them. Names of servers that there are not are refused (`usage`). */
+export class Hub {
   readonly #parts: HubParts;
-  readonly #connections = new Map<string, Connection>();
-  readonly #clients = new Map<Client, { link: Link; left: () => void }>();
-  readonly #full = new Set<Client>();
-  readonly #names: NameRules;
-  readonly #deadlines = new Deadlines();
-  #catalog: Catalog | undefined;
+  readonly #clock: Clock;
+  #settings: HubSettings;
+  readonly #alerts: Alerts;
+  readonly #logbook: Logbook;
+  readonly #gate: Gate;
+  readonly #pool: Pool;
+  readonly #showcase: Showcase;
+  readonly #clients: Clients;
   #notifying = false;
-  #started = false;
-  /** Whether a list may be answered; before that, who waits for it. */
-  #listable = false;
-  readonly #waiting = new Set<(catalog: Catalog) => void>();
   /** Who waits until every server has settled. */
   readonly #settledWaiters: (() => void)[] = [];
-  readonly #remarked = new Set<string>();
-  #stopped: Promise<void> | undefined;
+  #closing: Promise<void> | undefined;
 
   constructor(parts: HubParts) {
-    const { hub, servers } = parts.manifest;
+    const { manifest, bus, digest, clock = systemClock, random = Math.random } = parts;
     this.#parts = parts;
-    this.serverInfo = { name: hub.name, version: VERSION };
-    this.#names = { separator: hub.separator, limit: hub.nameLimit - hub.clientPrefix.length };
-    this.router = new Router({
-      catalog: () => this.catalog,
-      connection: (server) => this.#connections.get(server),
-      unlisted: (name) => this.#unlisted(name),
-      deadlines: this.#deadlines,
+    this.#clock = clock;
+    this.#settings = manifest.hub;
+    this.#alerts = new Alerts(bus);
+    this.#logbook = new Logbook(bus);
+    this.#gate = new Gate(manifest.hub.parallelStarts, clock);
+    this.#pool = new Pool({
+      surroundings: {
+        clientInfo: () => this.serverInfo,
+        clock,
+        gate: this.#gate,
+        makeLink: (spec) => parts.makeLink(spec),
+      },
+      bus,
+      alerts: this.#alerts,
+      memory: new Recollection(parts.snapshots, parts.identify, this.#alerts),
+      random,
+      changed: () => this.#changed(),
+      settled: () => this.#settle(),
     });
-    for (const spec of servers) {
-      if (spec.kind === "stdio" && spec.enabled)
-        this.#connections.set(spec.name, this.#connect(spec));
-    }
+    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest };
+    this.#showcase = new Showcase(namesOf(manifest.hub), shown);
+    const deadlines = new Deadlines(clock);
+    this.#clients = new Clients({
+      deadlines,
+      ledger: new Ledger(bus),
+      serverInfo: () => this.serverInfo,
+      view: (client) => this.#see(client),
+      hold: (held) => {
+        deadlines.hold(held);
+        this.#pool.hold(held);
+      },
+    });
+    this.#pool.reconcile(serversOf(manifest));
   }
 
-  /** The catalog in force; built when it is first needed after a change. */
+  get serverInfo(): Implementation {
+    return { name: this.#settings.name, version: VERSION };
+  }
+
+  /** The catalog of what all clients share. */
   get catalog(): Catalog {
-    return (this.#catalog ??= this.#build());
-  }
-
-  /** Every server that is switched on, in manifest order. */
-  get connections(): readonly Connection[] {
-    return [...this.#connections.values()];
-  }
-
-  /** Starts every server, once. */
-  start(): void {
-    if (this.#started) return;
-    this.#started = true;
-    for (const connection of this.#connections.values()) connection.start();
-    const timer = setTimeout(() => this.#openList(), this.#parts.manifest.hub.listWait);
-    timer.unref();
-    this.#settle();
+    return this.#showcase.catalog(ANYBODY);
   }
 
   /** Serves a client on a link. @returns when the client has left. */
-  async accept(link: Link, signal: AbortSignal): Promise<void> {
-    const client = new Client(link, this);
-    const gone = new Promise<void>((left) => this.#clients.set(client, { link, left }));
-    await link.open(client, signal);
-    await gone;
+  accept(link: Link, signal: AbortSignal): Promise<void> {
+    return this.#clients.accept(link, signal);
   }
 
-  /** Settles when every server has connected or failed, however long that takes (each has its connectTimeout). */
+  /** Makes the servers what this manifest says. Who is the same keeps its process and all that runs. */
+  reload(manifest: Manifest): void {
+    this.#settings = manifest.hub;
+    this.#gate.limit = manifest.hub.parallelStarts;
+    this.#showcase.names = namesOf(manifest.hub);
+    const servers = serversOf(manifest);
+    this.#pool.reconcile(servers);
+    this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+  }
+
+  /** Adds a server, or gives it another specification; the same one again changes nothing. */
+  add(spec: StdioServer): void {
+    this.#pool.add(spec);
+  }
+
+  /** Stops a server and forgets it. */
+  remove(server: string): void {
+    this.#pool.remove(server);
+  }
+
+  /** Starts every server that is not to be down, also those that only a call would start. */
+  startAll(): void {
+    this.#pool.startAll();
+    this.#settle();
+  }
+
+  async startAllAndSettle(): Promise<Settled> {
+    this.startAll();
+    await this.settled();
+    return settledOf(this.status());
+  }
+
+  /** Settles when every server that shall be up has connected or failed, however long that takes (each has its connectTimeout). */
   settled(): Promise<void> {
     return new Promise((resolve) => {
       this.#settledWaiters.push(resolve);
@@ -96,116 +158,125 @@ export class Hub implements Host {
     });
   }
 
+  start(server: string): void {
+    this.#pool.start(server);
+  }
+
+  /** Stops a server until it is started; no call brings it back. @returns when nothing of it is left. */
+  stop(server: string): Promise<void> {
+    return this.#pool.stop(server);
+  }
+
+  /** Ends what there is of a server and starts it anew; an attempt that runs is left to run. */
+  reconnect(server: string): void {
+    for (const connection of this.#pool.of(server)) connection.reconnect();
+  }
+
+  /** Reconnects all that failed, or wait for their next attempt. @returns whom. */
+  reconnectFailed(): readonly string[] {
+    return this.#pool.reconnectFailed();
+  }
+
+  /** Gives up a server's present attempt, or the wait for its next one. */
+  cancelAttempt(server: string): void {
+    for (const connection of this.#pool.of(server)) connection.cancel();
+  }
+
+  /** Cancels one call by its number: its client gets an error. @returns whether it was running. */
+  cancelCall(call: number): boolean {
+    const found = this.#clients.calls.find(({ number }) => number === call);
+    found?.abort();
+    return found !== undefined;
+  }
+
+  /** Lists a server again. @returns when that is done. */
+  async refresh(server: string): Promise<void> {
+    await Promise.all(this.#pool.of(server).map((connection) => connection.refresh()));
+  }
+
+  /** @returns when nothing of any server is left. */
+  stopAll(): Promise<void> {
+    return this.#pool.stopAll();
+  }
+
+  /** In manifest order. */
+  status(): readonly ServerStatus[] {
+    return this.#pool.status;
+  }
+
+  /** What has to be asked for; nothing of it is known while the server is not connected. */
+  async inspect(server: string): Promise<Inspection> {
+    const [connection] = this.#pool.of(server);
+    const session = connection && sessionOf(connection.state);
+    if (connection === undefined || session === undefined) {
+      return { prompts: undefined, resources: undefined, pid: undefined, memory: undefined };
+    }
+    return inspect(session, connection.spec.connectTimeout);
+  }
+
+  snapshot(): HubSnapshot {
+    return {
+      servers: this.status(),
+      calls: this.#clients.calls.map((call) => call.describe()),
+      alerts: this.#alerts.all,
+      tools: this.catalog.routes.length,
+    };
+  }
+
+  /** The last lines of a server's log, oldest first. */
+  log(server: string): readonly LogEntry[] {
+    return this.#logbook.of(server);
+  }
+
+  /** @returns the undo. */
+  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
+    return this.#parts.bus.subscribe(listener, kinds);
+  }
+
   /** Stops every server and drops every client; repeated calls join the first. */
-  stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
-    return this.#stopped;
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
   }
 
-  arrived(): void {
-    this.start();
+  async #close(): Promise<void> {
+    await Promise.all([this.stopAll(), this.#clients.close()]);
+    await this.#parts.snapshots.flush();
   }
 
-  whenListed(callback: (catalog: Catalog) => void): () => void {
-    if (this.#listable) callback(this.catalog);
-    else this.#waiting.add(callback);
-    return () => void this.#waiting.delete(callback);
-  }
-
-  pressure(client: Client, full: boolean): void {
-    const held = this.#full.size > 0;
-    if (full) this.#full.add(client);
-    else this.#full.delete(client);
-    const hold = this.#full.size > 0;
-    if (hold === held) return;
-    this.#deadlines.hold(hold);
-    for (const connection of this.#connections.values()) connection.hold(hold);
-  }
-
-  left(client: Client): void {
-    this.pressure(client, false);
-    this.#clients.get(client)?.left();
-    this.#clients.delete(client);
-  }
-
-  async #stop(): Promise<void> {
-    const clients = [...this.#clients.values()];
-    await Promise.all([
-      ...this.connections.map((connection) => connection.stop()),
-      ...clients.map(({ link }) => link.close()),
-    ]);
-  }
-
-  #connect(spec: StdioServer): Connection {
-    return new Connection({
-      spec,
-      clientInfo: this.serverInfo,
-      bus: this.#parts.bus,
-      makeLink: (own) => this.#parts.makeLink(own),
-      changed: () => this.#changed(),
-      settled: () => this.#settle(),
-    });
-  }
-
-  #unlisted(name: string): Connection[] {
-    return this.connections.filter(
-      ({ items, spec: { prefix } }) =>
-        items === undefined && (prefix === "" || name.startsWith(prefix + this.#names.separator)),
-    );
+  #see(client: string): View {
+    const parts = {
+      pool: this.#pool,
+      showcase: this.#showcase,
+      clock: this.#clock,
+      listWait: () => this.#settings.listWait,
+    };
+    return new View({ capabilities: "", client }, parts);
   }
 
   #settle(): void {
-    if (!this.#started) return;
-    for (const connection of this.#connections.values()) if (connection.pending) return;
-    this.#openList();
+    this.#clients.settle();
+    if (this.#settledWaiters.length === 0) return;
+    if (!this.#pool.all.every(({ isSettled }) => isSettled)) return;
     for (const resolve of this.#settledWaiters.splice(0)) resolve();
   }
 
-  #openList(): void {
-    if (this.#listable) return;
-    this.#listable = true;
-    const waiting = [...this.#waiting];
-    this.#waiting.clear();
-    for (const callback of waiting) callback(this.catalog);
-  }
-
   #changed(): void {
-    this.#catalog = undefined;
+    this.#showcase.clear();
     if (this.#notifying) return;
     this.#notifying = true;
-    setTimeout(() => {
+    this.#clock.after(NOTIFY_PAUSE, () => {
       this.#notifying = false;
-      for (const client of this.#clients.keys()) client.catalogChanged(this.catalog);
-    }, NOTIFY_PAUSE).unref();
-  }
-
-  #build(): Catalog {
-    const sources = this.connections.map(({ spec, items }) => ({
-      server: spec.name,
-      items: items ?? [],
-      rules: { prefix: spec.prefix, ...spec.tools },
-      limits: (remoteName: string) => limitsOf(spec, remoteName),
-    }));
-    const catalog = buildCatalog(sources, this.#names, this.#parts.digest);
-    const { bus } = this.#parts;
-    for (const { kind, server, remoteName, text } of catalog.remarks) {
-      const line = `Tool "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || this.#remarked.has(line)) continue;
-      this.#remarked.add(line);
-      bus.emit({
-        kind: "log",
-        level: kind === "shortened" ? "info" : "warn",
-        source: "hub",
-        text: line,
-      });
-    }
-    return catalog;
+      this.#showcase.announce();
+      this.#clients.catalogChanged();
+    });
   }
 }
 
-function limitsOf({ tools, callTimeout, maxCallTimeout }: StdioServer, remoteName: string): Limits {
-  const own = Object.hasOwn(tools.timeout, remoteName) ? tools.timeout[remoteName] : undefined;
-  return own === undefined
-    ? { timeout: callTimeout, maxTimeout: maxCallTimeout }
-    : { timeout: own, maxTimeout: Math.max(own, maxCallTimeout) };
+function serversOf({ servers }: Manifest): readonly StdioServer[] {
+  return servers.filter((spec) => spec.kind === "stdio");
+}
+
+function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
+  return { separator, limit: nameLimit - clientPrefix.length };
 }

@@ -251,7 +251,7 @@ describe("a client in the same process", () => {
       items.map(({ name }) => name),
       ["a__x", "a__y", "b__x"],
     );
-    await hub.stop();
+    await hub.close();
   });
 
   it("sends arguments as they are written, in one line, and gives the answer as it comes", async () => {
@@ -265,7 +265,7 @@ describe("a client in the same process", () => {
     const sent = a.peer?.received.find((text) => text.includes("tools/call")) ?? "";
     assert.ok(sent.includes('{  "n": 1.0, "text": "a\\nb"}'), sent);
     assert.ok(!/[\r\n]/.test(sent));
-    await hub.stop();
+    await hub.close();
   });
 
   it("asks for progress if somebody wants to know of it, and gets what the server says", async () => {
@@ -297,7 +297,7 @@ describe("a client in the same process", () => {
     assert.equal(told.length, 2);
     assert.notEqual(tokens[0], undefined);
     assert.equal(tokens[1], undefined);
-    await hub.stop();
+    await hub.close();
   });
 
   it("that is interrupted tells the server", async () => {
@@ -312,6 +312,6 @@ describe("a client in the same process", () => {
     stop.abort(new HubError("cancelled", "Interrupted."));
     await assert.rejects(call, fails("cancelled", /Interrupted/));
     await a.peer?.find(({ method }) => method === "notifications/cancelled");
-    await hub.stop();
+    await hub.close();
   });
 });

@@ -145,7 +145,7 @@ describe("a server that is stopped while it is listed again", () => {
     await a.peer?.until(
       () => a.peer?.messages.filter((m) => m.method === "tools/list").length === 2,
     );
-    await hub.stop();
+    await hub.close();
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(
       events.filter((event) => event.kind === "log"),
@@ -167,12 +167,12 @@ describe("a server that is being stopped", () => {
       return link;
     };
     const { hub, client } = await ready({ a });
-    const stopped = hub.connections[0]?.stop();
+    const stopped = hub.stop("a");
     client.send(call(1, "a__x"));
     assert.equal((await client.find(byId(1))).error?.data?.["code"], "serverStopped");
     release();
     await stopped;
-    assert.equal(hub.connections[0]?.state.at, "disconnected");
+    assert.equal(hub.status()[0]?.connections[0]?.state, "disconnected");
     assert.equal(a.starts, 1);
   });
 });

@@ -51,7 +51,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
     return isWhole ? account.code : account.code || 1;
   } finally {
     line?.clear();
-    await hub.stop();
+    await hub.close();
   }
 }
 

@@ -36,7 +36,7 @@ export class LocalClient {
   }
 
   listTools(): Promise<readonly Item[]> {
-    return this.#session.listTools(this.#signal);
+    return this.#session.list("tools", this.#signal);
   }
 
   /**

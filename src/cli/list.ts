@@ -32,7 +32,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     }
     return code;
   } finally {
-    await hub.stop();
+    await hub.close();
   }
 }
 

@@ -5,6 +5,7 @@ import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { resolveServer } from "../manifest/secrets.ts";
+import { memorySnapshots } from "../upstream/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { printLine } from "./report.ts";
 
@@ -39,6 +40,19 @@ export function openHub(manifest: Manifest, { env, cwd }: World, log: Log): { hu
     manifest,
     bus,
     digest,
+    snapshots: memorySnapshots(),
+    identify: (spec) =>
+      resolveServer(spec, env, cwd).then(
+        ({ command, args, cwd: folder, env: variables }) => ({
+          command,
+          args,
+          cwd: folder,
+          env: variables,
+          url: undefined,
+          principal: undefined,
+        }),
+        () => undefined,
+      ),
     makeLink: async (spec) => {
       const { name: server, maxMessage } = spec;
       const resolved = await resolveServer(spec, env, cwd);

@@ -22,7 +22,7 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
   const gone = hub.accept(new OwnStdio(messageLimit(manifest)), world.signal);
   setTimeout(() => void settle(manifest, log), SETTLING).unref();
   await Promise.race([gone, aborted(world.signal), orphaned()]);
-  await hub.stop();
+  await hub.close();
   return 0;
 }
 

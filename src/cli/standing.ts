@@ -20,15 +20,13 @@ function standingOf(spec: ServerSpec, hub: Hub): Standing {
     const text = `Server "${server}" cannot be used: ${spec.reason}.`;
     return { at: "failed", server, cause: new HubError("notSupported", text, { server }) };
   }
-  const state = hub.connections.find((connection) => connection.spec === spec)?.state;
-  if (state?.at === "connected") {
+  const status = hub.status().find((one) => one.server === server)?.connections[0];
+  if (status?.state === "connected") {
     const tools = hub.catalog.routes.filter((route) => route.server === server).length;
     return { at: "connected", server, tools };
   }
-  const end = state?.at === "stopping" ? state.next : state;
+  const text = `Server "${server}" does not run.`;
   const cause =
-    end?.at === "failed"
-      ? end.cause
-      : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
+    status?.cause ?? status?.lastError ?? new HubError("serverStopped", text, { server });
   return { at: "failed", server, cause };
 }

@@ -1,6 +1,5 @@
 import { Buffer } from "node:buffer";
 import { type Piece, utf8 } from "../bytes.ts";
-import type { Catalog } from "../catalog/catalog.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
 import { lastMember, scanObject, stringOf } from "../json.ts";
 import {
@@ -11,8 +10,9 @@ import {
   Method,
   negotiate,
 } from "../protocol/legacy.ts";
-import type { Caller } from "../router/call.ts";
+import type { Call, Caller } from "../router/call.ts";
 import type { Router, Running } from "../router/router.ts";
+import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
 import { readId } from "../wire/id.ts";
 import {
@@ -30,20 +30,12 @@ import type { Link, LinkEvents } from "../wire/link.ts";
 /** What a client needs of the hub. */
 export interface Host {
   readonly serverInfo: Implementation;
-  readonly router: Router;
-  /** A client has introduced itself: the servers are wanted now. */
-  arrived(): void;
-  /**
-   * Calls back with the catalog: at once if every server has settled, else when they have or when
-   * `listWait` is over. @returns the undo.
-   */
-  whenListed(callback: (catalog: Catalog) => void): () => void;
   /** The client does not read (or does again): nothing more should come in for it. */
   pressure(client: Client, full: boolean): void;
   left(client: Client): void;
 }
 
-type Cancellable = Pick<Running, "cancel">;
+type Cancellable = Pick<Running, "cancel" | "call">;
 
 /** Takes the answer to one request, or undefined if none may be sent. */
 type Respond = (message: Message | undefined) => void;
@@ -55,19 +47,29 @@ const LIST_CHANGED = buildNotification(Method.toolsListChanged);
 export class Client implements LinkEvents {
   readonly #link: Link;
   readonly #host: Host;
+  readonly #view: View;
+  readonly #router: Router;
   /** What runs, by the key of the client's id. */
   readonly #running = new Map<string | number, Asked>();
   #version: LegacyVersion | undefined;
   /** The list that the client was last given or told about. */
   #known: Uint8Array | undefined;
 
-  constructor(link: Link, host: Host) {
+  constructor(link: Link, host: Host, view: View, router: Router) {
     this.#link = link;
     this.#host = host;
+    this.#view = view;
+    this.#router = router;
+  }
+
+  /** Its calls that run. */
+  get calls(): readonly Call[] {
+    return [...this.#running.values()].flatMap(({ running }) => running?.call ?? []);
   }
 
   /** The catalog was replaced: tells the client if the list that it has is not the list that there is. */
-  catalogChanged({ toolsResult }: Catalog): void {
+  catalogChanged(): void {
+    const { toolsResult } = this.#view.catalog;
     if (this.#known === undefined || Buffer.compare(this.#known, toolsResult) === 0) return;
     this.#known = toolsResult;
     this.#link.send(LIST_CHANGED);
@@ -110,8 +112,10 @@ export class Client implements LinkEvents {
 
   /** The client is gone: whatever runs for it is cancelled at its servers. */
   closed(): void {
-    for (const asked of this.#running.values()) asked.running?.cancel("The client has left.");
+    for (const asked of this.#running.values())
+      asked.running?.cancel("The client has left.", "disconnect");
     this.#running.clear();
+    this.#view.close();
     this.#host.left(this);
   }
 
@@ -159,7 +163,7 @@ export class Client implements LinkEvents {
     this.#version = negotiate(requested);
     const result = initializeResult(this.#version, this.#host.serverInfo);
     respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
-    this.#host.arrived();
+    this.#view.open();
   }
 
   #listTools(request: Request, respond: Respond): void {
@@ -170,12 +174,13 @@ export class Client implements LinkEvents {
     }
     const asked = new Asked(id.key, respond, this.#running, this.#link);
     this.#register(asked);
-    this.#host.arrived();
-    const forget = this.#host.whenListed((catalog) => {
+    this.#view.open();
+    const forget = this.#view.whenListed((catalog) => {
       this.#known = catalog.toolsResult;
       asked.respond(buildResult(id.slice, catalog.toolsResult));
     });
     asked.running = {
+      call: undefined,
       cancel: () => {
         forget();
         asked.respond(undefined);
@@ -184,9 +189,9 @@ export class Client implements LinkEvents {
   }
 
   #callTool(request: Request, respond: Respond): void {
-    this.#host.arrived();
+    this.#view.open();
     const asked = new Asked(request.id.key, respond, this.#running, this.#link);
-    const running = this.#host.router.route(request, asked);
+    const running = this.#router.route(request, asked);
     asked.running = running;
     this.#register(asked);
     running.run();
@@ -206,7 +211,8 @@ export class Client implements LinkEvents {
     const ids = members.filter((member) => member.key === "requestId");
     const last = ids.at(-1);
     const id = last && readId(bytes, last);
-    if (id !== undefined) this.#running.get(id.key)?.running?.cancel({ notification, ids });
+    if (id !== undefined)
+      this.#running.get(id.key)?.running?.cancel({ notification, ids }, "client");
   }
 
   /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */

@@ -56,6 +56,8 @@ export const Method = {
   progress: "notifications/progress",
   message: "notifications/message",
   toolsList: "tools/list",
+  promptsList: "prompts/list",
+  resourcesList: "resources/list",
   toolsCall: "tools/call",
   toolsListChanged: "notifications/tools/list_changed",
 } as const;

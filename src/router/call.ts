@@ -1,7 +1,8 @@
 import { applyEdits, type Piece, type Range, utf8 } from "../bytes.ts";
 import type { Route } from "../catalog/catalog.ts";
 import { readHints } from "../catalog/item.ts";
-import type { ErrorCode, HubError } from "../errors.ts";
+import { type ErrorCode, HubError } from "../errors.ts";
+import type { CancelledBy } from "../events.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
@@ -17,6 +18,7 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
+import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 
 /** Where a call's answer and its progress go. */
 export interface Caller {
@@ -36,6 +38,7 @@ export interface CallParts {
   /** When the request came, in ms of the clock. */
   readonly began: number;
   readonly deadlines: Deadlines;
+  readonly ledger: Ledger;
 }
 
 type Place =
@@ -44,42 +47,75 @@ type Place =
   | { readonly at: "done" };
 const WAITING: Place = { at: "waiting" };
 const DONE: Place = { at: "done" };
+const SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /** One `tools/call` in flight, from the client's request to the one answer that it gets. */
 export class Call implements Pending, Visitor, Timed {
   readonly method = Method.toolsCall;
+  readonly isRelayed = true;
+  readonly number: number;
   readonly name: string;
   deadline: number;
   readonly #parts: CallParts;
   readonly #latest: number;
   #place: Place = WAITING;
+  /** It was not sent at once: its tool may be known only from an older listing. */
+  #waited = false;
 
   constructor(parts: CallParts) {
     const { began, route } = parts;
     const { limits } = route;
     this.#parts = parts;
+    this.number = parts.ledger.next();
     this.name = route.remoteName;
     this.#latest = began + limits.maxTimeout;
     this.deadline = Math.min(began + limits.timeout, this.#latest);
   }
 
   run(): void {
-    this.#parts.deadlines.add(this);
-    this.#parts.connection.visit(this);
+    const { deadlines, ledger, route, connection } = this.#parts;
+    deadlines.add(this);
+    ledger.started(this.number, route);
+    connection.visit(this);
+    this.#waited = this.#place === WAITING;
   }
 
   enter(session: Session): void {
     if (this.#place.at !== "waiting") return;
+    const { route, connection } = this.#parts;
+    if (this.#waited && !connection.lists(route.remoteName)) {
+      this.fail(new HubError("unknownTool", `There is no tool "${route.name}" any more.`));
+      return;
+    }
     const id = session.relay(this, this.#parts.request, this.#parts.rewrite);
     this.#place = { at: "sent", session, id };
   }
 
   settle(response: Response): void {
-    this.#finish(readdress(response, this.#parts.request.id.slice));
+    this.#finish(readdress(response, this.#parts.request.id.slice), "answered");
   }
 
   fail(error: HubError): void {
-    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()));
+    const end: CallEnd = error.code === "serverStopped" ? SHUTDOWN : { cause: error };
+    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()), end);
+  }
+
+  get call(): Call {
+    return this;
+  }
+
+  /** What is told of it while it runs. */
+  describe(): RunningCall {
+    const { route, began, deadlines } = this.#parts;
+    const duration = deadlines.now() - began;
+    return { call: this.number, server: route.server, tool: route.remoteName, duration };
+  }
+
+  /** Somebody at work ends it: the server is told, and the client gets an error. */
+  abort(): void {
+    const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
+    this.#withdraw("Cancelled by the operator of the hub.");
+    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()), { by: "operator" });
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
@@ -90,16 +126,16 @@ export class Call implements Pending, Visitor, Timed {
   }
 
   /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
-  cancel(why: Withdrawal): void {
+  cancel(why: Withdrawal, by: CancelledBy): void {
     this.#withdraw(why);
-    this.#finish(undefined);
+    this.#finish(undefined, { by });
   }
 
   /** The deadline has passed: the model gets an answer that it can act on. */
   expire(): void {
     const sent = this.#place.at === "sent";
     this.#withdraw("The call took too long.");
-    this.#finish(answerLate(this.#parts.request, this.#timeoutText(sent)));
+    this.#finish(answerLate(this.#parts.request, this.#timeoutText(sent)), { by: "deadline" });
   }
 
   #withdraw(why: Withdrawal): void {
@@ -107,10 +143,12 @@ export class Call implements Pending, Visitor, Timed {
     else if (this.#place.at === "waiting") this.#parts.connection.leave(this);
   }
 
-  #finish(message: Message | undefined): void {
+  #finish(message: Message | undefined, end: CallEnd): void {
     if (this.#place.at === "done") return;
     this.#place = DONE;
-    this.#parts.deadlines.remove(this);
+    const { deadlines, ledger } = this.#parts;
+    deadlines.remove(this);
+    if (ledger.isRead) ledger.ended(this.describe(), end);
     this.#parts.caller.respond(message);
   }
 

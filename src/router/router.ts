@@ -1,25 +1,24 @@
 import type { Edit, Piece, Range } from "../bytes.ts";
-import type { Catalog } from "../catalog/catalog.ts";
 import { HubError } from "../errors.ts";
+import type { CancelledBy } from "../events.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
-import type { Connection } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
+import type { View } from "../upstream/view.ts";
 import { readId } from "../wire/id.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 import { Call, type Caller } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
+import type { Ledger } from "./ledger.ts";
 import { Search } from "./search.ts";
 
-/** What the router looks at; the hub replaces the catalog as a whole. */
+/** Where the router looks. */
 export interface RouterParts {
-  catalog(): Catalog;
-  connection(server: string): Connection | undefined;
-  /** The servers that have given no listing yet and whose tools may be called so. */
-  unlisted(name: string): readonly Connection[];
+  readonly view: View;
   readonly deadlines: Deadlines;
+  readonly ledger: Ledger;
 }
 
-/** Finds a call's way: the only parse of its params, the only look-up. */
+/** Finds the way of one client's calls: the only parse of their params, the only look-up. */
 export class Router {
   readonly #parts: RouterParts;
 
@@ -38,8 +37,8 @@ export class Router {
     const call = this.#find(request, params, caller, began);
     if (call !== undefined) return call;
     const { name } = params;
-    const missing = new HubError("unknownTool", `There is no tool "${name}".`);
-    const connections = this.#parts.unlisted(name);
+    const missing = this.#parts.view.explainAbsence(name);
+    const connections = this.#parts.view.unlisted(name);
     if (connections.length === 0) throw missing;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
     const find = (): Call | undefined => this.#find(request, params, caller, began);
@@ -48,8 +47,9 @@ export class Router {
   }
 
   #find(request: Request, params: CallParams, caller: Caller, began: number): Call | undefined {
-    const route = this.#parts.catalog().find(params.name);
-    const connection = route && this.#parts.connection(route.server);
+    const { view, deadlines, ledger } = this.#parts;
+    const route = view.catalog.find(params.name);
+    const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
     const edits: Edit[] = [];
     for (const { key, start, end } of params.members) {
@@ -63,7 +63,8 @@ export class Router {
       caller,
       connection,
       began,
-      deadlines: this.#parts.deadlines,
+      deadlines,
+      ledger,
     });
   }
 }
@@ -71,7 +72,9 @@ export class Router {
 /** Something that a client's request has set going. */
 export interface Running {
   run(): void;
-  cancel(why: Withdrawal): void;
+  cancel(why: Withdrawal, by: CancelledBy): void;
+  /** The call, once it is known which one it is. */
+  readonly call: Call | undefined;
 }
 
 interface CallParams {

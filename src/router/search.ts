@@ -1,4 +1,5 @@
 import type { HubError } from "../errors.ts";
+import type { CancelledBy } from "../events.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { buildError, type Request } from "../wire/jsonrpc.ts";
@@ -50,13 +51,18 @@ export class Search implements Timed {
     for (const [connection, visitor] of this.#visits) connection.visit(visitor);
   }
 
-  cancel(why: Withdrawal): void {
+  cancel(why: Withdrawal, by: CancelledBy): void {
     if (this.#call !== undefined) {
-      this.#call.cancel(why);
+      this.#call.cancel(why, by);
       return;
     }
     this.#leave();
     this.#parts.caller.respond(undefined);
+  }
+
+  /** The call that it has become. */
+  get call(): Call | undefined {
+    return this.#call;
   }
 
   expire(): void {

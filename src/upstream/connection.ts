@@ -1,12 +1,13 @@
-import { type Item, sameItems } from "../catalog/item.ts";
-import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
-import type { Bus, LogLevel, LogSource } from "../events.ts";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import type { LogLevel, LogSource } from "../events.ts";
 import type { StdioServer } from "../manifest/schema.ts";
-import type { Implementation } from "../protocol/legacy.ts";
-import type { Link } from "../wire/link.ts";
-import { Refresh } from "./refresh.ts";
-import { Session, type SessionEvents } from "./session.ts";
-import { type Signal, type State, step } from "./state.ts";
+import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
+import { Life, type LifeParts } from "./life.ts";
+import { Listing } from "./listing.ts";
+import type { Session } from "./session.ts";
+import type { State } from "./state.ts";
+import type { ConnectionStatus, PeerInfo } from "./status.ts";
 
 /** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
 export interface Visitor {
@@ -15,158 +16,253 @@ export interface Visitor {
 }
 
 /** What a connection is made from. */
-export interface ConnectionParts {
+export interface ConnectionParts extends LifeParts {
   readonly spec: StdioServer;
-  readonly clientInfo: Implementation;
-  readonly bus: Bus;
-  /** Fills in the specification's `${…}` and makes the link. @throws {HubError} valueMissing */
-  makeLink(spec: StdioServer): Promise<Link>;
-  /** The server's listing is another than before. */
+  /** The listing of the connection that this one takes the place of. */
+  readonly items: readonly Item[] | undefined;
+  /** The listing that was kept when the server last ran. Never rejects. */
+  recall(): Promise<readonly Item[] | undefined>;
+  keep(items: readonly Item[]): void;
+  /** What it has for the catalog is another than before. */
   changed(): void;
-  /** An attempt has ended, well or not. */
+  /** It may be settled or listable now. */
   settled(): void;
+  /** It was not used for as long as its specification says, and is being stopped. */
+  idled(): void;
 }
 
-const TAIL_LINES = 10;
-
-/** One try to open the connection, and what became of it. */
-interface Attempt {
-  readonly abort: AbortController;
-  at: ConnectStep;
-  session: Session | undefined;
-  /** The server announced a change before it was listed to the end. */
-  stale: boolean;
-}
-
-/** One server's life: owns its state, its link and, while connected, its session. */
+/** One server for those who use it: brings them to its session, shows what it lists, and tells how it stands. */
 export class Connection {
-  readonly spec: StdioServer;
+  readonly client: string | undefined;
   readonly #parts: ConnectionParts;
-  #state: State<Session> = { at: "idle" };
-  /** Grows with every attempt; what an older attempt still reports is dropped. */
-  #epoch = 0;
-  #attempt: Attempt | undefined;
+  readonly #listing: Listing;
+  readonly #life: Life;
   readonly #visitors = new Set<Visitor>();
-  #items: readonly Item[] | undefined;
-  #refresh: Refresh | undefined;
-  readonly #stopped: (() => void)[] = [];
+  /** It was started only to learn what it lists. */
+  #learning = false;
+  /** An attempt has ended since it was made. */
+  #tried = false;
+  /** It has failed for good, so that its tools are not shown. */
+  #gone = false;
   #held = false;
-  /** Who waits for the end of the hold. */
-  readonly #releasing: (() => void)[] = [];
-  #tail: string[] = [];
+  /** It makes place for another connection, or for none. */
+  #retired: { readonly successor: Connection | undefined } | undefined;
+  readonly #past: {
+    calls: number;
+    lastTool?: string | undefined;
+    lastError?: HubError;
+    peer?: PeerInfo | undefined;
+    startDuration?: number;
+  } = { calls: 0 };
 
   constructor(parts: ConnectionParts) {
-    this.spec = parts.spec;
     this.#parts = parts;
-  }
-
-  get state(): State<Session> {
-    return this.#state;
-  }
-
-  /** The last listing that the server gave; it outlives the connection. */
-  get items(): readonly Item[] | undefined {
-    return this.#items;
-  }
-
-  /** Whether the first attempt is still to come, or under way. */
-  get pending(): boolean {
-    return this.#state.at === "idle" || this.#state.at === "connecting";
-  }
-
-  /** Whether it is down, or on its way there, because it shall be: then no call brings it back. */
-  get #isStopped(): boolean {
-    const state = this.#state;
-    return (
-      state.at === "disconnected" || (state.at === "stopping" && state.next.at === "disconnected")
+    this.client = parts.client;
+    this.#life = new Life(parts.spec, parts, {
+      moved: (before, state, cause) => this.#moved(before, state, cause),
+      listed: (items, duration) => {
+        this.#past.startDuration = duration;
+        this.#listing.adopt(items);
+      },
+      toolsChanged: () => void this.#listing.announce(),
+      idle: () => parts.idled(),
+      log: (level, source, text) => this.#log(level, source, text),
+    });
+    this.#listing = new Listing(
+      {
+        recall: () => parts.recall(),
+        keep: (items) => parts.keep(items),
+        changed: () => parts.changed(),
+        warn: (text) => this.#log("warn", "server", text),
+        limit: () => this.spec.connectTimeout,
+      },
+      parts.items,
     );
   }
 
-  start(): void {
-    this.#signal({ kind: "start" });
+  get spec(): StdioServer {
+    return this.#life.spec;
   }
 
-  /** Stops the server for good. @returns when nothing of it is left. */
+  get state(): State<Session> {
+    return this.#life.state;
+  }
+
+  /** What is shown of it: the last listing that is known, unless it shall be down or has failed for good. */
+  get items(): readonly Item[] | undefined {
+    return this.#gone || !this.mayRun ? undefined : this.#listing.items;
+  }
+
+  /** Whether a call would start it. */
+  get mayRun(): boolean {
+    return this.#retired === undefined && this.#parts.goal() !== "down";
+  }
+
+  /** Whether it stands as it will without anybody's doing: an attempt has ended, or none is due. */
+  get isSettled(): boolean {
+    if (this.#listing.isRecalling || this.#learning) return false;
+    return this.#tried || (this.state.at === "idle" && this.#parts.goal() !== "up");
+  }
+
+  /** Whether a list need not wait for it. */
+  get isListable(): boolean {
+    return this.isSettled || this.#listing.items !== undefined;
+  }
+
+  get status(): ConnectionStatus {
+    const state = this.state;
+    const ahead = lookAhead(state);
+    const session = sessionOf(state);
+    return {
+      client: this.client,
+      state: state.at,
+      attempt: "attempt" in ahead ? ahead.attempt : undefined,
+      retryAt: retryOf(ahead, this.#parts.surroundings.clock),
+      responsive: state.at === "connected" ? state.responsive : undefined,
+      cause: causeOf(ahead),
+      lastError: this.#past.lastError,
+      peer: session?.peer ?? this.#past.peer,
+      listing: this.#listing.from,
+      tools: this.#listing.items?.length,
+      startDuration: this.#past.startDuration,
+      calls: this.#past.calls + (session?.calls ?? 0),
+      inFlight: session?.inFlight ?? 0,
+      lastTool: session?.lastTool ?? this.#past.lastTool,
+    };
+  }
+
+  /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
+  async begin(): Promise<void> {
+    if (this.#parts.goal() === "up") this.start();
+    await this.#listing.recall();
+    const isIdle = this.state.at === "idle" && this.#parts.goal() === "onDemand";
+    if (isIdle && this.#listing.items === undefined) {
+      this.#learning = true;
+      this.start();
+    }
+    this.#parts.settled();
+  }
+
+  start(): void {
+    this.#life.signal({ kind: "start" });
+  }
+
+  /** Stops it: what runs fails. @returns when nothing of it is left. */
   stop(): Promise<void> {
-    this.#signal({ kind: "stop" });
-    if (this.#state.at !== "stopping") return Promise.resolve();
-    return new Promise((resolve) => this.#stopped.push(resolve));
+    return this.#life.stop();
+  }
+
+  /** Ends what there is and begins anew; an attempt that runs is left to run. */
+  reconnect(): void {
+    this.#life.signal({ kind: "reconnect" });
+  }
+
+  /** Gives up the present attempt, or the wait for the next. */
+  cancel(): void {
+    this.#life.signal({ kind: "cancel" });
+  }
+
+  /** Takes over settings that the running process does not depend on. */
+  update(spec: StdioServer): void {
+    this.#life.spec = spec;
+    const session = sessionOf(this.state);
+    if (session !== undefined) this.#life.watch(session);
+  }
+
+  /** Makes place for another, to which go all who wait and come: lets what runs finish for up to `limit` ms, then stops. */
+  async retire(successor: Connection | undefined, limit: number): Promise<void> {
+    this.#retired = { successor };
+    for (const visitor of this.#takeVisitors()) this.visit(visitor);
+    const session = sessionOf(this.state);
+    if (session !== undefined) {
+      let undo = (): void => {};
+      const late = new Promise<void>((resolve) => {
+        undo = this.#parts.surroundings.clock.after(limit, resolve);
+      });
+      await Promise.race([session.quiet(), late]);
+      undo();
+    }
+    await this.stop();
   }
 
   /** Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. */
   visit(visitor: Visitor): void {
-    if (this.#state.at === "connected") {
-      visitor.enter(this.#state.session);
+    const session = this.#retired === undefined ? sessionOf(this.state) : undefined;
+    if (session !== undefined) {
+      visitor.enter(session);
       return;
     }
-    if (this.#isStopped) {
+    if (this.#retired?.successor !== undefined) {
+      this.#retired.successor.visit(visitor);
+      return;
+    }
+    if (!this.mayRun) {
       visitor.fail(this.#stoppedError());
       return;
     }
+    this.#learning = false;
     this.#visitors.add(visitor);
     this.start();
   }
 
   /** Forgets a visitor who does not want to wait any more. */
   leave(visitor: Visitor): void {
-    this.#visitors.delete(visitor);
+    if (!this.#visitors.delete(visitor)) this.#retired?.successor?.leave(visitor);
+  }
+
+  /** Whether the server lists that tool, as far as is known. */
+  lists(remoteName: string): boolean {
+    return this.#retired?.successor?.lists(remoteName) ?? this.#listing.has(remoteName);
+  }
+
+  /** Lists the server again. @returns when that is done; at once if it is not connected. */
+  refresh(): Promise<void> {
+    return this.#listing.announce();
   }
 
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */
   hold(held: boolean): void {
     this.#held = held;
-    if (!held) for (const resolve of this.#releasing.splice(0)) resolve();
+    this.#listing.hold(held);
+    this.#life.hold(held);
     // Before it is connected all that comes is for the hub itself, which has to be in time.
-    if (this.#state.at !== "connected") return;
-    if (held) this.#state.session.pause();
-    else this.#state.session.resume();
+    const session = sessionOf(this.state);
+    if (held) session?.pause();
+    else session?.resume();
   }
 
-  #signal(signal: Signal<Session>): void {
-    const before = this.#state;
-    const { state, effects } = step(before, signal);
-    this.#state = state;
-    if (state.at !== before.at) this.#report(before, state);
-    for (const effect of effects) {
-      if (effect === "open") void this.#open();
-      else void this.#close();
+  #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
+    if (cause !== undefined) this.#past.lastError = cause;
+    if (before.at === "connecting" && state.at !== "connecting") {
+      this.#tried = true;
+      if (state.at !== "connected") this.#learning = false;
     }
-    if (state !== before) this.#entered(state);
-  }
-
-  #report(before: State<Session>, state: State<Session>): void {
-    if (!this.#parts.bus.wants("state")) return;
-    const cause = state.at === "failed" ? { cause: state.cause } : {};
-    this.#parts.bus.emit({
-      kind: "state",
-      server: this.spec.name,
-      from: before.at,
-      to: state.at,
-      ...cause,
-    });
-  }
-
-  #entered(state: State<Session>): void {
-    switch (state.at) {
-      case "connected":
-        if (this.#held) state.session.pause();
-        for (const visitor of this.#takeVisitors()) visitor.enter(state.session);
-        this.#parts.settled();
-        return;
-      case "stopping": {
-        if (state.next.at === "connecting") return;
-        const cause = state.next.at === "failed" ? state.next.cause : this.#stoppedError();
-        for (const visitor of this.#takeVisitors()) visitor.fail(cause);
-        return;
-      }
-      case "failed":
-      case "disconnected":
-        for (const resolve of this.#stopped.splice(0)) resolve();
-        this.#parts.settled();
-        return;
-      case "idle":
-      case "connecting":
+    const isGone = state.at === "failed" || (this.#gone && state.at !== "connected");
+    if (isGone !== this.#gone) {
+      this.#gone = isGone;
+      this.#parts.changed();
     }
+    const [old, session] = [sessionOf(before), sessionOf(state)];
+    if (old !== undefined && old !== session) this.#bid(old);
+    if (session !== undefined && old !== session) this.#welcome(session);
+    if (state.at === "stopping" && state.next.at !== "connecting") {
+      for (const visitor of this.#takeVisitors()) visitor.fail(cause ?? this.#stoppedError());
+    }
+    this.#parts.settled();
+  }
+
+  /** Parts with a session. */
+  #bid({ calls, lastTool, peer }: Session): void {
+    this.#listing.unfollow();
+    Object.assign(this.#past, { calls: this.#past.calls + calls, lastTool, peer });
+  }
+
+  #welcome(session: Session): void {
+    if (this.#held) session.pause();
+    this.#listing.follow(session);
+    for (const visitor of this.#takeVisitors()) visitor.enter(session);
+    if (this.#learning) this.#life.signal({ kind: "idleTimeout" });
+    this.#learning = false;
   }
 
   #takeVisitors(): Visitor[] {
@@ -176,118 +272,12 @@ export class Connection {
   }
 
   #stoppedError(): HubError {
-    const text = `Server "${this.spec.name}" was stopped.`;
-    return new HubError("serverStopped", text, { server: this.spec.name });
-  }
-
-  /** An error of the present attempt: with its step and what the server last wrote to stderr. */
-  #error(code: ErrorCode, text: string): HubError {
-    const details = { server: this.spec.name, step: this.#attempt?.at, stderr: [...this.#tail] };
-    return new HubError(code, text, details);
-  }
-
-  /** One attempt: make the link, open it, shake hands, list. All of it within connectTimeout. */
-  async #open(): Promise<void> {
-    const epoch = ++this.#epoch;
-    const { spec } = this;
-    const abort = new AbortController();
-    const attempt: Attempt = { abort, at: "resolve", session: undefined, stale: false };
-    this.#attempt = attempt;
-    this.#tail = [];
-    const timer = setTimeout(() => {
-      const text = `Server "${spec.name}" did not get beyond step "${attempt.at}" within ${spec.connectTimeout} ms (connectTimeout).`;
-      abort.abort(this.#error("connectTimeout", text));
-    }, spec.connectTimeout);
-    try {
-      const link = await this.#parts.makeLink(spec);
-      if (epoch !== this.#epoch) return;
-      abort.signal.throwIfAborted();
-      attempt.at = "spawn";
-      const session = new Session(spec.name, link, this.#listen(epoch));
-      attempt.session = session;
-      await session.open(this.#parts.clientInfo, abort.signal, () => {
-        attempt.at = "handshake";
-      });
-      attempt.at = "list";
-      const items = await session.listTools(abort.signal);
-      if (epoch !== this.#epoch) return;
-      this.#adopt(items);
-      this.#refresh = this.#refreshing(session, epoch);
-      this.#signal({ kind: "opened", session });
-      if (attempt.stale) this.#refresh.announce();
-    } catch (error) {
-      if (epoch === this.#epoch) this.#signal({ kind: "lost", cause: toHubError(error) });
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  async #close(): Promise<void> {
-    this.#epoch++;
-    const attempt = this.#attempt;
-    this.#attempt = undefined;
-    this.#refresh = undefined;
-    attempt?.abort.abort(this.#stoppedError());
-    await attempt?.session?.close();
-    this.#signal({ kind: "drained" });
-  }
-
-  #listen(epoch: number): SessionEvents {
-    return {
-      toolsChanged: () => {
-        if (epoch !== this.#epoch) return;
-        if (this.#refresh !== undefined) this.#refresh.announce();
-        else if (this.#attempt !== undefined) this.#attempt.stale = true;
-      },
-      log: (level, source, text) => this.#log(level, source, text),
-      closed: (cause) => {
-        if (epoch !== this.#epoch) return;
-        // A server that ends before it is connected failed at a step, which its end alone does not say.
-        const early = this.#state.at === "connecting" && cause.step === undefined;
-        this.#signal({
-          kind: "lost",
-          cause: early ? this.#error(cause.code, cause.message) : cause,
-        });
-      },
-    };
+    const { name: server } = this.spec;
+    return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {
-    if (source === "stderr" && this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
     const { bus } = this.#parts;
     if (bus.wants("log")) bus.emit({ kind: "log", level, source, server: this.spec.name, text });
-  }
-
-  #adopt(items: readonly Item[]): boolean {
-    const same = this.#items !== undefined && sameItems(this.#items, items);
-    if (same) return false;
-    this.#items = items;
-    this.#parts.changed();
-    return true;
-  }
-
-  #refreshing(session: Session, epoch: number): Refresh {
-    return new Refresh({
-      lives: () => epoch === this.#epoch,
-      ready: () => this.#released(),
-      list: async () => {
-        try {
-          const items = await session.listTools(AbortSignal.timeout(this.spec.connectTimeout));
-          return epoch === this.#epoch && this.#adopt(items) ? "changed" : "same";
-        } catch (error) {
-          if (epoch !== this.#epoch) return "same";
-          if (this.#held) return "again";
-          this.#log("warn", "server", `Listing again failed: ${toHubError(error).message}`);
-          return "same";
-        }
-      },
-    });
-  }
-
-  #released(): Promise<void> {
-    return new Promise((resolve) => {
-      if (this.#held) this.#releasing.push(resolve);
-      else resolve();
-    });
   }
 }

@@ -1,10 +1,12 @@
 import type { Edit, Range } from "../bytes.ts";
 import { HubError } from "../errors.ts";
-import type { Message, Notification, Response } from "../wire/jsonrpc.ts";
+import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
 export interface Pending extends Outgoing {
+  /** It is a client's request; absent on the hub's own. */
+  readonly isRelayed?: true;
   /** The server answered. */
   settle(response: Response): void;
   /** No answer will come. */
@@ -33,6 +35,8 @@ export class PendingTable {
   readonly #link: Link;
   readonly #entries = new Map<number, { record: Pending; exchange: Exchange | undefined }>();
   #nextId = 1;
+  /** Who waits until no client's request is in flight. */
+  readonly #quieted: (() => void)[] = [];
   #closed: HubError | undefined;
 
   constructor(server: string, link: Link) {
@@ -42,6 +46,21 @@ export class PendingTable {
 
   get(id: number): Pending | undefined {
     return this.#entries.get(id)?.record;
+  }
+
+  /** How many of the requests in flight are clients'. */
+  get relayed(): number {
+    let count = 0;
+    for (const { record } of this.#entries.values()) if (record.isRelayed === true) count++;
+    return count;
+  }
+
+  /** Settles when no client's request is in flight. */
+  quiet(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#quieted.push(resolve);
+      this.#tellQuiet();
+    });
   }
 
   /** An id that no other request of this link has. */
@@ -61,10 +80,47 @@ export class PendingTable {
     entry.exchange = this.#link.send(message, record);
   }
 
+  /**
+   * Sends a request of the hub's own. When the signal is aborted `cancel` has to take it out of the table.
+   * @throws the signal's reason, or {HubError} the link's end
+   */
+  ask(
+    method: string,
+    params: object | undefined,
+    signal: AbortSignal,
+    cancel: (id: number) => void,
+  ): Promise<Response> {
+    return new Promise((resolve, reject) => {
+      if (signal.aborted) {
+        reject(signal.reason);
+        return;
+      }
+      const id = this.nextId();
+      const abort = (): void => {
+        cancel(id);
+        reject(signal.reason);
+      };
+      const end = <T>(finish: (value: T) => void, value: T): void => {
+        signal.removeEventListener("abort", abort);
+        finish(value);
+      };
+      signal.addEventListener("abort", abort, { once: true });
+      const record: Pending = {
+        method,
+        settle: (response) => end(resolve, response),
+        fail: (error) => end(reject, error),
+        progress: () => {},
+      };
+      this.send(id, record, buildRequest(id, method, params));
+    });
+  }
+
   /** Removes the record that an answer is for. */
   take(id: number): Pending | undefined {
     const record = this.#entries.get(id)?.record;
-    if (record !== undefined) this.#entries.delete(id);
+    if (record === undefined) return undefined;
+    this.#entries.delete(id);
+    if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
   }
 
@@ -74,6 +130,7 @@ export class PendingTable {
     if (entry === undefined) return false;
     this.#entries.delete(id);
     entry.exchange?.abandon();
+    if (this.#quieted.length > 0) this.#tellQuiet();
     return true;
   }
 
@@ -83,6 +140,11 @@ export class PendingTable {
     const entries = [...this.#entries.values()];
     this.#entries.clear();
     for (const { record } of entries) record.fail(cause);
+    this.#tellQuiet();
+  }
+
+  #tellQuiet(): void {
+    if (this.relayed === 0) for (const resolve of this.#quieted.splice(0)) resolve();
   }
 
   #refusal(): HubError | undefined {

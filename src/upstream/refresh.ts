@@ -17,14 +17,19 @@ export class Refresh {
   readonly #parts: RefreshParts;
   #wanted = false;
   #running = false;
+  /** Who waits for the end of the next listing. */
+  readonly #waiting: (() => void)[] = [];
 
   constructor(parts: RefreshParts) {
     this.#parts = parts;
   }
 
-  announce(): void {
+  /** @returns when a listing that began after this has ended, or the connection has. */
+  announce(): Promise<void> {
     this.#wanted = true;
+    const listed = new Promise<void>((resolve) => this.#waiting.push(resolve));
     if (!this.#running) void this.#run();
+    return listed;
   }
 
   /** Never rejects, because `list` does not. */
@@ -35,14 +40,18 @@ export class Refresh {
       await this.#parts.ready();
       if (!this.#parts.lives()) break;
       this.#wanted = false;
+      const waiting = this.#waiting.splice(0);
       const outcome = await this.#parts.list();
       if (outcome === "again") {
         this.#wanted = true;
+        this.#waiting.push(...waiting);
         continue;
       }
+      for (const resolve of waiting) resolve();
       delay = Math.min(Math.max(delay * 2, PAUSE.first), PAUSE.longest[outcome]);
       await sleep(delay);
     }
     this.#running = false;
+    for (const resolve of this.#waiting.splice(0)) resolve();
   }
 }

@@ -1,13 +1,12 @@
 import { applyEdits, utf8 } from "../bytes.ts";
-import { type Item, readPage } from "../catalog/item.ts";
+import type { Item } from "../catalog/item.ts";
 import { type ConnectStep, HubError } from "../errors.ts";
-import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
+import type { LogLevel, LogSource } from "../events.ts";
+import { valueOf } from "../json.ts";
 import {
   allowsBatches,
   type Implementation,
   initializeParams,
-  isLegacyVersion,
-  type LegacyVersion,
   Method,
 } from "../protocol/legacy.ts";
 import { readEdges } from "../wire/frame.ts";
@@ -22,19 +21,23 @@ import {
   type Request,
   type Response,
 } from "../wire/jsonrpc.ts";
-import type { Link, LinkEvents } from "../wire/link.ts";
+import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
+import { type Handshake, readHandshake } from "./handshake.ts";
+import { type Kind, listAll } from "./pages.ts";
+import { readLog, readProgress } from "./notice.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
+import type { PeerInfo } from "./status.ts";
 
 /** What a session tells its connection. */
 export interface SessionEvents {
   toolsChanged(): void;
-  log(level: "debug" | "info" | "warn", source: "stderr" | "stdout" | "server", text: string): void;
+  log(level: LogLevel, source: LogSource, text: string): void;
   closed(cause: HubError): void;
 }
 
+const ignore = (): void => {};
+const PING: Pending = { method: Method.ping, settle: ignore, fail: ignore, progress: ignore };
 const EMPTY_RESULT = utf8("{}");
-/** A listing with more pages, or more bytes in all of them, is one that never ends. */
-const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 /** A server's own requests are not answered while it has not taken so many bytes. */
 const MAX_UNREAD = 16 * 1024 * 1024;
 
@@ -44,9 +47,14 @@ export class Session implements LinkEvents {
   readonly #link: Link;
   readonly #events: SessionEvents;
   readonly #pending: PendingTable;
-  #version: LegacyVersion | undefined;
-  #offersTools = false;
+  #handshake: Handshake | undefined;
   readonly #complaints = new Set<string>();
+  /** Messages that ever came: what makes this grow proves that the server lives. */
+  heard = 0;
+  /** Clients' requests that were ever sent, and the tool of the last one. */
+  calls = 0;
+  lastTool: string | undefined;
+  #ping: number | undefined;
 
   constructor(server: string, link: Link, events: SessionEvents) {
     this.server = server;
@@ -60,51 +68,65 @@ export class Session implements LinkEvents {
     await this.#link.open(this, signal);
     linked();
     const response = await this.ask(Method.initialize, initializeParams(clientInfo), signal);
-    const result = this.#result(response, "handshake") as {
-      protocolVersion?: unknown;
-      capabilities?: { tools?: unknown };
-    } | null;
-    if (!isLegacyVersion(result?.protocolVersion)) {
-      const found = JSON.stringify(result?.protocolVersion) ?? "none";
-      throw this.#failure("handshake", `answered with the unknown protocol version ${found}`);
+    const handshake = readHandshake(this.#result(response, "handshake"));
+    if (typeof handshake === "string") {
+      const what = `answered with the unknown protocol version ${handshake}`;
+      throw this.#failure("handshake", what);
     }
-    this.#version = result.protocolVersion;
-    this.#offersTools = typeof result.capabilities?.tools === "object";
+    this.#handshake = handshake;
     this.#link.send(buildNotification(Method.initialized));
   }
 
-  /** Every tool of the server, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
-  async listTools(signal: AbortSignal): Promise<readonly Item[]> {
-    if (!this.#offersTools) return [];
-    const items: Item[] = [];
-    const cursors = new Set<string>();
-    let size = 0;
-    let cursor: string | undefined;
-    for (;;) {
-      const params = cursor === undefined ? undefined : { cursor };
-      const response = await this.ask(Method.toolsList, params, signal);
-      if (response.outcome === "error") this.#result(response, "list");
-      const page = readPage(response.bytes, response.body, "tools");
-      if (page === undefined) throw this.#failure("list", "sent a list of tools that is malformed");
-      if (page.unnamed > 0) {
-        this.#events.log("warn", "server", `${page.unnamed} tools without a name were left out.`);
-      }
-      for (const item of page.items) items.push(item);
-      size += response.bytes.length;
-      cursor = page.nextCursor;
-      if (cursor === undefined) return items;
-      const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
-      if (full || cursors.has(cursor)) {
-        this.#events.log("warn", "server", "The list of tools never ends; it was cut.");
-        return items;
-      }
-      cursors.add(cursor);
-    }
+  /** Who the server is; undefined before the handshake. */
+  get peer(): PeerInfo | undefined {
+    return this.#handshake?.peer;
+  }
+
+  /** Clients' requests that have not been answered. */
+  get inFlight(): number {
+    return this.#pending.relayed;
+  }
+
+  /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
+  async list(kind: Kind, signal: AbortSignal): Promise<readonly Item[]> {
+    if (!this.offers(kind)) return [];
+    return listAll({
+      kind,
+      ask: (method, params) => this.ask(method, params, signal),
+      refuse: (response, isError) => {
+        if (isError) this.#result(response, "list");
+        return this.#failure("list", `sent a list of ${kind} that is malformed`);
+      },
+      complain: (text) => this.#events.log("warn", "server", text),
+    });
+  }
+
+  offers(kind: Kind): boolean {
+    return this.#handshake?.offers.has(kind) === true;
+  }
+
+  /** Asks for a sign of life: whatever comes back shows in `heard`. A ping that was not answered is forgotten. */
+  ping(): void {
+    if (this.#ping !== undefined) this.#pending.take(this.#ping);
+    const id = this.#pending.nextId();
+    this.#pending.send(id, PING, buildRequest(id, Method.ping));
+    this.#ping = id;
+  }
+
+  /** Settles when no client's request is in flight. */
+  quiet(): Promise<void> {
+    return this.#pending.quiet();
+  }
+
+  vitals(): Promise<Vitals | undefined> {
+    return this.#link.vitals();
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
   relay(record: Pending, request: Request, { edits, tokens }: Rewrite): number {
     const id = this.#pending.nextId();
+    this.calls++;
+    this.lastTool = record.name;
     const by = String(id);
     for (const { start, end } of tokens) edits.push({ start, end, by });
     for (const { start, end } of request.ids) edits.push({ start, end, by });
@@ -114,33 +136,10 @@ export class Session implements LinkEvents {
 
   /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end. */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
-    return new Promise((resolve, reject) => {
-      if (signal.aborted) {
-        reject(signal.reason);
-        return;
-      }
-      const abort = (): void => {
-        // The handshake is never cancelled (cancellation, behavior requirements).
-        if (method === Method.initialize) this.#pending.drop(id);
-        else this.cancel(id, "The hub gave up.");
-        reject(signal.reason);
-      };
-      const end = <T>(finish: (value: T) => void, value: T): void => {
-        signal.removeEventListener("abort", abort);
-        finish(value);
-      };
-      const id = this.#pending.nextId();
-      signal.addEventListener("abort", abort, { once: true });
-      this.#pending.send(
-        id,
-        {
-          method,
-          settle: (response) => end(resolve, response),
-          fail: (error) => end(reject, error),
-          progress: () => {},
-        },
-        buildRequest(id, method, params),
-      );
+    return this.#pending.ask(method, params, signal, (id) => {
+      // The handshake is never cancelled (cancellation, behavior requirements).
+      if (method === Method.initialize) this.#pending.drop(id);
+      else this.cancel(id, "The hub gave up.");
     });
   }
 
@@ -165,15 +164,15 @@ export class Session implements LinkEvents {
 
   /** Fails everything pending and ends the link, bounded in time. */
   close(): Promise<void> {
+    const { server } = this;
     this.#pending.fail(
-      new HubError("serverStopped", `Server "${this.server}" was stopped.`, {
-        server: this.server,
-      }),
+      new HubError("serverStopped", `Server "${server}" was stopped.`, { server }),
     );
     return this.#link.close();
   }
 
   frame(frame: Frame): void {
+    this.heard++;
     switch (frame.kind) {
       case "response":
         this.#settle(frame);
@@ -185,7 +184,8 @@ export class Session implements LinkEvents {
         this.#asked(frame);
         return;
       case "batch":
-        if (allowsBatches(this.#version)) for (const item of frame.items) this.frame(item);
+        if (allowsBatches(this.#handshake?.version))
+          for (const item of frame.items) this.frame(item);
         else this.#complain("A batch was dropped: this revision has none.");
         return;
       case "invalid":
@@ -193,11 +193,12 @@ export class Session implements LinkEvents {
     }
   }
 
-  log(level: "debug" | "info" | "warn" | "error", source: "stderr" | "stdout", text: string): void {
-    this.#events.log(level === "error" ? "warn" : level, source, text);
+  log(level: LogLevel, source: LogSource, text: string): void {
+    this.#events.log(level, source, text);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
+    this.heard++;
     const edges = readEdges(head, tail);
     const text = `Server "${this.server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
     const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
@@ -241,32 +242,20 @@ export class Session implements LinkEvents {
 
   #notified(notification: Notification): void {
     switch (notification.method) {
-      case Method.progress:
-        this.#progressed(notification);
+      case Method.progress: {
+        const progress = readProgress(notification);
+        if (progress === undefined) return;
+        this.#pending.get(progress.id)?.progress(notification, progress.tokens);
         return;
+      }
       case Method.toolsListChanged:
         this.#events.toolsChanged();
         return;
-      case Method.message:
-        this.#logged(notification);
+      case Method.message: {
+        const text = readLog(notification);
+        if (text !== undefined) this.#events.log("debug", "server", text);
+      }
     }
-  }
-
-  #progressed(notification: Notification): void {
-    const { bytes, params } = notification;
-    const members = params && scanObject(bytes, params.start)?.items;
-    const tokens = members?.filter((member) => member.key === "progressToken") ?? [];
-    const token = tokens.at(-1);
-    const id = token === undefined ? undefined : Number(valueOf(bytes, token));
-    if (id !== undefined) this.#pending.get(id)?.progress(notification, tokens);
-  }
-
-  #logged({ bytes, params }: Notification): void {
-    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-    const data = lastMember(members, "data");
-    if (data === undefined) return;
-    const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
-    this.#events.log("debug", "server", text.slice(0, 2000));
   }
 
   /** The parsed result of an answer to the hub itself. */
@@ -283,9 +272,7 @@ export class Session implements LinkEvents {
   }
 
   #failure(step: ConnectStep, what: string): HubError {
-    return new HubError("handshakeFailed", `Server "${this.server}" ${what}.`, {
-      server: this.server,
-      step,
-    });
+    const { server } = this;
+    return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
   }
 }

@@ -1,89 +1,295 @@
 import type { HubError } from "../errors.ts";
+import type { Reconnect } from "../manifest/schema.ts";
+import { delayAfter, isExhausted } from "./policy.ts";
+import type { Goal } from "./status.ts";
 
 /**
  * What a connection is, as a union moved by one pure function. `S` is what an open connection gives access to.
- * `stopping` lasts until nothing of the old server is left, so that two copies never run at a time.
+ * `attempt` counts the attempts of a series, from 1; a connection that has proved stable begins a new one (0).
  */
-export type State<S> =
+export type State<S> = Rest | Authenticating<S> | Connected<S> | Stopping;
+
+/** The states that can follow once nothing of the old server is left. */
+export type Rest =
   | { readonly at: "idle" }
-  | { readonly at: "connecting" }
-  | { readonly at: "connected"; readonly session: S }
-  | { readonly at: "stopping"; readonly next: AfterStop }
-  | { readonly at: "failed"; readonly cause: HubError }
+  | { readonly at: "connecting"; readonly attempt: number }
+  | Reconnecting
+  | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
 
-export type AfterStop =
-  | { readonly at: "connecting" }
-  | { readonly at: "disconnected" }
-  | { readonly at: "failed"; readonly cause: HubError };
+/** `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
+export interface Reconnecting {
+  readonly at: "reconnecting";
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  readonly retryAt: number;
+  readonly cause: HubError;
+}
+
+/** `session` is there if the connection goes on meanwhile: its authorization has run out, and what runs is not dropped. */
+export interface Authenticating<S> {
+  readonly at: "authenticating";
+  readonly attempt: number;
+  readonly progress: Authorization;
+  readonly session: S | undefined;
+}
+
+export type Authorization =
+  | { readonly step: "starting" }
+  | { readonly step: "openingBrowser"; readonly url: string }
+  | { readonly step: "waitingForCallback" }
+  | { readonly step: "exchangingToken" };
+
+/** `since` is in ms of the clock. */
+export interface Connected<S> {
+  readonly at: "connected";
+  readonly session: S;
+  readonly since: number;
+  readonly attempt: number;
+  /** Whether it answers; one that does not, but has calls in flight, may only be busy. */
+  readonly responsive: boolean;
+}
+
+/** Lasts until nothing of the old server is left, so that two copies never run at a time. */
+export interface Stopping {
+  readonly at: "stopping";
+  readonly next: Rest;
+}
 
 export type Signal<S> =
   /** Somebody wants it up: the hub at its start, or a call. */
   | { readonly kind: "start" }
   /** It shall be down until somebody starts it. */
   | { readonly kind: "stop" }
+  /** It shall be up anew, whatever it is now; an attempt that runs is what is wanted. */
+  | { readonly kind: "reconnect" }
+  /** The present attempt, or the wait for the next one, is given up. */
+  | { readonly kind: "cancel" }
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
-  /** The attempt failed, or the open connection ended. */
+  /** The server wants authorization. */
+  | { readonly kind: "challenged" }
+  | { readonly kind: "progressed"; readonly progress: Authorization }
+  | { readonly kind: "authorized" }
+  /** The attempt failed, or the open connection ended; whether a retry can cure it stands in the error table. */
   | { readonly kind: "lost"; readonly cause: HubError }
+  | { readonly kind: "unresponsive" }
+  | { readonly kind: "responsive" }
+  /** It has been connected for so long that its next loss begins a new series. */
+  | { readonly kind: "stable" }
   /** Nothing of the old server is left. */
-  | { readonly kind: "drained" };
+  | { readonly kind: "drained" }
+  /** The next attempt's time has come. */
+  | { readonly kind: "due" }
+  /** Nobody has used it for long enough. */
+  | { readonly kind: "idleTimeout" };
 
-/** What the owner has to do after a step. */
-export type Effect = "open" | "close";
+/** What the owner has to do after a step. A timer ends with the state in which it was armed. */
+export type Effect =
+  | { readonly kind: "open" }
+  /** End the attempt or the connection, and signal `drained` when nothing of it is left. */
+  | { readonly kind: "close" }
+  /** Get an authorization, and signal `authorized` or `lost`. */
+  | { readonly kind: "authorize" }
+  /** Signal at that time of the clock, in ms. */
+  | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
+
+/** What a step depends on beside state and signal; `now` in ms of the clock, `random` in 0…1. */
+export interface Circumstances {
+  readonly now: number;
+  readonly random: number;
+  readonly policy: Reconnect;
+  readonly goal: Goal;
+}
 
 export interface Step<S> {
   readonly state: State<S>;
   readonly effects: readonly Effect[];
 }
 
+/** How long a connection has to last, in ms, until its end is a new trouble and not the old one again. */
+const STABLE = 30_000;
+
+const OPEN: Effect = { kind: "open" };
+const CLOSE: Effect = { kind: "close" };
+const AUTHORIZE: Effect = { kind: "authorize" };
+
+const IDLE: Rest = { at: "idle" };
+const DISCONNECTED: Rest = { at: "disconnected" };
+const FIRST: Rest = { at: "connecting", attempt: 1 };
+
 /** The next state, and the effects of going there. A signal that means nothing in a state returns that very state. */
-export function step<S>(state: State<S>, signal: Signal<S>): Step<S> {
+export function step<S>(state: State<S>, signal: Signal<S>, its: Circumstances): Step<S> {
   switch (state.at) {
     case "idle":
     case "failed":
     case "disconnected":
-      if (signal.kind === "start") return to({ at: "connecting" }, "open");
-      if (signal.kind === "stop" && state.at !== "disconnected") return to({ at: "disconnected" });
-      return to(state);
+      return whileAtRest(state, signal);
     case "connecting":
-      if (signal.kind === "opened") return to({ at: "connected", session: signal.session });
-      return leave(state, signal);
+      return whileConnecting(state.attempt, state, signal, its);
+    case "authenticating":
+      return whileAuthenticating(state, signal, its);
     case "connected":
-      return leave(state, signal);
+      return whileConnected(state, signal, its);
+    case "reconnecting":
+      return whileWaiting(state, signal);
     case "stopping":
-      return to(whileStopping(state, signal), ...reopen(state, signal));
+      return whileStopping(state, signal);
   }
 }
 
-function leave<S>(state: State<S>, signal: Signal<S>): Step<S> {
-  if (signal.kind === "stop") return to({ at: "stopping", next: { at: "disconnected" } }, "close");
-  if (signal.kind === "lost") {
-    return to({ at: "stopping", next: { at: "failed", cause: signal.cause } }, "close");
-  }
+function whileAtRest<S>(state: Rest, { kind }: Signal<S>): Step<S> {
+  if (kind === "start" || kind === "reconnect") return to(FIRST, OPEN);
+  if (kind === "stop" && state.at !== "disconnected") return to(DISCONNECTED);
   return to(state);
 }
 
-function whileStopping<S>(state: State<S> & { at: "stopping" }, signal: Signal<S>): State<S> {
+function whileConnecting<S>(
+  attempt: number,
+  state: State<S>,
+  signal: Signal<S>,
+  its: Circumstances,
+): Step<S> {
   switch (signal.kind) {
-    case "start":
-      return state.next.at === "connecting"
-        ? state
-        : { at: "stopping", next: { at: "connecting" } };
-    case "stop":
-      return state.next.at === "disconnected"
-        ? state
-        : { at: "stopping", next: { at: "disconnected" } };
-    case "drained":
-      return state.next;
     case "opened":
+      return connect(signal.session, attempt, its);
+    case "challenged":
+      return authenticate<S>(attempt, undefined);
     case "lost":
-      return state;
+      return leaveFor(afterLoss(attempt, signal.cause, its));
+    case "stop":
+      return leaveFor(DISCONNECTED);
+    case "cancel":
+      return leaveFor(IDLE);
+    default:
+      return to(state);
   }
 }
 
-function reopen<S>(state: State<S> & { at: "stopping" }, signal: Signal<S>): Effect[] {
-  return signal.kind === "drained" && state.next.at === "connecting" ? ["open"] : [];
+function whileAuthenticating<S>(
+  state: Authenticating<S>,
+  signal: Signal<S>,
+  its: Circumstances,
+): Step<S> {
+  const { attempt, session } = state;
+  switch (signal.kind) {
+    case "progressed":
+      return to({ ...state, progress: signal.progress });
+    case "authorized":
+      if (session !== undefined) return connect(session, attempt, its);
+      return to({ at: "connecting", attempt }, OPEN);
+    case "lost":
+      return leaveFor(afterLoss(attempt, signal.cause, its));
+    case "stop":
+      return leaveFor(DISCONNECTED);
+    case "cancel":
+      return leaveFor(IDLE);
+    case "reconnect":
+      return leaveFor(FIRST);
+    default:
+      return to(state);
+  }
+}
+
+function whileConnected<S>(state: Connected<S>, signal: Signal<S>, its: Circumstances): Step<S> {
+  const { attempt, session, responsive } = state;
+  switch (signal.kind) {
+    case "lost":
+      return leaveFor(afterLoss(attempt, signal.cause, its));
+    case "stop":
+      return leaveFor(DISCONNECTED);
+    case "reconnect":
+      return leaveFor(FIRST);
+    case "idleTimeout":
+      return leaveFor(IDLE);
+    case "challenged":
+      return authenticate(attempt, session);
+    case "unresponsive":
+      return to(responsive ? { ...state, responsive: false } : state);
+    case "responsive":
+      return to(responsive ? state : { ...state, responsive: true });
+    case "stable":
+      return to(attempt === 0 ? state : { ...state, attempt: 0 });
+    default:
+      return to(state);
+  }
+}
+
+function whileWaiting<S>(state: Reconnecting, { kind }: Signal<S>): Step<S> {
+  switch (kind) {
+    case "due":
+    case "start":
+      return to({ at: "connecting", attempt: state.attempt + 1 }, OPEN);
+    case "reconnect":
+      return to(FIRST, OPEN);
+    case "cancel":
+      return to(IDLE);
+    case "stop":
+      return to(DISCONNECTED);
+    default:
+      return to(state);
+  }
+}
+
+function whileStopping<S>(state: Stopping, { kind }: Signal<S>): Step<S> {
+  const { next } = state;
+  switch (kind) {
+    case "drained":
+      return arrive(next);
+    case "start":
+      return to(next.at === "connecting" ? state : { at: "stopping", next: resume(next) });
+    case "reconnect":
+      return to(next.at === "connecting" ? state : { at: "stopping", next: FIRST });
+    case "stop":
+      return to(next.at === "disconnected" ? state : { at: "stopping", next: DISCONNECTED });
+    case "cancel": {
+      const isAttempt = next.at === "connecting" || next.at === "reconnecting";
+      return to(isAttempt ? { at: "stopping", next: IDLE } : state);
+    }
+    default:
+      return to(state);
+  }
+}
+
+/** A start that comes before a wait has begun cuts it short as it would later. */
+function resume(next: Rest): Rest {
+  return next.at === "reconnecting" ? { at: "connecting", attempt: next.attempt + 1 } : FIRST;
+}
+
+function arrive<S>(next: Rest): Step<S> {
+  if (next.at === "connecting") return to(next, OPEN);
+  if (next.at === "reconnecting") return to(next, { kind: "arm", signal: "due", at: next.retryAt });
+  return to(next);
+}
+
+function connect<S>(session: S, attempt: number, { now }: Circumstances): Step<S> {
+  const state: State<S> = { at: "connected", session, since: now, attempt, responsive: true };
+  return to(state, { kind: "arm", signal: "stable", at: now + STABLE });
+}
+
+function authenticate<S>(attempt: number, session: S | undefined): Step<S> {
+  const progress: Authorization = { step: "starting" };
+  return to({ at: "authenticating", attempt, progress, session }, AUTHORIZE);
+}
+
+/** What becomes of a server that was lost: nothing brings back what a retry cannot cure, or what nobody wants now. */
+function afterLoss(
+  attempt: number,
+  cause: HubError,
+  { now, random, policy, goal }: Circumstances,
+): Rest {
+  if (goal === "down") return DISCONNECTED;
+  const { maxAttempts } = policy;
+  if (!cause.traits.retryable) return { at: "failed", attempt, cause };
+  // Where only calls start it, the next one does, and that is soon enough.
+  if (goal === "onDemand") return IDLE;
+  if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
+  const retryAt = now + delayAfter(attempt, policy, random);
+  return { at: "reconnecting", attempt, maxAttempts, retryAt, cause };
+}
+
+function leaveFor<S>(next: Rest): Step<S> {
+  return to({ at: "stopping", next }, CLOSE);
 }
 
 function to<S>(state: State<S>, ...effects: Effect[]): Step<S> {

@@ -1,4 +1,4 @@
-import type { HubError } from "../errors.ts";
+import { HubError } from "../errors.ts";
 import type { StateName } from "../events.ts";
 
 /**
@@ -61,4 +61,29 @@ export interface Inspection {
   /** The leader of the server's processes, and the memory (bytes) of all of them. */
   readonly pid: number | undefined;
   readonly memory: number | undefined;
+}
+
+/** Who runs, and who failed and why. */
+export interface Settled {
+  readonly connected: readonly string[];
+  readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
+}
+
+/** Servers that shall not run, and those of which nobody knows for whom they would, are neither. */
+export function settledOf(servers: readonly ServerStatus[]): Settled {
+  const connected: string[] = [];
+  const failed: { server: string; cause: HubError }[] = [];
+  for (const { server, goal, connections } of servers) {
+    const [connection] = connections;
+    if (connection === undefined || goal === "down") continue;
+    const { state, cause, lastError } = connection;
+    if (state === "connected") {
+      connected.push(server);
+    } else {
+      const text = `Server "${server}" does not run.`;
+      const why = cause ?? lastError ?? new HubError("serverStopped", text, { server });
+      failed.push({ server, cause: why });
+    }
+  }
+  return { connected, failed };
 }

@@ -1,0 +1,32 @@
+import { Buffer } from "node:buffer";
+import type { Catalog, Route } from "./catalog.ts";
+
+/** What became of the list that clients see, by exposed names. */
+export interface CatalogChange {
+  readonly added: readonly string[];
+  readonly removed: readonly string[];
+  /** Same name, other content or another owner. */
+  readonly altered: readonly string[];
+  /** Same name, but it belongs to another tool than before. */
+  readonly moved: readonly { readonly from: Route; readonly to: Route }[];
+}
+
+/** Compares two catalogs; undefined if clients see the same. */
+export function compareCatalogs(before: Catalog, after: Catalog): CatalogChange | undefined {
+  const removed = before.routes.filter(({ name }) => after.find(name) === undefined);
+  const added: string[] = [];
+  const altered: string[] = [];
+  const moved: { from: Route; to: Route }[] = [];
+  for (const to of after.routes) {
+    const from = before.find(to.name);
+    if (from === undefined) added.push(to.name);
+    else if (from.server !== to.server || from.remoteName !== to.remoteName) {
+      moved.push({ from, to });
+      altered.push(to.name);
+    } else if (Buffer.compare(from.item.bytes, to.item.bytes) !== 0) {
+      altered.push(to.name);
+    }
+  }
+  if (removed.length + added.length + altered.length === 0) return undefined;
+  return { added, removed: removed.map(({ name }) => name), altered, moved };
+}

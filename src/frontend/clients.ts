@@ -1,0 +1,79 @@
+import type { Implementation } from "../protocol/legacy.ts";
+import type { Call } from "../router/call.ts";
+import type { Deadlines } from "../router/deadline.ts";
+import type { Ledger } from "../router/ledger.ts";
+import { Router } from "../router/router.ts";
+import type { View } from "../upstream/view.ts";
+import type { Link } from "../wire/link.ts";
+import { Client, type Host } from "./client.ts";
+
+export interface ClientsParts {
+  readonly deadlines: Deadlines;
+  readonly ledger: Ledger;
+  serverInfo(): Implementation;
+  /** What a client of that name sees. */
+  view(client: string): View;
+  /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
+  hold(held: boolean): void;
+}
+
+/** All clients that are there. */
+export class Clients implements Host {
+  readonly #parts: ClientsParts;
+  readonly #clients = new Map<Client, { link: Link; view: View; left: () => void }>();
+  #count = 0;
+  /** Those that do not read. */
+  readonly #full = new Set<Client>();
+
+  constructor(parts: ClientsParts) {
+    this.#parts = parts;
+  }
+
+  get serverInfo(): Implementation {
+    return this.#parts.serverInfo();
+  }
+
+  /** All calls that run. */
+  get calls(): readonly Call[] {
+    return [...this.#clients.keys()].flatMap(({ calls }) => calls);
+  }
+
+  /** Serves a client on a link. @returns when the client has left. */
+  async accept(link: Link, signal: AbortSignal): Promise<void> {
+    const { deadlines, ledger, view: see } = this.#parts;
+    const view = see(`client-${++this.#count}`);
+    const client = new Client(link, this, view, new Router({ view, deadlines, ledger }));
+    const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
+    await link.open(client, signal);
+    await gone;
+  }
+
+  /** Some server may have settled. */
+  settle(): void {
+    for (const { view } of this.#clients.values()) view.settle();
+  }
+
+  /** The catalog may be another. */
+  catalogChanged(): void {
+    for (const client of this.#clients.keys()) client.catalogChanged();
+  }
+
+  /** Drops all. */
+  async close(): Promise<void> {
+    await Promise.all([...this.#clients.values()].map(({ link }) => link.close()));
+  }
+
+  pressure(client: Client, full: boolean): void {
+    const held = this.#full.size > 0;
+    if (full) this.#full.add(client);
+    else this.#full.delete(client);
+    const hold = this.#full.size > 0;
+    if (hold !== held) this.#parts.hold(hold);
+  }
+
+  left(client: Client): void {
+    this.pressure(client, false);
+    this.#clients.get(client)?.left();
+    this.#clients.delete(client);
+  }
+}

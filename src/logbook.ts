@@ -1,0 +1,46 @@
+import type { Bus, LogLevel, LogSource } from "./events.ts";
+
+/** A line of a log; `at` is in ms since the epoch. */
+export interface LogEntry {
+  readonly at: number;
+  readonly level: LogLevel;
+  readonly source: LogSource;
+  readonly text: string;
+}
+
+/** What is kept of each server. */
+const MEMORY = { entries: 1000, characters: 256 * 1024 };
+
+/** The last lines of each server's log. */
+export class Logbook {
+  readonly #entries = new Map<string, { kept: LogEntry[]; size: number }>();
+
+  constructor(bus: Bus) {
+    bus.subscribe(
+      (event) => {
+        if (event.kind === "log") {
+          const { level, source, text } = event;
+          if (event.server !== undefined) this.#keep(event.server, { level, source, text });
+        } else if (event.kind === "server" && event.change === "removed") {
+          this.#entries.delete(event.server);
+        }
+      },
+      ["log", "server"],
+    );
+  }
+
+  /** Oldest first. */
+  of(server: string): readonly LogEntry[] {
+    return [...(this.#entries.get(server)?.kept ?? [])];
+  }
+
+  #keep(server: string, entry: Omit<LogEntry, "at">): void {
+    const book = this.#entries.get(server) ?? { kept: [], size: 0 };
+    this.#entries.set(server, book);
+    book.kept.push({ at: Date.now(), ...entry });
+    book.size += entry.text.length;
+    while (book.kept.length > MEMORY.entries || book.size > MEMORY.characters) {
+      book.size -= book.kept.shift()?.text.length ?? 0;
+    }
+  }
+}

@@ -1,0 +1,75 @@
+import type { Alerts } from "../alerts.ts";
+import type { Clock } from "../clock.ts";
+import type { HubError } from "../errors.ts";
+import type { StateEvent } from "../events.ts";
+import type { Session } from "./session.ts";
+import type { Rest, State } from "./state.ts";
+
+/** A connection's move from one state to another. */
+export interface Move {
+  readonly server: string;
+  readonly client: string | undefined;
+  readonly before: State<Session>;
+  readonly state: State<Session>;
+  /** What was lost, if that is why it moved. */
+  readonly cause: HubError | undefined;
+}
+
+/** The move as an event. */
+export function eventOf({ server, client, before, state, cause }: Move, clock: Clock): StateEvent {
+  const ahead = lookAhead(state);
+  const why = cause ?? causeOf(ahead);
+  const attempt = "attempt" in ahead ? ahead.attempt : undefined;
+  const retryAt = retryOf(ahead, clock);
+  return {
+    kind: "state",
+    server,
+    from: before.at,
+    to: state.at,
+    ...(client !== undefined && { client }),
+    ...(why !== undefined && { cause: why }),
+    ...(attempt !== undefined && { attempt }),
+    ...(retryAt !== undefined && { retryAt }),
+  };
+}
+
+/** Raises the alert that the move is a reason for, or clears those that it ends. */
+export function tellAlerts({ server, before, state, cause }: Move, alerts: Alerts): void {
+  if (cause !== undefined) {
+    const wasOpen = sessionOf(before) !== undefined;
+    const kind = wasOpen ? "disconnected" : "connectionFailed";
+    alerts.raise({ kind, server, text: cause.message });
+    return;
+  }
+  if (state.at === "authenticating") {
+    const kind = state.session === undefined ? "authRequired" : "authExpired";
+    alerts.raise({ kind, server, text: `Server "${server}" wants an authorization.` });
+    return;
+  }
+  const isOver = ["connected", "disconnected", "idle"].includes(state.at);
+  // A server that only calls start rests in idle after a failure, too: that is still to be known.
+  const isAtRest = before.at === "stopping" && state.at === "idle";
+  if (isOver && !isAtRest) {
+    alerts.clear(server, "connectionFailed", "disconnected", "authRequired", "authExpired");
+  }
+}
+
+/** The session, where there is one. */
+export function sessionOf(state: State<Session>): Session | undefined {
+  return "session" in state ? state.session : undefined;
+}
+
+/** What will be when a stop that runs has ended. */
+export function lookAhead(state: State<Session>): State<Session> | Rest {
+  return state.at === "stopping" ? state.next : state;
+}
+
+export function causeOf(state: State<Session>): HubError | undefined {
+  return "cause" in state ? state.cause : undefined;
+}
+
+/** When the next attempt is due, in ms since the epoch. */
+export function retryOf(state: State<Session>, clock: Clock): number | undefined {
+  if (state.at !== "reconnecting") return undefined;
+  return Math.round(Date.now() + state.retryAt - clock.now());
+}

@@ -1,0 +1,132 @@
+import type { Item } from "../catalog/item.ts";
+import type { Clock } from "../clock.ts";
+import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
+import type { LogLevel, LogSource } from "../events.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import type { Link } from "../wire/link.ts";
+import type { Gate } from "./gate.ts";
+import { Session } from "./session.ts";
+
+/** What an attempt is made with. */
+export interface Surroundings {
+  clientInfo(): Implementation;
+  readonly clock: Clock;
+  readonly gate: Gate;
+  /** Fills in the specification's `${…}` and makes the link. @throws {HubError} valueMissing */
+  makeLink(spec: StdioServer): Promise<Link>;
+}
+
+/** What an attempt, and the session that comes of it, tells its connection. */
+export interface AttemptEvents {
+  /** `stale`: the server announced another listing while it was listed. `duration` in ms. */
+  opened(session: Session, items: readonly Item[], stale: boolean, duration: number): void;
+  /** It failed, or what it opened has ended. */
+  lost(cause: HubError): void;
+  toolsChanged(): void;
+  log(level: LogLevel, source: LogSource, text: string): void;
+}
+
+const TAIL_LINES = 10;
+
+/** One try to open a connection: wait for a turn, make the link, open it, shake hands, list. And the session that comes of it. */
+export class Attempt {
+  readonly #spec: StdioServer;
+  readonly #surroundings: Surroundings;
+  readonly #events: AttemptEvents;
+  readonly #abort = new AbortController();
+  #at: ConnectStep = "resolve";
+  #session: Session | undefined;
+  #phase: "opening" | "open" | "over" = "opening";
+  #stale = false;
+  readonly #tail: string[] = [];
+
+  constructor(spec: StdioServer, surroundings: Surroundings, events: AttemptEvents) {
+    this.#spec = spec;
+    this.#surroundings = surroundings;
+    this.#events = events;
+  }
+
+  /** Tries, once `before` has settled. Its own time, `connectTimeout`, begins when its turn has come. Never rejects. */
+  async run(before: Promise<unknown>): Promise<void> {
+    const { gate, clock } = this.#surroundings;
+    const { signal } = this.#abort;
+    let leave = (): void => {};
+    let disarm = (): void => {};
+    try {
+      await before;
+      leave = await gate.enter(signal);
+      const began = clock.now();
+      disarm = clock.after(this.#spec.connectTimeout, () => this.#expire());
+      const items = await this.#open(signal);
+      this.#opened(items, clock.now() - began);
+    } catch (error) {
+      this.#lose(toHubError(error));
+    } finally {
+      leave();
+      disarm();
+    }
+  }
+
+  /** Gives up, or ends what was opened; bounded in time. Nothing is told after this. */
+  async close(why: HubError): Promise<void> {
+    this.#phase = "over";
+    this.#abort.abort(why);
+    await this.#session?.close();
+  }
+
+  async #open(signal: AbortSignal): Promise<readonly Item[]> {
+    const { makeLink, clientInfo } = this.#surroundings;
+    const link = await makeLink(this.#spec);
+    signal.throwIfAborted();
+    this.#at = "spawn";
+    const session = new Session(this.#spec.name, link, {
+      toolsChanged: () => this.#toolsChanged(),
+      log: (level, source, text) => this.#log(level, source, text),
+      closed: (cause) => this.#lose(cause),
+    });
+    this.#session = session;
+    await session.open(clientInfo(), signal, () => {
+      this.#at = "handshake";
+    });
+    this.#at = "list";
+    return session.list("tools", signal);
+  }
+
+  #opened(items: readonly Item[], duration: number): void {
+    if (this.#phase !== "opening" || this.#session === undefined) return;
+    this.#phase = "open";
+    this.#events.opened(this.#session, items, this.#stale, duration);
+  }
+
+  /** The first cause counts. One that comes before it was open says at which step, and the server's last words. */
+  #lose(cause: HubError): void {
+    if (this.#phase === "over") return;
+    const isEarly = this.#phase === "opening" && cause.step === undefined;
+    this.#phase = "over";
+    this.#events.lost(isEarly ? this.#error(cause.code, cause.message) : cause);
+  }
+
+  #expire(): void {
+    const { name, connectTimeout } = this.#spec;
+    const text = `Server "${name}" did not get beyond step "${this.#at}" within ${connectTimeout} ms (connectTimeout).`;
+    this.#abort.abort(this.#error("connectTimeout", text));
+  }
+
+  #error(code: ErrorCode, text: string): HubError {
+    const details = { server: this.#spec.name, step: this.#at, stderr: [...this.#tail] };
+    return new HubError(code, text, details);
+  }
+
+  #toolsChanged(): void {
+    if (this.#phase === "opening") this.#stale = true;
+    else if (this.#phase === "open") this.#events.toolsChanged();
+  }
+
+  #log(level: LogLevel, source: LogSource, text: string): void {
+    if (source === "stderr" && this.#phase === "opening") {
+      if (this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
+    }
+    this.#events.log(level, source, text);
+  }
+}

@@ -1,0 +1,189 @@
+import type { Alerts } from "../alerts.ts";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import type { Bus, LogLevel, LogSource } from "../events.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import { eventOf, sessionOf, tellAlerts } from "./account.ts";
+import { Attempt, type Surroundings } from "./attempt.ts";
+import type { Session } from "./session.ts";
+import { type Effect, type Signal, type State, step } from "./state.ts";
+import type { Goal } from "./status.ts";
+import { Vigil } from "./vigil.ts";
+
+/** What a life is made from. */
+export interface LifeParts {
+  /** Whose it is, if the server is not shared. */
+  readonly client: string | undefined;
+  readonly surroundings: Surroundings;
+  readonly bus: Bus;
+  readonly alerts: Alerts;
+  /** When nothing is left of what has to be gone before the first attempt. */
+  readonly before: Promise<unknown>;
+  goal(): Goal;
+  /** 0…1 */
+  random(): number;
+}
+
+/** What a life tells its connection. */
+export interface LifeEvents {
+  /** The state is another; what it asked for has been set going. `cause`: what was lost, if that is why. */
+  moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
+  /** An attempt is about to succeed; see AttemptEvents. */
+  listed(items: readonly Item[], duration: number): void;
+  /** What was listed is not what the server lists now. */
+  toolsChanged(): void;
+  /** Nobody used it for as long as its specification says: it is about to be stopped. */
+  idle(): void;
+  log(level: LogLevel, source: LogSource, text: string): void;
+}
+
+/** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
+export class Life {
+  spec: StdioServer;
+  readonly #parts: LifeParts;
+  readonly #events: LifeEvents;
+  #state: State<Session> = { at: "idle" };
+  /** The first is being taken. */
+  readonly #signals: Signal<Session>[] = [];
+  /** The present attempt, or what came of it; what an older one still reports is dropped. */
+  #attempt: Attempt | undefined;
+  #disarm: () => void = () => {};
+  #vigil: Vigil | undefined;
+  #held = false;
+  /** Who waits until nothing of what is being stopped is left. */
+  readonly #draining: (() => void)[] = [];
+
+  constructor(spec: StdioServer, parts: LifeParts, events: LifeEvents) {
+    this.spec = spec;
+    this.#parts = parts;
+    this.#events = events;
+  }
+
+  get state(): State<Session> {
+    return this.#state;
+  }
+
+  /** Those that come while one is being taken come after it. */
+  signal(signal: Signal<Session>): void {
+    this.#signals.push(signal);
+    if (this.#signals.length > 1) return;
+    for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
+      this.#take(next);
+      this.#signals.shift();
+    }
+  }
+
+  /** Stops it. @returns when nothing of it is left. */
+  stop(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#draining.push(resolve);
+      this.signal({ kind: "stop" });
+    });
+  }
+
+  /** Watches over the session as the specification has it now. */
+  watch(session: Session): void {
+    this.#vigil?.end();
+    const { healthInterval, idleStop } = this.spec;
+    this.#vigil = new Vigil({
+      session,
+      clock: this.#parts.surroundings.clock,
+      healthInterval,
+      idleStop,
+      lost: (cause) => this.signal({ kind: "lost", cause }),
+      responsive: (isResponsive) =>
+        this.signal({ kind: isResponsive ? "responsive" : "unresponsive" }),
+      idle: () => {
+        this.#events.idle();
+        this.signal({ kind: "idleTimeout" });
+      },
+    });
+    this.#vigil.hold(this.#held);
+  }
+
+  /** While nothing is read from the server, its silence says nothing. */
+  hold(held: boolean): void {
+    this.#held = held;
+    this.#vigil?.hold(held);
+  }
+
+  #take(signal: Signal<Session>): void {
+    const before = this.#state;
+    const { surroundings, bus, alerts, client, goal, random } = this.#parts;
+    const { state, effects } = step(before, signal, {
+      now: surroundings.clock.now(),
+      random: random(),
+      policy: this.spec.reconnect,
+      goal: goal(),
+    });
+    this.#state = state;
+    const cause = signal.kind === "lost" ? signal.cause : undefined;
+    if (state.at !== before.at) {
+      this.#disarm();
+      const move = { server: this.spec.name, client, before, state, cause };
+      bus.emit(eventOf(move, surroundings.clock));
+      tellAlerts(move, alerts);
+    }
+    for (const effect of effects) this.#perform(effect);
+    if (state !== before) {
+      this.#watchOver(sessionOf(before), sessionOf(state));
+      this.#events.moved(before, state, cause);
+    }
+    if (state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
+  }
+
+  #watchOver(before: Session | undefined, session: Session | undefined): void {
+    if (session === before) return;
+    this.#vigil?.end();
+    this.#vigil = undefined;
+    if (session !== undefined) this.watch(session);
+  }
+
+  #perform(effect: Effect): void {
+    switch (effect.kind) {
+      case "open":
+        this.#open();
+        return;
+      case "close":
+        void this.#close();
+        return;
+      case "arm": {
+        const { clock } = this.#parts.surroundings;
+        const delay = Math.max(0, effect.at - clock.now());
+        this.#disarm = clock.after(delay, () => this.signal({ kind: effect.signal }));
+        return;
+      }
+      case "authorize": {
+        const { name: server } = this.spec;
+        const text = `Server "${server}" wants an authorization, and there is no way to get one.`;
+        this.signal({ kind: "lost", cause: new HubError("notSupported", text, { server }) });
+      }
+    }
+  }
+
+  #open(): void {
+    const attempt = new Attempt(this.spec, this.#parts.surroundings, {
+      opened: (session, items, stale, duration) => {
+        this.#events.listed(items, duration);
+        this.signal({ kind: "opened", session });
+        if (stale) this.#events.toolsChanged();
+      },
+      lost: (cause) => {
+        if (attempt === this.#attempt) this.signal({ kind: "lost", cause });
+      },
+      toolsChanged: () => this.#events.toolsChanged(),
+      log: (level, source, text) => this.#events.log(level, source, text),
+    });
+    this.#attempt = attempt;
+    void attempt.run(this.#parts.before);
+  }
+
+  async #close(): Promise<void> {
+    const attempt = this.#attempt;
+    this.#attempt = undefined;
+    const { name: server } = this.spec;
+    const text = `Server "${server}" was stopped.`;
+    await attempt?.close(new HubError("serverStopped", text, { server }));
+    this.signal({ kind: "drained" });
+  }
+}

@@ -1,0 +1,120 @@
+import { type Item, sameItems } from "../catalog/item.ts";
+import { toHubError } from "../errors.ts";
+import { Refresh } from "./refresh.ts";
+import type { Session } from "./session.ts";
+
+export interface ListingParts {
+  /** The listing that was kept when the server last ran. Never rejects. */
+  recall(): Promise<readonly Item[] | undefined>;
+  keep(items: readonly Item[]): void;
+  /** The items are others than before. */
+  changed(): void;
+  warn(text: string): void;
+  /** How long listing again may take, in ms. */
+  limit(): number;
+}
+
+/** What a server lists, as far as is known; it outlives the connection, and the hub. */
+export class Listing {
+  readonly #parts: ListingParts;
+  #items: readonly Item[] | undefined;
+  #from: "snapshot" | "server" | undefined;
+  #recalling = false;
+  #session: Session | undefined;
+  #refresh: Refresh | undefined;
+  #held = false;
+  /** Who waits for the end of the hold. */
+  readonly #releasing: (() => void)[] = [];
+
+  /** @param items what is known from a connection before this one. */
+  constructor(parts: ListingParts, items: readonly Item[] | undefined) {
+    this.#parts = parts;
+    this.#items = items;
+    if (items !== undefined) this.#from = "snapshot";
+  }
+
+  get items(): readonly Item[] | undefined {
+    return this.#items;
+  }
+
+  /** Where the items are from: the server itself, in this connection's life, or what was kept of it. */
+  get from(): "snapshot" | "server" | undefined {
+    return this.#from;
+  }
+
+  get isRecalling(): boolean {
+    return this.#recalling;
+  }
+
+  has(name: string): boolean {
+    return this.#items?.some((item) => item.name === name) === true;
+  }
+
+  /** Looks for what was kept, if nothing is known yet. */
+  async recall(): Promise<void> {
+    if (this.#items !== undefined) return;
+    this.#recalling = true;
+    const items = await this.#parts.recall();
+    this.#recalling = false;
+    // The server may have been faster.
+    if (items === undefined || this.#items !== undefined) return;
+    this.#items = items;
+    this.#from = "snapshot";
+    this.#parts.changed();
+  }
+
+  /** The server has listed. @returns whether that is another list than before. */
+  adopt(items: readonly Item[]): boolean {
+    const isSame = this.#items !== undefined && sameItems(this.#items, items);
+    this.#from = "server";
+    if (!isSame) this.#items = items;
+    this.#parts.keep(items);
+    if (!isSame) this.#parts.changed();
+    return !isSame;
+  }
+
+  /** Lists again over this session whenever a change is announced. */
+  follow(session: Session): void {
+    this.#session = session;
+    this.#refresh = new Refresh({
+      lives: () => this.#session === session,
+      ready: () => this.#released(),
+      list: () => this.#list(session),
+    });
+  }
+
+  unfollow(): void {
+    this.#session = undefined;
+    this.#refresh = undefined;
+  }
+
+  /** @returns when it was listed again; at once if there is no session to ask. */
+  announce(): Promise<void> {
+    return this.#refresh?.announce() ?? Promise.resolve();
+  }
+
+  /** While it is held nothing that a server answers is read. */
+  hold(held: boolean): void {
+    this.#held = held;
+    if (!held) for (const resolve of this.#releasing.splice(0)) resolve();
+  }
+
+  async #list(session: Session): Promise<"changed" | "same" | "again"> {
+    try {
+      const items = await session.list("tools", AbortSignal.timeout(this.#parts.limit()));
+      return this.#session === session && this.adopt(items) ? "changed" : "same";
+    } catch (error) {
+      if (this.#session !== session) return "same";
+      if (this.#held) return "again";
+      this.#parts.warn(`Listing again failed: ${toHubError(error).message}`);
+      return "same";
+    }
+  }
+
+  #released(): Promise<void> {
+    return new Promise((resolve) => {
+      if (this.#held) this.#releasing.push(resolve);
+      else resolve();
+    });
+  }
+}

@@ -1,0 +1,14 @@
+import type { Reconnect } from "../manifest/schema.ts";
+
+/** Whether no attempt follows that one of a series. */
+export function isExhausted({ policy, maxAttempts }: Reconnect, attempt: number): boolean {
+  return policy === "none" || (maxAttempts > 0 && attempt >= maxAttempts);
+}
+
+/** How long to wait after that attempt of a series, in ms; `random` in 0…1 takes its part away. */
+export function delayAfter(attempt: number, reconnect: Reconnect, random: number): number {
+  if (reconnect.policy !== "exponential") return 0;
+  const { base, max, jitter } = reconnect;
+  const whole = Math.min(max, base * 2 ** Math.max(0, attempt - 1));
+  return whole * (1 - jitter * random);
+}

@@ -1,0 +1,279 @@
+import type { Alerts } from "../alerts.ts";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import type { Bus, StateName } from "../events.ts";
+import { compareServers } from "../manifest/difference.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Surroundings } from "./attempt.ts";
+import { Connection } from "./connection.ts";
+import { Departures } from "./departures.ts";
+import { ANYBODY, keyOf, type Profile } from "./profile.ts";
+import { connectionsOf, goalOf, type Seat, type Server } from "./server.ts";
+import type { ServerStatus } from "./status.ts";
+
+/** What the pool remembers of servers beyond its own life. */
+export interface Memory {
+  /** Never rejects. */
+  recall(spec: StdioServer, profile: Profile): Promise<readonly Item[] | undefined>;
+  keep(spec: StdioServer, profile: Profile, items: readonly Item[]): void;
+}
+
+export interface PoolParts {
+  readonly surroundings: Surroundings;
+  readonly bus: Bus;
+  readonly alerts: Alerts;
+  readonly memory: Memory;
+  /** 0…1 */
+  random(): number;
+  /** What some server shows is another than before. */
+  changed(): void;
+  /** Some connection may be settled or listable now. */
+  settled(): void;
+}
+
+/** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
+const DRAIN_LIMIT = 10_000;
+const FAILED: readonly StateName[] = ["failed", "reconnecting"];
+
+/** All servers: what is wanted of each, and the connections to it. The only one who makes and ends connections. */
+export class Pool {
+  readonly #parts: PoolParts;
+  /** In manifest order. */
+  #servers = new Map<string, Server>();
+  /** Those who want every server that shall be up: it is started for each of them. */
+  readonly #profiles = new Set<Profile>();
+  readonly #departures = new Departures();
+  #held = false;
+
+  constructor(parts: PoolParts) {
+    this.#parts = parts;
+  }
+
+  /** Every specification, in manifest order. */
+  get specs(): readonly StdioServer[] {
+    return [...this.#servers.values()].map(({ spec }) => spec);
+  }
+
+  /** Those that shall not run. */
+  get down(): readonly StdioServer[] {
+    const servers = [...this.#servers.values()];
+    return servers.flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
+  }
+
+  get status(): readonly ServerStatus[] {
+    return [...this.#servers.values()].map((server) => ({
+      server: server.spec.name,
+      transport: "stdio",
+      goal: server.goal,
+      connections: connectionsOf(server).map(({ status }) => status),
+    }));
+  }
+
+  /** Makes what is wanted what these say, in this order. Who is the same keeps its process and all that runs. */
+  reconcile(specs: readonly StdioServer[]): void {
+    const wanted = new Set(specs.map(({ name }) => name));
+    for (const name of this.#servers.keys()) if (!wanted.has(name)) this.remove(name);
+    for (const spec of specs) this.add(spec);
+    const ordered = specs.flatMap(({ name }) => {
+      const server = this.#servers.get(name);
+      return server === undefined ? [] : [[name, server] as const];
+    });
+    this.#servers = new Map(ordered);
+    this.#parts.changed();
+  }
+
+  /** Adds a server, or gives it this specification: the process goes on if it does not depend on what changed. */
+  add(spec: StdioServer): void {
+    const known = this.#servers.get(spec.name);
+    const difference = known && compareServers(known.spec, spec);
+    if (difference === "same") return;
+    const server: Server = known ?? {
+      spec,
+      goal: goalOf(spec),
+      isStopped: false,
+      seats: new Map(),
+    };
+    this.#servers.set(spec.name, server);
+    this.#tell(spec.name, known === undefined ? "added" : "changed");
+    const isOther = difference === "process" || goalOf(server.spec) !== goalOf(spec);
+    if (isOther && !server.isStopped) server.goal = goalOf(spec);
+    server.spec = spec;
+    for (const [key, seat] of [...server.seats]) {
+      if (server.goal === "down") this.#retire(server, key, seat, DRAIN_LIMIT);
+      else if (difference === "settings") seat.connection.update(spec);
+      else this.#replace(server, key, seat);
+    }
+    for (const profile of this.#profiles) this.#begin(server, profile);
+    this.#parts.changed();
+  }
+
+  /** Forgets a server: what runs may finish, for a while. */
+  remove(name: string): void {
+    const server = this.#servers.get(name);
+    if (server === undefined) return;
+    this.#servers.delete(name);
+    server.goal = "down";
+    for (const [key, seat] of [...server.seats]) this.#retire(server, key, seat, DRAIN_LIMIT);
+    this.#parts.alerts.clear(name);
+    this.#tell(name, "removed");
+    this.#parts.changed();
+  }
+
+  /** From now on every server that shall be up is so for this profile. */
+  open(profile: Profile): void {
+    this.#profiles.add(profile);
+    for (const server of this.#servers.values()) this.#begin(server, profile);
+  }
+
+  /** Nobody needs what was for this profile alone. */
+  close(profile: Profile): void {
+    this.#profiles.delete(profile);
+    for (const server of this.#servers.values()) {
+      if (server.spec.isolation !== "perClient") continue;
+      const key = keyOf(server.spec, profile);
+      const seat = server.seats.get(key);
+      if (seat !== undefined) this.#retire(server, key, seat, 0);
+    }
+  }
+
+  /**
+   * The connection that is for this profile; undefined if there is no such server, or if it shall not run.
+   * @throws {HubError} notSupported if the server is one for each client, and the client is unknown
+   */
+  find(name: string, profile: Profile): Connection | undefined {
+    const server = this.#servers.get(name);
+    if (server === undefined || server.goal === "down") return undefined;
+    if (server.spec.isolation === "perClient" && profile.client === undefined) {
+      const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
+      throw new HubError("notSupported", text, { server: name });
+    }
+    const seat = server.seats.get(keyOf(server.spec, profile));
+    return seat?.connection ?? this.#connect(server, profile);
+  }
+
+  /** Those that there are for this profile, in manifest order. */
+  connections(profile: Profile): readonly Connection[] {
+    return [...this.#servers.values()].flatMap(({ spec, seats }) => {
+      const own = seats.get(keyOf(spec, profile));
+      // Who is nobody in particular may see what others see, though not use it.
+      const any = profile.client === undefined ? seats.values().next().value : undefined;
+      return (own ?? any)?.connection ?? [];
+    });
+  }
+
+  /** All connections to a server. @throws {HubError} usage if there is no such server */
+  of(name: string): readonly Connection[] {
+    return connectionsOf(this.#get(name));
+  }
+
+  /** All connections there are. */
+  get all(): readonly Connection[] {
+    return [...this.#servers.values()].flatMap(connectionsOf);
+  }
+
+  /** Starts all that shall not be down, also those that only a call would start. */
+  startAll(): void {
+    this.#profiles.add(ANYBODY);
+    for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
+  }
+
+  /** Reconnects all that failed, or wait for their next attempt. @returns the servers. */
+  reconnectFailed(): readonly string[] {
+    const failed = this.all.filter(({ state: { at } }) => FAILED.includes(at));
+    for (const connection of failed) connection.reconnect();
+    return [...new Set(failed.map(({ spec }) => spec.name))];
+  }
+
+  /** Somebody wants it up from now on. @throws {HubError} usage if there is no such server */
+  start(name: string): void {
+    const server = this.#get(name);
+    Object.assign(server, { goal: "up", isStopped: false });
+    for (const profile of this.#profiles) this.#begin(server, profile);
+    for (const connection of connectionsOf(server)) connection.start();
+    this.#parts.changed();
+  }
+
+  /** Somebody wants it down until it is started. @returns when nothing of it is left. @throws {HubError} usage */
+  async stop(name: string): Promise<void> {
+    const server = this.#get(name);
+    Object.assign(server, { goal: "down", isStopped: true });
+    this.#parts.changed();
+    await Promise.all(connectionsOf(server).map((connection) => connection.stop()));
+  }
+
+  /** Stops all, also what is still finishing. @returns when nothing is left. */
+  async stopAll(): Promise<void> {
+    for (const server of this.#servers.values()) server.goal = "down";
+    const every = [...this.all, ...this.#departures.connections];
+    await Promise.all(every.map((connection) => connection.stop()));
+    await this.#departures.all();
+  }
+
+  /** Stops or resumes reading from all servers. */
+  hold(held: boolean): void {
+    this.#held = held;
+    for (const connection of [...this.all, ...this.#departures.connections]) connection.hold(held);
+  }
+
+  #get(name: string): Server {
+    const server = this.#servers.get(name);
+    if (server !== undefined) return server;
+    throw new HubError("usage", `There is no server "${name}".`);
+  }
+
+  /** Makes sure of the connection for a profile, and that it is up if it shall be. */
+  #begin(server: Server, profile: Profile): void {
+    const { spec, goal, seats } = server;
+    if (goal === "down") return;
+    const known = seats.get(keyOf(spec, profile))?.connection;
+    if (known === undefined) this.#connect(server, profile);
+    else if (goal === "up" && known.state.at === "idle") known.start();
+  }
+
+  /** @param items what was listed by the connection before it; @param before when nothing is left of that. */
+  #connect(
+    server: Server,
+    profile: Profile,
+    items?: readonly Item[],
+    before: Promise<unknown> = this.#departures.gone(keyOf(server.spec, profile)),
+  ): Connection {
+    const parts = this.#parts;
+    const { spec } = server;
+    const connection = new Connection({
+      ...parts,
+      spec,
+      client: spec.isolation === "perClient" ? profile.client : undefined,
+      items,
+      before,
+      goal: () => server.goal,
+      recall: () => parts.memory.recall(spec, profile),
+      keep: (listed) => parts.memory.keep(spec, profile, listed),
+      idled: () => {
+        if (server.goal === "up") server.goal = "onDemand";
+      },
+    });
+    server.seats.set(keyOf(spec, profile), { connection, profile });
+    connection.hold(this.#held);
+    void connection.begin();
+    return connection;
+  }
+
+  /** Puts a new connection in the place of one whose process is not what is wanted any more. */
+  #replace(server: Server, key: string, { connection, profile }: Seat): void {
+    server.seats.delete(key);
+    let tellGone = (): void => {};
+    const gone = new Promise<void>((resolve) => (tellGone = resolve));
+    this.#departures.add(key, connection, gone);
+    const successor = this.#connect(server, profile, connection.items, this.#departures.gone(key));
+    void connection.retire(successor, DRAIN_LIMIT).then(tellGone);
+  }
+
+  #retire(server: Server, key: string, { connection }: Seat, limit: number): void {
+    server.seats.delete(key);
+    this.#departures.add(key, connection, connection.retire(undefined, limit));
+  }
+
+  #tell(server: string, change: "added" | "changed" | "removed"): void {
+    this.#parts.bus.emit({ kind: "server", server, change });
+  }
+}

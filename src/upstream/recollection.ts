@@ -1,0 +1,53 @@
+import type { Alerts } from "../alerts.ts";
+import type { Item } from "../catalog/item.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Memory } from "./pool.ts";
+import type { Profile } from "./profile.ts";
+import type { Snapshots, Subject } from "./snapshot.ts";
+
+/** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
+export type Identify = (
+  spec: StdioServer,
+) => Promise<Omit<Subject, "capabilities" | "era"> | undefined>;
+
+/** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
+export class Recollection implements Memory {
+  readonly #snapshots: Snapshots;
+  readonly #identify: Identify;
+  readonly #alerts: Alerts;
+
+  constructor(snapshots: Snapshots, identify: Identify, alerts: Alerts) {
+    this.#snapshots = snapshots;
+    this.#identify = identify;
+    this.#alerts = alerts;
+  }
+
+  async recall(spec: StdioServer, profile: Profile): Promise<readonly Item[] | undefined> {
+    const subject = await this.#subject(spec, profile);
+    return subject && (await this.#snapshots.load(subject))?.items;
+  }
+
+  keep(spec: StdioServer, profile: Profile, items: readonly Item[]): void {
+    void this.#keep(spec, profile, items);
+  }
+
+  async #keep(spec: StdioServer, profile: Profile, items: readonly Item[]): Promise<void> {
+    const subject = await this.#subject(spec, profile);
+    if (subject === undefined) return;
+    const differences = await this.#snapshots.save(subject, items);
+    if (differences.length === 0) return;
+    const { name: server } = spec;
+    const names = differences.map(({ name }) => `"${name}"`).join(", ");
+    const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
+    const text = `Server "${server}" describes ${names} otherwise than before.\n${texts.join("\n")}`;
+    this.#alerts.raise({ kind: "toolsChanged", server, text: text.slice(0, LONGEST) });
+  }
+
+  async #subject(spec: StdioServer, profile: Profile): Promise<Subject | undefined> {
+    const identity = await this.#identify(spec);
+    return identity && { ...identity, capabilities: profile.capabilities, era: "legacy" };
+  }
+}
+
+/** The longest text of an alert, in characters: a server may have changed all that it has. */
+const LONGEST = 4000;

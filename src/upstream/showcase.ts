@@ -1,0 +1,88 @@
+import type { Alerts } from "../alerts.ts";
+import { buildCatalog, type Catalog, type Limits, type Source } from "../catalog/catalog.ts";
+import { compareCatalogs } from "../catalog/changes.ts";
+import type { Digest, NameRules } from "../catalog/names.ts";
+import type { Bus } from "../events.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Pool } from "./pool.ts";
+import { ANYBODY, type Profile } from "./profile.ts";
+
+export interface ShowcaseParts {
+  readonly pool: Pool;
+  readonly bus: Bus;
+  readonly alerts: Alerts;
+  readonly digest: Digest;
+}
+
+/** The catalogs in force: one for each profile that sees another than the rest, built when it is first needed after a change. */
+export class Showcase {
+  names: NameRules;
+  readonly #parts: ShowcaseParts;
+  readonly #catalogs = new Map<string, Catalog>();
+  readonly #remarked = new Set<string>();
+  /** What was last told of. */
+  #told: Catalog | undefined;
+
+  constructor(names: NameRules, parts: ShowcaseParts) {
+    this.names = names;
+    this.#parts = parts;
+  }
+
+  /** What there is for that profile. */
+  catalog(profile: Profile): Catalog {
+    const isIsolated = this.#parts.pool.specs.some(({ isolation }) => isolation === "perClient");
+    const key = JSON.stringify([profile.capabilities, isIsolated ? profile.client : undefined]);
+    const known = this.#catalogs.get(key);
+    if (known !== undefined) return known;
+    const catalog = this.#build(profile);
+    this.#catalogs.set(key, catalog);
+    return catalog;
+  }
+
+  /** Some server shows something else. */
+  clear(): void {
+    this.#catalogs.clear();
+  }
+
+  /** Tells on the bus what is another since it was last told; an exposed name that has another owner is an alert. */
+  announce(): void {
+    const { bus, alerts } = this.#parts;
+    const catalog = this.catalog(ANYBODY);
+    const change = compareCatalogs(this.#told ?? EMPTY, catalog);
+    this.#told = catalog;
+    if (change === undefined) return;
+    const { added, removed, altered, moved } = change;
+    bus.emit({ kind: "catalog", added, removed, altered });
+    for (const { from, to } of moved) {
+      const text = `"${to.name}" is now ${to.remoteName} of server "${to.server}"; it was ${from.remoteName} of server "${from.server}".`;
+      alerts.raise({ kind: "nameMoved", server: to.server, text });
+    }
+  }
+
+  #build(profile: Profile): Catalog {
+    const sources = this.#parts.pool.connections(profile).map(({ spec, items }): Source => ({
+      server: spec.name,
+      items: items ?? [],
+      rules: { prefix: spec.prefix, ...spec.tools },
+      limits: (remoteName) => limitsOf(spec, remoteName),
+    }));
+    const catalog = buildCatalog(sources, this.names, this.#parts.digest);
+    for (const { kind, server, remoteName, text } of catalog.remarks) {
+      const line = `Tool "${remoteName}" of server "${server}": ${text}`;
+      if (kind === "filtered" || this.#remarked.has(line)) continue;
+      this.#remarked.add(line);
+      const level = kind === "shortened" ? "info" : "warn";
+      this.#parts.bus.emit({ kind: "log", level, source: "hub", text: line });
+    }
+    return catalog;
+  }
+}
+
+const EMPTY: Catalog = buildCatalog([], { separator: "", limit: 0 }, () => new Uint8Array());
+
+function limitsOf({ tools, callTimeout, maxCallTimeout }: StdioServer, remoteName: string): Limits {
+  const own = Object.hasOwn(tools.timeout, remoteName) ? tools.timeout[remoteName] : undefined;
+  return own === undefined
+    ? { timeout: callTimeout, maxTimeout: maxCallTimeout }
+    : { timeout: own, maxTimeout: Math.max(own, maxCallTimeout) };
+}

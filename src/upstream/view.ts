@@ -1,0 +1,102 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Clock } from "../clock.ts";
+import { HubError } from "../errors.ts";
+import type { StdioServer } from "../manifest/schema.ts";
+import type { Connection } from "./connection.ts";
+import type { Pool } from "./pool.ts";
+import type { Profile } from "./profile.ts";
+import type { Showcase } from "./showcase.ts";
+
+export interface ViewParts {
+  readonly pool: Pool;
+  readonly showcase: Showcase;
+  readonly clock: Clock;
+  /** How long a first list waits for servers of which nothing is known, in ms. */
+  listWait(): number;
+}
+
+/** What one client sees of the hub: its catalog, and the connections that its calls go to. */
+export class View {
+  readonly profile: Profile;
+  readonly #parts: ViewParts;
+  #isOpen = false;
+  /** Whether a list may be answered; before that, who waits for it. */
+  #isListable = false;
+  readonly #waiting = new Set<(catalog: Catalog) => void>();
+  #disarm: () => void = () => {};
+
+  constructor(profile: Profile, parts: ViewParts) {
+    this.profile = profile;
+    this.#parts = parts;
+  }
+
+  get catalog(): Catalog {
+    return this.#parts.showcase.catalog(this.profile);
+  }
+
+  /** @throws {HubError} notSupported; see `Pool.find` */
+  connection(server: string): Connection | undefined {
+    return this.#parts.pool.find(server, this.profile);
+  }
+
+  /** The servers that show nothing, but may have a tool of that exposed name. */
+  unlisted(name: string): readonly Connection[] {
+    return this.#parts.pool
+      .connections(this.profile)
+      .filter(({ items, mayRun, spec }) => items === undefined && mayRun && this.#fits(spec, name));
+  }
+
+  /** Why there is no tool of that exposed name. */
+  explainAbsence(name: string): HubError {
+    const down = this.#parts.pool.down.find((spec) => spec.prefix !== "" && this.#fits(spec, name));
+    if (down === undefined) return new HubError("unknownTool", `There is no tool "${name}".`);
+    const text = `Server "${down.name}" is stopped, so there is no tool "${name}" now.`;
+    return new HubError("serverStopped", text, { server: down.name });
+  }
+
+  /** The servers are wanted now; what shall be up is started. */
+  open(): void {
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    const { pool, clock, listWait } = this.#parts;
+    pool.open(this.profile);
+    this.#disarm = clock.after(listWait(), () => this.#openList());
+    this.settle();
+  }
+
+  /** The client has left. */
+  close(): void {
+    this.#disarm();
+    this.#waiting.clear();
+    this.#parts.pool.close(this.profile);
+  }
+
+  /**
+   * Calls back with the catalog: at once if every server has settled or what it lists is known, else when that is so or
+   * when `listWait` is over. @returns the undo.
+   */
+  whenListed(callback: (catalog: Catalog) => void): () => void {
+    if (this.#isListable) callback(this.catalog);
+    else this.#waiting.add(callback);
+    return () => void this.#waiting.delete(callback);
+  }
+
+  /** Looks whether a list need not wait any more. */
+  settle(): void {
+    if (!this.#isOpen || this.#isListable) return;
+    const connections = this.#parts.pool.connections(this.profile);
+    if (connections.every(({ isListable }) => isListable)) this.#openList();
+  }
+
+  #fits({ prefix }: StdioServer, name: string): boolean {
+    return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
+  }
+
+  #openList(): void {
+    this.#isListable = true;
+    this.#disarm();
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
+    for (const callback of waiting) callback(this.catalog);
+  }
+}
