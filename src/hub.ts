@@ -13,7 +13,7 @@ import { sessionOf } from "./upstream/account.ts";
 import { Gate } from "./upstream/gate.ts";
 import { inspect } from "./upstream/inspect.ts";
 import { Pool } from "./upstream/pool.ts";
-import { ANYBODY } from "./upstream/profile.ts";
+import { ANYBODY, profileOf } from "./upstream/profile.ts";
 import { type Identify, Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
 import type { Snapshots } from "./upstream/snapshot.ts";
@@ -251,7 +251,7 @@ export class Hub {
       clock: this.#clock,
       listWait: () => this.#settings.listWait,
     };
-    return new View({ capabilities: "", client }, parts);
+    return new View(profileOf("", client), parts);
   }
 
   #settle(): void {

@@ -1,6 +1,6 @@
 import type { Connection } from "./connection.ts";
 
-/** Connections that make place, by the key that they had, until nothing of them is left. */
+/** Connections that make place, by their server and the key that they had there, until nothing of them is left. */
 export class Departures {
   readonly #gone = new Map<string, Promise<unknown>>();
   readonly #connections = new Set<Connection>();
@@ -10,8 +10,8 @@ export class Departures {
   }
 
   /** When nothing is left of whoever had that key. */
-  gone(key: string): Promise<unknown> {
-    return this.#gone.get(key) ?? Promise.resolve();
+  gone(server: string, key: string): Promise<unknown> {
+    return this.#gone.get(`${server}\0${key}`) ?? Promise.resolve();
   }
 
   /** When nothing is left of anybody. */
@@ -19,7 +19,8 @@ export class Departures {
     return Promise.all(this.#gone.values());
   }
 
-  add(key: string, connection: Connection, gone: Promise<unknown>): void {
+  add(server: string, own: string, connection: Connection, gone: Promise<unknown>): void {
+    const key = `${server}\0${own}`;
     this.#connections.add(connection);
     const all: Promise<unknown> = Promise.all([this.#gone.get(key), gone]).then(() => {
       this.#connections.delete(connection);

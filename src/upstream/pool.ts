@@ -7,7 +7,7 @@ import type { StdioServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
 import { Connection } from "./connection.ts";
 import { Departures } from "./departures.ts";
-import { ANYBODY, keyOf, type Profile } from "./profile.ts";
+import { ANYBODY, type Profile } from "./profile.ts";
 import { connectionsOf, goalOf, type Seat, type Server } from "./server.ts";
 import type { ServerStatus } from "./status.ts";
 
@@ -52,6 +52,11 @@ export class Pool {
   /** Every specification, in manifest order. */
   get specs(): readonly StdioServer[] {
     return [...this.#servers.values()].map(({ spec }) => spec);
+  }
+
+  /** Whether there is a server that every client has for itself. */
+  get hasIsolated(): boolean {
+    return this.specs.some(({ isolation }) => isolation === "perClient");
   }
 
   /** Those that shall not run. */
@@ -130,7 +135,7 @@ export class Pool {
     this.#profiles.delete(profile);
     for (const server of this.#servers.values()) {
       if (server.spec.isolation !== "perClient") continue;
-      const key = keyOf(server.spec, profile);
+      const key = profile.keys[server.spec.isolation];
       const seat = server.seats.get(key);
       if (seat !== undefined) this.#retire(server, key, seat, 0);
     }
@@ -147,14 +152,14 @@ export class Pool {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    const seat = server.seats.get(keyOf(server.spec, profile));
+    const seat = server.seats.get(profile.keys[server.spec.isolation]);
     return seat?.connection ?? this.#connect(server, profile);
   }
 
   /** Those that there are for this profile, in manifest order. */
   connections(profile: Profile): readonly Connection[] {
     return [...this.#servers.values()].flatMap(({ spec, seats }) => {
-      const own = seats.get(keyOf(spec, profile));
+      const own = seats.get(profile.keys[spec.isolation]);
       // Who is nobody in particular may see what others see, though not use it.
       const any = profile.client === undefined ? seats.values().next().value : undefined;
       return (own ?? any)?.connection ?? [];
@@ -225,7 +230,7 @@ export class Pool {
   #begin(server: Server, profile: Profile): void {
     const { spec, goal, seats } = server;
     if (goal === "down") return;
-    const known = seats.get(keyOf(spec, profile))?.connection;
+    const known = seats.get(profile.keys[spec.isolation])?.connection;
     if (known === undefined) this.#connect(server, profile);
     else if (goal === "up" && known.state.at === "idle") known.start();
   }
@@ -235,7 +240,10 @@ export class Pool {
     server: Server,
     profile: Profile,
     items?: readonly Item[],
-    before: Promise<unknown> = this.#departures.gone(keyOf(server.spec, profile)),
+    before: Promise<unknown> = this.#departures.gone(
+      server.spec.name,
+      profile.keys[server.spec.isolation],
+    ),
   ): Connection {
     const parts = this.#parts;
     const { spec } = server;
@@ -252,7 +260,7 @@ export class Pool {
         if (server.goal === "up") server.goal = "onDemand";
       },
     });
-    server.seats.set(keyOf(spec, profile), { connection, profile });
+    server.seats.set(profile.keys[spec.isolation], { connection, profile });
     connection.hold(this.#held);
     void connection.begin();
     return connection;
@@ -263,14 +271,19 @@ export class Pool {
     server.seats.delete(key);
     let tellGone = (): void => {};
     const gone = new Promise<void>((resolve) => (tellGone = resolve));
-    this.#departures.add(key, connection, gone);
-    const successor = this.#connect(server, profile, connection.items, this.#departures.gone(key));
+    this.#departures.add(server.spec.name, key, connection, gone);
+    const successor = this.#connect(
+      server,
+      profile,
+      connection.items,
+      this.#departures.gone(server.spec.name, key),
+    );
     void connection.retire(successor, DRAIN_LIMIT).then(tellGone);
   }
 
   #retire(server: Server, key: string, { connection }: Seat, limit: number): void {
     server.seats.delete(key);
-    this.#departures.add(key, connection, connection.retire(undefined, limit));
+    this.#departures.add(server.spec.name, key, connection, connection.retire(undefined, limit));
   }
 
   #tell(server: string, change: "added" | "changed" | "removed"): void {

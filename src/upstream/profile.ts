@@ -6,15 +6,14 @@ export interface Profile {
   readonly capabilities: string;
   /** The client, for servers that every client has for itself; undefined where nobody can say who it is. */
   readonly client: string | undefined;
+  /** Under which of a server's connections it finds its own, if clients share the server and if they do not. */
+  readonly keys: Readonly<Record<StdioServer["isolation"], string>>;
+}
+
+export function profileOf(capabilities: string, client: string | undefined): Profile {
+  const perClient = JSON.stringify([capabilities, client ?? null]);
+  return { capabilities, client, keys: { shared: capabilities, perClient } };
 }
 
 /** Nobody in particular, who can do nothing in particular. */
-export const ANYBODY: Profile = { capabilities: "", client: undefined };
-
-/** What the pool keeps a connection under. Clients of a shared server that can do the same have the same one. */
-export function keyOf(
-  { name, isolation }: Pick<StdioServer, "name" | "isolation">,
-  { capabilities, client }: Profile,
-): string {
-  return JSON.stringify([name, capabilities, isolation === "perClient" ? client : null]);
-}
+export const ANYBODY: Profile = profileOf("", undefined);

@@ -14,9 +14,11 @@ export interface ShowcaseParts {
   readonly digest: Digest;
 }
 
-/** The catalogs in force: one for each profile that sees another than the rest, built when it is first needed after a change. */
+/** The catalogs in force, by what clients can do; each is built when it is first needed after a change. */
 export class Showcase {
   names: NameRules;
+  /** Another whenever a catalog may be another. */
+  version = 0;
   readonly #parts: ShowcaseParts;
   readonly #catalogs = new Map<string, Catalog>();
   readonly #remarked = new Set<string>();
@@ -28,19 +30,20 @@ export class Showcase {
     this.#parts = parts;
   }
 
-  /** What there is for that profile. */
+  /** What there is for that profile. Who may see what nobody else sees has to keep it, until `version` is another. */
   catalog(profile: Profile): Catalog {
-    const isIsolated = this.#parts.pool.specs.some(({ isolation }) => isolation === "perClient");
-    const key = JSON.stringify([profile.capabilities, isIsolated ? profile.client : undefined]);
-    const known = this.#catalogs.get(key);
+    const { pool } = this.#parts;
+    const isOwn = profile.client !== undefined && pool.hasIsolated;
+    const known = isOwn ? undefined : this.#catalogs.get(profile.capabilities);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
-    this.#catalogs.set(key, catalog);
+    if (!isOwn) this.#catalogs.set(profile.capabilities, catalog);
     return catalog;
   }
 
   /** Some server shows something else. */
   clear(): void {
+    this.version++;
     this.#catalogs.clear();
   }
 

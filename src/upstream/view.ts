@@ -19,6 +19,9 @@ export interface ViewParts {
 export class View {
   readonly profile: Profile;
   readonly #parts: ViewParts;
+  #catalog: Catalog | undefined;
+  /** The showcase's, when the catalog was taken from there. */
+  #version = 0;
   #isOpen = false;
   /** Whether a list may be answered; before that, who waits for it. */
   #isListable = false;
@@ -31,7 +34,12 @@ export class View {
   }
 
   get catalog(): Catalog {
-    return this.#parts.showcase.catalog(this.profile);
+    const { showcase } = this.#parts;
+    if (this.#catalog === undefined || this.#version !== showcase.version) {
+      this.#version = showcase.version;
+      this.#catalog = showcase.catalog(this.profile);
+    }
+    return this.#catalog;
   }
 
   /** @throws {HubError} notSupported; see `Pool.find` */
