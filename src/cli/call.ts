@@ -118,7 +118,7 @@ function explainAbsence(
   const failed = standings.find((standing) => standing.at === "failed");
   if (failed !== undefined) return failed.cause;
   const off = standings.find((standing) => standing.at === "disabled");
-  if (off !== undefined && !standings.some(({ at }) => at === "connected")) {
+  if (off !== undefined && !standings.some((standing) => "tools" in standing)) {
     const text = `Server "${off.server}" is switched off in the manifest (enabled = false).`;
     return new HubError("serverStopped", text, { server: off.server });
   }

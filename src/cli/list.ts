@@ -80,15 +80,15 @@ function remarkToJson({ server, remoteName, kind, text }: Remark): object {
 }
 
 function countTools(standings: readonly Standing[], remarks: readonly Remark[]): string {
-  const connected = standings.filter((standing) => standing.at === "connected");
-  const tools = connected.reduce((sum, standing) => sum + standing.tools, 0);
+  const known = standings.filter((standing) => "tools" in standing);
+  const tools = known.reduce((sum, standing) => sum + standing.tools, 0);
   const hidden = remarks.filter(({ kind }) => kind !== "shortened").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${count(tools, "tool")} of ${count(connected.length, "server")}${more}`;
+  return `${count(tools, "tool")} of ${count(known.length, "server")}${more}`;
 }
 
 function countServers(standings: readonly Standing[]): string {
-  const states = ["connected", "failed", "disabled"].map((state) => {
+  const states = ["connected", "idle", "failed", "disabled"].map((state) => {
     const some = standings.filter(({ at }) => at === state).length;
     return some === 0 ? "" : `${some} ${state}`;
   });
@@ -114,7 +114,7 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
   const rows = standings.map((standing) => [
     standing.server,
     standing.at,
-    standing.at === "connected" ? String(standing.tools) : "",
+    "tools" in standing ? String(standing.tools) : "",
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
   if (rows.length > 0)
@@ -124,7 +124,7 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
 /** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */
 function toJson(standing: Standing): object {
   const { server: name, at: state } = standing;
-  if (standing.at === "connected") return { name, state, tools: standing.tools };
+  if ("tools" in standing) return { name, state, tools: standing.tools };
   if (standing.at === "disabled") return { name, state };
   const { message, code, step, stderr } = standing.cause;
   const words = stderr.length > 0 ? { stderr } : {};
@@ -140,5 +140,5 @@ function tellFailures(standings: readonly Standing[]): void {
 /** It is a failure if servers are wanted and none is there. */
 function exitCode(standings: readonly Standing[]): number {
   const wanted = standings.filter(({ at }) => at !== "disabled");
-  return wanted.length === 0 || wanted.some(({ at }) => at === "connected") ? 0 : 3;
+  return wanted.length === 0 || wanted.some((standing) => "tools" in standing) ? 0 : 3;
 }

@@ -1,32 +1,50 @@
 import { HubError } from "../errors.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
+import type { ConnectionStatus } from "../upstream/status.ts";
 
-/** How one server of the manifest stands once all have settled. */
+/** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
 export type Standing =
-  | { readonly at: "connected"; readonly server: string; readonly tools: number }
+  | {
+      readonly at: "connected";
+      readonly server: string;
+      readonly tools: number;
+      readonly connection: ConnectionStatus;
+    }
+  /** It rests until it is called, and what it lists is known. */
+  | { readonly at: "idle"; readonly server: string; readonly tools: number }
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
-/** In manifest order. What the hub cannot use at all has failed too. */
-export function standingsOf({ servers }: Manifest, hub: Hub): readonly Standing[] {
+/** What is asked of a hub. */
+type Witness = Pick<Hub, "status" | "catalog">;
+
+/** In manifest order. */
+export function standingsOf({ servers }: Manifest, hub: Witness): readonly Standing[] {
   return servers.map((spec) => standingOf(spec, hub));
 }
 
-function standingOf(spec: ServerSpec, hub: Hub): Standing {
+/** What the hub cannot use at all has failed too. */
+export function standingOf(spec: ServerSpec, hub: Witness): Standing {
   const server = spec.name;
   if (!spec.enabled) return { at: "disabled", server };
   if (spec.kind === "unsupported") {
     const text = `Server "${server}" cannot be used: ${spec.reason}.`;
     return { at: "failed", server, cause: new HubError("notSupported", text, { server }) };
   }
-  const status = hub.status().find((one) => one.server === server)?.connections[0];
-  if (status?.state === "connected") {
-    const tools = hub.catalog.routes.filter((route) => route.server === server).length;
-    return { at: "connected", server, tools };
-  }
-  const text = `Server "${server}" does not run.`;
+  const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
+  const tools = hub.catalog.routes.filter((route) => route.server === server).length;
+  const connection = connections.find(({ state }) => state === "connected");
+  if (connection !== undefined) return { at: "connected", server, tools, connection };
+  if (connections.some(isResting)) return { at: "idle", server, tools };
   const cause =
-    status?.cause ?? status?.lastError ?? new HubError("serverStopped", text, { server });
+    connections.map((it) => it.cause ?? it.lastError).find((it) => it !== undefined) ??
+    new HubError("serverStopped", `Server "${server}" does not run.`, { server });
   return { at: "failed", server, cause };
+}
+
+/** Who rests may have failed before; that is over if the server has been seen at work. */
+function isResting({ state, cause, lastError, listing }: ConnectionStatus): boolean {
+  if (cause !== undefined || !(state === "idle" || state === "stopping")) return false;
+  return listing === "server" || (listing === "snapshot" && lastError === undefined);
 }

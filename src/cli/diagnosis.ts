@@ -1,0 +1,188 @@
+import { HubError } from "../errors.ts";
+import type { Env } from "../manifest/folders.ts";
+import type { ServerSpec } from "../manifest/schema.ts";
+import type { ConnectionStatus, Inspection } from "../upstream/status.ts";
+import { alignTable, count, formatDuration, formatSize, type Paper } from "./print.ts";
+import { suggestRemedies } from "./remedy.ts";
+import { clean } from "./report.ts";
+import type { Standing } from "./standing.ts";
+
+/** What `status` found out about one server. */
+export type Diagnosis = Healthy | Sick | Disabled;
+
+interface Subject {
+  readonly server: string;
+  /** undefined: one that toolmux cannot use. */
+  readonly transport: "stdio" | undefined;
+}
+
+interface Healthy extends Subject {
+  readonly state: "connected";
+  /** How many of its tools clients see. */
+  readonly shown: number;
+  readonly connection: ConnectionStatus;
+  /** undefined: it could not be asked any more. */
+  readonly inspection: Inspection | undefined;
+}
+
+interface Sick extends Subject {
+  readonly state: "failed" | "unsupported";
+  readonly cause: HubError;
+  /** What a person can do: whole sentences. */
+  readonly remedies: readonly string[];
+}
+
+interface Disabled extends Subject {
+  readonly state: "disabled";
+}
+
+/** What it comes to for all servers that are switched on. */
+export type Verdict = "healthy" | "partial" | "failed" | "none";
+
+/** The exit codes that tell it. */
+export const EXIT_CODES = {
+  healthy: 0,
+  partial: 1,
+  failed: 3,
+  none: 2,
+} as const satisfies Record<Verdict, number>;
+
+const COLORS = {
+  healthy: "green",
+  partial: "yellow",
+  failed: "red",
+  none: "yellow",
+} as const satisfies Record<Verdict, string>;
+
+const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".split(" ");
+
+/** @param env the hub's own environment */
+export function diagnose(
+  standing: Standing,
+  spec: ServerSpec,
+  inspection: Inspection | undefined,
+  env: Env,
+): Diagnosis {
+  const { name: server, kind } = spec;
+  const subject: Subject = { server, transport: kind === "unsupported" ? undefined : kind };
+  const fail = (cause: HubError): Sick => {
+    const state = kind === "unsupported" ? kind : "failed";
+    return { ...subject, state, cause, remedies: suggestRemedies(cause, spec, env) };
+  };
+  switch (standing.at) {
+    case "disabled":
+      return { ...subject, state: "disabled" };
+    case "failed":
+      return fail(standing.cause);
+    case "idle":
+      return fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
+    case "connected": {
+      const { connection, tools: shown } = standing;
+      if (connection.responsive !== false)
+        return { ...subject, state: "connected", shown, connection, inspection };
+      const text = `Server "${server}" is connected, but does not answer.`;
+      return fail(new HubError("notResponding", text, { server }));
+    }
+  }
+}
+
+export function judge(diagnoses: readonly Diagnosis[]): Verdict {
+  const wanted = diagnoses.filter(({ state }) => state !== "disabled");
+  const healthy = wanted.filter(({ state }) => state === "connected");
+  if (wanted.length === 0) return "none";
+  if (healthy.length === wanted.length) return "healthy";
+  return healthy.length === 0 ? "failed" : "partial";
+}
+
+/** For people: a table of all, then each failure and what to do about it, then the verdict. */
+export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper): string {
+  const { colors } = paper;
+  const table = alignTable(TITLES, diagnoses.map(toRow), paper);
+  const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
+  const verdict = colors[COLORS[judge(diagnoses)]](describeVerdict(diagnoses));
+  if (failures.length > 0) return [table, ...failures, verdict].join("\n\n");
+  return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
+}
+
+/** A dash is in the place of what a server does not have; nothing, of what is not known. */
+function toRow(diagnosis: Diagnosis): readonly string[] {
+  const { server, state, transport = "" } = diagnosis;
+  if (diagnosis.state !== "connected") return [server, state, "", "", "", "", "", "", transport];
+  const { shown, connection, inspection } = diagnosis;
+  const { tools = 0, startDuration, peer } = connection;
+  return [
+    server,
+    state,
+    shown === tools ? String(tools) : `${shown} of ${tools}`,
+    inspection === undefined ? "" : String(inspection.prompts ?? "-"),
+    inspection === undefined ? "" : String(inspection.resources ?? "-"),
+    startDuration === undefined ? "" : formatDuration(startDuration),
+    String(inspection?.pid ?? ""),
+    inspection?.memory === undefined ? "" : formatSize(inspection.memory),
+    peer === undefined ? transport : `${transport}, ${peer.era} ${peer.protocolVersion}`,
+  ];
+}
+
+function describeFailure({ server, cause, remedies }: Sick, { colors }: Paper): string {
+  const { message, code, step, stderr } = cause;
+  const where = step === undefined ? "" : ` at step ${step}`;
+  return [
+    colors.bold(clean(`${server}: failed${where} (${code})`)),
+    `  ${clean(message)}`,
+    ...stderr.map((line) => `  | ${clean(line)}`),
+    ...remedies.map((line) => `  - ${clean(line)}`),
+  ].join("\n");
+}
+
+function describeVerdict(diagnoses: readonly Diagnosis[]): string {
+  const counted = (...states: readonly Diagnosis["state"][]): number =>
+    diagnoses.filter(({ state }) => states.includes(state)).length;
+  const disabled = counted("disabled");
+  const servers = count(diagnoses.length - disabled, "server");
+  const more = disabled === 0 ? "" : `; ${disabled} disabled`;
+  switch (judge(diagnoses)) {
+    case "healthy":
+      return `all healthy: ${servers}${more}`;
+    case "partial":
+      return `partial failure: ${counted("failed", "unsupported")} of ${servers} failed${more}`;
+    case "failed":
+      return `all failed: ${servers}${more}`;
+    case "none":
+      return `no servers to ask${more}`;
+  }
+}
+
+/**
+ * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms, memory in bytes; `tools` counts what the
+ * server lists and `shown` what clients see of it; what a server does not have, or what is not known, is absent.
+ */
+export function toJson(diagnoses: readonly Diagnosis[]): object {
+  return { verdict: judge(diagnoses), servers: diagnoses.map(toEntry) };
+}
+
+function toEntry(diagnosis: Diagnosis): object {
+  const { server: name, state, transport } = diagnosis;
+  if (diagnosis.state === "disabled") return { name, state, transport };
+  if (diagnosis.state !== "connected") {
+    const { message, code, step, stderr } = diagnosis.cause;
+    const error = { code, message, step, stderr };
+    return { name, state, transport, error, remedies: diagnosis.remedies };
+  }
+  const { shown, connection, inspection } = diagnosis;
+  const { tools, startDuration, peer } = connection;
+  return {
+    name,
+    state,
+    transport,
+    era: peer?.era,
+    protocolVersion: peer?.protocolVersion,
+    implementation: peer && { name: peer.name, version: peer.version },
+    tools,
+    shown,
+    prompts: inspection?.prompts,
+    resources: inspection?.resources,
+    startDuration: startDuration && Math.round(startDuration),
+    pid: inspection?.pid,
+    memory: inspection?.memory,
+  };
+}

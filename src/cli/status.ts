@@ -1,0 +1,88 @@
+import { systemClock } from "../clock.ts";
+import type { Hub } from "../hub.ts";
+import type { Manifest, ServerSpec } from "../manifest/schema.ts";
+import type { Inspection } from "../upstream/status.ts";
+import type { Invocation, World } from "./command.ts";
+import {
+  describeDiagnoses,
+  diagnose,
+  type Diagnosis,
+  EXIT_CODES,
+  judge,
+  toJson,
+} from "./diagnosis.ts";
+import { openGauge } from "./gauge.ts";
+import { type Log, openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { suggest, usage } from "./parse.ts";
+import { findPaper, openLine } from "./print.ts";
+import { standingOf } from "./standing.ts";
+
+/** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
+export async function status(invocation: Invocation, world: World): Promise<number> {
+  const isForPeople = invocation.json === false;
+  const line = isForPeople ? openLine(world.env) : undefined;
+  const print = openLog(invocation);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
+  const manifest = pickServers(await openManifest(invocation, world, log), invocation.words);
+  const { hub, bus } = openHub(manifest, world, log);
+  const close = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  try {
+    const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
+    close?.();
+    console.log(
+      isForPeople
+        ? describeDiagnoses(diagnoses, findPaper(world.env))
+        : JSON.stringify(toJson(diagnoses), null, 2),
+    );
+    return EXIT_CODES[judge(diagnoses)];
+  } finally {
+    close?.();
+    await hub.close();
+  }
+}
+
+async function examine(
+  manifest: Manifest,
+  hub: Hub,
+  { env }: World,
+): Promise<readonly Diagnosis[]> {
+  const { connected } = await hub.startAllAndSettle();
+  const inspections = new Map<string, Inspection | undefined>();
+  await Promise.all(
+    connected.map(async (server) => {
+      // One that ends meanwhile says so in its state, which is looked at after this.
+      const inspection = await hub.inspect(server).catch(() => undefined);
+      inspections.set(server, inspection);
+    }),
+  );
+  return manifest.servers.map((spec) =>
+    diagnose(standingOf(spec, hub), spec, inspections.get(spec.name), env),
+  );
+}
+
+/** The manifest with those servers alone, or with all if none is named. @throws {HubError} usage */
+function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
+  const known = manifest.servers.map(({ name }) => name);
+  const strange = names.find((name) => !known.includes(name));
+  if (strange !== undefined) {
+    const near = suggest(strange, known) || " toolmux check shows what there is.";
+    throw usage(`There is no server "${strange}" in the manifest.${near}`);
+  }
+  const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));
+  return { ...manifest, servers: servers.map(askNow) };
+}
+
+/** The names of those that a hub starts. */
+function startedBy({ servers }: Manifest): readonly string[] {
+  return servers.flatMap(({ enabled, kind, name }) => (enabled && kind === "stdio" ? [name] : []));
+}
+
+/** What is asked is whether a server can be started now: once, by whoever wants it, and it shall stay until all are asked. */
+function askNow(spec: ServerSpec): ServerSpec {
+  if (spec.kind === "unsupported") return spec;
+  const reconnect = { ...spec.reconnect, policy: "none" } as const;
+  return { ...spec, lazy: false, isolation: "shared", idleStop: 0, reconnect };
+}

@@ -1,0 +1,369 @@
+import assert from "node:assert/strict";
+import { existsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { faulty } from "../harness/faults.ts";
+import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { published, scripted, type ServerEntry } from "../harness/manifest.ts";
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** One server in the document of --json. */
+interface Entry {
+  readonly name: string;
+  readonly state: string;
+  readonly tools?: number;
+  readonly pid?: number;
+  readonly error?: { readonly code: string; readonly step?: string; readonly stderr?: string[] };
+  readonly remedies?: readonly string[];
+  readonly [key: string]: unknown;
+}
+
+interface Document {
+  readonly verdict: string;
+  readonly servers: readonly Entry[];
+}
+
+/** Runs `toolmux status …` on the stage's manifest to its end. */
+async function status(stage: Stage, ...args: string[]): Promise<Output> {
+  const line = ["status", ...args, "--config", stage.config];
+  const command = new RawClient(executable(), line, stage.dir, stage.env);
+  command.end();
+  const { code } = await command.ended(END);
+  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  return { code, stdout, stderr: command.stderr };
+}
+
+/** What `--json` says, and the exit code. */
+async function document(
+  stage: Stage,
+  ...args: string[]
+): Promise<Document & { code: number | null }> {
+  const { code, stdout } = await status(stage, "--json", ...args);
+  return { ...(JSON.parse(stdout) as Document), code };
+}
+
+const off = (entry: ServerEntry): ServerEntry => ({ ...entry, enabled: false });
+const MISSING: ServerEntry = { command: "no-such-mcp-server" };
+const HANGS = scripted("--never-answer-initialize", { connectTimeout: "300ms" });
+const SECRET = "hunter2-is-the-secret";
+
+describe("status", () => {
+  it("of healthy servers is a table and the verdict, and nothing else", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          e: published("everything"),
+          a: scripted("--bare --tool one --tool two", { tools: { deny: ["two"] } }),
+          off: off(MISSING),
+        },
+      },
+      async (stage) => {
+        const { code, stdout, stderr } = await status(stage);
+        assert.deepEqual([code, stderr], [0, ""]);
+        const [titles, e, a, disabled, verdict, ...rest] = stdout.split("\n");
+        assert.match(titles ?? "", /^SERVER  STATE +TOOLS +PROMPTS  RESOURCES  START +PID +MEMORY/);
+        const numbers = String.raw`[1-9][\d.]* m?s +\d+ +\d+ MB +stdio, legacy 2025-11-25`;
+        assert.match(e ?? "", new RegExp(String.raw`^e +connected +\d+ +\d+ +\d+ +${numbers}$`));
+        assert.match(a ?? "", new RegExp(String.raw`^a +connected +1 of 2 +- +- +${numbers}$`));
+        assert.match(disabled ?? "", /^off +disabled +stdio$/);
+        assert.equal(verdict, "all healthy: 2 servers; 1 disabled");
+        assert.deepEqual(rest, [""]);
+      },
+    ),
+  );
+
+  it("tells for programs what the servers say, and which processes they are", LIMIT, () =>
+    withStage(
+      { servers: { a: scripted("--bare --tool one --name me"), off: off(MISSING) } },
+      async (stage) => {
+        const { code, verdict, servers } = await document(stage);
+        assert.deepEqual([code, verdict], [0, "healthy"]);
+        const { startDuration, memory, ...a } = servers[0] ?? { name: "", state: "" };
+        const pid = stage.log("a").find(({ event }) => event === "start")?.pid;
+        assert.deepEqual(a, {
+          name: "a",
+          state: "connected",
+          transport: "stdio",
+          era: "legacy",
+          protocolVersion: "2025-11-25",
+          implementation: { name: "me", version: "1.0.0" },
+          tools: 1,
+          shown: 1,
+          pid,
+        });
+        assert.ok(Number(startDuration) > 0 && Number(memory) > 1e6);
+        assert.deepEqual(servers[1], { name: "off", state: "disabled", transport: "stdio" });
+      },
+    ),
+  );
+
+  it("says of each failure the step, the cause, the last words and what to do", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          good: scripted(),
+          missing: MISSING,
+          hangs: HANGS,
+          dies: scripted("--exit-at-once"),
+          unset: { command: "true", env: { A: "${env:NOWHERE_SET}" } },
+          odd: faulty(["--fault", "version", "--value", '"1999-01-01"']),
+          denied: { command: "./toolmux.toml" },
+        },
+      },
+      async (stage) => {
+        const { code, stdout, stderr } = await status(stage);
+        assert.equal(code, 1);
+        assert.equal(stderr, "");
+        const [table = "", ...blocks] = stdout.trimEnd().split("\n\n");
+        assert.match(table, /\ngood +connected .*\nmissing +failed +stdio\nhangs +failed +stdio\n/);
+        assert.equal(blocks.at(-1), "partial failure: 6 of 7 servers failed");
+        const expected: [head: string, ...RegExp[]][] = [
+          [
+            "missing: failed at step spawn (commandNotFound)",
+            new RegExp(`not found in PATH \\(${stage.env["PATH"]?.replaceAll(".", "\\.")}\\)`),
+            /\n  - Install no-such-mcp-server, or check/,
+          ],
+          [
+            "hangs: failed at step handshake (connectTimeout)",
+            /within 300 ms/,
+            /\n  - Give it more time: raise connectTimeout .*now 300 ms/,
+          ],
+          [
+            "dies: failed at step handshake (connectionLost)",
+            /exited with code 3\.\n  \| .+\n  \| .+\n  - Try it by hand/,
+          ],
+          [
+            "unset: failed at step resolve (valueMissing)",
+            /\n  - Set NOWHERE_SET where toolmux is started/,
+          ],
+          ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may be/],
+          [
+            "denied: failed at step spawn (commandNotFound)",
+            /permission denied/,
+            new RegExp(`\\n  - .*chmod \\+x ${stage.config}`),
+          ],
+        ];
+        for (const [i, [head, ...patterns]] of expected.entries()) {
+          const block = blocks[i] ?? "";
+          assert.equal(block.split("\n")[0], head);
+          for (const pattern of patterns) assert.match(block, pattern);
+        }
+      },
+    ),
+  );
+
+  it("starts only the servers that are named, and no other name will do", LIMIT, () =>
+    withStage(
+      { servers: { alpha: scripted(), beta: scripted(), gone: MISSING } },
+      async (stage) => {
+        const { code, servers } = await document(stage, "beta");
+        assert.equal(code, 0);
+        assert.deepEqual(
+          servers.map(({ name }) => name),
+          ["beta"],
+        );
+        assert.deepEqual(stage.log("alpha"), []);
+        const wrong = await status(stage, "beta", "alhpa");
+        assert.deepEqual([wrong.code, wrong.stdout], [2, ""]);
+        assert.match(wrong.stderr, /no server "alhpa" in the manifest\. Did you mean "alpha"\?/);
+        assert.deepEqual(stage.log("alpha"), []);
+      },
+    ),
+  );
+
+  it("exits with 3 if all have failed, and with 2 if there is none to ask", LIMIT, () =>
+    withStage({ servers: { missing: MISSING, off: off(MISSING) } }, async (stage) => {
+      const all = await document(stage);
+      assert.deepEqual([all.code, all.verdict], [3, "failed"]);
+      const none = await status(stage, "off");
+      assert.equal(none.code, 2);
+      assert.match(none.stdout, /^off +disabled +stdio\nno servers to ask; 1 disabled\n$/m);
+      writeFileSync(stage.config, "");
+      const empty = await status(stage);
+      assert.deepEqual([empty.code, empty.stdout], [2, "no servers to ask\n"]);
+      assert.equal((await document(stage)).verdict, "none");
+    }),
+  );
+
+  it("counts what cannot be used as failed, and says what to do", LIMIT, () =>
+    withStage(
+      JSON.stringify({ mcpServers: { web: { url: "https://localhost/" } } }),
+      async (stage) => {
+        const { code, servers } = await document(stage);
+        assert.equal(code, 3);
+        assert.equal(servers[0]?.state, "unsupported");
+        assert.equal(servers[0].error?.code, "notSupported");
+        assert.match(servers[0].remedies?.[0] ?? "", /"disabled": true/);
+      },
+      "mcp.json",
+    ),
+  );
+
+  it("shows no secret, in no form", LIMIT, () => {
+    const script = "console.error('I got', process.env.API_TOKEN); process.exit(4)";
+    const args = ["-e", script, "--", "--token", SECRET, "${env:FROM_OUTSIDE}"];
+    const leaky = { command: process.execPath, args, env: { API_TOKEN: SECRET } };
+    return withStage({ servers: { leaky, good: scripted() } }, async (plain) => {
+      const stage = { ...plain, env: { ...plain.env, FROM_OUTSIDE: `${SECRET}-2` } };
+      for (const options of [[], ["--json"], ["--log-level", "debug"]]) {
+        const { code, stdout, stderr } = await status(stage, ...options);
+        assert.equal(code, 1);
+        assert.match(stdout, /I got \[redacted\]/);
+        assert.ok(!`${stdout}${stderr}`.includes(SECRET), stdout + stderr);
+      }
+    });
+  });
+
+  it("tells what the servers say now, whatever they said before", LIMIT, () =>
+    withStage(
+      (dir) => {
+        const { command, args = [] } = scripted();
+        const line = `exec "$0" "$1" $(cat '${dir}/options')`;
+        return { servers: { a: { command: "sh", args: ["-c", line, command, ...args] } } };
+      },
+      async (stage) => {
+        const become = (options: string): void =>
+          writeFileSync(join(stage.dir, "options"), options);
+        become("--bare --tool one");
+        const before = new RawClient(
+          executable(),
+          ["list", "--config", stage.config],
+          stage.dir,
+          stage.env,
+        );
+        assert.equal((await before.ended(END)).code, 0);
+        become("--bare --tool one --tool two");
+        assert.equal((await document(stage)).servers[0]?.tools, 2);
+        become("--exit-at-once");
+        const [a] = (await document(stage)).servers;
+        assert.deepEqual([a?.state, a?.error?.code], ["failed", "connectionLost"]);
+        assert.ok(!("tools" in (a ?? {})));
+      },
+    ),
+  );
+
+  it(
+    "tries each server once, also one that is to be started by a call or for each client",
+    LIMIT,
+    () =>
+      withStage(
+        {
+          servers: {
+            lazy: scripted("", { lazy: true, isolation: "perClient" }),
+            dies: scripted("--exit-at-once", {
+              reconnect: { policy: "immediate", maxAttempts: 0 },
+            }),
+          },
+        },
+        async (stage) => {
+          const { servers } = await document(stage);
+          assert.deepEqual(
+            servers.map(({ state }) => state),
+            ["connected", "failed"],
+          );
+          assert.equal(stage.log("dies").filter(({ event }) => event === "start").length, 1);
+        },
+      ),
+  );
+
+  it("is ended by an interrupt at once, and leaves nothing behind", LIMIT, () =>
+    withStage({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
+      const line = ["status", "--config", stage.config];
+      const command = new RawClient(executable(), line, stage.dir, stage.env);
+      await stage.logged("hangs", ({ event }) => event === "initialize");
+      command.signal("SIGINT");
+      assert.equal((await command.ended(5_000)).code, 130);
+      assert.equal(command.lines.length, 0);
+    }),
+  );
+});
+
+const skip =
+  process.platform === "linux" && existsSync("/usr/bin/script")
+    ? false
+    : "there is no script(1) of util-linux here, so terminals are NOT tested";
+
+/** Runs `toolmux status …` in a terminal of its own; what it shows is the stdout of the client. */
+function inTerminal(stage: Stage, args = "", env: Record<string, string> = {}): RawClient {
+  const columns = env["COLUMNS"] ?? "200";
+  const command = `stty cols ${columns}; exec '${executable()}' status --config '${stage.config}' ${args}`;
+  const surroundings = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh", ...env };
+  return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, surroundings);
+}
+
+const shownBy = (terminal: RawClient): string =>
+  [...terminal.lines.map(({ text }) => text), terminal.rest].join("\n");
+
+const ERASE = "\r\u001b[K";
+
+describe("status in a terminal", () => {
+  const servers = { quick: scripted(), slow: scripted("--start-delay 700") };
+
+  it("shows one line of progress that is gone when the table comes", { ...LIMIT, skip }, () =>
+    withStage({ servers }, async (stage) => {
+      const terminal = inTerminal(stage);
+      assert.equal((await terminal.ended(END)).code, 0);
+      const [before, ...lines] = shownBy(terminal).split(ERASE);
+      assert.equal(before, "");
+      const table = lines.pop() ?? "";
+      assert.equal(lines[0], "0 of 2 ready");
+      assert.ok(
+        lines.some((line) => /^1 of 2 ready; waiting for slow [\d.]+ m?s$/.test(line)),
+        lines.join("|"),
+      );
+      assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
+      assert.match(
+        table,
+        /SERVER [^\n]*\nquick +connected [^\n]*\n[^\n]*\n[^\n]*all healthy: 2 servers/,
+      );
+      assert.ok(table.includes("\u001b["), "colours");
+    }),
+  );
+
+  it(
+    "has no colours where they are not wanted, and fits into a narrow one",
+    { ...LIMIT, skip },
+    () =>
+      withStage({ servers }, async (stage) => {
+        const terminal = inTerminal(stage, "", { NO_COLOR: "1", COLUMNS: "30" });
+        assert.equal((await terminal.ended(END)).code, 0);
+        const lines = shownBy(terminal).split(ERASE);
+        assert.ok(lines.some((line) => /^0 of 2 ready; waiting for \S+.*…$/.test(line)));
+        for (const line of lines.slice(0, -1)) assert.ok(line.length < 30, line);
+        assert.ok(!lines.join("").includes("\u001b"));
+      }),
+  );
+
+  it(
+    "has no progress in it where it is for programs, or the terminal can show none",
+    { ...LIMIT, skip },
+    () =>
+      withStage({ servers }, async (stage) => {
+        for (const [args, env] of [
+          ["--json", {}],
+          ["", { TERM: "dumb" }],
+        ] as const) {
+          const terminal = inTerminal(stage, args, env);
+          assert.equal((await terminal.ended(END)).code, 0);
+          const shown = shownBy(terminal);
+          assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
+        }
+      }),
+  );
+
+  it("is ended by Ctrl-C, and clears its line", { ...LIMIT, skip }, () =>
+    withStage({ servers: { hangs: scripted("--never-answer-initialize") } }, async (stage) => {
+      const terminal = inTerminal(stage);
+      await stage.logged("hangs", ({ event }) => event === "initialize");
+      terminal.write("\u0003");
+      assert.equal((await terminal.ended(5_000)).code, 130);
+      assert.equal(shownBy(terminal).split(ERASE).at(-1), "toolmux: Interrupted.\r\n");
+    }),
+  );
+});
