@@ -1,0 +1,105 @@
+import { type Clock, systemClock } from "../clock.ts";
+import { Burst } from "./burst.ts";
+import { listFiles, loadManifest, type LoadOptions, type LoadResult } from "./load.ts";
+import { Lookout, type WatchFolder, watchFolder } from "./lookout.ts";
+import { traceFile } from "./trail.ts";
+
+/** How often the files are read if nothing tells that they changed, in ms. */
+const POLL = 2000;
+/** How often they are read though changes are told: network and virtual file systems keep some to themselves. */
+const ROUND = 30_000;
+/** How long a file without content is taken for one that is just being written, in ms. */
+const WRITING = 1000;
+
+export interface WatchParts {
+  /** Of what is known already, see `LoadResult`: it is not told again. */
+  readonly digest: string;
+  /** Takes what there is to load now, whenever that is something else than before. */
+  onLoad(result: LoadResult): void;
+  /** Takes a line for people, without an end of line: what will not work as well as it should. */
+  onTrouble(text: string): void;
+  readonly clock?: Clock;
+  readonly watchFolder?: WatchFolder;
+}
+
+/**
+ * Watches all files that a manifest is, or could come to be, made of, and reads them again when one has changed, what
+ * it is named by has, or what is trusted. What changed between the load of `digest` and this call is noticed too. Keeps
+ * no process alive.
+ */
+export function watchManifest(options: LoadOptions, parts: WatchParts): { close(): void } {
+  return new ManifestWatch(options, parts);
+}
+
+class ManifestWatch {
+  readonly #options: LoadOptions;
+  readonly #parts: WatchParts;
+  readonly #clock: Clock;
+  readonly #burst: Burst;
+  readonly #lookout: Lookout;
+  /** Of what was told last. */
+  #digest: string;
+  /** What was not told yet because a file of it may be just being written, and since when, in ms of the clock. */
+  #doubt: { readonly digest: string; readonly since: number } | undefined;
+  #interval = ROUND;
+  #undoTimer = (): void => {};
+  #isClosed = false;
+
+  constructor(options: LoadOptions, parts: WatchParts) {
+    this.#options = options;
+    this.#parts = parts;
+    this.#digest = parts.digest;
+    this.#clock = parts.clock ?? systemClock;
+    this.#burst = new Burst(this.#clock, () => this.#look());
+    this.#lookout = new Lookout({
+      watchFolder: parts.watchFolder ?? watchFolder,
+      changed: () => this.#burst.touch(),
+      deaf: (code) => this.#poll(code),
+    });
+    this.#burst.touch();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#undoTimer();
+    this.#burst.close();
+    this.#lookout.close();
+  }
+
+  #poll(code: string): void {
+    this.#interval = POLL;
+    const seconds = POLL / 1000;
+    this.#parts.onTrouble(
+      `the files of the manifest cannot be watched (${code}); they are read every ${seconds} s instead`,
+    );
+    this.#burst.touch();
+  }
+
+  /** Watches first and reads then, so that whatever changes after the reading is told. */
+  async #look(): Promise<void> {
+    const trails = await Promise.all(listFiles(this.#options).map(traceFile));
+    if (this.#isClosed) return;
+    this.#lookout.aim(trails.flat());
+    const result = await loadManifest(this.#options);
+    if (this.#isClosed) return;
+    const isWriting = this.#suspect(result);
+    this.#undoTimer();
+    this.#undoTimer = this.#clock.after(isWriting ? WRITING : this.#interval, () =>
+      this.#burst.touch(),
+    );
+    if (isWriting || result.digest === this.#digest) return;
+    this.#digest = result.digest;
+    this.#parts.onLoad(result);
+  }
+
+  /** Whether to wait: shells and downloads empty a file first, which says that no server is wanted. */
+  #suspect({ blank, digest }: LoadResult): boolean {
+    if (!blank || digest === this.#digest) {
+      this.#doubt = undefined;
+      return false;
+    }
+    const now = this.#clock.now();
+    if (this.#doubt?.digest !== digest) this.#doubt = { digest, since: now };
+    return now - this.#doubt.since < WRITING;
+  }
+}
