@@ -72,7 +72,7 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
     throw usage(`There is no server "${strange}" in the manifest.${near}`);
   }
   const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));
-  return { ...manifest, servers: servers.map(askNow) };
+  return { ...manifest, servers: servers.map(askOnce) };
 }
 
 /** The names of those that a hub starts. */
@@ -80,9 +80,8 @@ function startedBy({ servers }: Manifest): readonly string[] {
   return servers.flatMap(({ enabled, kind, name }) => (enabled && kind === "stdio" ? [name] : []));
 }
 
-/** What is asked is whether a server can be started now: once, by whoever wants it, and it shall stay until all are asked. */
-function askNow(spec: ServerSpec): ServerSpec {
+/** Each is tried once, and who has started early is not stopped before the last is there. */
+function askOnce(spec: ServerSpec): ServerSpec {
   if (spec.kind === "unsupported") return spec;
-  const reconnect = { ...spec.reconnect, policy: "none" } as const;
-  return { ...spec, lazy: false, isolation: "shared", idleStop: 0, reconnect };
+  return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }

@@ -248,28 +248,39 @@ describe("status", () => {
     ),
   );
 
-  it(
-    "tries each server once, also one that is to be started by a call or for each client",
-    LIMIT,
-    () =>
-      withStage(
-        {
-          servers: {
-            lazy: scripted("", { lazy: true, isolation: "perClient" }),
-            dies: scripted("--exit-at-once", {
-              reconnect: { policy: "immediate", maxAttempts: 0 },
-            }),
-          },
+  it("starts also those that are to be started by a call, or for each client", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          lazy: scripted("", { lazy: true }),
+          each: scripted("", { isolation: "perClient" }),
+          both: scripted("", { lazy: true, isolation: "perClient" }),
         },
-        async (stage) => {
-          const { servers } = await document(stage);
-          assert.deepEqual(
-            servers.map(({ state }) => state),
-            ["connected", "failed"],
-          );
-          assert.equal(stage.log("dies").filter(({ event }) => event === "start").length, 1);
+      },
+      async (stage) => {
+        const { verdict, servers } = await document(stage);
+        assert.equal(verdict, "healthy");
+        for (const { name, tools } of servers) assert.ok(Number(tools) > 0, name);
+      },
+    ),
+  );
+
+  it("tries each server once, and stops none before the last is there", LIMIT, () =>
+    withStage(
+      {
+        servers: {
+          dies: scripted("--exit-at-once", { reconnect: { policy: "immediate" } }),
+          brief: scripted("", { idleStop: "20ms" }),
+          slow: scripted("--start-delay 500"),
         },
-      ),
+      },
+      async (stage) => {
+        const { servers } = await document(stage);
+        const states = servers.map(({ state }) => state);
+        assert.deepEqual(states, ["failed", "connected", "connected"]);
+        assert.equal(stage.log("dies").filter(({ event }) => event === "start").length, 1);
+      },
+    ),
   );
 
   it("is ended by an interrupt at once, and leaves nothing behind", LIMIT, () =>
@@ -303,7 +314,11 @@ const shownBy = (terminal: RawClient): string =>
 const ERASE = "\r\u001b[K";
 
 describe("status in a terminal", () => {
-  const servers = { quick: scripted(), slow: scripted("--start-delay 700") };
+  const servers = {
+    quick: scripted(),
+    slow: scripted("--start-delay 700"),
+    off: off(MISSING),
+  };
 
   it("shows one line of progress that is gone when the table comes", { ...LIMIT, skip }, () =>
     withStage({ servers }, async (stage) => {
@@ -320,7 +335,7 @@ describe("status in a terminal", () => {
       assert.ok(!lines.some((line) => line.includes("\n")), lines.join("|"));
       assert.match(
         table,
-        /SERVER [^\n]*\nquick +connected [^\n]*\n[^\n]*\n[^\n]*all healthy: 2 servers/,
+        /SERVER [^\n]*\nquick +connected [^\n]*\nslow [^\n]*\noff [^\n]*\n[^\n]*all healthy: 2 servers/,
       );
       assert.ok(table.includes("\u001b["), "colours");
     }),
@@ -355,6 +370,18 @@ describe("status in a terminal", () => {
           assert.ok(!shown.includes("\u001b") && !shown.includes("of 2 ready"), shown);
         }
       }),
+  );
+
+  it("does not mix its progress with what is logged", { ...LIMIT, skip }, () =>
+    withStage({ servers: { ...servers, dies: scripted("--exit-at-once") } }, async (stage) => {
+      const terminal = inTerminal(stage, "--log-level info");
+      assert.equal((await terminal.ended(END)).code, 1);
+      const shown = shownBy(terminal);
+      const logged = [...shown.matchAll(/(?<before>.?)toolmux: info dies: /gs)];
+      assert.ok(logged.length >= 2, shown);
+      // What erases a line ends in a K.
+      for (const { groups } of logged) assert.match(groups?.["before"] ?? "", /[\nK]/, shown);
+    }),
   );
 
   it("is ended by Ctrl-C, and clears its line", { ...LIMIT, skip }, () =>
