@@ -128,6 +128,11 @@ export class Hub {
     this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
+  /** Tells that a manifest was not put into force; `problems` are whole lines. The hub goes on with what it has. */
+  refuse(problems: string): void {
+    this.#parts.bus.emit({ kind: "manifest", outcome: "refused", problems });
+  }
+
   /** Adds a server, or gives it another specification; the same one again changes nothing. */
   add(spec: StdioServer): void {
     this.#pool.add(spec);
