@@ -403,6 +403,22 @@ describe("the report", () => {
     );
   });
 
+  it("has two tables where one is too wide, so that nothing is cut in a usual terminal", () => {
+    assert.equal(
+      describeDiagnoses([healthy("files"), disabled], { ...PAPER, width: 80 }),
+      [
+        "SERVER  STATE      TOOLS  PROMPTS  RESOURCES  START",
+        "files   connected  14     2        -          1.8 s",
+        "off     disabled",
+        "",
+        "SERVER  PID   MEMORY  PROTOCOL",
+        "files   4711  23 MB   stdio, legacy 2025-11-25",
+        "off                   stdio",
+        "all healthy: 1 server; 1 disabled",
+      ].join("\n"),
+    );
+  });
+
   it("is a table and the verdict if there is nothing to explain, and the verdict alone if there is no server", () => {
     assert.match(
       describeDiagnoses([healthy()], PAPER),

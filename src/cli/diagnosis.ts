@@ -97,11 +97,23 @@ export function judge(diagnoses: readonly Diagnosis[]): Verdict {
 /** For people: a table of all, then each failure and what to do about it, then the verdict. */
 export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper): string {
   const { colors } = paper;
-  const table = alignTable(TITLES, diagnoses.map(toRow), paper);
+  const table = drawTable(diagnoses.map(toRow), paper);
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
   const verdict = colors[COLORS[judge(diagnoses)]](describeVerdict(diagnoses));
   if (failures.length > 0) return [table, ...failures, verdict].join("\n\n");
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
+}
+
+/** Where there is no room for one table, what was asked of the servers and what they are stand below each other. */
+function drawTable(rows: readonly (readonly string[])[], paper: Paper): string {
+  const whole = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
+  const fitting = alignTable(TITLES, rows, paper);
+  if (fitting === whole) return whole;
+  const half = TITLES.indexOf("PID");
+  const first = (row: readonly string[]): readonly string[] => row.slice(0, half);
+  const second = (row: readonly string[]): readonly string[] => [row[0] ?? "", ...row.slice(half)];
+  const parts = [first, second].map((pick) => alignTable(pick(TITLES), rows.map(pick), paper));
+  return parts.join("\n\n");
 }
 
 /** A dash is in the place of what a server does not have; nothing, of what is not known. */
