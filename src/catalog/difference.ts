@@ -1,0 +1,190 @@
+import { Buffer } from "node:buffer";
+import { scanObject } from "../json.ts";
+import { contrast, excerpt } from "./excerpt.ts";
+import type { Item } from "./item.ts";
+import { readTree, type Table, type Tree, writeTree } from "./tree.ts";
+
+/**
+ * What of a tool is compared: all that a model reads, and the annotations, by which clients decide whether to ask
+ * before a call. Not `_meta`, icons and what nobody knows: servers put versions and times there.
+ */
+export const PARTS = [
+  "description",
+  "title",
+  "inputSchema",
+  "outputSchema",
+  "annotations",
+] as const;
+export type Part = (typeof PARTS)[number];
+
+/** A tool that is described otherwise than before. */
+export interface Difference {
+  /** The server's own name for it. */
+  readonly name: string;
+  /** In the order of PARTS; at least one. */
+  readonly parts: readonly Part[];
+  /** For people: some lines, at most 600 characters, nothing invisible in them. */
+  readonly text: string;
+}
+
+const MAX_TEXT = 600;
+/** The longest path and the longest value: a change of the greatest length fits into the text, with what is said around it. */
+const MAX_PATH = 80;
+const MAX_VALUE = 140;
+/** Kept free for what is said of the changes that are not shown. */
+const REST = 40;
+
+/** undefined if both are described the same, however it is spelled. */
+export function compareItems(before: Item, after: Item): Difference | undefined {
+  if (Buffer.compare(before.bytes, after.bytes) === 0) return undefined;
+  const [old, present] = [readParts(before), readParts(after)];
+  const changes = new Changes();
+  const parts = PARTS.filter((part) => {
+    const told = changes.count;
+    compareAll(old.get(part) ?? [], present.get(part) ?? [], () => ({ key: part }), changes);
+    return changes.count > told;
+  });
+  return parts.length === 0 ? undefined : { name: after.name, parts, text: changes.text };
+}
+
+/** The difference to an earlier tool of which it is only known in which parts it was another. */
+export function describeReturn(after: Item, parts: readonly Part[]): Difference {
+  const changes = new Changes(`Removed and added again with another ${parts.join(", ")}.`);
+  const present = readParts(after);
+  for (const part of parts) {
+    for (const tree of present.get(part) ?? []) changes.add({ key: part }, undefined, tree);
+  }
+  return { name: after.name, parts, text: changes.text };
+}
+
+/** The compared parts that a tool has, each as a text: two of a part are the same exactly if they say the same. */
+export function textsOf(item: Item): ReadonlyMap<Part, string> {
+  return new Map(
+    [...readParts(item)].map(([part, trees]) => [part, trees.map(writeTree).join(",")]),
+  );
+}
+
+/** Each part that there is; more than one tree of it if its key comes more than once. */
+function readParts(item: Item): Map<Part, Tree[]> {
+  const members = scanObject(item.bytes, 0)?.items ?? [];
+  const parts = new Map<Part, Tree[]>();
+  for (const part of PARTS) {
+    const trees = members.filter(({ key }) => key === part).map((it) => readTree(item.bytes, it));
+    if (trees.length > 0) parts.set(part, trees);
+  }
+  return parts;
+}
+
+/** Where in a tool something stands: under a key, or at a place of a list. */
+interface Place {
+  readonly within?: Place;
+  readonly key: string | number;
+}
+
+function compare(
+  before: Tree | undefined,
+  after: Tree | undefined,
+  place: Place,
+  changes: Changes,
+): void {
+  if (typeof before === "object" && typeof after === "object") {
+    if (before.kind === "list" && after.kind === "list") {
+      const placeOf = (key: number): Place => ({ within: place, key });
+      return compareAll(before.items, after.items, placeOf, changes);
+    }
+    if (before.kind === "table" && after.kind === "table") {
+      return compareMembers(before.members, after.members, place, changes);
+    }
+  }
+  if (before !== after) changes.add(place, before, after);
+}
+
+function compareAll(
+  before: readonly Tree[],
+  after: readonly Tree[],
+  placeOf: (index: number) => Place,
+  changes: Changes,
+): void {
+  for (let i = 0; i < Math.max(before.length, after.length); i++) {
+    compare(before[i], after[i], placeOf(i), changes);
+  }
+}
+
+/** Both are sorted: one walk finds what belongs together. */
+function compareMembers(
+  before: Table["members"],
+  after: Table["members"],
+  within: Place,
+  changes: Changes,
+): void {
+  let [i, k] = [0, 0];
+  for (;;) {
+    const [old, present] = [before[i], after[k]];
+    if (old === undefined && present === undefined) return;
+    const isOld = old !== undefined && !(present !== undefined && present[0] < old[0]);
+    const isPresent = present !== undefined && !(old !== undefined && old[0] < present[0]);
+    const key = isOld ? old[0] : (present?.[0] ?? "");
+    const [left, right] = [isOld ? old[1] : undefined, isPresent ? present[1] : undefined];
+    compare(left, right, { within, key }, changes);
+    if (isOld) i++;
+    if (isPresent) k++;
+  }
+}
+
+/** Counts changes, and tells the first ones in lines: `- ` with what was, `+ ` with what is. */
+class Changes {
+  #count = 0;
+  #untold = 0;
+  #text: string;
+
+  constructor(headline = "") {
+    this.#text = headline;
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  get text(): string {
+    return this.#untold === 0 ? this.#text : `${this.#text}\n… and ${this.#untold} more`;
+  }
+
+  add(place: Place, before: Tree | undefined, after: Tree | undefined): void {
+    this.#count++;
+    // Once one does not fit none is told, or the text would seem to be in order where it is not.
+    if (this.#untold === 0) {
+      const text = [this.#text, ...linesOf(place, before, after)].filter(Boolean).join("\n");
+      if (text.length <= MAX_TEXT - REST) {
+        this.#text = text;
+        return;
+      }
+    }
+    this.#untold++;
+  }
+}
+
+/** The description stands by itself; everything else behind where it is. */
+function linesOf(place: Place, before: Tree | undefined, after: Tree | undefined): string[] {
+  const path = spell(place);
+  const label = path === "description" ? "" : `${excerpt(path, MAX_PATH)}: `;
+  const old = before === undefined ? undefined : show(before);
+  const present = after === undefined ? undefined : show(after);
+  if (old !== undefined && present !== undefined) {
+    const [left, right] = contrast(old, present, MAX_VALUE);
+    return [`- ${label}${left}`, `+ ${label}${right}`];
+  }
+  if (old !== undefined) return [`- ${label}${excerpt(old, MAX_VALUE)}`];
+  return [`+ ${label}${excerpt(present ?? "", MAX_VALUE)}`];
+}
+
+/** A string without its quotes, everything else as JSON. */
+function show(tree: Tree): string {
+  return typeof tree === "string" && tree.startsWith('"')
+    ? (JSON.parse(tree) as string)
+    : writeTree(tree);
+}
+
+function spell({ within, key }: Place): string {
+  if (within === undefined) return `${key}`;
+  return typeof key === "number" ? `${spell(within)}[${key}]` : `${spell(within)}.${key}`;
+}

@@ -1,0 +1,89 @@
+import { Buffer } from "node:buffer";
+import { type Range, textOf } from "../bytes.ts";
+import type { Item } from "../catalog/item.ts";
+import type { Seal } from "./key.ts";
+import type { Mark } from "./mark.ts";
+import type { Kept } from "./snapshot.ts";
+
+/*
+ * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
+ * when it was saved, where the tools' parts are, and the marks. The rest are the tools, each as the very bytes that
+ * the server sent and a line end.
+ *
+ *     <HMAC-SHA-256, hex>
+ *     <name, hex>
+ *     1700000000000
+ *     [{"name":"read","size":44,"names":[{"start":8,"end":14}]}]
+ *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
+ *     {"name":"read","description":"Reads a file"}
+ *
+ * What has the right seal was written by a hub of this installation: its form needs no check. The tools themselves
+ * are not looked at, as scanning those of all servers would be felt at each start.
+ */
+
+/** Part of what a file's name is made of: with another form there are other files. */
+export const FORMAT = 1;
+
+const LF = 0x0a;
+const SEAL_LENGTH = 64;
+
+/** An item without its bytes. */
+interface Entry {
+  readonly name: string;
+  /** Of its bytes. */
+  readonly size: number;
+  readonly names: readonly Range[];
+  readonly meta?: Range;
+}
+
+/** The file of that name for a snapshot. */
+export async function packRecord(
+  name: string,
+  { items, savedAt, readMarks }: Kept,
+  seal: Seal,
+): Promise<Buffer> {
+  const lines = ["0".repeat(SEAL_LENGTH), name, savedAt, JSON.stringify(items.map(toEntry))];
+  const head = [...lines, JSON.stringify([...readMarks()]), ""].join("\n");
+  const lineEnd = Buffer.of(LF);
+  const file = Buffer.concat([Buffer.from(head), ...items.flatMap((it) => [it.bytes, lineEnd])]);
+  file.write(await seal(file.subarray(SEAL_LENGTH + 1)), "latin1");
+  return file;
+}
+
+/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name. */
+export async function readRecord(
+  file: Buffer<ArrayBuffer>,
+  name: string,
+  seal: Seal,
+): Promise<Kept | undefined> {
+  const sealed = file.subarray(SEAL_LENGTH + 1);
+  if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
+  let at = SEAL_LENGTH + 1;
+  const readLine = (): string => {
+    const start = at;
+    at = file.indexOf(LF, start) + 1;
+    return textOf(file, start, at - 1);
+  };
+  if (readLine() !== name) return undefined;
+  const savedAt = Number(readLine());
+  const entries = JSON.parse(readLine()) as Entry[];
+  const marks = { start: at, end: file.indexOf(LF, at) };
+  at = marks.end + 1;
+  const items = entries.map(({ name: tool, size, names, meta }): Item => {
+    const bytes = file.subarray(at, at + size);
+    at += size + 1;
+    return { name: tool, bytes, names, meta };
+  });
+  const readMarks = () =>
+    new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
+  return { items, savedAt, readMarks };
+}
+
+function toEntry({ name, bytes, names, meta }: Item): Entry {
+  const size = bytes.length;
+  return { name, size, names: names.map(toRange), ...(meta && { meta: toRange(meta) }) };
+}
+
+function toRange({ start, end }: Range): Range {
+  return { start, end };
+}

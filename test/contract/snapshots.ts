@@ -1,0 +1,263 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { textOf, utf8 } from "../../src/bytes.ts";
+import type { Difference } from "../../src/catalog/difference.ts";
+import { type Item, readPage } from "../../src/catalog/item.ts";
+import type { Snapshots, Subject } from "../../src/upstream/snapshot.ts";
+
+export const DAY = 24 * 60 * 60 * 1000;
+/** When the clocks of the tests begin: a time of day, as files have to bear it. */
+export const START = Date.UTC(2026, 0, 1);
+
+/** Snapshots under a clock that the test moves. */
+export interface Bench {
+  readonly snapshots: Snapshots;
+  /** ms since the epoch; START at first. */
+  time: number;
+}
+
+export const SUBJECT: Subject = {
+  command: "server",
+  args: ["--token", "in-an-argument"],
+  cwd: "/work",
+  env: { A: "1", TOKEN: "in-a-variable" },
+  url: "https://example.com/?key=in-a-url",
+  principal: "somebody",
+  capabilities: '{"roots":{}}',
+  era: "legacy",
+};
+
+/** What each member may be instead; a list where values could be taken for each other. */
+const OTHERS: { readonly [Key in Exclude<keyof Subject, "era">]: readonly Subject[Key][] } = {
+  command: ["server2", "/work"],
+  args: [
+    [],
+    ["--token"],
+    ["--token in-an-argument"],
+    ["in-an-argument", "--token"],
+    ["--token", ""],
+  ],
+  cwd: [undefined, "", "/work2", "null"],
+  env: [
+    {},
+    { A: "1" },
+    { A: "1", TOKEN: "" },
+    { A: "1", TOKEN: "x" },
+    { A: "1,TOKEN:in-a-variable" },
+  ],
+  url: [undefined, "", "https://example.com/"],
+  principal: [undefined, "", "server", "nobody"],
+  capabilities: ["", "{}"],
+};
+
+/** A listing of tools that are spelled like this. */
+export function listing(...tools: readonly string[]): readonly Item[] {
+  const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
+  const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
+  assert.ok(page && page.items.length === tools.length, "every tool can be read");
+  return page.items;
+}
+
+export function tool(name: string, description: string): string {
+  return JSON.stringify({ name, description });
+}
+
+/** Tools that parsing and writing again would change. */
+export const ODD: readonly string[] = [
+  '{ "z":1.0 ,"name" : "n", "inputSchema":{"b":1234567890123456789,"a":"\\u00e9"}, "x":[ ] }',
+  '{"name":"first","n\\u0061me":"last","_meta":{"k":1e400}}',
+  '{"name":"line\\nbreak \\"\\ud800 é 😀",\n "description":\r\n"\\r\\n"}',
+  '{"name":"","_meta":null}',
+  '{"name":"n","description":"The same name again"}',
+];
+
+/** All that there is to an item, to be compared. */
+export function look(items: readonly Item[] | undefined): unknown {
+  return items?.map(({ name, bytes, names, meta }) => ({
+    name,
+    text: textOf(bytes),
+    names: names.map(({ start, end }) => textOf(bytes, start, end)),
+    meta: meta && textOf(bytes, meta.start, meta.end),
+  }));
+}
+
+/** What every implementation of Snapshots does. `open` runs a test on new ones. */
+export function snapshotsContract(
+  name: string,
+  open: (test: (bench: Bench) => Promise<void>) => Promise<void>,
+): void {
+  const test = (sentence: string, run: (bench: Bench) => Promise<void>): void =>
+    void it(sentence, () => open(run));
+  const tell = (differences: readonly Difference[]): string[] =>
+    differences.map((found) => `${found.name} ${found.parts.join()}`);
+
+  describe(`${name} are snapshots`, () => {
+    test("there is nothing before something was saved", async ({ snapshots }) => {
+      assert.equal(await snapshots.load(SUBJECT), undefined);
+    });
+
+    test("a listing comes back byte for byte, in its order, with the time at which it was saved", async (bench) => {
+      const { snapshots } = bench;
+      const items = listing(...ODD, tool("last", "x".repeat(100_000)));
+      assert.deepEqual(await snapshots.save(SUBJECT, items), []);
+      bench.time += 1000;
+      const snapshot = await snapshots.load(SUBJECT);
+      assert.deepEqual(look(snapshot?.items), look(items));
+      assert.equal(snapshot?.savedAt, START);
+    });
+
+    test("bytes that are not UTF-8 come back as they were", async ({ snapshots }) => {
+      const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
+      bytes[bytes.indexOf(0x3f)] = 0xff;
+      const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+      await snapshots.save(SUBJECT, items);
+      const loaded = (await snapshots.load(SUBJECT))?.items[0]?.bytes;
+      assert.deepEqual([...(loaded ?? [])], [...(items[0]?.bytes ?? [])]);
+    });
+
+    test("a listing without tools is a listing", async ({ snapshots }) => {
+      await snapshots.save(SUBJECT, []);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.items, []);
+    });
+
+    for (const [member, values] of Object.entries(OTHERS)) {
+      test(`another ${member} is another snapshot`, async ({ snapshots }) => {
+        const subjects = [SUBJECT, ...values.map((value) => ({ ...SUBJECT, [member]: value }))];
+        for (const [i, subject] of subjects.entries()) {
+          assert.equal(await snapshots.load(subject), undefined, `${i} is not known before`);
+          await snapshots.save(subject, listing(tool(`t${i}`, "")));
+        }
+        const loads = subjects.map((subject) => snapshots.load(subject));
+        const names = (await Promise.all(loads)).map((found) => found?.items[0]?.name);
+        assert.deepEqual(
+          names,
+          subjects.map((_, i) => `t${i}`),
+        );
+      });
+    }
+
+    test("the order of the variables makes no other snapshot", async ({ snapshots }) => {
+      await snapshots.save({ ...SUBJECT, env: { A: "1", B: "2" } }, listing(tool("a", "")));
+      assert.ok(await snapshots.load({ ...SUBJECT, env: { B: "2", A: "1" } }));
+    });
+
+    test("the last of several saves wins, and each is compared with the one before it", async ({
+      snapshots,
+    }) => {
+      const saves = ["one", "two", "two", "three"].map((text) =>
+        snapshots.save(SUBJECT, listing(tool("a", text))),
+      );
+      await snapshots.flush();
+      const last = listing(tool("a", "three"));
+      assert.deepEqual(look((await snapshots.load(SUBJECT))?.items), look(last));
+      const texts = (await Promise.all(saves)).map((found) => found.map(({ text }) => text).join());
+      assert.deepEqual(texts, ["", "- one\n+ two", "", "- two\n+ three"]);
+    });
+
+    test("all saves have ended when flush settles", async ({ snapshots }) => {
+      let ended = 0;
+      for (let i = 0; i < 10; i++) {
+        const subject = { ...SUBJECT, command: `c${i}` };
+        void snapshots.save(subject, listing(tool("a", ""))).then(() => ended++);
+      }
+      await snapshots.flush();
+      assert.equal(ended, 10);
+    });
+
+    test("a tool that is described otherwise is told once; new ones, gone ones and other spellings are not", async ({
+      snapshots,
+    }) => {
+      const saves = [
+        [tool("a", "one"), tool("b", "one")],
+        [tool("a", "two"), tool("b", "one"), tool("new", "")],
+        [tool("a", "two"), tool("b", "one")],
+        ['{"description":"tw\\u006f", "name":"a", "_meta":{"v":2}}', tool("b", "one")],
+        [tool("b", "two"), tool("a", "two")],
+      ];
+      const told: string[][] = [];
+      for (const tools of saves) {
+        told.push(tell(await snapshots.save(SUBJECT, listing(...tools))));
+      }
+      assert.deepEqual(told, [[], ["a description"], [], [], ["b description"]]);
+    });
+
+    test("a tool that goes and comes back is compared with what it was", async (bench) => {
+      const { snapshots } = bench;
+      const save = (...tools: string[]) => snapshots.save(SUBJECT, listing(...tools));
+      await save(tool("a", "one"), tool("b", "one"));
+      await save();
+      bench.time += 2 * DAY;
+      await save(tool("c", ""));
+      await save();
+      const [difference, ...more] = await save(tool("a", "two"), tool("b", "one"));
+      assert.deepEqual(more, []);
+      assert.equal(difference?.name, "a");
+      assert.deepEqual(difference.parts, ["description"]);
+      assert.match(difference.text, /^Removed and added again .* description\.\n\+ two$/);
+      assert.deepEqual(await save(tool("a", "two"), tool("b", "one")), []);
+      assert.deepEqual(tell(await save(tool("a", "one"))), ["a description"]);
+    });
+
+    test("of tools of one name the first is compared", async ({ snapshots }) => {
+      await snapshots.save(SUBJECT, listing(tool("a", "one"), tool("a", "two")));
+      assert.deepEqual(
+        await snapshots.save(SUBJECT, listing(tool("a", "one"), tool("a", "x"))),
+        [],
+      );
+      const told = await snapshots.save(SUBJECT, listing(tool("a", "x"), tool("a", "one")));
+      assert.deepEqual(tell(told), ["a description"]);
+    });
+
+    test("5,000 names are remembered, those of the last listing first", async ({ snapshots }) => {
+      const many = (count: number) => Array.from({ length: count }, (_, i) => tool(`t${i}`, "one"));
+      await snapshots.save(SUBJECT, listing(tool("old", "one")));
+      await snapshots.save(SUBJECT, listing(...many(4998), tool("late", "one")));
+      await snapshots.save(SUBJECT, listing(tool("new", "one")));
+      const told = await snapshots.save(SUBJECT, listing(tool("old", "two"), tool("late", "two")));
+      assert.deepEqual(tell(told), ["late description"]);
+    });
+
+    test("an unchanged listing is saved again only after a day", async (bench) => {
+      const { snapshots } = bench;
+      const savedAt = async (): Promise<number | undefined> => {
+        await snapshots.save(SUBJECT, listing(tool("a", "")));
+        return (await snapshots.load(SUBJECT))?.savedAt;
+      };
+      assert.equal(await savedAt(), START);
+      bench.time = START + DAY;
+      assert.equal(await savedAt(), START);
+      bench.time = START + DAY + 1;
+      assert.equal(await savedAt(), START + DAY + 1);
+    });
+
+    test("a snapshot is good for 30 days", async (bench) => {
+      const { snapshots } = bench;
+      await snapshots.save(SUBJECT, listing(tool("a", "one")));
+      bench.time = START + 30 * DAY;
+      assert.ok(await snapshots.load(SUBJECT));
+      bench.time = START + 30 * DAY + 1;
+      assert.equal(await snapshots.load(SUBJECT), undefined);
+      bench.time = START;
+      assert.equal(await snapshots.load(SUBJECT), undefined, "it is gone");
+      assert.deepEqual(await snapshots.save(SUBJECT, listing(tool("a", "two"))), []);
+    });
+
+    test("a snapshot of the far future is not used", async (bench) => {
+      const { snapshots } = bench;
+      bench.time = START + 31 * DAY;
+      await snapshots.save(SUBJECT, listing(tool("a", "one")));
+      bench.time = START;
+      assert.equal(await snapshots.load(SUBJECT), undefined);
+    });
+
+    test("a listing of more than 8 MiB is not kept, and the one before it stays", async ({
+      snapshots,
+    }) => {
+      const items = listing(tool("a", "one"));
+      await snapshots.save(SUBJECT, items);
+      const long = listing(tool("a", "x".repeat(8 * 1024 * 1024)));
+      assert.deepEqual(await snapshots.save(SUBJECT, long), []);
+      assert.deepEqual(look((await snapshots.load(SUBJECT))?.items), look(items));
+    });
+  });
+}
