@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
-import { rename, symlink, writeFile } from "node:fs/promises";
+import { rename, rm, symlink, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { Burst } from "../src/manifest/burst.ts";
@@ -152,6 +152,18 @@ describe("a burst", () => {
     assert.deepEqual(clock.pending, [100]);
   });
 
+  it("that goes on during work is waited for from its own begin, not from the work's end", async () => {
+    const ends: (() => void)[] = [];
+    const { clock, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
+    burst.touch();
+    clock.advance(100);
+    burst.touch();
+    clock.advance(960);
+    burst.touch();
+    ends[0]?.();
+    await clock.armed(40);
+  });
+
   it("becomes nothing once it is closed, before or during the work", async () => {
     const before = setUp();
     before.burst.touch();
@@ -285,10 +297,29 @@ describe("the watch of a manifest", () => {
 
   it("leaves alone what it watches already", () =>
     withSandbox(async (box) => {
-      const { file, folders, look } = await watchFile(box, server("a"));
+      const { file, clock, folders, look } = await watchFile(box, server("a"));
       folders.tell(file);
       await look();
       assert.equal(folders.opened, 1);
+      assert.deepEqual(clock.pending, [ROUND]);
+    }));
+
+  it("looks for other names in a folder where a link leads to another of its files", () =>
+    withSandbox(async (box) => {
+      const link = join(box.root, "link.toml");
+      await box.write("a.toml", server("a"));
+      const b = await box.write("b.toml", server("b"));
+      await symlink("a.toml", link);
+      const { folders, loads, look } = await watch(box, [link]);
+      await look();
+      await rm(link);
+      await symlink("b.toml", link);
+      folders.tell(link);
+      await look();
+      await writeFile(b, server("c"));
+      folders.tell(b);
+      await look();
+      assert.deepEqual([loads, folders.opened], [["b", "c"], 1]);
     }));
 
   it("looks again for what changes while it reads", () =>
@@ -351,15 +382,18 @@ describe("the watch of a manifest", () => {
       assert.deepEqual(loads, [""]);
     }));
 
-  it("tells nothing of a file that was empty for a moment only", () =>
+  it("tells nothing of a file that is empty for moments only", () =>
     withSandbox(async (box) => {
-      const { file, folders, loads, look } = await watchFile(box, server("a"));
-      await writeFile(file, "");
-      folders.tell(file);
-      await look(1000);
-      await writeFile(file, server("a"));
-      folders.tell(file);
-      await look();
+      const { file, clock, folders, loads, look } = await watchFile(box, server("a"));
+      for (let turn = 0; turn < 2; turn++) {
+        await writeFile(file, "");
+        folders.tell(file);
+        await look(1000);
+        await writeFile(file, server("a"));
+        folders.tell(file);
+        await look();
+        clock.advance(5000);
+      }
       assert.deepEqual(loads, []);
     }));
 
@@ -419,15 +453,18 @@ describe("the watch of a manifest", () => {
 
   it("leaves every folder and every timer when it is closed, and tells nothing more", () =>
     withSandbox(async (box) => {
-      const { file, clock, folders, loads, handle } = await watchFile(box, server("a"));
-      const [, tell] = folders.open.get(dirname(file)) ?? [];
-      await writeFile(file, server("b"));
-      folders.tell(file);
-      clock.advance(100);
-      handle.close();
-      tell?.("a.toml");
-      handle.close();
-      await box.load();
-      assert.deepEqual([folders.open.size, clock.pending, loads], [0, [], []]);
+      for (const wait of [0, 50, 100]) {
+        const { file, clock, folders, loads, handle } = await watchFile(box, server("a"));
+        const [, tell] = folders.open.get(dirname(file)) ?? [];
+        await writeFile(file, server("b"));
+        folders.tell(file);
+        clock.advance(wait);
+        handle.close();
+        tell?.("a.toml");
+        handle.close();
+        // Longer than a look takes.
+        for (let turn = 0; turn < 5; turn++) await box.load({ files: [file] });
+        assert.deepEqual([folders.open.size, clock.pending, loads], [0, [], []]);
+      }
     }));
 });

@@ -78,7 +78,6 @@ class ManifestWatch {
   /** Watches first and reads then, so that whatever changes after the reading is told. */
   async #look(): Promise<void> {
     const trails = await Promise.all(listFiles(this.#options).map(traceFile));
-    if (this.#isClosed) return;
     this.#lookout.aim(trails.flat());
     const result = await loadManifest(this.#options);
     if (this.#isClosed) return;
@@ -94,7 +93,7 @@ class ManifestWatch {
 
   /** Whether to wait: shells and downloads empty a file first, which says that no server is wanted. */
   #suspect({ blank, digest }: LoadResult): boolean {
-    if (!blank || digest === this.#digest) {
+    if (!blank) {
       this.#doubt = undefined;
       return false;
     }
