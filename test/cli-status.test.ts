@@ -10,7 +10,7 @@ import {
   toJson,
 } from "../src/cli/diagnosis.ts";
 import { describeStart, openGauge, type Progress } from "../src/cli/gauge.ts";
-import { alignTable, cut, formatDuration, formatSize } from "../src/cli/print.ts";
+import { alignTable, cut, formatDuration, formatJson, formatSize } from "../src/cli/print.ts";
 import { suggestRemedies } from "../src/cli/remedy.ts";
 import { standingOf } from "../src/cli/standing.ts";
 import type { Clock } from "../src/clock.ts";
@@ -130,6 +130,15 @@ describe("numbers for people", () => {
   ] as const) {
     it(`say ${bytes} bytes as ${text}`, () => assert.equal(formatSize(bytes), text));
   }
+});
+
+describe("a JSON document", () => {
+  it("has nothing in it that a terminal obeys, and means the same", () => {
+    const document = { text: "a\u001b[2J\u009b2J\u007f", list: ["é"] };
+    const text = formatJson(document);
+    assert.match(text, /^[\n\u0020-\u007e\u00a0-\uffff]+$/);
+    assert.deepEqual(JSON.parse(text), document);
+  });
 });
 
 describe("a table", () => {
@@ -518,7 +527,15 @@ describe("the progress of a start", () => {
       progress("f", "idle"),
     ];
     assert.equal(describeStart(all, 2400), "1 of 6 ready, 2 failed; waiting for d 2.3 s, b 900 ms");
-    assert.equal(describeStart(all.slice(0, 1), 2400), "1 of 1 ready");
+    assert.equal(describeStart(all.slice(5), 2400), "0 of 1 ready");
+    assert.equal(describeStart(all.slice(2, 3), 2400), "0 of 1 ready, 1 failed");
+  });
+
+  it("says what goes on when nobody is waited for any more", () => {
+    const all = [progress("a", "connected"), progress("b", "failed")];
+    const text = "1 of 2 ready, 1 failed; asking what is offered";
+    assert.equal(describeStart(all, 0), text);
+    assert.equal(describeStart([...all, progress("c", "idle")], 0), "1 of 3 ready, 1 failed");
   });
 
   it("is drawn at every change and as time passes, until it ends, and goes then", () => {

@@ -67,6 +67,12 @@ function measure(text: string): number {
   return Array.from(visible).length + (visible.match(WIDE)?.length ?? 0);
 }
 
+/** A JSON document over several lines; what a terminal would obey is escaped in it. */
+export function formatJson(document: object): string {
+  const text = JSON.stringify(document, null, 2);
+  return text.replace(/[\u007f-\u009f]/g, (it) => `\\u00${it.charCodeAt(0).toString(16)}`);
+}
+
 /** `1 server`, `2 servers`. */
 export function count(some: number, noun: string): string {
   return `${some} ${noun}${some === 1 ? "" : "s"}`;

@@ -14,7 +14,7 @@ import {
 import { openGauge } from "./gauge.ts";
 import { type Log, openHub, openLog, openManifest, untilAborted } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { findPaper, openLine } from "./print.ts";
+import { findPaper, formatJson, openLine } from "./print.ts";
 import { standingOf } from "./standing.ts";
 
 /** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
@@ -35,7 +35,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     console.log(
       isForPeople
         ? describeDiagnoses(diagnoses, findPaper(world.env))
-        : JSON.stringify(toJson(diagnoses), null, 2),
+        : formatJson(toJson(diagnoses)),
     );
     return EXIT_CODES[judge(diagnoses)];
   } finally {
