@@ -350,6 +350,12 @@ describe("a process that watches a manifest", () => {
       assert.deepEqual(await run(command, args), [0, "a more\n"]);
     }));
 
+  it("ends though nothing has changed", () =>
+    withSandbox(async (box) => {
+      const [command, ...args] = watcher(await box.write("a.toml", server("a")));
+      assert.deepEqual(await run(command, [...args, "idle"]), [0, ""]);
+    }));
+
   for (const limit of ["max_inotify_watches", "max_inotify_instances"]) {
     const script = `echo 0 > /proc/sys/user/${limit} && exec "$@"`;
     const limited = ["-Ur", "sh", "-c", script, "sh"];
