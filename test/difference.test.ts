@@ -58,6 +58,19 @@ describe("two tools", () => {
     });
   }
 
+  it("are looked into as deep as schemas go, and compared as they are spelled beyond", () => {
+    const nest = (depth: number, inner: string): string =>
+      `{"name":"t","inputSchema":${"[".repeat(depth)}${inner}${"]".repeat(depth)}}`;
+    assert.equal(partsOf(nest(99, '["a"]'), nest(99, '[ "\\u0061" ]')), undefined);
+    assert.deepEqual(partsOf(nest(100, '["a"]'), nest(100, '["\\u0061"]')), ["inputSchema"]);
+  });
+
+  it("are looked into wherever they are nested, however often", () => {
+    const many = (inner: string): string =>
+      `{"name":"t","inputSchema":[${Array.from({ length: 300 }, () => inner).join()}]}`;
+    assert.equal(partsOf(many('{"a":[]}'), many('{ "a":[ ] }')), undefined);
+  });
+
   for (const [what, before, after, part] of [
     ["their description", { description: "a" }, { description: "b" }, "description"],
     [
@@ -205,11 +218,21 @@ describe("the text of a difference", () => {
     ]);
   });
 
+  it("is short also where nothing shows", () => {
+    const [line = ""] = linesOf({}, { description: "\u200b".repeat(120) });
+    assert.match(line, /^\+ (?:\\u\{200b\})+.* … \(120 characters\) … .*\\u\{200b\}$/);
+    assert.ok(line.length < 150);
+  });
+
   it("does not cut characters into halves", () => {
     const faces = (count: number): string => "😀".repeat(count);
     for (let pad = 0; pad < 2; pad++) {
       const before = `${"x".repeat(pad)}${faces(300)}🙂${faces(300)}`;
-      for (const after of [before.replace("🙂", "🙃"), [...before].slice(300).join(""), "😁"]) {
+      for (const after of [
+        before.replace("🙂", "🙃"),
+        Array.from(before).slice(300).join(""),
+        "😁",
+      ]) {
         const text = linesOf({ description: before }, { description: after }).join("");
         assert.match(text, /^[-+ x😀🙂🙃😁…()0-9a-z]*$/u);
         assert.match(linesOf({}, { description: before }).join(""), /^[-+ x😀🙂…()0-9a-z]*$/u);
@@ -236,6 +259,16 @@ describe("the text of a difference", () => {
       "- inputSchema.properties.path.description: A path",
       "+ inputSchema.properties.path.description: A path, or ~/.ssh",
     ]);
+  });
+
+  it("tells nothing after a change that has no room", () => {
+    const long = "l".repeat(200);
+    const [before, after] = [
+      { a: long, b: long, c: 1 },
+      { a: `m${long}m`, b: `m${long}m`, c: 2 },
+    ];
+    const lines = linesOf({ inputSchema: before }, { inputSchema: after });
+    assert.deepEqual(lines.slice(2), ["… and 2 more"]);
   });
 
   it("begins with the description, and counts what it has no room for", () => {

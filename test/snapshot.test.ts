@@ -22,6 +22,7 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
+import { type Past, review } from "../src/upstream/mark.ts";
 import { diskSnapshots } from "../src/upstream/shelf.ts";
 import { memorySnapshots, type Snapshots, type Subject } from "../src/upstream/snapshot.ts";
 import {
@@ -220,6 +221,25 @@ describe("snapshots on disk", () => {
     }));
 });
 
+describe("what is known of tools", () => {
+  it("is bounded, however many a server lists", async () => {
+    const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
+    const { marks } = await review({ items: [], marks: new Map() }, listing(...tools), START);
+    assert.equal(marks.size, 5000);
+  });
+
+  it("says since when a tool is described as it is", async () => {
+    const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)));
+    let past: Past = { items: [], marks: new Map() };
+    const since: (number | undefined)[] = [];
+    for (const [day, items] of saves.entries()) {
+      past = { items, marks: (await review(past, items, day)).marks };
+      since.push(past.marks.get("a")?.since);
+    }
+    assert.deepEqual(since, [0, 0, 2]);
+  });
+});
+
 describe("a snapshot's file that is not what was written", () => {
   it("is ignored wherever a bit is wrong, it ends early or goes on, and is replaced by the next save", () =>
     withShelf(async (shelf) => {
@@ -311,7 +331,8 @@ describe("a snapshot's file that is not what was written", () => {
 describe("the key of an installation", () => {
   it("is the same for all hubs that make it at once, also in place of a damaged one", () =>
     withShelf(async (shelf) => {
-      for (const damaged of [undefined, "", "f".repeat(64), "g".repeat(64) + "\n"]) {
+      const damages = [undefined, "", "f".repeat(64), `${"g".repeat(64)}\n`];
+      for (const damaged of Array.from({ length: 5 }, () => damages).flat()) {
         await rm(shelf.folder, { recursive: true, force: true });
         if (damaged !== undefined) {
           await mkdir(shelf.folder, { recursive: true });
@@ -375,14 +396,25 @@ describe("the key of an installation", () => {
 
   it("is made again, and used, by a hub that runs when the state folder is removed", () =>
     withShelf(async (shelf) => {
-      await shelf.snapshots.save(SUBJECT, ITEMS);
+      const hub = shelf.snapshots;
+      await hub.save(SUBJECT, ITEMS);
+      assert.ok(await hub.load(SUBJECT));
       await rm(shelf.folder, { recursive: true });
-      await shelf.snapshots.save(SUBJECT, ITEMS);
-      assert.deepEqual(await shelf.load(), SAVED);
+      await hub.save(SUBJECT, ITEMS);
+      for (const found of [await shelf.load(), look((await hub.load(SUBJECT))?.items)]) {
+        assert.deepEqual(found, SAVED);
+      }
     }));
 });
 
 describe("hubs that share a folder", () => {
+  it("find what another one kept since they started", () =>
+    withShelf(async (shelf) => {
+      assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
+      await shelf.open().save(SUBJECT, ITEMS);
+      assert.deepEqual(look((await shelf.snapshots.load(SUBJECT))?.items), SAVED);
+    }));
+
   it("see all of one listing, never a part, while two write it", () =>
     withShelf(async (shelf) => {
       const versions = ["a", "b"].map((text) => listing(tool(text, text.repeat(300_000))));

@@ -196,6 +196,8 @@ export function snapshotsContract(
       assert.match(difference.text, /^Removed and added again .* description\.\n\+ two$/);
       assert.deepEqual(await save(tool("a", "two"), tool("b", "one")), []);
       assert.deepEqual(tell(await save(tool("a", "one"))), ["a description"]);
+      await save();
+      assert.deepEqual(await save(tool("a", "one")), []);
     });
 
     test("of tools of one name the first is compared", async ({ snapshots }) => {
@@ -209,12 +211,19 @@ export function snapshotsContract(
     });
 
     test("5,000 names are remembered, those of the last listing first", async ({ snapshots }) => {
-      const many = (count: number) => Array.from({ length: count }, (_, i) => tool(`t${i}`, "one"));
-      await snapshots.save(SUBJECT, listing(tool("old", "one")));
-      await snapshots.save(SUBJECT, listing(...many(4998), tool("late", "one")));
-      await snapshots.save(SUBJECT, listing(tool("new", "one")));
-      const told = await snapshots.save(SUBJECT, listing(tool("old", "two"), tool("late", "two")));
-      assert.deepEqual(tell(told), ["late description"]);
+      const many = (count: number): string[] =>
+        Array.from({ length: count }, (_, i) => tool(`t${i}`, "one"));
+      const save = async (...tools: string[]): Promise<string[]> =>
+        tell(await snapshots.save(SUBJECT, listing(...tools)));
+      await save(tool("old", "one"));
+      await save(...many(4999), tool("5,000th", "one"), tool("one more", "one"));
+      await save(tool("new", "one"));
+      const others = ["old", "5,000th", "one more", "t4998"].map((gone) => tool(gone, "two"));
+      assert.deepEqual(await save(...others), ["t4998 description"]);
+      await save(...many(4999), tool("5,000th", "one"), tool("one more", "one"));
+      await save();
+      const last = ["5,000th", "one more"].map((gone) => tool(gone, "two"));
+      assert.deepEqual(await save(...last), ["5,000th description"]);
     });
 
     test("an unchanged listing is saved again only after a day", async (bench) => {
