@@ -545,11 +545,19 @@ describe("a folder that cannot be written", () => {
   }
 
   // Permissions bind everybody but root.
-  it("because it may not be, still gives what is in it", { skip: isRoot }, () =>
-    withShelf(async (shelf) => {
-      await shelf.saveFile();
-      await chmod(shelf.place, 0o500);
-      assert.deepEqual(await shelf.load(), SAVED);
-    }),
+  it(
+    "because it may not be, still gives what is in it, and leads to one warning",
+    { skip: isRoot },
+    () =>
+      withShelf(async (shelf) => {
+        await shelf.saveFile();
+        await chmod(shelf.place, 0o500);
+        for (const text of ["one", "two"]) {
+          await shelf.snapshots.save(SUBJECT, listing(tool("read", text)));
+        }
+        assert.deepEqual(await shelf.load(), SAVED);
+        assert.equal(shelf.warnings.length, 1);
+        await chmod(shelf.place, 0o700);
+      }),
   );
 });

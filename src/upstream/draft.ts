@@ -8,6 +8,7 @@ import {
   readdir,
   rename,
   rm,
+  stat,
   utimes,
 } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,10 +20,11 @@ const DRAFT = /\.[0-9a-f-]{36}\.draft$/;
 /** In ms. Nobody writes for that long: an older draft is one whose writer ended. */
 const MAX_DRAFT_AGE = 10 * 60 * 1000;
 
-/** Makes a folder that only its owner can look into, or makes it one. */
+/** Makes a folder that only its owner can look into; one that others could look into becomes private. */
 export async function makePrivateFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
-  await chmod(folder, 0o700);
+  const { mode } = await stat(folder);
+  if ((mode & 0o077) !== 0) await chmod(folder, 0o700);
 }
 
 /** Reads a regular file of at most `maxLength` bytes; what others could read becomes private. undefined for everything else. Never rejects. */
