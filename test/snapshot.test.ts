@@ -44,6 +44,17 @@ snapshotsContract("memorySnapshots()", async (test) => {
 
 snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf)));
 
+it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
+  const snapshots = memorySnapshots({ now: () => START });
+  const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
+  for (const subject of subjects) await snapshots.save(subject, []);
+  const loads = await Promise.all(subjects.map((subject) => snapshots.load(subject)));
+  assert.equal(
+    loads.findIndex((found) => found !== undefined),
+    2,
+  );
+});
+
 /** A state folder, which does not exist at first, and the snapshots in it. */
 class Shelf implements Bench {
   readonly root: string;
