@@ -55,10 +55,13 @@ export class Lookout {
   /** Watches these spots from now on, and no others. */
   aim(spots: readonly Spot[]): void {
     if (!this.#isOpen) return;
-    const wanted = Map.groupBy(spots, ({ folder }) => folder);
+    const wanted = new Map<string, Set<string>>();
+    for (const { folder, name } of spots) {
+      const names = wanted.get(folder) ?? new Set();
+      wanted.set(folder, names.add(fold(name)));
+    }
     for (const folder of this.#posts.keys()) if (!wanted.has(folder)) this.#leave(folder);
-    for (const [folder, its] of wanted) {
-      const names = new Set(its.map(({ name }) => fold(name)));
+    for (const [folder, names] of wanted) {
       const post = this.#posts.get(folder);
       if (post === undefined) this.#enter(folder, names);
       else post.names = names;
