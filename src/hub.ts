@@ -16,7 +16,7 @@ import { Pool } from "./upstream/pool.ts";
 import { ANYBODY, profileOf } from "./upstream/profile.ts";
 import { type Identify, Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
-import type { Snapshots } from "./upstream/snapshot.ts";
+import type { Snapshots } from "./snapshot/snapshot.ts";
 import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";

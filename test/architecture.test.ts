@@ -9,7 +9,7 @@ const LAYERS: readonly (readonly string[])[] = [
   ["base"],
   ["manifest"],
   ["wire", "catalog"],
-  ["protocol"],
+  ["protocol", "snapshot"],
   ["upstream", "plugin"],
   ["router"],
   ["frontend"],

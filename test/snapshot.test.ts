@@ -22,9 +22,9 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
-import { type Past, review } from "../src/upstream/mark.ts";
-import { diskSnapshots } from "../src/upstream/shelf.ts";
-import { memorySnapshots, type Snapshots, type Subject } from "../src/upstream/snapshot.ts";
+import { type Past, review } from "../src/snapshot/mark.ts";
+import { diskSnapshots } from "../src/snapshot/shelf.ts";
+import { memorySnapshots, type Snapshots, type Subject } from "../src/snapshot/snapshot.ts";
 import {
   type Bench,
   DAY,

@@ -5,7 +5,7 @@ import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { resolveServer } from "../manifest/secrets.ts";
-import { memorySnapshots } from "../upstream/snapshot.ts";
+import { memorySnapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { printLine } from "./report.ts";
 

@@ -3,7 +3,7 @@ import type { Item } from "../catalog/item.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Memory } from "./pool.ts";
 import type { Profile } from "./profile.ts";
-import type { Snapshots, Subject } from "./snapshot.ts";
+import type { Snapshots, Subject } from "../snapshot/snapshot.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
 export type Identify = (

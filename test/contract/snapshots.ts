@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/bytes.ts";
 import type { Difference } from "../../src/catalog/difference.ts";
 import { type Item, readPage } from "../../src/catalog/item.ts";
-import type { Snapshots, Subject } from "../../src/upstream/snapshot.ts";
+import type { Snapshots, Subject } from "../../src/snapshot/snapshot.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
 /** When the clocks of the tests begin: a time of day, as files have to bear it. */
