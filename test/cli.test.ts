@@ -38,23 +38,25 @@ describe("a command line", () => {
     const wanted = {
       config: ["a.toml", "b.json"],
       logLevel: "debug",
+      logFormat: "json",
       json: true,
       words: ["tools"],
     };
     for (const line of [
-      "--config a.toml --config b.json --log-level debug list tools --json",
-      "list --json tools --config=a.toml --config=b.json --log-level=debug",
-      "--config a.toml list --log-level debug --config b.json tools --json",
+      "--config a.toml --config b.json --log-level debug --log-format json list tools --json",
+      "list --json tools --config=a.toml --config=b.json --log-level=debug --log-format=json",
+      "--config a.toml --log-format json list --log-level debug --config b.json tools --json",
     ]) {
-      const { command, config, logLevel, json, words } = invoke(...line.split(" "));
+      const { command, config, logLevel, logFormat, json, words } = invoke(...line.split(" "));
       assert.equal(command.name, "list");
-      assert.deepEqual({ config, logLevel, json, words }, wanted);
+      assert.deepEqual({ config, logLevel, logFormat, json, words }, wanted);
     }
   });
 
   it("has defaults for all that it does not say", () => {
-    const { config, logLevel, json, raw, words } = invoke("list");
-    assert.deepEqual([config, logLevel, json, raw, words], [[], "warn", false, false, []]);
+    const { config, logLevel, logFormat, json, raw, words } = invoke("list");
+    const all = [config, logLevel, logFormat, json, raw, words];
+    assert.deepEqual(all, [[], "warn", "text", false, false, []]);
   });
 
   it("leaves the words of a call as they are, numbers too", () => {
@@ -81,6 +83,7 @@ describe("a command line", () => {
     ["--config=", /--config needs a value: FILE/],
     ["call x --json", /--json needs a value/],
     ["--log-level loud", /--log-level is one of error, warn, info, debug, not "loud"/],
+    ["--log-format xml", /--log-format is one of text, json, not "xml"/],
     ["list tools servers", /Command "list" does not take "servers"/],
     ["serve now", /Command "serve" does not take "now"/],
     ["call", /Command "call" needs more: toolmux call NAME/],

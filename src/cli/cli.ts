@@ -1,5 +1,12 @@
 import { HubError, toHubError } from "../errors.ts";
-import { type Command, LISTS, type Option, SHELLS, type World } from "./command.ts";
+import {
+  type Command,
+  type Invocation,
+  LISTS,
+  type Option,
+  SHELLS,
+  type World,
+} from "./command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
 
@@ -213,7 +220,7 @@ export const COMMANDS: readonly Command[] = [
 
 /** Runs a command line (without the executable). Errors are told on stderr. @returns the exit code. */
 export async function runCli(argv: readonly string[], world: World): Promise<number> {
-  let topic: string | undefined;
+  let invocation: Invocation | undefined;
   try {
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
@@ -223,16 +230,16 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
       case "version":
         return await (await import("./version.ts")).printVersion();
       case "run": {
-        topic = request.invocation.command.name;
-        const run = await request.invocation.command.load();
-        return await run(request.invocation, world);
+        invocation = request.invocation;
+        const run = await invocation.command.load();
+        return await run(invocation, world);
       }
     }
   } catch (error) {
     // All else is a mistake in this program, and where it was made is worth knowing.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const told = toHubError(error);
-    printError(told, topic);
+    printError(told, invocation?.command.name, invocation?.logFormat);
     return told.traits.exit;
   }
 }

@@ -7,6 +7,11 @@ export const LISTS = ["tools", "servers"] as const;
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 
+/** What a line on stderr can look like. */
+export const LOG_FORMATS = ["text", "json"] as const;
+
+export type LogFormat = (typeof LOG_FORMATS)[number];
+
 /** What a command runs in: its surroundings, and when it has to end. */
 export interface World extends Surroundings {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
@@ -60,6 +65,7 @@ export interface Invocation {
   /** The manifests that were named, in order. */
   readonly config: readonly string[];
   readonly logLevel: LogLevel;
+  readonly logFormat: LogFormat;
   /** `--json`: as a switch, or with its value where the command says that it takes one. */
   readonly json: boolean | string;
   readonly raw: boolean;

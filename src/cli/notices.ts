@@ -1,41 +1,78 @@
 import process from "node:process";
 import { utf8 } from "../bytes.ts";
-import { type OutputStream, ownStderr } from "../runtime.ts";
-import { formatLine, printLine } from "./report.ts";
+import { ownStderr } from "../runtime.ts";
 
-/** So many lines wait for a reader of stderr; later ones are counted and dropped. */
-const MAX_WAITING = 200;
+/** So many characters wait for a reader of stderr; later lines are counted and dropped. */
+const MAX_WAITING = 256 * 1024;
+
+/** Takes text; gives a promise that never rejects when its reader is slow. */
+export type Outlet = (text: string) => Promise<void> | undefined;
 
 /** Lines on stderr from a hub that must not stand still because nobody reads them, as clients often do not. */
 export class Notices {
-  #out: OutputStream | "unlimited" | undefined;
-  /** Set while the reader is slow. */
-  #waiting: string[] | undefined;
+  readonly #describeGap: (missing: number) => string;
+  #outlet: Outlet | undefined;
+  /** Settles when the reader has taken what it was given; there while it is slow. */
+  #reading: Promise<void> | undefined;
+  #waiting: string[] = [];
+  #size = 0;
   #dropped = 0;
 
-  print(text: string): void {
-    this.#out ??= isPipe(2) ? ownStderr() : "unlimited";
-    if (this.#out === "unlimited") printLine(text);
-    else if (this.#waiting === undefined) this.#write([text], this.#out);
-    else if (this.#waiting.length < MAX_WAITING) this.#waiting.push(text);
-    else this.#dropped++;
+  /**
+   * @param describeGap the line that stands where so many lines are missing.
+   * @param outlet stderr, if there is none given.
+   */
+  constructor(describeGap: (missing: number) => string, outlet?: Outlet) {
+    this.#describeGap = describeGap;
+    this.#outlet = outlet;
   }
 
-  #write(lines: readonly string[], out: OutputStream): void {
-    const taken = out.write(utf8(lines.map((line) => `${formatLine(line)}\n`).join("")));
-    if (taken === undefined) return;
-    const waiting: string[] = [];
-    this.#waiting = waiting;
-    void taken.then(() => {
-      if (this.#dropped > 0) waiting.push(`${this.#dropped} lines are missing here: nobody read.`);
-      this.#dropped = 0;
-      this.#waiting = undefined;
-      if (waiting.length > 0) this.#write(waiting, out);
-    });
+  /** Prints a line, or several, given without the last line end. */
+  print(line: string): void {
+    if (this.#reading === undefined) {
+      this.#write([line]);
+    } else if (this.#dropped === 0 && this.#size + line.length <= MAX_WAITING) {
+      this.#waiting.push(line);
+      this.#size += line.length;
+    } else {
+      this.#dropped++;
+    }
+  }
+
+  /** Settles when nothing waits any more; never, if nobody reads. */
+  async drained(): Promise<void> {
+    while (this.#reading !== undefined) await this.#reading;
+  }
+
+  #write(lines: readonly string[]): void {
+    this.#outlet ??= openStderr();
+    const taken = this.#outlet(lines.map((line) => `${line}\n`).join(""));
+    this.#reading = taken?.then(() => this.#resume());
+  }
+
+  #resume(): void {
+    const lines = this.#waiting;
+    if (this.#dropped > 0) lines.push(this.#describeGap(this.#dropped));
+    this.#waiting = [];
+    this.#size = 0;
+    this.#dropped = 0;
+    this.#reading = undefined;
+    if (lines.length > 0) this.#write(lines);
   }
 }
 
 /** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
+function openStderr(): Outlet {
+  if (isPipe(2)) {
+    const stderr = ownStderr();
+    return (text) => stderr.write(utf8(text));
+  }
+  return (text) => {
+    console.warn(text.slice(0, -1));
+    return undefined;
+  };
+}
+
 function isPipe(fd: number): boolean {
   try {
     const stats = process.getBuiltinModule("node:fs").fstatSync(fd);

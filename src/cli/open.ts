@@ -1,5 +1,5 @@
 import process from "node:process";
-import { Bus, type HubEvent, type LogLevel } from "../events.ts";
+import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
 import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
@@ -7,16 +7,20 @@ import type { Manifest } from "../manifest/schema.ts";
 import { resolveServer } from "../manifest/secrets.ts";
 import { memorySnapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
-import { printLine } from "./report.ts";
+import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
+import { printRecord } from "./report.ts";
 
-const SEVERITY: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
+/** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
+export type Log = (level: LogLevel, what: LogRecord | string) => void;
 
-/** Prints a line of a log on stderr if its level is wanted. */
-export type Log = (level: LogLevel, text: string) => void;
-
-export function openLog({ logLevel }: Invocation, print = printLine): Log {
-  return (level, text) => {
-    if (SEVERITY[level] <= SEVERITY[logLevel]) print(`${level} ${text}`);
+/** @param tell what takes a record that is wanted; by default it is on stderr at once, as those of commands have to be. */
+export function openLog(
+  { logLevel, logFormat }: Invocation,
+  tell: (record: LogRecord) => void = (record) => printRecord(record, logFormat),
+): Log {
+  return (level, what) => {
+    if (!isTold(level, logLevel)) return;
+    tell(typeof what === "string" ? createRecord(level, what) : what);
   };
 }
 
@@ -32,10 +36,18 @@ export async function openManifest(
   return loaded.manifest;
 }
 
-/** Makes a hub, which starts its servers when its first client has come. */
-export function openHub(manifest: Manifest, { env, cwd }: World, log: Log): { hub: Hub; bus: Bus } {
+/**
+ * Makes a hub, which starts its servers when its first client has come.
+ * @param kinds the events that are logged; by default only what the servers and the hub say, as commands tell the rest.
+ */
+export function openHub(
+  manifest: Manifest,
+  { env, cwd }: World,
+  log: Log,
+  kinds: readonly EventKind[] = ["log"],
+): { hub: Hub; bus: Bus } {
   const bus = new Bus();
-  bus.subscribe((event) => tellLog(event, log));
+  bus.subscribe((event) => tellEvent(event, log), kinds);
   const hub = new Hub({
     manifest,
     bus,
@@ -64,10 +76,9 @@ export function openHub(manifest: Manifest, { env, cwd }: World, log: Log): { hu
   return { hub, bus };
 }
 
-function tellLog(event: HubEvent, log: Log): void {
-  if (event.kind !== "log") return;
-  const { level, server, text } = event;
-  log(level, server === undefined ? text : `${server}: ${text}`);
+function tellEvent(event: HubEvent, log: Log): void {
+  const record = describeEvent(event, Date.now());
+  if (record !== undefined) log(record.level, record);
 }
 
 /** Needed only for names that have to be shortened, so it is loaded only then. */

@@ -2,7 +2,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import { findNearest } from "../manifest/problem.ts";
-import type { Command, Invocation, Option } from "./command.ts";
+import { type Command, type Invocation, LOG_FORMATS, type Option } from "./command.ts";
 
 /** The command that is meant when none is named. */
 export const DEFAULT_COMMAND = "serve";
@@ -23,6 +23,12 @@ export const GLOBAL_OPTIONS: readonly Option[] = [
     value: "LEVEL",
     choices: LEVELS,
     summary: "told on stderr: error, warn (default), info, debug",
+  },
+  {
+    name: "log-format",
+    value: "FORMAT",
+    choices: LOG_FORMATS,
+    summary: "its form: text (default), or json, one object a line",
   },
   { name: "help", letter: "h", summary: "show this" },
   { name: "version", summary: "show the version" },
@@ -45,14 +51,15 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
   if (values["help"] === true) return { kind: "help", command: named };
   if (values["version"] === true) return { kind: "version" };
   checkWords(words, command);
-  const { json, config = [], "log-level": level = "warn", output } = values;
+  const { json, config = [], output } = values;
   return {
     kind: "run",
     invocation: {
       command,
       words,
       config: config as string[],
-      logLevel: readLevel(level as string),
+      logLevel: readChoice("log-level", LEVELS, values["log-level"] ?? "warn"),
+      logFormat: readChoice("log-format", LOG_FORMATS, values["log-format"] ?? "text"),
       json: json === undefined ? false : (json as boolean | string),
       raw: values["raw"] === true,
       all: values["all"] === true,
@@ -135,10 +142,10 @@ function checkWords(
   if (words.length < least) throw usage(`Command "${name}" needs more: toolmux ${name} ${form}`);
 }
 
-function readLevel(text: string): LogLevel {
-  const level = LEVELS.find((one) => one === text);
-  if (level !== undefined) return level;
-  throw usage(`--log-level is one of ${LEVELS.join(", ")}, not "${text}".`);
+function readChoice<T extends string>(option: string, choices: readonly T[], given: unknown): T {
+  const choice = choices.find((one) => one === given);
+  if (choice !== undefined) return choice;
+  throw usage(`--${option} is one of ${choices.join(", ")}, not "${String(given)}".`);
 }
 
 /** What may have been meant, as a sentence with a space in front; empty if nothing is near. */

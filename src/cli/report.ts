@@ -1,8 +1,14 @@
 import type { HubError } from "../errors.ts";
+import type { LogFormat } from "./command.ts";
+import { type LogRecord, recordsOf, SERVER } from "./log.ts";
 
 /*
  * All that is told on stderr goes through console.warn: console.error is red on some runtimes' terminals.
  */
+
+/** What a line of a log holds of one text, in characters, and of one list. */
+const MAX_TEXT = 8000;
+const MAX_ITEMS = 100;
 
 /** Tells one line on stderr. */
 export function printLine(text: string): void {
@@ -14,9 +20,66 @@ export function formatLine(text: string): string {
   return `toolmux: ${clean(text)}`;
 }
 
-/** Tells an error on stderr. `topic`: the command whose help may help. */
-export function printError(error: HubError, topic?: string): void {
-  console.warn(describeError(error, topic));
+/** Tells a record on stderr. */
+export function printRecord(record: LogRecord, format: LogFormat): void {
+  console.warn(formatRecord(record, format));
+}
+
+/** A record as it stands on stderr, without the last line end: as JSON one line; as text, a manifest's problems follow. */
+export function formatRecord(record: LogRecord, format: LogFormat): string {
+  return format === "json" ? formatJson(record) : formatText(record);
+}
+
+function formatText({ level, category, message, properties }: LogRecord): string {
+  const [, part, server] = category;
+  const about = part === SERVER && server !== undefined ? `${server}: ` : "";
+  const { error, problems = [] } = properties;
+  const whole = `${level} ${about}${message}${describeLastWords(error?.stderr)}`;
+  return [formatLine(cut(whole)), ...cutList(problems).map((line) => clean(cut(line)))].join("\n");
+}
+
+/** `{"time":"ISO","level","category":[…],"message", …properties}`; an error in it is `{code, message, step?, stderr?}`. */
+function formatJson({ time, level, category, message, properties }: LogRecord): string {
+  const { error, ...rest } = properties;
+  const whole = {
+    time: new Date(time).toISOString(),
+    level,
+    category,
+    message,
+    ...rest,
+    ...(error !== undefined && { error: errorToJson(error) }),
+  };
+  const text = JSON.stringify(whole, (_key, value: unknown) => {
+    if (typeof value === "string") return cut(value);
+    return Array.isArray(value) ? cutList(value) : value;
+  });
+  // What JSON may hold as it is, but a terminal obeys, or some readers take for the end of a line.
+  return text.replace(
+    /[\u007f-\u009f\u2028\u2029]/g,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
+}
+
+/** Only what is meant to be shown: a cause may be anything, with a command's arguments in it. */
+function errorToJson({ code, message, step, stderr }: HubError): object {
+  const words = stderr.length > 0 ? { stderr } : {};
+  return { code, message, ...(step !== undefined && { step }), ...words };
+}
+
+function cut(text: string): string {
+  return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}…`;
+}
+
+/** The beginning of a list, and how much more there is. */
+function cutList<T>(items: readonly T[]): readonly (T | string)[] {
+  const rest = items.length - MAX_ITEMS;
+  return rest <= 0 ? items : [...items.slice(0, MAX_ITEMS), `… and ${rest} more`];
+}
+
+/** Tells an error that ends a command on stderr. `topic`: the command whose help may help. */
+export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
+  if (format === "text") console.warn(describeError(error, topic));
+  else for (const record of recordsOf(error)) printRecord(record, format);
 }
 
 /** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
@@ -29,7 +92,11 @@ export function describeError({ code, message, stderr }: HubError, topic = ""): 
 
 /** Why a server is not there, in one line, with its last words. */
 export function describeFailure({ message, stderr }: HubError): string {
-  return stderr.length === 0 ? message : `${message} Its last words: ${stderr.join(" | ")}`;
+  return `${message}${describeLastWords(stderr)}`;
+}
+
+function describeLastWords(stderr: readonly string[] = []): string {
+  return stderr.length === 0 ? "" : ` Its last words: ${stderr.join(" | ")}`;
 }
 
 /** Text of others over several lines, without what would move a terminal's cursor or change its colours. */

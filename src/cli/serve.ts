@@ -1,40 +1,63 @@
 import process from "node:process";
-import type { HubEvent } from "../events.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import { within } from "../wire/grace.ts";
 import type { Invocation, World } from "./command.ts";
+import { Journal } from "./journal.ts";
+import { createRecord, kindsAt } from "./log.ts";
 import { Notices } from "./notices.ts";
 import { type Log, openHub, openLog, openManifest } from "./open.ts";
-import { describeFailure } from "./report.ts";
+import { formatRecord } from "./report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
 const SETTLING = 100;
 /** How often it is looked whether the parent still is the same, in ms. */
 const PARENT_INTERVAL = 2000;
+/** How long somebody who reads stderr slowly can hold up the end, in ms. */
+const FLUSH_LIMIT = 250;
 
 /** Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end. */
 export async function serve(invocation: Invocation, world: World): Promise<number> {
-  const notices = new Notices();
-  const log = openLog(invocation, (text) => notices.print(text));
+  const { logFormat } = invocation;
+  const notices = new Notices((missing) => {
+    const text = `${missing} lines are missing here: nobody read`;
+    return formatRecord(createRecord("warn", text, { missing }), logFormat);
+  });
+  const journal = new Journal((record) => notices.print(formatRecord(record, logFormat)));
+  // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
+  process.once("exit", () => journal.flush());
+  try {
+    return await run(invocation, world, journal);
+  } finally {
+    journal.flush();
+    await within(FLUSH_LIMIT, notices.drained());
+  }
+}
+
+async function run(invocation: Invocation, world: World, journal: Journal): Promise<number> {
+  const log = openLog(invocation, (record) => journal.write(record));
   const manifest = await openManifest(invocation, world, log);
-  const { hub, bus } = openHub(manifest, world, log);
-  bus.subscribe((event) => tellFailure(event, log));
+  const { hub, bus } = openHub(manifest, world, log, kindsAt(invocation.logLevel));
+  // The first server moves when the first client has got its first answer, which is written before that.
+  const forget = bus.subscribe(() => {
+    forget();
+    setImmediate(() => journal.open());
+  }, ["state"]);
   const gone = hub.accept(new OwnStdio(messageLimit(manifest)), world.signal);
-  setTimeout(() => void settle(manifest, log), SETTLING).unref();
+  setTimeout(() => {
+    journal.open();
+    void settle(manifest, invocation, log);
+  }, SETTLING).unref();
   await Promise.race([gone, aborted(world.signal), orphaned()]);
   await hub.close();
   return 0;
 }
 
-function tellFailure(event: HubEvent, log: Log): void {
-  if (event.kind !== "state" || event.cause === undefined) return;
-  log("warn", `${event.server}: ${describeFailure(event.cause)}`);
-}
-
 function tellUnsupported({ servers }: Manifest, log: Log): void {
   for (const spec of servers) {
     if (spec.kind !== "unsupported" || !spec.enabled) continue;
-    log("warn", `${spec.name}: this server cannot be used: ${spec.reason}`);
+    const text = `this server cannot be used: ${spec.reason}`;
+    log("warn", createRecord("warn", text, { server: spec.name }));
   }
 }
 
@@ -44,9 +67,9 @@ function messageLimit({ servers }: Manifest): number {
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 
-async function settle(manifest: Manifest, log: Log): Promise<void> {
+async function settle(manifest: Manifest, { logFormat }: Invocation, log: Log): Promise<void> {
   const { isatty } = await import("node:tty");
-  if (isatty(0)) await greet(manifest);
+  if (logFormat === "text" && isatty(0)) await greet(manifest);
   tellUnsupported(manifest, log);
   const { sweepOrphans } = await import("../wire/owner.ts");
   const count = await sweepOrphans();

@@ -1,0 +1,396 @@
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { closeSync, constants, openSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { RawClient } from "../harness/client.ts";
+import { deadline } from "../harness/clock.ts";
+import { assertServes, faulty, peakMemory } from "../harness/faults.ts";
+import { END, end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { scripted, type ServerEntry } from "../harness/manifest.ts";
+import { descendants } from "../harness/processes.ts";
+
+const FORMATS = ["text", "json"] as const;
+const LEVELS = ["error", "warn", "info", "debug"] as const;
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+
+const MISSING: ServerEntry = { command: "no-such-command-anywhere" };
+
+interface Line {
+  readonly time: string;
+  readonly level: string;
+  readonly category: readonly string[];
+  readonly message: string;
+  readonly [name: string]: unknown;
+}
+
+function start({ dir, config, env }: Stage, ...args: readonly string[]): RawClient {
+  return new RawClient(executable(), ["--config", config, ...args], dir, env);
+}
+
+/** All that was told, which has to be JSON with its four fixed members, and nothing else. */
+function linesOf({ stderr }: { readonly stderr: string }): Line[] {
+  assert.ok(stderr === "" || stderr.endsWith("\n"), "the last line is whole");
+  return stderr
+    .split("\n")
+    .slice(0, -1)
+    .map((text) => {
+      const line = JSON.parse(text) as Line;
+      assert.deepEqual(Object.keys(line).slice(0, 4), ["time", "level", "category", "message"]);
+      assert.equal(new Date(line.time).toISOString(), line.time);
+      assert.ok(line.category.length > 0 && LEVELS.some((level) => level === line.level));
+      return line;
+    });
+}
+
+/** What was told of server "a" at level info. */
+function messagesOf(client: RawClient, format: (typeof FORMATS)[number]): string[] {
+  if (format === "json") return linesOf(client).map(({ message }) => message);
+  const lines = client.stderr.split("\n").slice(0, -1);
+  return lines.map((line) => line.replace("toolmux: info a: ", ""));
+}
+
+/** Waits until stderr holds that. */
+function saying(client: RawClient, wanted: RegExp): Promise<boolean> {
+  return client.until(END, String(wanted), () => wanted.test(client.stderr) || undefined);
+}
+
+describe("the log of serve", () => {
+  for (const level of LEVELS) {
+    it(`as JSON has a line for each thing, and at ${level} nothing of less weight`, LIMIT, () =>
+      withStage({ servers: { a: scripted(), missing: MISSING } }, async (stage) => {
+        const client = start(stage, "--log-level", level, "--log-format", "json");
+        await client.open();
+        await client.call("a__stderr", { lines: 3 });
+        await client.call("a__garbage");
+        await saying(client, /no-such-command-anywhere/);
+        // Stray lines come behind the answer, so that the next answer is behind them.
+        await client.call("a__echo");
+        await end(client);
+        const lines = linesOf(client);
+        const levels = new Set(lines.map((line) => line.level));
+        const wanted = LEVELS.slice(0, LEVELS.indexOf(level) + 1);
+        assert.deepEqual([...levels].toSorted(), wanted.toSorted());
+        const failure = lines.find((line) => line.level === "error");
+        assert.deepEqual(failure?.category, ["toolmux", "server", "missing"]);
+        assert.equal((failure["error"] as { code: string }).code, "commandNotFound");
+        const words = lines.filter((line) => line["source"] === "stderr");
+        const expected = [0, 1, 2].map((at) => [
+          "info",
+          ["toolmux", "server", "a"],
+          `stderr line ${at}`,
+        ]);
+        assert.deepEqual(
+          words.map((line) => [line.level, line.category, line.message]),
+          wanted.includes("info") ? expected : [],
+        );
+      }),
+    );
+  }
+
+  for (const format of FORMATS) {
+    it(`tells all in the order in which it happened, and nothing twice, as ${format}`, LIMIT, () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const client = start(stage, "--log-level", "info", "--log-format", format);
+        await client.open();
+        for (let at = 0; at < 5; at += 1) await client.call("a__stderr", { lines: 100 });
+        await end(client);
+        const messages = messagesOf(client, format);
+        const words = messages.filter((text) => text.startsWith("stderr line"));
+        const hundred = Array.from({ length: 100 }, (_, at) => `stderr line ${at}`);
+        assert.deepEqual(words, [hundred, hundred, hundred, hundred, hundred].flat());
+        const states = ["connecting", "connected", "stopped"];
+        assert.deepEqual(
+          messages.filter((text) => states.includes(text)),
+          states,
+        );
+      }),
+    );
+
+    it(
+      `loses nothing when the client leaves, or a signal comes, right at the start, as ${format}`,
+      LIMIT,
+      () =>
+        withStage({ servers: { a: scripted() } }, async (stage) => {
+          for (const leave of [
+            (client: RawClient): void => client.end(),
+            (client: RawClient): void => client.signal("SIGTERM"),
+          ]) {
+            const client = start(stage, "--log-level", "info", "--log-format", format);
+            await client.initialize();
+            leave(client);
+            await client.ended(END);
+            const states = messagesOf(client, format).filter((text) =>
+              /^(connecting|stopped)$/.test(text),
+            );
+            assert.deepEqual(states, ["connecting", "stopped"]);
+          }
+        }),
+    );
+
+    it(
+      `holds no secret that a server tells, not even in its dying words, as ${format}`,
+      LIMIT,
+      () => {
+        const secret = 'top"secret\\value-1234';
+        const script =
+          "const { API_TOKEN } = process.env; const [arg] = process.argv.slice(-1);" +
+          "console.error('I have ' + API_TOKEN); console.error(JSON.stringify({ API_TOKEN, arg }));" +
+          "console.error('dying of ' + encodeURIComponent(arg)); process.exit(3)";
+        const env = { API_TOKEN: "${env:HUB_SECRET}" };
+        const args = ["-e", script, "--", "${env:HUB_SECRET}"];
+        const servers = {
+          dying: { command: process.execPath, args, env },
+          missing: { ...MISSING, args, env },
+          homeless: { command: process.execPath, args, env, cwd: "/no/such/folder" },
+        };
+        return withStage({ servers }, async (stage) => {
+          const hidden = { ...stage, env: { ...stage.env, HUB_SECRET: secret } };
+          const client = start(hidden, "--log-level", "debug", "--log-format", format);
+          await client.initialize();
+          await client.request("tools/list");
+          await saying(client, /dying.*exited with code 3/);
+          await end(client);
+          assert.match(client.stderr, /I have \[redacted\]/);
+          assert.match(client.stderr, /dying of \[redacted\]/);
+          const spellings = [
+            secret,
+            JSON.stringify(secret).slice(1, -1),
+            encodeURIComponent(secret),
+          ];
+          for (const spelling of [...spellings, "secret\\", "value-1234", "API_TOKEN }"])
+            assert.ok(!client.stderr.includes(spelling), `${spelling}: ${client.stderr}`);
+        });
+      },
+    );
+
+    it(
+      `does not stop a hub whose stderr nobody reads, and tells later what is missing, as ${format}`,
+      LIMIT,
+      () =>
+        withStage({ servers: { bad: faulty(), good: scripted() } }, async (stage) => {
+          const { dir, config, env } = stage;
+          const pipe = join(dir, "stderr");
+          spawnSync("mkfifo", [pipe]);
+          // Open for both, or opening would wait for the other end.
+          const held = openSync(pipe, constants.O_RDWR);
+          const script = 'exec "$0" --config "$1" --log-level debug --log-format "$3" 2> "$2"';
+          const args = ["-c", script, executable(), config, pipe, format];
+          const client = new RawClient("sh", args, dir, env);
+          await client.open();
+          for (let round = 0; round < 10; round += 1) {
+            const calls = Array.from({ length: 10 }, () => client.call("bad__garbage"));
+            calls.push(client.call("good__stderr", { lines: 1000 }));
+            await Promise.all(calls);
+          }
+          await assertServes(client, "good__echo");
+          assert.ok(peakMemory(client.pid) < 150, `${peakMemory(client.pid)} MB`);
+          const reader = spawn("cat", [pipe], { stdio: ["ignore", "pipe", "ignore"] });
+          let text = "";
+          await deadline<void>(
+            END,
+            () => `a word on what is missing in ${text.length} characters`,
+            (resolve) => {
+              reader.stdout.setEncoding("utf8").on("data", (more: string) => {
+                text += more;
+                if (/\d+ lines are missing here: nobody read.*\n/.test(text)) resolve();
+              });
+            },
+          );
+          assert.ok(text.length < 1_000_000, `${text.length} characters were kept`);
+          const whole = text.slice(0, text.lastIndexOf("\n") + 1);
+          if (format === "json") linesOf({ stderr: whole });
+          else {
+            const strange = whole
+              .split("\n")
+              .slice(0, -1)
+              .filter((line) => !line.startsWith("toolmux: "));
+            assert.deepEqual(strange, []);
+          }
+          await end(client);
+          reader.kill();
+          closeSync(held);
+        }),
+    );
+  }
+
+  it("has each call from its start to its end, and who cancelled it", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const client = start(stage, "--log-level", "debug", "--log-format", "json");
+      await client.open();
+      await client.call("a__echo", { secret: "hunter2" });
+      const requestId = client.askCall("a__hang");
+      await stage.logged("a", ({ tool }) => tool === "hang");
+      client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
+      await saying(client, /cancelled after/);
+      await end(client);
+      const calls = linesOf(client).filter((line) => "call" in line);
+      assert.deepEqual(
+        calls.map(({ call, tool, outcome, by, level, category }) => [
+          call,
+          tool,
+          outcome ?? by,
+          level,
+          category.at(-1),
+        ]),
+        [
+          [1, "echo", undefined, "debug", "a"],
+          [1, "echo", "answered", "debug", "a"],
+          [2, "hang", undefined, "debug", "a"],
+          [2, "hang", "client", "debug", "a"],
+        ],
+      );
+      assert.doesNotMatch(client.stderr, /hunter2/);
+    }),
+  );
+
+  it(
+    "says of each failed attempt once why, when the next one is due, and that it comes",
+    LIMIT,
+    () =>
+      withStage(
+        {
+          defaults: { reconnect: { policy: "exponential", base: "20ms", maxAttempts: 3 } },
+          servers: { a: scripted("--exit-at-once") },
+        },
+        async (stage) => {
+          const client = start(stage, "--log-level", "debug", "--log-format", "json");
+          await client.initialize();
+          await saying(client, /"to":"failed"/);
+          await end(client);
+          const lines = linesOf(client).filter(({ source }) => source === undefined);
+          const causes = lines.filter((line) => "error" in line);
+          assert.deepEqual(
+            causes.map(({ level, attempt, to }) => [level, attempt, to]),
+            [
+              ["warn", 1, "stopping"],
+              ["warn", 2, "stopping"],
+              ["error", 3, "failed"],
+            ],
+          );
+          for (const { retryAt, time, error } of causes) {
+            assert.match(JSON.stringify(error), /cannot open the database/);
+            if (retryAt !== undefined) assert.ok(Date.parse(String(retryAt)) >= Date.parse(time));
+          }
+          const words = lines.map(({ message }) => message);
+          assert.deepEqual(
+            words.filter((text) => text.startsWith("connecting")),
+            ["connecting", "connecting (attempt 2)", "connecting (attempt 3)"],
+          );
+          assert.equal(
+            words.filter((text) => /^the next attempt comes in \d+ ms$/.test(text)).length,
+            2,
+          );
+        },
+      ),
+  );
+
+  it("is whole although more than a pipe holds is said in the last moment", LIMIT, () => {
+    const server =
+      "console.error('ready'); process.stdin.resume().on('end', () => { for (let at = 0; at < 800; at++) console.error('last word ' + at + ' ' + 'x'.repeat(300)); })";
+    const servers = { a: { command: process.execPath, args: ["-e", server] } };
+    return withStage({ servers }, async (stage) => {
+      const client = start(stage, "--log-level", "info");
+      await client.initialize();
+      await saying(client, /a: ready/);
+      const [pid = -1] = descendants(client.pid);
+      client.signal("SIGTERM");
+      // Nothing is read in this process until the server has gone: the pipe is full by then.
+      spawnSync("tail", [`--pid=${pid}`, "-s", "0.01", "-f", "/dev/null"]);
+      await client.ended(END);
+      const words = [...client.stderr.matchAll(/a: last word (\d+) x{300}\n/g)].map(([, at]) =>
+        Number(at),
+      );
+      assert.deepEqual(
+        words,
+        Array.from({ length: 800 }, (_, at) => at),
+      );
+    });
+  });
+
+  it("has what there was to tell when a mistake in the program ends it at once", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
+      const mistake = join(dir, "mistake.mjs");
+      writeFileSync(mistake, 'process.on("SIGUSR2", () => { throw new Error("a mistake"); });');
+      const args = ["--preload", mistake, MAIN, "--config", config, "--log-level", "info"];
+      const client = new RawClient(process.execPath, args, dir, env);
+      await client.initialize();
+      client.signal("SIGUSR2");
+      assert.equal((await client.ended(END)).code, 1);
+      assert.match(client.stderr, /a: connecting\n/);
+      assert.match(client.stderr, /a mistake/);
+    }),
+  );
+
+  it("costs nothing as long as nothing is told: LogTape is loaded only then", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async ({ dir, config, env }) => {
+      const probe = join(dir, "probe.mjs");
+      const note = join(dir, "note");
+      // The library keeps its root logger there from the moment on when it is loaded.
+      const text = `import { writeFileSync } from "node:fs";
+        process.on("exit", () => {
+          const loaded = Symbol.for("logtape.rootLogger") in globalThis;
+          writeFileSync(${JSON.stringify(note)}, String(loaded));
+        });`;
+      writeFileSync(probe, text);
+      for (const [level, loaded] of [
+        ["warn", "false"],
+        ["info", "true"],
+      ] as const) {
+        const args = ["--preload", probe, MAIN, "--config", config, "--log-level", level];
+        const client = new RawClient(process.execPath, args, dir, env);
+        await client.open();
+        await client.call("a__echo");
+        // Something that takes longer than what serve puts off at its start.
+        await client.call("a__sleep", { ms: 500 });
+        await end(client);
+        assert.equal(readFileSync(note, "utf8"), loaded, level);
+        assert.equal(client.stderr === "", level === "warn", client.stderr);
+      }
+    }),
+  );
+});
+
+describe("the log of other commands", () => {
+  it("is JSON as well if that is wanted, and leaves stdout as it is", LIMIT, () =>
+    withStage({ servers: { a: scripted() } }, async (stage) => {
+      const client = start(
+        stage,
+        ..."--log-format json --log-level info call a__stderr lines=2".split(" "),
+      );
+      assert.equal((await client.ended(END)).code, 0);
+      assert.deepEqual(
+        linesOf(client).map(({ level, category, message, source }) => [
+          level,
+          category,
+          message,
+          source,
+        ]),
+        [0, 1].map((at) => ["info", ["toolmux", "server", "a"], `stderr line ${at}`, "stderr"]),
+      );
+      assert.match(client.lines[0]?.text ?? "", /lines/);
+    }),
+  );
+
+  it("has a broken manifest's problems: lines for editors, or a record each", LIMIT, () =>
+    withStage('[servers.a]\ncomand = "x"\n[hub]\nnam = "y"\n', async (stage) => {
+      for (const command of ["serve", "list"]) {
+        const plain = start(stage, command);
+        assert.equal((await plain.ended(END)).code, 2);
+        const problems = plain.stderr.split("\n").slice(0, -1);
+        assert.ok(problems.length >= 2, plain.stderr);
+        for (const problem of problems) assert.match(problem, /^\/.*toolmux\.toml:\d+:\d+: /);
+        const json = start(stage, command, "--log-format", "json");
+        assert.equal((await json.ended(END)).code, 2);
+        const lines = linesOf(json);
+        assert.deepEqual(
+          lines.map(({ message }) => message),
+          problems,
+        );
+        assert.ok(lines.every(({ level }) => level === "error"));
+      }
+    }),
+  );
+});
