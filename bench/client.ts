@@ -6,6 +6,8 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import { Flight } from "./flight.ts";
 import type {
+  FirstJob,
+  FirstResult,
   Job,
   ListJob,
   ListResult,
@@ -17,20 +19,18 @@ import type {
   StartJob,
   StartResult,
 } from "./job.ts";
+import { kill } from "./kills.ts";
 import { Peer } from "./peer.ts";
 import { median, quantile } from "./stats.ts";
 import { readUsage } from "./usage.ts";
 
-/** ms that a peer has to offer its tools, and between two looks. */
-const READY_LIMIT = 15_000;
-const READY_PAUSE = 10;
 /** Measurements of a soak. */
 const SOAK_SAMPLES = 100;
 
 async function load(job: LoadJob): Promise<LoadResult> {
   const { tool, lines, flight: width } = job;
   const peer = new Peer(job.peer);
-  awaitTools(peer, (names) => names.includes(tool));
+  peer.awaitTools((names) => names.includes(tool));
   const flight = new Flight(tool, lines, width);
   begin(peer, flight);
   let now = cycle(peer, flight);
@@ -60,7 +60,7 @@ async function load(job: LoadJob): Promise<LoadResult> {
 async function soak(job: SoakJob): Promise<SoakResult> {
   const { tool, calls, flight: width } = job;
   const peer = new Peer(job.peer);
-  awaitTools(peer, (names) => names.includes(tool));
+  peer.awaitTools((names) => names.includes(tool));
   const flight = new Flight(tool, 1, width);
   begin(peer, flight);
   const rss: number[] = [];
@@ -74,7 +74,7 @@ async function soak(job: SoakJob): Promise<SoakResult> {
 
 async function list(job: ListJob): Promise<ListResult> {
   const peer = new Peer(job.peer);
-  awaitTools(peer, (names) => names.length >= job.tools);
+  peer.awaitTools((names) => names.length >= job.tools);
   const ready = performance.now() - peer.started;
   const request = Buffer.from('{"jsonrpc":"2.0","id":"list","method":"tools/list","params":{}}\n');
   const times: number[] = [];
@@ -88,6 +88,20 @@ async function list(job: ListJob): Promise<ListResult> {
   }
   await peer.end();
   return { ready, size, p50: median(times) };
+}
+
+/** Each process gets one chance: its first list has to be complete. */
+async function first(job: FirstJob): Promise<FirstResult> {
+  const times: number[] = [];
+  for (let run = 0; run < job.runs; run++) {
+    const peer = new Peer(job.peer);
+    peer.initialize();
+    const names = peer.listTools();
+    times.push(performance.now() - peer.started);
+    if (names.length !== job.tools) throw new Error(`${names.length} tools in the first list`);
+    await peer.end();
+  }
+  return { times };
 }
 
 async function start({ peers, runs }: StartJob): Promise<StartResult> {
@@ -106,19 +120,6 @@ async function start({ peers, runs }: StartJob): Promise<StartResult> {
     }
   }
   return { times };
-}
-
-/** Does the handshake and waits until the peer's list of tools is complete. */
-function awaitTools(peer: Peer, isComplete: (names: string[]) => boolean): void {
-  const deadline = performance.now() + READY_LIMIT;
-  peer.initialize();
-  for (;;) {
-    const { tools } = peer.request("tools/list", {}) as { tools: { name: string }[] };
-    const names = tools.map(({ name }) => name);
-    if (isComplete(names)) return;
-    if (performance.now() > deadline) throw new Error(`tools are missing: ${names.join(" ")}`);
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, READY_PAUSE);
-  }
 }
 
 /** Puts the first calls in flight. */
@@ -152,7 +153,7 @@ async function finish(peer: Peer, flight: Flight, width: number): Promise<void> 
   await peer.end();
 }
 
-function perform(job: Job): Promise<Results[Job["kind"]]> {
+async function perform(job: Job): Promise<Results[Job["kind"]]> {
   switch (job.kind) {
     case "load":
       return load(job);
@@ -162,6 +163,13 @@ function perform(job: Job): Promise<Results[Job["kind"]]> {
       return list(job);
     case "start":
       return start(job);
+    case "first":
+      return first(job);
+    case "kills":
+      return kill(job);
+    case "cycles":
+      // Only this job has a hub in its own process.
+      return (await import("./cycles.ts")).cycle(job);
   }
 }
 

@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import type { Programs } from "./build.ts";
@@ -19,16 +19,21 @@ export interface EchoOptions {
   readonly tools: number;
   /** ms that it sleeps before it reads. */
   readonly delay: number;
+  /** A folder: whose name is that of a file in it reads, but never answers. */
+  readonly mutes?: string;
 }
+
+/** A call that is lost shows soon, in ms. */
+const CALL_TIMEOUT = 10_000;
 
 /** Starts programs so that nothing of the user's own configuration has a say. */
 export class Stage {
   readonly programs: Programs;
   readonly #folder: string;
   readonly #env: Readonly<Record<string, string>>;
-  #manifests = 0;
+  #hubs = 0;
 
-  /** @param folder for manifests, and as a home. */
+  /** @param folder for manifests and whatever else is written, and as a home. */
   constructor(programs: Programs, folder: string) {
     this.programs = programs;
     this.#folder = folder;
@@ -51,20 +56,34 @@ export class Stage {
     }
   }
 
-  /** Many echo servers behind the hub. @returns undefined if it has not been built. */
-  hub(count: number, options: EchoOptions): Scene | undefined {
+  /** Many echo servers behind a hub that remembers nothing of another. @returns undefined if it has not been built. */
+  hub(count: number, options: EchoOptions): HubScene | undefined {
     const { toolmux } = this.programs;
     if (toolmux === undefined) return undefined;
     const { file: command, args } = this.#echo(options);
     const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
-    const servers = Object.fromEntries(names.map((name) => [name, { command, args }]));
-    const manifest = join(this.#folder, `manifest${++this.#manifests}.json`);
-    writeFileSync(manifest, JSON.stringify({ servers }));
+    const argsOf = (name: string) =>
+      options.mutes === undefined ? args : [...args, join(options.mutes, name)];
+    const servers = Object.fromEntries(
+      names.map((name) => [name, { command, args: argsOf(name) }]),
+    );
+    const folder = this.makeFolder(`hub${++this.#hubs}`);
+    const manifest = join(folder, "toolmux.json");
+    writeFileSync(manifest, JSON.stringify({ defaults: { callTimeout: CALL_TIMEOUT }, servers }));
+    const { file, args: words, env } = this.#command(toolmux, ["serve", "--config", manifest]);
     const middle = names[count >> 1] ?? "";
     return {
-      peer: this.#command(toolmux, ["serve", "--config", manifest]),
+      peer: { file, args: words, env: { ...env, XDG_STATE_HOME: join(folder, "state") } },
       tool: `${middle}__echo`,
+      servers: names,
     };
+  }
+
+  /** A folder that goes with the benchmark. */
+  makeFolder(name: string): string {
+    const folder = join(this.#folder, name);
+    mkdirSync(folder);
+    return folder;
   }
 
   /** What any program of this runtime needs to start. */
@@ -85,4 +104,9 @@ export class Stage {
 export interface Scene {
   readonly peer: Command;
   readonly tool: string;
+}
+
+/** A hub, and the names of the servers behind it. */
+export interface HubScene extends Scene {
+  readonly servers: readonly string[];
 }

@@ -1,4 +1,6 @@
+import type { SnapshotsResult } from "./endurance.ts";
 import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
+import type { CyclesResult, KillsResult, Weight } from "./job.ts";
 import type { Figures, RelayResult } from "./relay.ts";
 
 /** All that was measured; what is undefined was not. */
@@ -7,6 +9,9 @@ export interface Measurements {
   readonly start?: StartResult | undefined;
   readonly slow?: SlowResult | undefined;
   readonly broad?: BroadResult | undefined;
+  readonly snapshots?: SnapshotsResult | undefined;
+  readonly kills?: KillsResult | undefined;
+  readonly cycles?: CyclesResult | undefined;
   readonly soak?: SoakResult | undefined;
 }
 
@@ -14,7 +19,8 @@ export interface Goal {
   readonly name: string;
   readonly bound: "atMost" | "atLeast";
   readonly limit: number;
-  readonly unit: "×" | "ms" | "%";
+  /** Empty for what is counted. */
+  readonly unit: "×" | "ms" | "%" | "";
   /** undefined: not measured. */
   readonly figure: number | undefined;
 }
@@ -22,7 +28,8 @@ export interface Goal {
 export type Verdict = "reached" | "missed" | "not measured";
 
 /** What the hub is held to. Where several loads count, the worst of them does. */
-export function setGoals({ relay, start, slow, broad, soak }: Measurements): Goal[] {
+export function setGoals({ relay, start, slow, broad, soak, ...others }: Measurements): Goal[] {
+  const { snapshots, kills, cycles } = others;
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
@@ -86,7 +93,55 @@ export function setGoals({ relay, start, slow, broad, soak }: Measurements): Goa
       unit: "×",
       figure: broad?.ratio.listByte,
     },
+    {
+      name: "the first list from snapshots, while 3 of 10 servers hang: worst",
+      bound: "atMost",
+      limit: 100,
+      unit: "ms",
+      figure: snapshots?.worst,
+    },
+    {
+      name: "servers killed under load: answers missing, twice, another's or unclear",
+      bound: "atMost",
+      limit: 0,
+      unit: "",
+      figure: kills?.faults,
+    },
+    {
+      name: "servers killed under load: memory at rest, change",
+      bound: "atMost",
+      limit: 10,
+      unit: "%",
+      figure: kills && kills.rest > 0 ? changeOf(kills, ({ rss }) => rss) : undefined,
+    },
+    {
+      name: "servers killed under load: file descriptors, change",
+      bound: "atMost",
+      limit: 10,
+      unit: "%",
+      figure: kills && changeOf(kills, ({ descriptors }) => descriptors),
+    },
+    {
+      name: "starts, stops and reconnects as fast as can be said: overlaps, leftovers",
+      bound: "atMost",
+      limit: 0,
+      unit: "",
+      figure: cycles && countFaults(cycles),
+    },
   ];
+}
+
+/** By how many % a weight is another than before, either way; undefined if that is not known. */
+function changeOf(
+  { before, after }: KillsResult,
+  of: (weight: Weight) => number,
+): number | undefined {
+  if (before === null || after === null) return undefined;
+  return Math.abs(of(after) / of(before) - 1) * 100;
+}
+
+function countFaults({ overlaps, left }: CyclesResult): number {
+  return overlaps + left.processes + Math.max(0, left.descriptors ?? 0) + left.timers;
 }
 
 export function judge({ bound, limit, figure }: Goal): Verdict {

@@ -1,7 +1,7 @@
 import type { Command } from "./peer.ts";
 
 /** What one run of the load client does; all times in ms, all sizes in bytes, all latencies in µs. */
-export type Job = LoadJob | SoakJob | ListJob | StartJob;
+export type Job = LoadJob | SoakJob | ListJob | StartJob | FirstJob | KillsJob | CyclesJob;
 
 /** What a job yields. */
 export interface Results {
@@ -9,6 +9,9 @@ export interface Results {
   readonly soak: SoakResult;
   readonly list: ListResult;
   readonly start: StartResult;
+  readonly first: FirstResult;
+  readonly kills: KillsResult;
+  readonly cycles: CyclesResult;
 }
 
 /** Calls one tool for a while. */
@@ -82,4 +85,87 @@ export interface Starter {
 export interface StartResult {
   /** From the start of the process to its first line, for each peer. */
   readonly times: readonly (readonly number[])[];
+}
+
+/** Starts the peer `runs` times and asks it once each time for its tools, of which there must be that many. */
+export interface FirstJob {
+  readonly kind: "first";
+  readonly peer: Command;
+  readonly tools: number;
+  readonly runs: number;
+}
+
+export interface FirstResult {
+  /** From the start of the process to the answer. */
+  readonly times: readonly number[];
+}
+
+/** Kills the servers behind a hub, one after the other, while calls to all of them are in flight. */
+export interface KillsJob {
+  readonly kind: "kills";
+  readonly peer: Command;
+  /** Their prefixes; each has a tool `pid`. */
+  readonly servers: readonly string[];
+  readonly flight: number;
+  /** Kills that warm up, and kills that count. */
+  readonly warmUp: number;
+  readonly kills: number;
+  /** How long the hub is left alone before its memory is looked at. */
+  readonly rest: number;
+}
+
+export interface KillsResult {
+  readonly kills: number;
+  /** s that these took, until every server was there again. */
+  readonly seconds: number;
+  /** Calls that were answered meanwhile, and how many of these by an error that names the server and says why. */
+  readonly calls: number;
+  readonly errors: number;
+  /** Answers that nobody waited for, and calls that were answered by anything else; the first of them as text. */
+  readonly faults: number;
+  readonly examples: readonly string[];
+  /** How long the hub was left alone before it was weighed: without any, memory says little. */
+  readonly rest: number;
+  /** With every server there and no call in flight; null where that cannot be known. */
+  readonly before: Weight | null;
+  readonly after: Weight | null;
+}
+
+/** What a process holds: resident memory, and open file descriptors. */
+export interface Weight {
+  readonly rss: number;
+  readonly descriptors: number;
+}
+
+/** Starts and stops the servers of a hub in this very process, as fast as that can be said. */
+export interface CyclesJob {
+  readonly kind: "cycles";
+  /** For the servers' diaries. */
+  readonly folder: string;
+  readonly servers: number;
+  /** Starts and stops of each server, and reconnects. */
+  readonly cycles: number;
+  readonly reconnects: number;
+}
+
+export interface CyclesResult {
+  /** How long it took at each pace, up to the end of the last process. */
+  readonly times: Readonly<Record<Pace, number>>;
+  /** Processes that were ever started, and how many of them met another of the same server. */
+  readonly lives: number;
+  readonly overlaps: number;
+  /** What was there at the end and not before. */
+  readonly left: Leftovers;
+}
+
+/** All words in one turn, a turn apart, at any time, each as soon as what was said before is done; and all reconnects in one turn. */
+export const PACES = ["atOnce", "turnByTurn", "atRandom", "oneByOne", "reconnects"] as const;
+export type Pace = (typeof PACES)[number];
+
+export interface Leftovers {
+  readonly processes: number;
+  /** null where that cannot be known. */
+  readonly descriptors: number | null;
+  /** Of the hub's clock. */
+  readonly timers: number;
 }

@@ -9,6 +9,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { buildPrograms } from "./build.ts";
 import { Stage } from "./contestants.ts";
+import { measureCycles, measureKills, measureSnapshots } from "./endurance.ts";
 import { judge, type Measurements, setGoals } from "./goals.ts";
 import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
 import { describeMachine } from "./machine.ts";
@@ -66,6 +67,9 @@ async function measure(
     start: await attempt("start", measureStart),
     slow: await attempt("slow", measureSlow),
     broad: await attempt("broad", measureBroad),
+    snapshots: await attempt("snapshots", measureSnapshots),
+    kills: await attempt("kills", measureKills),
+    cycles: await attempt("cycles", measureCycles),
     soak: await attempt("soak", measureSoak),
   };
 }

@@ -16,6 +16,9 @@ export interface Command {
 const LF = 10;
 /** ms that a peer has to end after its stdin has. */
 const END_LIMIT = 5000;
+/** ms that a peer has to offer its tools, and between two looks. */
+const READY_LIMIT = 15_000;
+const READY_PAUSE = 10;
 
 /**
  * A process that is talked to over two pipes with blocking reads and writes, because an event loop would cost
@@ -95,6 +98,24 @@ export class Peer {
     const clientInfo = { name: "bench", version: "1.0.0" };
     this.request("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
     this.#send({ jsonrpc: "2.0", method: "notifications/initialized" });
+  }
+
+  /** Does the handshake and waits until the peer's list of tools is complete. */
+  awaitTools(isComplete: (names: string[]) => boolean): void {
+    const deadline = performance.now() + READY_LIMIT;
+    this.initialize();
+    for (;;) {
+      const names = this.listTools();
+      if (isComplete(names)) return;
+      if (performance.now() > deadline) throw new Error(`tools are missing: ${names.join(" ")}`);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, READY_PAUSE);
+    }
+  }
+
+  /** The names of the tools that it lists now. */
+  listTools(): string[] {
+    const { tools } = this.request("tools/list", {}) as { tools: { name: string }[] };
+    return tools.map(({ name }) => name);
   }
 
   /** Ends its stdin, and the process itself if that does not. */

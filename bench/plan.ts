@@ -13,7 +13,15 @@ export interface Load {
 }
 
 /** Everything but loads that can be measured. */
-export const SCENARIOS = ["start", "slow", "broad", "soak"] as const;
+export const SCENARIOS = [
+  "start",
+  "slow",
+  "broad",
+  "snapshots",
+  "kills",
+  "cycles",
+  "soak",
+] as const;
 export type Scenario = (typeof SCENARIOS)[number];
 
 /** What is measured, and how long; times in ms. */
@@ -27,6 +35,14 @@ export interface Plan {
   readonly duration: number;
   readonly starts: number;
   readonly soakCalls: number;
+  /** Kills that warm up and that count, and how long memory rests before it is looked at. */
+  readonly siege: { readonly warmUp: number; readonly kills: number; readonly rest: number };
+  /** How many servers, how many starts and stops of each at every pace, and how many reconnects. */
+  readonly cycling: {
+    readonly servers: number;
+    readonly cycles: number;
+    readonly reconnects: number;
+  };
   /** Where the figures go; undefined for the usual place. */
   readonly json: string | undefined;
 }
@@ -86,6 +102,8 @@ export function parsePlan(argv: readonly string[]): Plan {
     duration: quick ? 300 : 1000,
     starts: quick ? 20 : 40,
     soakCalls: 1_000_000,
+    siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 100, kills: 1000, rest: 15_000 },
+    cycling: { servers: quick ? 1 : 4, cycles: 50, reconnects: 20 },
     json,
   };
 }

@@ -1,6 +1,7 @@
 import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
+import { PACES, type Weight } from "./job.ts";
 import type { Machine } from "./machine.ts";
 import type { RelayResult } from "./relay.ts";
 
@@ -49,7 +50,7 @@ function megabytes(bytes: number | null): number | null {
 }
 
 /** Everything but the relays, one line each. */
-export function formatHub({ start, slow, broad, soak }: Measurements): string[] {
+export function formatHub({ start, slow, broad, soak, ...others }: Measurements): string[] {
   const lines: string[] = [];
   if (start) {
     const { hello, toolmux } = start;
@@ -68,6 +69,7 @@ export function formatHub({ start, slow, broad, soak }: Measurements): string[] 
       lines.push(`broad: ${text}, ${times} for ${formatNumber(size)} bytes`);
     }
   }
+  lines.push(...formatEndurance(others));
   if (soak) {
     const [early, late] = [formatNumber(soak.early / 1e6), formatNumber(soak.late / 1e6)];
     lines.push(`soak: ${formatNumber(soak.calls)} calls, ${early} MB early, ${late} MB late`);
@@ -75,11 +77,45 @@ export function formatHub({ start, slow, broad, soak }: Measurements): string[] 
   return lines;
 }
 
+function formatEndurance({ snapshots, kills, cycles }: Endurance): string[] {
+  const lines: string[] = [];
+  if (snapshots) {
+    const { servers, mute, tools, median, worst } = snapshots;
+    const times = `${formatNumber(median)} ms, at worst ${formatNumber(worst)} ms`;
+    lines.push(`snapshots: ${tools} tools of ${servers} servers, ${mute} of them mute: ${times}`);
+  }
+  if (kills) {
+    const { calls, errors, faults, examples } = kills;
+    const rate = formatNumber(kills.kills / kills.seconds);
+    const counts = `${formatNumber(calls)} calls, ${formatNumber(errors)} errors, ${faults} faults`;
+    const weights = [kills.before, kills.after].map(formatWeight).join(", then ");
+    lines.push(`kills: ${formatNumber(kills.kills)}, ${rate} a second; ${counts}; ${weights}`);
+    lines.push(...examples.map((example) => `  ${example}`));
+  }
+  if (cycles) {
+    const { lives, overlaps, left } = cycles;
+    const times = PACES.map((pace) => `${pace} ${formatNumber(cycles.times[pace])} ms`).join(", ");
+    const { processes, descriptors, timers } = left;
+    const rest = `${processes} processes, ${formatNumber(descriptors)} descriptors, ${timers} timers left`;
+    lines.push(`cycles: ${times}; ${lives} lives, ${overlaps} overlaps; ${rest}`);
+  }
+  return lines;
+}
+
+type Endurance = Pick<Measurements, "snapshots" | "kills" | "cycles">;
+
+function formatWeight(weight: Weight | null): string {
+  if (weight === null) return "–";
+  return `${formatNumber(weight.rss / 1e6)} MB and ${weight.descriptors} descriptors`;
+}
+
 export function formatGoals(goals: readonly Goal[]): string {
   const rows = goals.map((goal) => {
     const bound = goal.bound === "atMost" ? "≤" : "≥";
-    const figure = goal.figure === undefined ? "–" : `${formatNumber(goal.figure)} ${goal.unit}`;
-    return [goal.name, figure, `${bound} ${formatNumber(goal.limit)} ${goal.unit}`, judge(goal)];
+    const [figure, limit] = [goal.figure, goal.limit].map((value) =>
+      value === undefined ? "–" : `${formatNumber(value)} ${goal.unit}`.trimEnd(),
+    );
+    return [goal.name, figure ?? "", `${bound} ${limit}`, judge(goal)];
   });
   return `goals\n${formatTable([["", "figure", "goal", ""], ...rows])}`;
 }

@@ -6,6 +6,8 @@ import type { Job, Results } from "./job.ts";
 
 /** ms that a job may take longer than what it measures. */
 const PATIENCE = 60_000;
+/** ms from one kill to the next, where starting a process is dear. */
+const KILL_LIMIT = 100;
 const CLIENT = fileURLToPath(new URL("client.ts", import.meta.url));
 const running = new Set<ChildProcess>();
 
@@ -19,7 +21,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
     detached: true,
   });
   running.add(child);
-  const limit = PATIENCE + (job.kind === "load" ? job.warmUp + job.duration : 0);
+  const limit = PATIENCE + durationOf(job);
   let late = false;
   const timer = setTimeout(() => {
     late = true;
@@ -40,6 +42,13 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
   if (child.exitCode === 0) return JSON.parse(output) as Results[J["kind"]];
   const end = late ? `no end within ${limit / 1000} s` : `ended by ${child.signalCode}`;
   throw new Error(`${job.kind}: ${lastLines(child.exitCode === null ? end : complaints)}`);
+}
+
+/** ms that a job takes by itself; 0 if `PATIENCE` is enough for it. */
+function durationOf(job: Job): number {
+  if (job.kind === "load") return job.warmUp + job.duration;
+  if (job.kind === "kills") return (job.warmUp + job.kills) * KILL_LIMIT + 2 * job.rest;
+  return 0;
 }
 
 /** Ends every job that is running, at once. */

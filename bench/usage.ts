@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 
 /** What one process has used so far, without its children. */
 export interface Usage {
@@ -22,6 +22,15 @@ export function readUsage(pid: number): Usage | undefined {
     const ticks = Number(fields[11]) + Number(fields[12]);
     const status = readFileSync(`/proc/${pid}/status`, "utf8");
     return { cpu: ticks * TICK, rss: sizeOf(status, "VmRSS"), peak: sizeOf(status, "VmHWM") };
+  } catch {
+    return undefined;
+  }
+}
+
+/** How many file descriptors a process has open. @returns undefined where there is no /proc, or no such process. */
+export function countDescriptors(pid: number): number | undefined {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).length;
   } catch {
     return undefined;
   }

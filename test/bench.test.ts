@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
-import { execFileSync, spawnSync } from "node:child_process";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -26,6 +26,15 @@ import { readUsage } from "../bench/usage.ts";
 const skip = "Bun" in globalThis ? false : "runs on bun only";
 
 const path = (file: string) => fileURLToPath(new URL(`../${file}`, import.meta.url));
+
+async function inFolder(work: (folder: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  try {
+    await work(folder);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
 
 /** The ids of requests, which are their keys as well. */
 function idsOf(requests: Buffer): number[] {
@@ -189,6 +198,30 @@ describe("the goals", () => {
     assert.equal(judge(first), "reached");
   });
 
+  it("count a change of weight either way, and of memory only after a rest", () => {
+    const before = { rss: 100, descriptors: 20 };
+    const kills = { kills: 1, seconds: 1, calls: 1, errors: 0, faults: 2, examples: [] };
+    const figures = (rest: number) =>
+      setGoals({
+        relay: [],
+        kills: { ...kills, rest, before, after: { rss: 80, descriptors: 23 } },
+      })
+        .filter(({ name }) => name.startsWith("servers killed"))
+        .map(({ figure }) => figure && Math.round(figure));
+    assert.deepEqual(figures(1), [2, 20, 15]);
+    assert.deepEqual(figures(0), [2, undefined, 15]);
+  });
+
+  it("count whatever overlaps or is left, but nothing that went", () => {
+    const figure = (descriptors: number | null) => {
+      const left = { processes: 1, descriptors, timers: 2 };
+      const times = { atOnce: 1, turnByTurn: 1, atRandom: 1, oneByOne: 1, reconnects: 1 };
+      const cycles = { times, lives: 9, overlaps: 4, left };
+      return setGoals({ relay: [], cycles }).find(({ name }) => name.includes("overlaps"))?.figure;
+    };
+    assert.deepEqual([figure(3), figure(-3), figure(null)], [10, 7, 7]);
+  });
+
   it("are missed on the wrong side of their limit, and open without a figure", () => {
     const goal = { name: "g", limit: 5, unit: "×" } as const;
     assert.equal(judge({ ...goal, bound: "atLeast", figure: 4.9 }), "missed");
@@ -234,14 +267,22 @@ describe("the programs", () => {
     duration: 50,
   };
 
+  /** The echo server in C; undefined without a compiler. */
+  const compileEcho = (folder: string): string | undefined => {
+    const file = join(folder, "echo");
+    const { status } = spawnSync("cc", ["-o", file, path("bench/peers/echo.c")]);
+    return status === 0 ? file : undefined;
+  };
+
   it("that echo answer alike in C and in JavaScript", { skip }, (t) => {
     const folder = mkdtempSync(join(tmpdir(), "bench-"));
     try {
-      const file = join(folder, "echo");
-      if (spawnSync("cc", ["-o", file, path("bench/peers/echo.c")]).status !== 0) {
+      const file = compileEcho(folder);
+      if (file === undefined) {
         t.skip("no C compiler");
         return;
       }
+      const commands = [[file], [process.execPath, ...echo.args]];
       const requests = ["initialize", "notifications/initialized", "tools/list", "ping"].map(
         (method, id) => ({ jsonrpc: "2.0", method, ...(id !== 1 && { id }) }),
       );
@@ -249,7 +290,7 @@ describe("the programs", () => {
       const call = { method: "tools/call", params, jsonrpc: "2.0", id: "x" };
       const input = [...requests, call].map((request) => `${JSON.stringify(request)}\n`).join("");
       for (const shape of SHAPES) {
-        const [c, js] = [[file], [process.execPath, ...echo.args]].map(([command = "", ...args]) =>
+        const [c, js] = commands.map(([command = "", ...args]) =>
           execFileSync(command, [...args, shape, "3", "0"], { input }).toString(),
         );
         assert.equal(c, js);
@@ -266,11 +307,126 @@ describe("the programs", () => {
     }
   });
 
+  it("that echo tell their pid, and are mute while there is a file", { skip }, () => {
+    const folder = mkdtempSync(join(tmpdir(), "bench-"));
+    try {
+      const file = compileEcho(folder);
+      const commands = [[process.execPath, ...echo.args], ...(file === undefined ? [] : [[file]])];
+      const params = { name: "pid", arguments: { key: "12345678" } };
+      const request = { jsonrpc: "2.0", id: 1, method: "tools/call", params };
+      const mute = join(folder, "mute");
+      const ask = ([command = "", ...args]: string[]) => {
+        const words = [...args, "head", "2", "0", mute];
+        const { stdout, pid } = spawnSync(command, words, {
+          input: `${JSON.stringify(request)}\n`,
+        });
+        return { answer: stdout.toString(), pid };
+      };
+      for (const command of commands) {
+        const { answer: line, pid } = ask(command);
+        assert.equal(JSON.parse(line).result.content[0].text, `12345678 ${pid}`);
+      }
+      writeFileSync(mute, "");
+      for (const command of commands) assert.equal(ask(command).answer, "");
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   it("that make load measure a server", { skip }, async () => {
     const { calls, p50, p99, rate } = await runJob(job);
     assert.ok(calls > 0 && rate > 0);
     assert.ok(p50 > 0 && p99 >= p50);
   });
+
+  it(
+    "that ask for a first list measure each start, and fail if it is not complete",
+    { skip },
+    async () => {
+      const peer = { ...echo, args: [...echo.args, "head", "3", "0"] };
+      const { times } = await runJob({ kind: "first", peer, tools: 3, runs: 2 });
+      assert.equal(times.length, 2);
+      assert.ok(times.every((time) => time > 0));
+      await assert.rejects(
+        runJob({ kind: "first", peer, tools: 4, runs: 1 }),
+        /3 tools in the first/,
+      );
+    },
+  );
+
+  it("that kill servers find every call answered by a hub that survives it", { skip }, async () => {
+    await inFolder(async (folder) => {
+      const server = { command: process.execPath, args: [...echo.args, "head", "2", "0"] };
+      const manifest = join(folder, "toolmux.json");
+      writeFileSync(manifest, JSON.stringify({ servers: { a: server, b: server } }));
+      const args = [path("src/main.ts"), "serve", "--config", manifest];
+      const env = { PATH: process.env["PATH"] ?? "", HOME: folder };
+      const peer = { file: process.execPath, args, env };
+      const sizes = { flight: 8, warmUp: 2, kills: 6, rest: 0 };
+      const result = await runJob({ kind: "kills", peer, servers: ["a", "b"], ...sizes });
+      assert.deepEqual([result.faults, result.examples], [0, []]);
+      assert.ok(result.calls > result.kills);
+      assert.equal(result.after?.descriptors, result.before?.descriptors);
+    });
+  });
+
+  it(
+    "that kill servers find answers that are another's, that come twice, and that say nothing",
+    { skip },
+    async () => {
+      const args = [path("test/fixtures/servers/liar.mjs")];
+      const peer = { ...echo, args, env: { PATH: process.env["PATH"] ?? "" } };
+      const sizes = { flight: 1, warmUp: 0, kills: 2, rest: 0 };
+      const result = await runJob({ kind: "kills", peer, servers: ["a"], ...sizes });
+      assert.equal(result.faults, 3, result.examples.join("\n"));
+      assert.match(
+        result.examples.join("\n"),
+        /waits for .*twice[^]*no clear.*other[^]*no clear.*vague/,
+      );
+    },
+  );
+
+  it("that keep a diary note each other one that lives", { skip }, async () => {
+    await inFolder(async (folder) => {
+      const file = join(folder, "diary");
+      const live = () => spawn(process.execPath, [path("bench/peers/diary.ts"), file]);
+      const first = live();
+      first.stdin.write('{"jsonrpc":"2.0","id":1,"method":"ping"}\n');
+      await once(first.stdout, "data");
+      const pids = [first.pid];
+      for (const before of [undefined, first]) {
+        if (before !== undefined) {
+          before.stdin.end();
+          await once(before, "exit");
+        }
+        const next = live();
+        next.stdin.end();
+        await once(next, "exit");
+        pids.push(next.pid);
+      }
+      const [a, b, c] = pids;
+      const lines = [`start ${a}`, `start ${b}`, `meet ${a}`, `end ${b}`, `end ${a}`];
+      assert.deepEqual(readFileSync(file, "utf8").trim().split("\n"), [
+        ...lines,
+        `start ${c}`,
+        `end ${c}`,
+      ]);
+    });
+  });
+
+  it(
+    "that start and stop servers find one life at a time, and nothing left",
+    { skip },
+    async () => {
+      await inFolder(async (folder) => {
+        const sizes = { servers: 1, cycles: 4, reconnects: 5 };
+        const { lives, overlaps, left } = await runJob({ kind: "cycles", folder, ...sizes });
+        assert.ok(lives >= 4 + 2, `${lives} lives`);
+        assert.equal(overlaps, 0);
+        assert.deepEqual(left, { processes: 0, descriptors: left.descriptors && 0, timers: 0 });
+      });
+    },
+  );
 
   it("that make load fail with the reason when a server ends too early", { skip }, async () => {
     const peer = { ...echo, args: ["-e", "0"] };

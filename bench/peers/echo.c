@@ -1,9 +1,10 @@
 /*
  * The server behind every contestant: an MCP server that answers a call as fast as it can be read.
- *   echo SHAPE TOOLS DELAY
- * SHAPE of its answers: head, tail or spaced; TOOLS: how many it lists, the first is "echo"; DELAY: ms that it
- * sleeps before it reads. A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the
- * key, a space, and that many times LINE. echo.ts is the same for machines without a C compiler.
+ *   echo SHAPE TOOLS DELAY [MUTE]
+ * SHAPE of its answers: head, tail or spaced; TOOLS: how many it lists, the first is "echo", the second "pid";
+ * DELAY: ms that it sleeps before it reads; MUTE: a file that, if it is there, makes it read and never answer.
+ * A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the key, a space, and that many
+ * times LINE, or of "pid" its process's number. echo.ts is the same for machines without a C compiler.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -81,11 +82,18 @@ static void emit_lines(size_t lines) {
   emit(text, lines * length);
 }
 
+static void emit_pid(void) {
+  char text[24];
+  snprintf(text, sizeof text, "%ld", (long)getpid());
+  emit_text(text);
+}
+
 static void list_tools(int tools) {
   char name[16] = "echo", tool[512];
   emit_text("{\"tools\":[");
   for (int i = 0; i < tools; i++) {
-    if (i > 0) snprintf(name, sizeof name, "tool_%03d", i);
+    if (i == 1) strcpy(name, "pid");
+    if (i > 1) snprintf(name, sizeof name, "tool_%03d", i);
     snprintf(tool, sizeof tool,
              "%s{\"name\":\"%s\",\"description\":\"Returns the key and as many lines of text as it is asked for.\","
              "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"key\":{\"type\":\"string\"},"
@@ -113,7 +121,8 @@ static void answer(const char *line, size_t size, int tools) {
     emit_text("{\"content\":[{\"type\":\"text\",\"text\":\"");
     emit(key, 8);
     emit_text(" ");
-    emit_lines(lines == NULL ? 0 : strtoul(lines, NULL, 10));
+    if (find(line, size, "\"name\":\"pid\"") != NULL) emit_pid();
+    else emit_lines(lines == NULL ? 0 : strtoul(lines, NULL, 10));
     emit_text("\"}]}");
   } else if (find(line, size, "\"initialize\"") != NULL) {
     emit_text("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}},"
@@ -136,6 +145,10 @@ int main(int count, char **words) {
   nanosleep(&pause, NULL);
 
   static char in[2 * CHUNK];
+  if (count > 4 && access(words[4], F_OK) == 0) {
+    while (read(0, in, sizeof in) > 0) continue;
+    return 0;
+  }
   size_t held = 0;
   for (;;) {
     ssize_t got = read(0, in + held, sizeof in - held);

@@ -1,10 +1,11 @@
 /** The same server as echo.c, for machines without a C compiler: see there for what it does. */
 import { Buffer } from "node:buffer";
+import { existsSync } from "node:fs";
 import process from "node:process";
 import { answerText, LINE } from "../answer.ts";
 import { input, output } from "./streams.ts";
 
-const [shape = "head", tools = "1", delay = "0"] = process.argv.slice(2);
+const [shape = "head", tools = "1", delay = "0", mute] = process.argv.slice(2);
 const LF = 10;
 const WORDS = ["id", "key", "lines"] as const;
 const KEYS = Object.fromEntries(WORDS.map((name) => [name, Buffer.from(`"${name}":`)]));
@@ -29,9 +30,7 @@ function answer(line: Buffer): void {
 function result(line: Buffer): string {
   const key = word(line, "key");
   if (key !== undefined) {
-    const lines = Number(word(line, "lines") ?? 0);
-    const text = texts.get(lines) ?? ESCAPED_LINE.repeat(lines);
-    texts.set(lines, text);
+    const text = line.includes('"name":"pid"') ? process.pid : linesOf(line);
     return `{"content":[{"type":"text","text":"${answerText(key.slice(1, -1), 0)}${text}"}]}`;
   }
   if (line.includes('"initialize"')) {
@@ -40,12 +39,20 @@ function result(line: Buffer): string {
   return line.includes('"tools/list"') ? listTools(Number(tools)) : "{}";
 }
 
+function linesOf(line: Buffer): string {
+  const lines = Number(word(line, "lines") ?? 0);
+  const text = texts.get(lines) ?? ESCAPED_LINE.repeat(lines);
+  texts.set(lines, text);
+  return text;
+}
+
 function listTools(count: number): string {
   const description = "Returns the key and as many lines of text as it is asked for.";
   const properties = { key: { type: "string" }, lines: { type: "integer" } };
   const inputSchema = { type: "object", properties, required: ["key"] };
-  const names = Array.from({ length: count }, (_, at) =>
-    at === 0 ? "echo" : `tool_${String(at).padStart(3, "0")}`,
+  const names = Array.from(
+    { length: count },
+    (_, at) => ["echo", "pid"][at] ?? `tool_${String(at).padStart(3, "0")}`,
   );
   return JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) });
 }
@@ -62,8 +69,10 @@ function word(line: Buffer, name: (typeof WORDS)[number]): string | undefined {
 }
 
 if (delay !== "0") await new Promise((resolve) => setTimeout(resolve, Number(delay)));
+const isMute = mute !== undefined && existsSync(mute);
 let held: Buffer = Buffer.alloc(0);
 for await (const piece of input) {
+  if (isMute) continue;
   const chunk = held.length === 0 ? Buffer.from(piece) : Buffer.concat([held, piece]);
   let from = 0;
   for (let end = chunk.indexOf(LF); end >= 0; end = chunk.indexOf(LF, from)) {
