@@ -8,7 +8,7 @@ import { Bus } from "../src/events.ts";
 import { Hub } from "../src/hub.ts";
 import { loadManifest } from "../src/manifest/load.ts";
 import type { Manifest, StdioServer } from "../src/manifest/schema.ts";
-import { memorySnapshots } from "../src/upstream/snapshot.ts";
+import { memorySnapshots } from "../src/snapshot/snapshot.ts";
 import { sleep } from "../src/wire/grace.ts";
 import type { Link } from "../src/wire/link.ts";
 import { parseTag } from "../src/wire/owner.ts";
