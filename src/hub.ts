@@ -20,6 +20,7 @@ import type { Snapshots } from "./snapshot/snapshot.ts";
 import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
+import { within } from "./wire/grace.ts";
 import type { Link } from "./wire/link.ts";
 
 /** What a hub is made of; the parts with effects are arguments. */
@@ -49,6 +50,8 @@ export interface HubSnapshot {
 
 /** Changes that come within this many ms of each other make one notification. */
 const NOTIFY_PAUSE = 50;
+/** How long a slow disk can hold up the end, in ms: less than servers can. */
+const FLUSH_LIMIT = 1000;
 
 /** The composition root: knows all parts, and what can be done with them. Names of servers that there are not are refused (`usage`). */
 export class Hub {
@@ -245,8 +248,8 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
-    await Promise.all([this.stopAll(), this.#clients.close()]);
-    await this.#parts.snapshots.flush();
+    const kept = within(FLUSH_LIMIT, this.#parts.snapshots.flush());
+    await Promise.all([this.stopAll(), this.#clients.close(), kept]);
   }
 
   #see(client: string): View {

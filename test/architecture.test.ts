@@ -24,6 +24,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   hono: [],
   bun: ["src/runtime.ts"],
   "deno-std": ["src/vendor/"],
+  "@logtape/logtape": ["src/cli/journal.ts"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
   "@modelcontextprotocol": ["src/cli/demo"],

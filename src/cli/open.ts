@@ -1,11 +1,12 @@
 import process from "node:process";
 import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
-import { loadManifest } from "../manifest/load.ts";
+import { stateFolder } from "../manifest/folders.ts";
+import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { resolveServer } from "../manifest/secrets.ts";
-import { memorySnapshots } from "../snapshot/snapshot.ts";
+import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
 import { printRecord } from "./report.ts";
@@ -24,27 +25,47 @@ export function openLog(
   };
 }
 
-/** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */
-export async function openManifest(
-  { config }: Invocation,
-  { env, cwd, platform }: World,
-  log: Log,
-): Promise<Manifest> {
-  const loaded = await loadManifest({ files: config, env, cwd, platform });
-  for (const note of loaded.notes) log("warn", note);
-  if (!loaded.ok) throw manifestError(loaded.problems);
-  return loaded.manifest;
+/** A manifest, and the digest of what it was loaded from. */
+export interface Basis {
+  readonly manifest: Manifest;
+  readonly digest: string;
 }
 
-/**
- * Makes a hub, which starts its servers when its first client has come.
- * @param kinds the events that are logged; by default only what the servers and the hub say, as commands tell the rest.
- */
+/** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */
+export async function openBasis(invocation: Invocation, world: World, log: Log): Promise<Basis> {
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  for (const note of loaded.notes) log("warn", note);
+  if (!loaded.ok) throw manifestError(loaded.problems);
+  return loaded;
+}
+
+/** Where the manifest is looked for. */
+export function loadOptions({ config }: Invocation, { env, cwd, platform }: World): LoadOptions {
+  return { files: config, env, cwd, platform };
+}
+
+/** The manifest alone; see `openBasis`. */
+export async function openManifest(
+  invocation: Invocation,
+  world: World,
+  log: Log,
+): Promise<Manifest> {
+  return (await openBasis(invocation, world, log)).manifest;
+}
+
+export interface HubOptions {
+  /** The events that are logged; by default only what the servers and the hub say, as commands tell the rest. */
+  readonly kinds?: readonly EventKind[];
+  /** What is remembered of servers; by default nothing, as commands tell what servers say now. */
+  readonly snapshots?: Snapshots;
+}
+
+/** Makes a hub, which starts its servers when its first client has come. */
 export function openHub(
   manifest: Manifest,
   { env, cwd }: World,
   log: Log,
-  kinds: readonly EventKind[] = ["log"],
+  { kinds = ["log"], snapshots = memorySnapshots() }: HubOptions = {},
 ): { hub: Hub; bus: Bus } {
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
@@ -52,17 +73,10 @@ export function openHub(
     manifest,
     bus,
     digest,
-    snapshots: memorySnapshots(),
+    snapshots,
     identify: (spec) =>
       resolveServer(spec, env, cwd).then(
-        ({ command, args, cwd: folder, env: variables }) => ({
-          command,
-          args,
-          cwd: folder,
-          env: variables,
-          url: undefined,
-          principal: undefined,
-        }),
+        (resolved) => ({ ...resolved, url: undefined, principal: undefined }),
         () => undefined,
       ),
     makeLink: async (spec) => {
@@ -74,6 +88,22 @@ export function openHub(
     },
   });
   return { hub, bus };
+}
+
+/** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */
+export function openSnapshots({ env, platform }: World, log: Log): Snapshots {
+  let disk: Promise<Snapshots> | undefined;
+  const open = async (): Promise<Snapshots> => {
+    const { diskSnapshots } = await import("../snapshot/shelf.ts");
+    const warn = (text: string): void => log("warn", text);
+    return diskSnapshots({ folder: stateFolder(env, platform), now: Date.now, warn });
+  };
+  const snapshots = (): Promise<Snapshots> => (disk ??= open());
+  return {
+    load: async (subject) => (await snapshots()).load(subject),
+    save: async (subject, items) => (await snapshots()).save(subject, items),
+    flush: async () => (await disk)?.flush(),
+  };
 }
 
 function tellEvent(event: HubEvent, log: Log): void {

@@ -3,13 +3,7 @@ import type { LoadOptions, LoadResult } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { watchManifest } from "../manifest/watch.ts";
-import type { Log } from "./open.ts";
-
-/** What a hub runs on: a manifest, and the digest of what it was loaded from. */
-export interface Basis {
-  readonly manifest: Manifest;
-  readonly digest: string;
-}
+import type { Basis, Log } from "./open.ts";
 
 /**
  * Lets a running hub follow its manifest: what is loaded is put into force as a whole, or refused as a whole.

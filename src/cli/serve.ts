@@ -6,7 +6,7 @@ import type { Invocation, World } from "./command.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
 import { Notices } from "./notices.ts";
-import { type Log, openHub, openLog, openManifest } from "./open.ts";
+import { loadOptions, type Log, openBasis, openHub, openLog, openSnapshots } from "./open.ts";
 import { formatRecord } from "./report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
@@ -36,19 +36,31 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
 
 async function run(invocation: Invocation, world: World, journal: Journal): Promise<number> {
   const log = openLog(invocation, (record) => journal.write(record));
-  const manifest = await openManifest(invocation, world, log);
-  const { hub, bus } = openHub(manifest, world, log, kindsAt(invocation.logLevel));
+  const basis = await openBasis(invocation, world, log);
+  const { hub, bus } = openHub(basis.manifest, world, log, {
+    kinds: kindsAt(invocation.logLevel),
+    snapshots: openSnapshots(world, log),
+  });
   // The first server moves when the first client has got its first answer, which is written before that.
   const forget = bus.subscribe(() => {
     forget();
     setImmediate(() => journal.open());
   }, ["state"]);
-  const gone = hub.accept(new OwnStdio(messageLimit(manifest)), world.signal);
-  setTimeout(() => {
+  const gone = hub.accept(new OwnStdio(messageLimit(basis.manifest)), world.signal);
+  let isOver = false;
+  let unfollow = (): void => {};
+  const follow = async (): Promise<void> => {
     journal.open();
-    void settle(manifest, invocation, log);
-  }, SETTLING).unref();
+    const { followManifest } = await import("./reload.ts");
+    if (isOver) return;
+    const following = followManifest(hub, loadOptions(invocation, world), basis, log);
+    unfollow = () => following.close();
+    await settle(basis.manifest, invocation, log);
+  };
+  setTimeout(() => void follow(), SETTLING).unref();
   await Promise.race([gone, aborted(world.signal), orphaned()]);
+  isOver = true;
+  unfollow();
   await hub.close();
   return 0;
 }

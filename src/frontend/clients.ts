@@ -40,8 +40,8 @@ export class Clients implements Host {
 
   /** Serves a client on a link. @returns when the client has left. */
   async accept(link: Link, signal: AbortSignal): Promise<void> {
-    const { deadlines, ledger, view: see } = this.#parts;
-    const view = see(`client-${++this.#count}`);
+    const { deadlines, ledger } = this.#parts;
+    const view = this.#parts.view(`client-${++this.#count}`);
     const client = new Client(link, this, view, new Router({ view, deadlines, ledger }));
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     await link.open(client, signal);

@@ -76,8 +76,7 @@ export class Attempt {
   }
 
   async #open(signal: AbortSignal): Promise<readonly Item[]> {
-    const { makeLink, clientInfo } = this.#surroundings;
-    const link = await makeLink(this.#spec);
+    const link = await this.#surroundings.makeLink(this.#spec);
     signal.throwIfAborted();
     this.#at = "spawn";
     const session = new Session(this.#spec.name, link, {
@@ -86,7 +85,7 @@ export class Attempt {
       closed: (cause) => this.#lose(cause),
     });
     this.#session = session;
-    await session.open(clientInfo(), signal, () => {
+    await session.open(this.#surroundings.clientInfo(), signal, () => {
       this.#at = "handshake";
     });
     this.#at = "list";

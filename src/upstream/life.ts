@@ -109,12 +109,12 @@ export class Life {
 
   #take(signal: Signal<Session>): void {
     const before = this.#state;
-    const { surroundings, bus, alerts, client, goal, random } = this.#parts;
+    const { surroundings, bus, alerts, client } = this.#parts;
     const { state, effects } = step(before, signal, {
       now: surroundings.clock.now(),
-      random: random(),
+      random: this.#parts.random(),
       policy: this.spec.reconnect,
-      goal: goal(),
+      goal: this.#parts.goal(),
     });
     this.#state = state;
     const cause = signal.kind === "lost" ? signal.cause : undefined;

@@ -103,7 +103,8 @@ export class Pool {
     const isOther = difference === "process" || goalOf(server.spec) !== goalOf(spec);
     if (isOther && !server.isStopped) server.goal = goalOf(spec);
     server.spec = spec;
-    for (const [key, seat] of [...server.seats]) {
+    const seats = [...server.seats];
+    for (const [key, seat] of seats) {
       if (server.goal === "down") this.#retire(server, key, seat, DRAIN_LIMIT);
       else if (difference === "settings") seat.connection.update(spec);
       else this.#replace(server, key, seat);
@@ -118,7 +119,8 @@ export class Pool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    for (const [key, seat] of [...server.seats]) this.#retire(server, key, seat, DRAIN_LIMIT);
+    const seats = [...server.seats];
+    for (const [key, seat] of seats) this.#retire(server, key, seat, DRAIN_LIMIT);
     this.#parts.alerts.clear(name);
     this.#tell(name, "removed");
     this.#parts.changed();

@@ -66,9 +66,9 @@ export class View {
   open(): void {
     if (this.#isOpen) return;
     this.#isOpen = true;
-    const { pool, clock, listWait } = this.#parts;
+    const { pool, clock } = this.#parts;
     pool.open(this.profile);
-    this.#disarm = clock.after(listWait(), () => this.#openList());
+    this.#disarm = clock.after(this.#parts.listWait(), () => this.#openList());
     this.settle();
   }
 
