@@ -9,7 +9,7 @@ export interface LogEntry {
 }
 
 /** What is kept of each server. */
-const MEMORY = { entries: 1000, characters: 256 * 1024 };
+const MEMORY = { entries: 1000, characters: 1024 * 1024 };
 
 /** The last lines of each server's log. */
 export class Logbook {
