@@ -1,4 +1,4 @@
-import type { HubError } from "./errors.ts";
+import { type HubError, toHubError } from "./errors.ts";
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 export type LogSource = "hub" | "stderr" | "stdout" | "server";
@@ -91,9 +91,11 @@ export class Bus {
   readonly #listeners = new Map<Listener, ReadonlySet<EventKind> | "all">();
   /** What some listener wants. */
   #wanted: ReadonlySet<EventKind> | "all" = new Set();
-  /** Events that were emitted while another was being delivered: they come after it, for every listener. */
+  /** Events that were emitted while something whole was done, or another was being delivered: they come after that. */
   readonly #queue: HubEvent[] = [];
-  #delivering = false;
+  #isBusy = false;
+  /** Those that have thrown: it is told of each once. */
+  readonly #faulty = new WeakSet<Listener>();
 
   /** Whether anybody listens for events of that kind; costly ones are built only then. */
   wants(kind: EventKind): boolean {
@@ -102,14 +104,18 @@ export class Bus {
 
   emit(event: HubEvent): void {
     this.#queue.push(event);
-    if (this.#delivering) return;
-    this.#delivering = true;
-    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
-      for (const [listener, kinds] of this.#listeners) {
-        if (kinds === "all" || kinds.has(next.kind)) deliver(next, listener);
-      }
+    if (!this.#isBusy) this.#deliver();
+  }
+
+  /** Does something as a whole: listeners hear of it when it is done, so that none of them sees it half done, or meddles. */
+  whole<T>(work: () => T): T {
+    if (this.#isBusy) return work();
+    this.#isBusy = true;
+    try {
+      return work();
+    } finally {
+      this.#deliver();
     }
-    this.#delivering = false;
   }
 
   /**
@@ -127,20 +133,31 @@ export class Bus {
     };
   }
 
+  #deliver(): void {
+    this.#isBusy = true;
+    for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
+      for (const [listener, kinds] of this.#listeners) {
+        if (kinds === "all" || kinds.has(next.kind)) this.#tell(listener, next);
+      }
+    }
+    this.#isBusy = false;
+  }
+
+  #tell(listener: Listener, event: HubEvent): void {
+    try {
+      listener(event);
+    } catch (error) {
+      if (this.#faulty.has(listener)) return;
+      this.#faulty.add(listener);
+      const text = `A listener for events failed: ${toHubError(error).message}`;
+      this.#queue.push({ kind: "log", level: "error", source: "hub", text });
+    }
+  }
+
   #count(): void {
     const all = [...this.#listeners.values()];
     this.#wanted = all.includes("all")
       ? "all"
       : new Set(all.flatMap((kinds) => (kinds === "all" ? [] : [...kinds])));
-  }
-}
-
-function deliver(event: HubEvent, listener: Listener): void {
-  try {
-    listener(event);
-  } catch (error) {
-    queueMicrotask(() => {
-      throw error;
-    });
   }
 }

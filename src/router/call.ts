@@ -76,6 +76,8 @@ export class Call implements Pending, Visitor, Timed {
     const { deadlines, ledger, route, connection } = this.#parts;
     deadlines.add(this);
     ledger.started(this.number, route);
+    // Whoever heard of it may have ended it.
+    if (this.#place !== WAITING) return;
     connection.visit(this);
     this.#waited = this.#place === WAITING;
   }

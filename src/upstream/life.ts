@@ -67,10 +67,13 @@ export class Life {
   signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
-    for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
-      this.#take(next);
-      this.#signals.shift();
-    }
+    this.#parts.bus.whole(() => {
+      for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
+        this.#take(next);
+        this.#signals.shift();
+      }
+    });
+    if (this.#state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
   }
 
   /** Stops it. @returns when nothing of it is left. */
@@ -109,27 +112,27 @@ export class Life {
 
   #take(signal: Signal<Session>): void {
     const before = this.#state;
-    const { surroundings, bus, alerts, client } = this.#parts;
+    const parts = this.#parts;
+    const { clock } = parts.surroundings;
     const { state, effects } = step(before, signal, {
-      now: surroundings.clock.now(),
-      random: this.#parts.random(),
+      now: clock.now(),
+      random: parts.random(),
       policy: this.spec.reconnect,
-      goal: this.#parts.goal(),
+      goal: parts.goal(),
     });
     this.#state = state;
     const cause = signal.kind === "lost" ? signal.cause : undefined;
     if (state.at !== before.at) {
       this.#disarm();
-      const move = { server: this.spec.name, client, before, state, cause };
-      bus.emit(eventOf(move, surroundings.clock));
-      tellAlerts(move, alerts);
+      const move = { server: this.spec.name, client: parts.client, before, state, cause };
+      parts.bus.emit(eventOf(move, clock));
+      tellAlerts(move, parts.alerts);
     }
     for (const effect of effects) this.#perform(effect);
     if (state !== before) {
       this.#watchOver(sessionOf(before), sessionOf(state));
       this.#events.moved(before, state, cause);
     }
-    if (state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
   }
 
   #watchOver(before: Session | undefined, session: Session | undefined): void {
