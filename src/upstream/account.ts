@@ -36,6 +36,8 @@ export function eventOf({ server, client, before, state, cause }: Move, clock: C
 /** Raises the alert that the move is a reason for, or clears those that it ends. */
 export function tellAlerts({ server, before, state, cause }: Move, alerts: Alerts): void {
   if (cause !== undefined) {
+    // Nobody misses what shall be down.
+    if (lookAhead(state).at === "disconnected") return;
     const wasOpen = sessionOf(before) !== undefined;
     const kind = wasOpen ? "disconnected" : "connectionFailed";
     alerts.raise({ kind, server, text: cause.message });

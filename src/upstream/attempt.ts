@@ -76,8 +76,8 @@ export class Attempt {
   }
 
   async #open(signal: AbortSignal): Promise<readonly Item[]> {
-    const link = await this.#surroundings.makeLink(this.#spec);
-    signal.throwIfAborted();
+    const surroundings = this.#surroundings;
+    const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
     this.#at = "spawn";
     const session = new Session(this.#spec.name, link, {
       toolsChanged: () => this.#toolsChanged(),
@@ -85,7 +85,7 @@ export class Attempt {
       closed: (cause) => this.#lose(cause),
     });
     this.#session = session;
-    await session.open(this.#surroundings.clientInfo(), signal, () => {
+    await session.open(surroundings.clientInfo(), signal, () => {
       this.#at = "handshake";
     });
     this.#at = "list";
@@ -128,4 +128,14 @@ export class Attempt {
     }
     this.#events.log(level, source, text);
   }
+}
+
+/** Waits no longer than until the signal is aborted. @throws its reason */
+function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const give = (): void => reject(signal.reason);
+    signal.addEventListener("abort", give, { once: true });
+    if (signal.aborted) give();
+    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", give));
+  });
 }

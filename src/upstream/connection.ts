@@ -7,7 +7,7 @@ import { Life, type LifeParts } from "./life.ts";
 import { Listing } from "./listing.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
-import type { ConnectionStatus, PeerInfo } from "./status.ts";
+import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
 
 /** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
 export interface Visitor {
@@ -40,7 +40,7 @@ export class Connection {
   readonly #visitors = new Set<Visitor>();
   /** It was started only to learn what it lists. */
   #learning = false;
-  /** An attempt has ended since it was made. */
+  /** An attempt has ended since somebody wanted it up. */
   #tried = false;
   /** It has failed for good, so that its tools are not shown. */
   #gone = false;
@@ -58,18 +58,23 @@ export class Connection {
   constructor(parts: ConnectionParts) {
     this.#parts = parts;
     this.client = parts.client;
-    this.#life = new Life(parts.spec, parts, {
-      moved: (before, state, cause) => this.#moved(before, state, cause),
-      listed: (items, duration) => {
-        this.#past.startDuration = duration;
-        this.#listing.adopt(items);
+    this.#life = new Life(
+      parts.spec,
+      { ...parts, goal: () => this.#goal },
+      {
+        moved: (before, state, cause) => this.#moved(before, state, cause),
+        listed: (items, duration) => {
+          this.#past.startDuration = duration;
+          this.#listing.adopt(items);
+        },
+        toolsChanged: () => void this.#listing.announce(),
+        idle: () => parts.idled(),
+        log: (level, source, text) => this.#log(level, source, text),
       },
-      toolsChanged: () => void this.#listing.announce(),
-      idle: () => parts.idled(),
-      log: (level, source, text) => this.#log(level, source, text),
-    });
+    );
     this.#listing = new Listing(
       {
+        clock: parts.surroundings.clock,
         recall: () => parts.recall(),
         keep: (items) => parts.keep(items),
         changed: () => parts.changed(),
@@ -95,13 +100,17 @@ export class Connection {
 
   /** Whether a call would start it. */
   get mayRun(): boolean {
-    return this.#retired === undefined && this.#parts.goal() !== "down";
+    return this.#goal !== "down";
+  }
+
+  get #goal(): Goal {
+    return this.#retired === undefined ? this.#parts.goal() : "down";
   }
 
   /** Whether it stands as it will without anybody's doing: an attempt has ended, or none is due. */
   get isSettled(): boolean {
     if (this.#listing.isRecalling || this.#learning) return false;
-    return this.#tried || (this.state.at === "idle" && this.#parts.goal() !== "up");
+    return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
   }
 
   /** Whether a list need not wait for it. */
@@ -133,9 +142,9 @@ export class Connection {
 
   /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
   async begin(): Promise<void> {
-    if (this.#parts.goal() === "up") this.start();
+    if (this.#goal === "up") this.start();
     await this.#listing.recall();
-    const isIdle = this.state.at === "idle" && this.#parts.goal() === "onDemand";
+    const isIdle = this.state.at === "idle" && this.#goal === "onDemand";
     if (isIdle && this.#listing.items === undefined) {
       this.#learning = true;
       this.start();
@@ -144,6 +153,7 @@ export class Connection {
   }
 
   start(): void {
+    if (sessionOf(this.state) === undefined) this.#tried = false;
     this.#life.signal({ kind: "start" });
   }
 
@@ -154,6 +164,7 @@ export class Connection {
 
   /** Ends what there is and begins anew; an attempt that runs is left to run. */
   reconnect(): void {
+    this.#tried = false;
     this.#life.signal({ kind: "reconnect" });
   }
 
@@ -202,7 +213,7 @@ export class Connection {
     }
     this.#learning = false;
     this.#visitors.add(visitor);
-    this.start();
+    this.#life.signal({ kind: "start" });
   }
 
   /** Forgets a visitor who does not want to wait any more. */
@@ -233,7 +244,7 @@ export class Connection {
 
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#past.lastError = cause;
-    if (before.at === "connecting" && state.at !== "connecting") {
+    if (lookAhead(state).at !== "connecting") {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;
     }
@@ -254,14 +265,15 @@ export class Connection {
   /** Parts with a session. */
   #bid({ calls, lastTool, peer }: Session): void {
     this.#listing.unfollow();
-    Object.assign(this.#past, { calls: this.#past.calls + calls, lastTool, peer });
+    const past = this.#past;
+    Object.assign(past, { calls: past.calls + calls, lastTool: lastTool ?? past.lastTool, peer });
   }
 
   #welcome(session: Session): void {
     if (this.#held) session.pause();
     this.#listing.follow(session);
     for (const visitor of this.#takeVisitors()) visitor.enter(session);
-    if (this.#learning) this.#life.signal({ kind: "idleTimeout" });
+    if (this.#learning && this.#goal === "onDemand") this.#life.signal({ kind: "idleTimeout" });
     this.#learning = false;
   }
 

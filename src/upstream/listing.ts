@@ -1,9 +1,11 @@
 import { type Item, sameItems } from "../catalog/item.ts";
-import { toHubError } from "../errors.ts";
+import type { Clock } from "../clock.ts";
+import { HubError, toHubError } from "../errors.ts";
 import { Refresh } from "./refresh.ts";
 import type { Session } from "./session.ts";
 
 export interface ListingParts {
+  readonly clock: Clock;
   /** The listing that was kept when the server last ran. Never rejects. */
   recall(): Promise<readonly Item[] | undefined>;
   keep(items: readonly Item[]): void;
@@ -77,7 +79,7 @@ export class Listing {
   follow(session: Session): void {
     this.#session = session;
     this.#refresh = new Refresh({
-      lives: () => this.#session === session,
+      clock: this.#parts.clock,
       ready: () => this.#released(),
       list: () => this.#list(session),
     });
@@ -85,6 +87,7 @@ export class Listing {
 
   unfollow(): void {
     this.#session = undefined;
+    this.#refresh?.end();
     this.#refresh = undefined;
   }
 
@@ -100,14 +103,21 @@ export class Listing {
   }
 
   async #list(session: Session): Promise<"changed" | "same" | "again"> {
+    const abort = new AbortController();
+    const ms = this.#parts.limit();
+    const text = `Server "${session.server}" did not list its tools within ${ms} ms (connectTimeout).`;
+    const late = new HubError("connectTimeout", text, { server: session.server });
+    const undo = this.#parts.clock.after(ms, () => abort.abort(late));
     try {
-      const items = await session.list("tools", AbortSignal.timeout(this.#parts.limit()));
+      const items = await session.list("tools", abort.signal);
       return this.#session === session && this.adopt(items) ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";
       if (this.#held) return "again";
       this.#parts.warn(`Listing again failed: ${toHubError(error).message}`);
       return "same";
+    } finally {
+      undo();
     }
   }
 
