@@ -4,6 +4,7 @@ import type { Alert, AlertKind, Bus } from "./events.ts";
 export class Alerts {
   readonly #bus: Bus;
   readonly #raised = new Map<string, Alert>();
+  readonly #servers = new Set<string>();
 
   constructor(bus: Bus) {
     this.#bus = bus;
@@ -14,8 +15,20 @@ export class Alerts {
     return [...this.#raised.values()];
   }
 
+  /** From now on the server may have alerts. */
+  admit(server: string): void {
+    this.#servers.add(server);
+  }
+
+  /** The server is no more: its alerts are cleared, and what is only now found out about it is none. */
+  dismiss(server: string): void {
+    this.#servers.delete(server);
+    this.clear(server);
+  }
+
   /** An alert that says the same already is left as it is; one that says something else is replaced. */
   raise(alert: Alert): void {
+    if (!this.#servers.has(alert.server)) return;
     const key = keyOf(alert.server, alert.kind);
     if (this.#raised.get(key)?.text === alert.text) return;
     this.#raised.set(key, alert);

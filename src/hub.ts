@@ -64,7 +64,10 @@ export class Hub {
   readonly #pool: Pool;
   readonly #showcase: Showcase;
   readonly #clients: Clients;
-  #notifying = false;
+  readonly #deadlines: Deadlines;
+  readonly #memory: Recollection;
+  /** What was changed has yet to be told: the undo of the wait for more. */
+  #notifying: (() => void) | undefined;
   /** Who waits until every server has settled. */
   readonly #settledWaiters: (() => void)[] = [];
   #closing: Promise<void> | undefined;
@@ -77,6 +80,7 @@ export class Hub {
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
     this.#gate = new Gate(manifest.hub.parallelStarts, clock);
+    this.#memory = new Recollection(parts.snapshots, parts.identify, this.#alerts);
     this.#pool = new Pool({
       surroundings: {
         clientInfo: () => this.serverInfo,
@@ -86,21 +90,21 @@ export class Hub {
       },
       bus,
       alerts: this.#alerts,
-      memory: new Recollection(parts.snapshots, parts.identify, this.#alerts),
+      memory: this.#memory,
       random,
       changed: () => this.#changed(),
       settled: () => this.#settle(),
     });
     const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest };
     this.#showcase = new Showcase(namesOf(manifest.hub), shown);
-    const deadlines = new Deadlines(clock);
+    this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
-      deadlines,
+      deadlines: this.#deadlines,
       ledger: new Ledger(bus),
       serverInfo: () => this.serverInfo,
       view: (client) => this.#see(client),
       hold: (held) => {
-        deadlines.hold(held);
+        this.#deadlines.hold(held);
         this.#pool.hold(held);
       },
     });
@@ -127,7 +131,7 @@ export class Hub {
     this.#gate.limit = manifest.hub.parallelStarts;
     this.#showcase.names = namesOf(manifest.hub);
     const servers = serversOf(manifest);
-    this.#pool.reconcile(servers);
+    this.#whole(() => this.#pool.reconcile(servers));
     this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
@@ -138,17 +142,17 @@ export class Hub {
 
   /** Adds a server, or gives it another specification; the same one again changes nothing. */
   add(spec: StdioServer): void {
-    this.#pool.add(spec);
+    this.#whole(() => this.#pool.add(spec));
   }
 
   /** Stops a server and forgets it. */
   remove(server: string): void {
-    this.#pool.remove(server);
+    this.#whole(() => this.#pool.remove(server));
   }
 
   /** Starts every server that is not to be down, also those that only a call would start. */
   startAll(): void {
-    this.#pool.startAll();
+    this.#whole(() => this.#pool.startAll());
     this.#settle();
   }
 
@@ -167,7 +171,7 @@ export class Hub {
   }
 
   start(server: string): void {
-    this.#pool.start(server);
+    this.#whole(() => this.#pool.start(server));
   }
 
   /** Stops a server until it is started; no call brings it back. @returns when nothing of it is left. */
@@ -175,9 +179,9 @@ export class Hub {
     return this.#pool.stop(server);
   }
 
-  /** Ends what there is of a server and starts it anew; an attempt that runs is left to run. */
+  /** Ends what there is of a server and starts it anew, also if it was stopped; an attempt that runs is left to run. */
   reconnect(server: string): void {
-    for (const connection of this.#pool.of(server)) connection.reconnect();
+    this.#pool.reconnect(server);
   }
 
   /** Reconnects all that failed, or wait for their next attempt. @returns whom. */
@@ -248,8 +252,15 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
-    const kept = within(FLUSH_LIMIT, this.#parts.snapshots.flush());
-    await Promise.all([this.stopAll(), this.#clients.close(), kept]);
+    const kept = within(FLUSH_LIMIT, this.#memory.flush());
+    await Promise.all([this.#pool.end(), this.#clients.close(), kept]);
+    this.#notifying?.();
+    this.#deadlines.end();
+  }
+
+  /** No listener comes between the steps of what is done. */
+  #whole<T>(work: () => T): T {
+    return this.#parts.bus.whole(work);
   }
 
   #see(client: string): View {
@@ -271,10 +282,9 @@ export class Hub {
 
   #changed(): void {
     this.#showcase.clear();
-    if (this.#notifying) return;
-    this.#notifying = true;
-    this.#clock.after(NOTIFY_PAUSE, () => {
-      this.#notifying = false;
+    if (this.#notifying !== undefined || this.#closing !== undefined) return;
+    this.#notifying = this.#clock.after(NOTIFY_PAUSE, () => {
+      this.#notifying = undefined;
       this.#showcase.announce();
       this.#clients.catalogChanged();
     });

@@ -21,8 +21,10 @@ export class Logbook {
         if (event.kind === "log") {
           const { level, source, text } = event;
           if (event.server !== undefined) this.#keep(event.server, { level, source, text });
-        } else if (event.kind === "server" && event.change === "removed") {
-          this.#entries.delete(event.server);
+        } else if (event.kind === "server" && event.change !== "changed") {
+          // One that was added again begins with nothing, and what one that is gone still says is not kept.
+          if (event.change === "added") this.#entries.set(event.server, { kept: [], size: 0 });
+          else this.#entries.delete(event.server);
         }
       },
       ["log", "server"],
@@ -35,8 +37,8 @@ export class Logbook {
   }
 
   #keep(server: string, entry: Omit<LogEntry, "at">): void {
-    const book = this.#entries.get(server) ?? { kept: [], size: 0 };
-    this.#entries.set(server, book);
+    const book = this.#entries.get(server);
+    if (book === undefined) return;
     book.kept.push({ at: Date.now(), ...entry });
     book.size += entry.text.length;
     while (book.kept.length > MEMORY.entries || book.size > MEMORY.characters) {

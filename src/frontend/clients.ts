@@ -44,7 +44,12 @@ export class Clients implements Host {
     const view = this.#parts.view(`client-${++this.#count}`);
     const client = new Client(link, this, view, new Router({ view, deadlines, ledger }));
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
-    await link.open(client, signal);
+    try {
+      await link.open(client, signal);
+    } catch (error) {
+      client.closed();
+      throw error;
+    }
     await gone;
   }
 

@@ -61,6 +61,12 @@ export class Deadlines {
     this.#waiting.delete(timed);
   }
 
+  /** Nothing expires any more. */
+  end(): void {
+    this.#waiting.clear();
+    this.#disarm();
+  }
+
   #arm(at: number): void {
     if (at === Infinity || this.#heldSince !== undefined) return;
     if (this.#armed !== undefined && this.#armed.at <= at) return;

@@ -1,31 +1,44 @@
+import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 
-/** Connections that make place, by their server and the key that they had there, until nothing of them is left. */
+/** Connections that make place, until nothing of them is left. */
 export class Departures {
-  readonly #gone = new Map<string, Promise<unknown>>();
-  readonly #connections = new Set<Connection>();
+  readonly #leaving = new Map<Connection, { readonly key: string; readonly gone: Promise<void> }>();
 
   get connections(): readonly Connection[] {
-    return [...this.#connections];
+    return [...this.#leaving.keys()];
   }
 
-  /** When nothing is left of whoever had that key. */
-  gone(server: string, key: string): Promise<unknown> {
-    return this.#gone.get(`${server}\0${key}`) ?? Promise.resolve();
+  /** Those to a server. */
+  of(server: string): readonly Connection[] {
+    return this.connections.filter(({ spec }) => spec.name === server);
+  }
+
+  /**
+   * When nothing is left of those that a new connection would be a second copy of: who had the same key there, and all of
+   * a server that was shared otherwise than it is now.
+   */
+  gone({ name, isolation }: StdioServer, key: string): Promise<unknown> {
+    const before = [...this.#leaving].filter(
+      ([{ spec }, leaving]) =>
+        spec.name === name && (leaving.key === key || spec.isolation !== isolation),
+    );
+    return Promise.all(before.map(([, { gone }]) => gone));
   }
 
   /** When nothing is left of anybody. */
   all(): Promise<unknown> {
-    return Promise.all(this.#gone.values());
+    return Promise.all([...this.#leaving.values()].map(({ gone }) => gone));
   }
 
-  add(server: string, own: string, connection: Connection, gone: Promise<unknown>): void {
-    const key = `${server}\0${own}`;
-    this.#connections.add(connection);
-    const all: Promise<unknown> = Promise.all([this.#gone.get(key), gone]).then(() => {
-      this.#connections.delete(connection);
-      if (this.#gone.get(key) === all) this.#gone.delete(key);
+  /** Lets a connection make place for the one that `succeed` makes, or for none: what runs may finish, for up to `limit` ms. */
+  add(connection: Connection, key: string, limit: number, succeed?: () => Connection): void {
+    let tellGone = (): void => {};
+    const gone = new Promise<void>((resolve) => (tellGone = resolve));
+    this.#leaving.set(connection, { key, gone });
+    void connection.retire(succeed?.(), limit).then(() => {
+      this.#leaving.delete(connection);
+      tellGone();
     });
-    this.#gone.set(key, all);
   }
 }

@@ -5,10 +5,11 @@ import type { Bus, StateName } from "../events.ts";
 import { compareServers } from "../manifest/difference.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
+import { lookAhead } from "./account.ts";
 import { Connection } from "./connection.ts";
 import { Departures } from "./departures.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
-import { connectionsOf, goalOf, type Seat, type Server } from "./server.ts";
+import { connectionsOf, goalOf, type Seat, type Server, statusOf } from "./server.ts";
 import type { ServerStatus } from "./status.ts";
 
 /** What the pool remembers of servers beyond its own life. */
@@ -44,6 +45,7 @@ export class Pool {
   readonly #profiles = new Set<Profile>();
   readonly #departures = new Departures();
   #held = false;
+  #isClosed = false;
 
   constructor(parts: PoolParts) {
     this.#parts = parts;
@@ -66,12 +68,7 @@ export class Pool {
   }
 
   get status(): readonly ServerStatus[] {
-    return [...this.#servers.values()].map((server) => ({
-      server: server.spec.name,
-      transport: "stdio",
-      goal: server.goal,
-      connections: connectionsOf(server).map(({ status }) => status),
-    }));
+    return [...this.#servers.values()].map(statusOf);
   }
 
   /** Makes what is wanted what these say, in this order. Who is the same keeps its process and all that runs. */
@@ -91,21 +88,20 @@ export class Pool {
   add(spec: StdioServer): void {
     const known = this.#servers.get(spec.name);
     const difference = known && compareServers(known.spec, spec);
-    if (difference === "same") return;
-    const server: Server = known ?? {
-      spec,
-      goal: goalOf(spec),
-      isStopped: false,
-      seats: new Map(),
-    };
+    if (difference === "same" || this.#isClosed) return;
+    const goal = goalOf(spec);
+    const server: Server = known ?? { spec, goal, isStopped: false, seats: new Map() };
     this.#servers.set(spec.name, server);
+    this.#parts.alerts.admit(spec.name);
     this.#tell(spec.name, known === undefined ? "added" : "changed");
-    const isOther = difference === "process" || goalOf(server.spec) !== goalOf(spec);
-    if (isOther && !server.isStopped) server.goal = goalOf(spec);
+    const isOther = difference === "process" || goalOf(server.spec) !== goal;
+    if (isOther && !server.isStopped) server.goal = goal;
+    // What was one connection for many, or the other way round, has no one successor.
+    const isSplit = server.spec.isolation !== spec.isolation;
     server.spec = spec;
     const seats = [...server.seats];
     for (const [key, seat] of seats) {
-      if (server.goal === "down") this.#retire(server, key, seat, DRAIN_LIMIT);
+      if (server.goal === "down" || isSplit) this.#retire(server, key, seat, DRAIN_LIMIT);
       else if (difference === "settings") seat.connection.update(spec);
       else this.#replace(server, key, seat);
     }
@@ -119,9 +115,8 @@ export class Pool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    const seats = [...server.seats];
-    for (const [key, seat] of seats) this.#retire(server, key, seat, DRAIN_LIMIT);
-    this.#parts.alerts.clear(name);
+    for (const [key, seat] of server.seats) this.#retire(server, key, seat, DRAIN_LIMIT);
+    this.#parts.alerts.dismiss(name);
     this.#tell(name, "removed");
     this.#parts.changed();
   }
@@ -139,7 +134,9 @@ export class Pool {
       if (server.spec.isolation !== "perClient") continue;
       const key = profile.keys[server.spec.isolation];
       const seat = server.seats.get(key);
-      if (seat !== undefined) this.#retire(server, key, seat, 0);
+      if (seat === undefined) continue;
+      this.#retire(server, key, seat, 0);
+      this.#parts.changed();
     }
   }
 
@@ -184,6 +181,13 @@ export class Pool {
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
+  /** Ends what there is of a server and starts it anew; an attempt that runs is left to run. @throws {HubError} usage */
+  reconnect(name: string): void {
+    const server = this.#get(name);
+    if (server.goal === "down") this.start(name);
+    else for (const connection of connectionsOf(server)) connection.reconnect();
+  }
+
   /** Reconnects all that failed, or wait for their next attempt. @returns the servers. */
   reconnectFailed(): readonly string[] {
     const failed = this.all.filter(({ state: { at } }) => FAILED.includes(at));
@@ -194,8 +198,11 @@ export class Pool {
   /** Somebody wants it up from now on. @throws {HubError} usage if there is no such server */
   start(name: string): void {
     const server = this.#get(name);
+    if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
     for (const profile of this.#profiles) this.#begin(server, profile);
+    const isForAll = server.spec.isolation === "shared";
+    if (isForAll && this.#profiles.size === 0) this.#begin(server, ANYBODY);
     for (const connection of connectionsOf(server)) connection.start();
     this.#parts.changed();
   }
@@ -205,15 +212,25 @@ export class Pool {
     const server = this.#get(name);
     Object.assign(server, { goal: "down", isStopped: true });
     this.#parts.changed();
-    await Promise.all(connectionsOf(server).map((connection) => connection.stop()));
+    const every = [...connectionsOf(server), ...this.#departures.of(name)];
+    await Promise.all(every.map((connection) => connection.stop()));
   }
 
-  /** Stops all, also what is still finishing. @returns when nothing is left. */
+  /** Stops all until they are started, also what is still finishing. @returns when nothing is left. */
   async stopAll(): Promise<void> {
-    for (const server of this.#servers.values()) server.goal = "down";
+    for (const server of this.#servers.values()) {
+      Object.assign(server, { goal: "down", isStopped: true });
+    }
+    this.#parts.changed();
     const every = [...this.all, ...this.#departures.connections];
     await Promise.all(every.map((connection) => connection.stop()));
     await this.#departures.all();
+  }
+
+  /** Stops all, and starts nothing any more. @returns when nothing is left. */
+  end(): Promise<void> {
+    this.#isClosed = true;
+    return this.stopAll();
   }
 
   /** Stops or resumes reading from all servers. */
@@ -234,27 +251,20 @@ export class Pool {
     if (goal === "down") return;
     const known = seats.get(profile.keys[spec.isolation])?.connection;
     if (known === undefined) this.#connect(server, profile);
-    else if (goal === "up" && known.state.at === "idle") known.start();
+    else if (goal === "up" && lookAhead(known.state).at === "idle") known.start();
   }
 
-  /** @param items what was listed by the connection before it; @param before when nothing is left of that. */
-  #connect(
-    server: Server,
-    profile: Profile,
-    items?: readonly Item[],
-    before: Promise<unknown> = this.#departures.gone(
-      server.spec.name,
-      profile.keys[server.spec.isolation],
-    ),
-  ): Connection {
+  /** @param items what was listed by the connection before it. */
+  #connect(server: Server, profile: Profile, items?: readonly Item[]): Connection {
     const parts = this.#parts;
     const { spec } = server;
+    const key = profile.keys[spec.isolation];
     const connection = new Connection({
       ...parts,
       spec,
       client: spec.isolation === "perClient" ? profile.client : undefined,
       items,
-      before,
+      before: this.#departures.gone(spec, key),
       goal: () => server.goal,
       recall: () => parts.memory.recall(spec, profile),
       keep: (listed) => parts.memory.keep(spec, profile, listed),
@@ -262,7 +272,7 @@ export class Pool {
         if (server.goal === "up") server.goal = "onDemand";
       },
     });
-    server.seats.set(profile.keys[spec.isolation], { connection, profile });
+    server.seats.set(key, { connection, profile });
     connection.hold(this.#held);
     void connection.begin();
     return connection;
@@ -271,21 +281,14 @@ export class Pool {
   /** Puts a new connection in the place of one whose process is not what is wanted any more. */
   #replace(server: Server, key: string, { connection, profile }: Seat): void {
     server.seats.delete(key);
-    let tellGone = (): void => {};
-    const gone = new Promise<void>((resolve) => (tellGone = resolve));
-    this.#departures.add(server.spec.name, key, connection, gone);
-    const successor = this.#connect(
-      server,
-      profile,
-      connection.items,
-      this.#departures.gone(server.spec.name, key),
+    this.#departures.add(connection, key, DRAIN_LIMIT, () =>
+      this.#connect(server, profile, connection.items),
     );
-    void connection.retire(successor, DRAIN_LIMIT).then(tellGone);
   }
 
   #retire(server: Server, key: string, { connection }: Seat, limit: number): void {
     server.seats.delete(key);
-    this.#departures.add(server.spec.name, key, connection, connection.retire(undefined, limit));
+    this.#departures.add(connection, key, limit);
   }
 
   #tell(server: string, change: "added" | "changed" | "removed"): void {

@@ -15,6 +15,7 @@ export class Recollection implements Memory {
   readonly #snapshots: Snapshots;
   readonly #identify: Identify;
   readonly #alerts: Alerts;
+  readonly #keeping = new Set<Promise<void>>();
 
   constructor(snapshots: Snapshots, identify: Identify, alerts: Alerts) {
     this.#snapshots = snapshots;
@@ -28,7 +29,15 @@ export class Recollection implements Memory {
   }
 
   keep(spec: StdioServer, profile: Profile, items: readonly Item[]): void {
-    void this.#keep(spec, profile, items);
+    const kept = this.#keep(spec, profile, items);
+    this.#keeping.add(kept);
+    void kept.then(() => this.#keeping.delete(kept));
+  }
+
+  /** Settles when all is kept. */
+  async flush(): Promise<void> {
+    await Promise.all(this.#keeping);
+    await this.#snapshots.flush();
   }
 
   async #keep(spec: StdioServer, profile: Profile, items: readonly Item[]): Promise<void> {

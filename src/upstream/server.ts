@@ -1,7 +1,7 @@
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Profile } from "./profile.ts";
-import type { Goal } from "./status.ts";
+import type { Goal, ServerStatus } from "./status.ts";
 
 /** What is wanted of a server, and the connections that there are to it, by whom they are for. */
 export interface Server {
@@ -19,6 +19,12 @@ export interface Seat {
 
 export function connectionsOf({ seats }: Server): readonly Connection[] {
   return [...seats.values()].map(({ connection }) => connection);
+}
+
+export function statusOf(server: Server): ServerStatus {
+  const { spec, goal } = server;
+  const connections = connectionsOf(server).map(({ status }) => status);
+  return { server: spec.name, transport: "stdio", goal, connections };
 }
 
 /** What the manifest wants. */
