@@ -1,0 +1,929 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../src/errors.ts";
+import type { HubEvent } from "../src/events.ts";
+import type { Reconnect } from "../src/manifest/schema.ts";
+import { turn } from "./fixtures/clock.ts";
+import {
+  ask,
+  callTool,
+  introduce,
+  isAnswer,
+  Latch,
+  listNames,
+  Script,
+  serverOf,
+  setStage,
+  specOf,
+  statusOf,
+} from "./fixtures/memory.ts";
+
+const HOUR = 3_600_000;
+const REFUSAL = '"error":{"code":1,"message":"out of order"}';
+const SILENCE = (): undefined => undefined;
+
+const reconnect = (policy: Partial<Reconnect>): { reconnect: Reconnect } => ({
+  reconnect: {
+    policy: "exponential",
+    base: 1000,
+    max: 60_000,
+    jitter: 0.2,
+    maxAttempts: 0,
+    ...policy,
+  },
+});
+
+/** A hub whose client has introduced itself, so that what shall be up is up. */
+async function begin(...made: Parameters<typeof setStage>): Promise<ReturnType<typeof setStage>> {
+  const staged = setStage(...made);
+  await introduce(staged.client);
+  return staged;
+}
+
+/** The states that a server went through. */
+function pathOf(events: readonly HubEvent[], server: string): string {
+  const moves = events.filter((event) => event.kind === "state");
+  return moves
+    .filter((move) => move.server === server)
+    .map(({ to }) => to)
+    .join(" ");
+}
+
+describe("a server that many want at a time", () => {
+  it("is opened once for twenty starts, reconnects and calls that come while it connects", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    const { hub, client } = await begin({ a });
+    for (let i = 0; i < 20; i++) hub.start("a");
+    for (let i = 0; i < 20; i++) hub.reconnect("a");
+    const answers = Array.from({ length: 20 }, () => callTool(client, "a__x"));
+    await turn();
+    latch.open();
+    for (const { result } of await Promise.all(answers)) assert.ok(result);
+    assert.equal(a.starts, 1);
+  });
+});
+
+describe("a server that is stopped", () => {
+  it("is not started again before nothing of it is left", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub } = await begin({ a });
+    void hub.stop("a");
+    hub.start("a");
+    await turn();
+    assert.equal(a.starts, 1);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.most, statusOf(hub, "a").state], [2, 1, "connected"]);
+  });
+
+  it("has been stopped only when nothing of it is left", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub } = await begin({ a });
+    let isStopped = false;
+    const stopped = hub.stop("a").then(() => (isStopped = true));
+    await turn();
+    assert.equal(isStopped, false);
+    latch.open();
+    await stopped;
+    assert.equal(a.open, 0);
+  });
+
+  for (const [step, hang] of [
+    ["made", (a: Script): void => void (a.onMake = new Latch().wait)],
+    ["opened", (a: Script): void => void (a.onOpen = new Latch().wait)],
+    ["greeted", (a: Script): void => void (a.onInitialize = SILENCE)],
+    ["listed", (a: Script): void => void (a.onList = SILENCE)],
+  ] as const) {
+    it(`while it is being ${step} is down at once, and nothing of it is left`, async () => {
+      const a = new Script("x");
+      hang(a);
+      const { hub, clock, events } = await begin({ a });
+      assert.equal(statusOf(hub, "a").state, "connecting");
+      await hub.stop("a");
+      assert.equal(a.open, 0);
+      await clock.run(HOUR);
+      assert.equal(pathOf(events, "a"), "connecting stopping disconnected");
+      assert.equal(a.starts, step === "made" ? 0 : 1);
+    });
+  }
+
+  it("shows no tools, and refuses calls until it is started", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = await begin({ a });
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    await hub.stop("a");
+    assert.deepEqual(await listNames(client), []);
+    const { error } = await callTool(client, "a__x");
+    assert.equal(error?.data?.["code"], "serverStopped");
+    assert.match(error?.message ?? "", /"a" is stopped/);
+    await clock.run(HOUR);
+    assert.equal(a.starts, 1);
+    hub.start("a");
+    await turn();
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    assert.ok((await callTool(client, "a__x")).result);
+  });
+
+  it("stays so for clients that come later", async () => {
+    const a = new Script("x");
+    const { hub, connect } = await begin({ a });
+    await hub.stop("a");
+    await introduce(connect());
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [1, "disconnected"]);
+  });
+
+  it("does not open when the time of its next attempt comes", async () => {
+    const a = new Script("x");
+    a.onInitialize = () => REFUSAL;
+    const { hub, clock } = await begin({ a });
+    assert.equal(statusOf(hub, "a").state, "reconnecting");
+    await hub.stop("a");
+    await clock.run(HOUR);
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [1, "disconnected"]);
+  });
+
+  it("fails the calls that it was to answer or that wait for it, each with that reason", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    a.onCall = SILENCE;
+    const { hub, client } = await begin({ a, b }, { servers: { b: { lazy: true } } });
+    b.onInitialize = SILENCE;
+    const answers = [callTool(client, "a__x"), callTool(client, "b__y")];
+    await turn();
+    assert.equal(statusOf(hub, "b").state, "connecting");
+    await Promise.all([hub.stop("a"), hub.stop("b")]);
+    for (const answer of answers) {
+      assert.equal((await answer).error?.data?.["code"], "serverStopped");
+    }
+  });
+
+  it("counts as settled although it was never tried", async () => {
+    const { hub, clock } = await begin({ a: new Script("x") }, { servers: { a: { lazy: true } } });
+    await clock.run(0);
+    assert.equal(statusOf(hub, "a").state, "idle");
+    await hub.stop("a");
+    await hub.settled();
+  });
+});
+
+describe("reconnecting a server", () => {
+  it("that is connected ends it first, and begins a new series of attempts", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub, events } = await begin({ a });
+    hub.reconnect("a");
+    await turn();
+    assert.equal(a.starts, 1);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.most, statusOf(hub, "a").attempt], [2, 1, 1]);
+    assert.equal(pathOf(events, "a"), "connecting connected stopping connecting connected");
+  });
+
+  it("that somebody stopped starts it, and its tools are there again", async () => {
+    const a = new Script("x");
+    const { hub, client } = await begin({ a });
+    await hub.stop("a");
+    hub.reconnect("a");
+    await turn();
+    assert.deepEqual([serverOf(hub, "a").goal, statusOf(hub, "a").state], ["up", "connected"]);
+    assert.deepEqual(await listNames(client), ["a__x"]);
+  });
+
+  it("that waits for its next attempt does not wait", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    a.onInitialize = () => REFUSAL;
+    const { hub } = await begin({ a });
+    a.onInitialize = onInitialize;
+    hub.reconnect("a");
+    await turn();
+    assert.equal(statusOf(hub, "a").state, "connected");
+  });
+
+  it("happens to all that failed or wait, and to nobody else, if those that failed are meant", async () => {
+    const scripts = {
+      waits: new Script("x"),
+      failed: new Script("x"),
+      up: new Script("x"),
+      stopped: new Script("x"),
+      idle: new Script("x"),
+    };
+    scripts.waits.onInitialize = () => REFUSAL;
+    scripts.failed.onInitialize = () => REFUSAL;
+    const servers = { failed: reconnect({ policy: "none" }), idle: { lazy: true } };
+    const { hub } = await begin(scripts, { servers });
+    await hub.stop("stopped");
+    const before = Object.values(scripts).map(({ starts }) => starts);
+    assert.deepEqual(hub.reconnectFailed(), ["waits", "failed"]);
+    await turn();
+    const after = Object.values(scripts).map(({ starts }) => starts);
+    assert.deepEqual(
+      after.map((starts, i) => starts - (before[i] ?? 0)),
+      [1, 1, 0, 0, 0],
+    );
+  });
+});
+
+describe("cancelling an attempt", () => {
+  it("that runs ends it, and the server rests until it is called", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    a.onInitialize = SILENCE;
+    const { hub, client, clock } = await begin({ a });
+    hub.cancelAttempt("a");
+    await clock.run(HOUR);
+    assert.deepEqual([a.starts, a.open, statusOf(hub, "a").state], [1, 0, "idle"]);
+    a.onInitialize = onInitialize;
+    assert.ok((await callTool(client, "a__x")).result);
+  });
+
+  it("that is still to come ends the wait for it", async () => {
+    const a = new Script("x");
+    a.onInitialize = () => REFUSAL;
+    const { hub, clock } = await begin({ a });
+    hub.cancelAttempt("a");
+    await clock.run(HOUR);
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [1, "idle"]);
+  });
+
+  it("that calls wait for fails them", async () => {
+    const a = new Script("x");
+    a.onInitialize = SILENCE;
+    const { hub, client } = await begin({ a });
+    const answer = callTool(client, "a__x");
+    await turn();
+    hub.cancelAttempt("a");
+    assert.equal((await answer).error?.data?.["code"], "serverStopped");
+  });
+
+  it("does nothing to a server that is connected, or down", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub } = await begin({ a, b });
+    await hub.stop("b");
+    hub.cancelAttempt("a");
+    hub.cancelAttempt("b");
+    await turn();
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.equal(statusOf(hub, "b").state, "disconnected");
+  });
+});
+
+describe("a late report of an attempt that was given up", () => {
+  for (const [what, hang, report] of [
+    [
+      "that its link is made",
+      (a: Script, latch: Latch): void => void (a.onMake = latch.wait),
+      (): void => {},
+    ],
+    [
+      "that its handshake is done",
+      (a: Script): void => void (a.onInitialize = SILENCE),
+      ({ peers: [first] }: Script): void => {
+        const id = first?.messages.find(({ method }) => method === "initialize")?.id;
+        first?.send({ jsonrpc: "2.0", id, error: { code: 1, message: "no" } });
+      },
+    ],
+    [
+      "that it has ended",
+      (a: Script): void => void (a.onInitialize = SILENCE),
+      ({ peers: [first] }: Script): void => void first?.link.close(),
+    ],
+  ] as const) {
+    it(`${what} changes nothing`, async () => {
+      const a = new Script("x");
+      const { onInitialize } = a;
+      const latch = new Latch();
+      hang(a, latch);
+      const { hub, events, clock } = await begin({ a });
+      hub.cancelAttempt("a");
+      await turn();
+      Object.assign(a, { onMake: undefined, onOpen: undefined, onInitialize });
+      hub.start("a");
+      await turn();
+      const before = pathOf(events, "a");
+      latch.open();
+      report(a);
+      await clock.run(1000);
+      assert.equal(pathOf(events, "a"), before);
+      assert.deepEqual([a.open, a.most, statusOf(hub, "a").state], [1, 1, "connected"]);
+    });
+  }
+});
+
+describe("connectTimeout", () => {
+  for (const [step, hang] of [
+    ["resolve", (a: Script): void => void (a.onMake = new Latch().wait)],
+    ["spawn", (a: Script): void => void (a.onOpen = new Latch().wait)],
+    ["handshake", (a: Script): void => void (a.onInitialize = SILENCE)],
+    ["list", (a: Script): void => void (a.onList = SILENCE)],
+  ] as const) {
+    it(`ends an attempt that hangs at the step ${step}, and says so`, async () => {
+      const a = new Script("x");
+      hang(a);
+      const servers = { a: { connectTimeout: 700, ...reconnect({ policy: "none" }) } };
+      const { hub, clock } = await begin({ a }, { servers });
+      await clock.run(699);
+      assert.equal(statusOf(hub, "a").state, "connecting");
+      await clock.run(1);
+      const { state, cause } = statusOf(hub, "a");
+      assert.deepEqual([state, cause?.code, cause?.step], ["failed", "connectTimeout", step]);
+      assert.match(cause?.message ?? "", /within 700 ms/);
+      assert.equal(a.open, 0);
+    });
+  }
+});
+
+describe("a server that cannot be started", () => {
+  /** When it was tried, in ms. */
+  async function trials(policy: Partial<Reconnect>, length: number): Promise<readonly number[]> {
+    const a = new Script("x");
+    const { hub, client, clock } = setStage({ a }, { servers: { a: reconnect(policy) } });
+    const times: number[] = [];
+    a.onInitialize = () => {
+      times.push(clock.now());
+      return REFUSAL;
+    };
+    await introduce(client);
+    await clock.run(length);
+    await hub.close();
+    return times;
+  }
+
+  it("is tried again under the policy exponential, ever later up to max", async () => {
+    const times = await trials({ base: 500, max: 3000 }, 10_000);
+    assert.deepEqual(times, [0, 500, 1500, 3500, 6500, 9500]);
+  });
+
+  it("is tried again at once under the policy immediate, so many times in all", async () => {
+    assert.deepEqual(await trials({ policy: "immediate", maxAttempts: 4 }, HOUR), [0, 0, 0, 0]);
+  });
+
+  it("is tried no more than maxAttempts times under the policy exponential", async () => {
+    assert.deepEqual(await trials({ maxAttempts: 3 }, HOUR), [0, 1000, 3000]);
+  });
+
+  it("is tried once under the policy none", async () => {
+    assert.deepEqual(await trials({ policy: "none" }, HOUR), [0]);
+  });
+
+  it("is tried once if nothing can cure it", async () => {
+    const a = new Script("x");
+    const text = 'Command "none" was not found.';
+    a.onOpen = () => Promise.reject(new HubError("commandNotFound", text));
+    const { hub, clock } = await begin({ a });
+    await clock.run(HOUR);
+    const { state, cause } = statusOf(hub, "a");
+    assert.deepEqual([a.starts, state, cause?.code], [1, "failed", "commandNotFound"]);
+  });
+
+  it("tells in its status what went wrong, which attempt it was, and when the next is due", async () => {
+    const a = new Script("x");
+    a.onInitialize = () => REFUSAL;
+    const { hub, clock } = await begin({ a });
+    await clock.run(1500);
+    const { state, attempt, cause, retryAt } = statusOf(hub, "a");
+    assert.deepEqual([state, attempt, cause?.step], ["reconnecting", 2, "handshake"]);
+    assert.match(cause?.message ?? "", /out of order/);
+    assert.ok(Math.abs((retryAt ?? 0) - (Date.now() + 1500)) < 1000);
+  });
+
+  it("for good shows no tools until it is connected again, but a call of one still tries it", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const servers = { a: reconnect({ policy: "none" }) };
+    const { hub, client } = await begin({ a }, { servers });
+    a.onInitialize = () => REFUSAL;
+    a.die();
+    await turn();
+    assert.equal(statusOf(hub, "a").state, "failed");
+    assert.deepEqual(await listNames(client), []);
+    const { error } = await callTool(client, "a__x");
+    assert.match(error?.message ?? "", /out of order/);
+    assert.deepEqual(await listNames(client), []);
+    a.onInitialize = onInitialize;
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual(await listNames(client), ["a__x"]);
+  });
+});
+
+describe("a server that dies", () => {
+  it("is started again, its tools stay listed meanwhile, and nobody is told of a change", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = await begin({ a });
+    await listNames(client);
+    a.die();
+    await turn();
+    assert.equal(statusOf(hub, "a").state, "reconnecting");
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    await clock.run(1000);
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [2, "connected"]);
+    await clock.run(HOUR);
+    assert.equal(client.messages.filter(({ method }) => method !== undefined).length, 0);
+  });
+
+  it("right after each handshake is started ever more rarely", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = setStage({ a });
+    const times: number[] = [];
+    hub.subscribe(
+      (event) => {
+        if (event.kind !== "state" || event.to !== "connected") return;
+        times.push(clock.now());
+        a.die();
+      },
+      ["state"],
+    );
+    await introduce(client);
+    await clock.run(16_000);
+    assert.deepEqual(times, [0, 1000, 3000, 7000, 15_000]);
+  });
+
+  it("after it was connected for 30 s begins a new series of attempts", async () => {
+    const a = new Script("x");
+    const { hub, clock } = await begin({ a });
+    for (const delay of [1000, 2000]) {
+      a.die();
+      await turn();
+      await clock.run(delay);
+      assert.equal(statusOf(hub, "a").state, "connected");
+    }
+    await clock.run(30_000);
+    a.die();
+    await clock.run(999);
+    assert.equal(statusOf(hub, "a").state, "reconnecting");
+    await clock.run(1);
+    assert.equal(statusOf(hub, "a").state, "connected");
+  });
+});
+
+describe("a call", () => {
+  it("cuts the wait for the next attempt short, and all that come share that attempt", async () => {
+    const a = new Script("x");
+    const { client, clock } = await begin({ a });
+    a.die();
+    await turn();
+    const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
+    for (const answer of answers) assert.ok((await answer).result);
+    assert.deepEqual([a.starts, clock.now()], [2, 0]);
+  });
+
+  it("gets the cause if the one attempt that it leads to fails", async () => {
+    const a = new Script("x");
+    const { client } = await begin({ a });
+    a.onInitialize = () => REFUSAL;
+    a.die();
+    await turn();
+    const { error } = await callTool(client, "a__x");
+    assert.match(error?.message ?? "", /out of order/);
+    assert.equal(error?.data?.["step"], "handshake");
+    assert.equal(a.starts, 2);
+  });
+
+  it("of a server that hangs ends at its own deadline, and the attempt goes on", async () => {
+    const a = new Script("x");
+    const servers = { a: { callTimeout: 500, connectTimeout: 5000 } };
+    const { hub, client, clock } = await begin({ a }, { servers });
+    a.onInitialize = SILENCE;
+    a.die();
+    await turn();
+    const answer = callTool(client, "a__x");
+    await clock.run(500);
+    const { result } = await answer;
+    assert.equal(result?.["isError"], true);
+    assert.match(JSON.stringify(result), /was not ready within 0\.5 seconds/);
+    assert.equal(statusOf(hub, "a").state, "connecting");
+  });
+
+  it("that was given up while it waited is not sent when its server comes", async () => {
+    const a = new Script("x");
+    const { client, clock } = await begin({ a }, { servers: { a: { callTimeout: 500 } } });
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    a.die();
+    await turn();
+    const answer = callTool(client, "a__x");
+    await clock.run(500);
+    await answer;
+    latch.open();
+    await clock.run(5000);
+    assert.equal(a.asked("tools/call").length, 0);
+  });
+});
+
+describe("adding a server", () => {
+  it("starts it, and its tools are announced and listed", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub, client, clock } = await begin({ a, b });
+    hub.remove("b");
+    await clock.run(100);
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    hub.add(specOf("b"));
+    await clock.run(100);
+    assert.ok(client.messages.some(({ method }) => method?.endsWith("list_changed")));
+    assert.deepEqual(await listNames(client), ["a__x", "b__y"]);
+  });
+
+  it("that is there already, as it is, changes nothing", async () => {
+    const a = new Script("x");
+    const { hub, events } = await begin({ a });
+    const before = events.length;
+    hub.add(specOf("a"));
+    await turn();
+    assert.deepEqual([a.starts, events.length], [1, before]);
+  });
+
+  it("that is there already, but otherwise, replaces it: the old one is gone before the new one starts", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub } = await begin({ a });
+    hub.add(specOf("a", { args: ["other"] }));
+    await turn();
+    assert.equal(a.starts, 1);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.most, statusOf(hub, "a").state], [2, 1, "connected"]);
+  });
+});
+
+describe("removing a server", () => {
+  it("ends it, takes its tools away, and forgets it", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub, client } = await begin({ a, b });
+    hub.remove("a");
+    await turn();
+    assert.equal(a.open, 0);
+    assert.deepEqual(await listNames(client), ["b__y"]);
+    assert.deepEqual(
+      hub.status().map(({ server }) => server),
+      ["b"],
+    );
+    assert.equal((await callTool(client, "a__x")).error?.data?.["code"], "unknownTool");
+  });
+
+  it("that is connecting fails the calls that wait for it, and leaves nothing of it", async () => {
+    const a = new Script("x");
+    a.onInitialize = SILENCE;
+    const { hub, client, clock } = await begin({ a });
+    const answer = callTool(client, "a__x");
+    await turn();
+    hub.remove("a");
+    assert.equal((await answer).error?.data?.["code"], "serverStopped");
+    await clock.run(HOUR);
+    assert.deepEqual([a.open, a.starts], [0, 1]);
+  });
+
+  it("and adding it again starts the new one only when nothing of the old is left", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub } = await begin({ a });
+    hub.remove("a");
+    hub.add(specOf("a"));
+    await turn();
+    assert.equal(a.starts, 1);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.most, statusOf(hub, "a").state], [2, 1, "connected"]);
+  });
+});
+
+describe("starting all", () => {
+  it("starts those that only a call would start, and not those that shall be down", async () => {
+    const scripts = {
+      a: new Script(),
+      lazy: new Script(),
+      off: new Script(),
+      stopped: new Script(),
+    };
+    const servers = { lazy: { lazy: true }, off: { enabled: false } };
+    const { hub } = setStage(scripts, { servers });
+    await hub.stop("stopped");
+    hub.startAll();
+    await turn();
+    const starts = Object.values(scripts).map((script) => script.starts);
+    assert.deepEqual(starts, [1, 1, 0, 0]);
+  });
+
+  it("and settling tells who is connected, and who failed and why", async () => {
+    const scripts = {
+      a: new Script(),
+      broken: new Script(),
+      lazy: new Script(),
+      off: new Script(),
+    };
+    scripts.broken.onInitialize = () => REFUSAL;
+    const servers = { lazy: { lazy: true }, off: { enabled: false } };
+    const { hub } = setStage(scripts, { servers });
+    const { connected, failed } = await hub.startAllAndSettle();
+    assert.deepEqual(connected, ["a", "lazy"]);
+    assert.deepEqual(
+      failed.map(({ server }) => server),
+      ["broken"],
+    );
+    assert.match(failed[0]?.cause.message ?? "", /out of order/);
+  });
+
+  it("and settling waits for the attempt of a server that has failed before", async () => {
+    const a = new Script();
+    const { onInitialize } = a;
+    a.onInitialize = () => REFUSAL;
+    const { hub } = setStage({ a }, { servers: { a: reconnect({ policy: "none" }) } });
+    assert.deepEqual((await hub.startAllAndSettle()).connected, []);
+    a.onInitialize = onInitialize;
+    assert.deepEqual((await hub.startAllAndSettle()).connected, ["a"]);
+  });
+
+  it("and settling ends although two servers never come up and are tried again at once", async () => {
+    const [a, b] = [new Script(), new Script()];
+    const latch = new Latch();
+    a.onInitialize = () => REFUSAL;
+    b.onOpen = latch.wait;
+    b.onInitialize = () => REFUSAL;
+    const { hub, clock } = setStage({ a, b });
+    const settled = hub.startAllAndSettle();
+    await clock.run(100_000);
+    latch.open();
+    assert.equal((await settled).failed.length, 2);
+  });
+
+  it("keeps a lazy server up that was only to be listed", async () => {
+    const lazy = new Script("x");
+    const latch = new Latch();
+    lazy.onOpen = latch.wait;
+    const { hub } = await begin({ lazy }, { servers: { lazy: { lazy: true } } });
+    const settled = hub.startAllAndSettle();
+    latch.open();
+    assert.deepEqual((await settled).connected, ["lazy"]);
+    assert.equal(lazy.starts, 1);
+  });
+});
+
+describe("starting one server", () => {
+  it("starts it although no client has come", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub } = setStage({ a, b });
+    hub.start("a");
+    await turn();
+    assert.deepEqual([a.starts, b.starts], [1, 0]);
+    assert.equal(statusOf(hub, "a").state, "connected");
+  });
+
+  it("and the first client's coming do not make two of it", async () => {
+    const a = new Script("x");
+    const { hub, client } = setStage({ a });
+    hub.start("a");
+    await introduce(client);
+    assert.equal(a.starts, 1);
+    assert.deepEqual(await listNames(client), ["a__x"]);
+  });
+
+  it("that is not enabled in the manifest brings it up all the same", async () => {
+    const a = new Script("x");
+    const { hub, client } = await begin({ a }, { servers: { a: { enabled: false } } });
+    assert.equal(a.starts, 0);
+    hub.start("a");
+    await turn();
+    assert.deepEqual(await listNames(client), ["a__x"]);
+  });
+});
+
+describe("a verb about a server that there is not", () => {
+  for (const verb of ["start", "reconnect", "cancelAttempt"] as const) {
+    it(`is refused: ${verb}`, () => {
+      assert.throws(() => setStage({}).hub[verb]("none"), { code: "usage" });
+    });
+  }
+  for (const verb of ["stop", "refresh", "inspect"] as const) {
+    it(`is refused: ${verb}`, async () => {
+      const rejects = async (): Promise<unknown> => setStage({}).hub[verb]("none");
+      await assert.rejects(rejects, { code: "usage" });
+    });
+  }
+  it("means nothing if that is to remove it", () => {
+    setStage({}).hub.remove("none");
+  });
+});
+
+describe("stopping all", () => {
+  it("leaves nothing of any server, and none comes back until it is started", async () => {
+    const scripts = { a: new Script("x"), b: new Script("y"), c: new Script("z") };
+    scripts.b.onInitialize = SILENCE;
+    scripts.c.onInitialize = () => REFUSAL;
+    const { hub, client, clock } = await begin(scripts);
+    await hub.stopAll();
+    const starts = (): number[] => Object.values(scripts).map((script) => script.starts);
+    assert.deepEqual(starts(), [1, 1, 1]);
+    await callTool(client, "a__x");
+    hub.startAll();
+    await clock.run(HOUR);
+    assert.deepEqual(starts(), [1, 1, 1]);
+    hub.start("a");
+    await turn();
+    assert.deepEqual(starts(), [2, 1, 1]);
+  });
+});
+
+describe("cancelling a call by its number", () => {
+  it("answers its client, tells its server, and leaves other calls alone", async () => {
+    const a = new Script("x", "y");
+    a.onCall = SILENCE;
+    const { hub, client } = await begin({ a });
+    const answer = callTool(client, "a__x");
+    client.send({ jsonrpc: "2.0", id: "other", method: "tools/call", params: { name: "a__y" } });
+    await turn();
+    const running = hub.snapshot().calls;
+    assert.deepEqual(
+      running.map(({ server, tool }) => [server, tool]),
+      [
+        ["a", "x"],
+        ["a", "y"],
+      ],
+    );
+    assert.equal(hub.cancelCall(running[0]?.call ?? 0), true);
+    assert.equal((await answer).error?.data?.["code"], "cancelled");
+    await turn();
+    const [told, ...more] = a.asked("notifications/cancelled");
+    assert.equal(told?.params?.["requestId"], a.asked("tools/call")[0]?.id);
+    assert.equal(more.length, 0);
+    assert.equal(client.messages.filter(isAnswer("other")).length, 0);
+    assert.equal(hub.snapshot().calls.length, 1);
+  });
+
+  it("says if there is no such call", () => {
+    assert.equal(setStage({}).hub.cancelCall(7), false);
+  });
+});
+
+describe("the status of a server", () => {
+  it("counts its calls, in flight and over all its connections, and names the last tool", async () => {
+    const a = new Script("x", "y");
+    const { hub, client, clock } = await begin({ a });
+    await callTool(client, "a__x");
+    await callTool(client, "a__y");
+    a.onCall = SILENCE;
+    client.send({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "a__y" } });
+    await turn();
+    const { calls, inFlight, lastTool } = statusOf(hub, "a");
+    assert.deepEqual([calls, inFlight, lastTool], [3, 1, "y"]);
+    a.die();
+    await turn();
+    assert.deepEqual([statusOf(hub, "a").calls, statusOf(hub, "a").inFlight], [3, 0]);
+    await clock.run(1000);
+    assert.equal(statusOf(hub, "a").lastTool, "y");
+    hub.reconnect("a");
+    await turn();
+    assert.equal(statusOf(hub, "a").lastTool, "y");
+    assert.equal(statusOf(hub, "a").calls, 3);
+  });
+
+  it("keeps the last error after it is over, and tells how long the start took", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    a.onInitialize = () => REFUSAL;
+    const { hub, clock } = await begin({ a });
+    a.onInitialize = onInitialize;
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    await clock.run(1000);
+    await clock.run(300);
+    latch.open();
+    await turn();
+    const { state, cause, lastError, startDuration } = statusOf(hub, "a");
+    assert.deepEqual([state, cause, startDuration], ["connected", undefined, 300]);
+    assert.match(lastError?.message ?? "", /out of order/);
+  });
+
+  it("comes in the order of the manifest, with goal, peer, and number of tools", async () => {
+    const { hub } = await begin({ b: new Script("x", "y"), a: new Script() });
+    const [first, second] = hub.status();
+    assert.deepEqual([first?.server, second?.server], ["b", "a"]);
+    const { peer, tools, listing } = statusOf(hub, "b");
+    assert.deepEqual([first?.goal, peer?.name, tools, listing], ["up", "s", 2, "server"]);
+    assert.equal(hub.snapshot().tools, 2);
+  });
+});
+
+describe("refreshing a server's listing", () => {
+  it("lists it again, once more for all that ask meanwhile", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = await begin({ a });
+    a.tools.push('{"name":"y"}');
+    const before = a.asked("tools/list").length;
+    const refreshed = Promise.all(Array.from({ length: 5 }, () => hub.refresh("a")));
+    await clock.run(200);
+    await refreshed;
+    assert.deepEqual(await listNames(client), ["a__x", "a__y"]);
+    assert.ok(a.asked("tools/list").length - before <= 2);
+  });
+
+  it("is done at once if it is not connected", async () => {
+    const a = new Script("x");
+    const { hub } = await begin({ a });
+    await hub.stop("a");
+    await hub.refresh("a");
+  });
+});
+
+describe("a hub that is closed", () => {
+  it("has no timer left, wherever its servers were", async () => {
+    const scripts = {
+      up: new Script("x"),
+      hangs: new Script("x"),
+      waits: new Script("x"),
+      busy: new Script("x"),
+      replaced: new Script("x"),
+      listing: new Script("x"),
+    };
+    scripts.hangs.onInitialize = SILENCE;
+    scripts.waits.onInitialize = () => REFUSAL;
+    scripts.busy.onCall = SILENCE;
+    scripts.replaced.onCall = SILENCE;
+    const servers = { up: { idleStop: 60_000 } };
+    const { hub, client, clock } = await begin(scripts, { servers });
+    for (const name of ["busy__x", "replaced__x", "up__x"]) {
+      client.send({ jsonrpc: "2.0", id: name, method: "tools/call", params: { name } });
+    }
+    await turn();
+    hub.add(specOf("replaced", { args: ["other"] }));
+    scripts.listing.onList = SILENCE;
+    scripts.listing.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await turn();
+    assert.ok(clock.armed.length > 0);
+    await hub.close();
+    assert.deepEqual(clock.armed, []);
+    const open = Object.values(scripts).map((script) => script.open);
+    assert.deepEqual(open, [0, 0, 0, 0, 0, 0]);
+  });
+
+  it("starts nothing any more, whatever it is told", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub, clock } = await begin({ a, b }, { servers: { b: { enabled: false } } });
+    await hub.close();
+    hub.start("a");
+    hub.startAll();
+    hub.reconnect("a");
+    hub.reconnectFailed();
+    hub.add(specOf("a", { args: ["other"] }));
+    hub.add(specOf("b"));
+    await clock.run(HOUR);
+    assert.deepEqual([a.starts, b.starts], [1, 0]);
+    assert.deepEqual(clock.armed, []);
+  });
+
+  it("starts nothing that it is told to while it closes", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub } = await begin({ a });
+    const closed = hub.close();
+    hub.reconnect("a");
+    hub.add(specOf("a", { args: ["other"] }));
+    latch.open();
+    await closed;
+    await turn();
+    assert.deepEqual([a.starts, a.open], [1, 0]);
+  });
+
+  it("is closed once, however often it is told to", async () => {
+    const { hub } = await begin({ a: new Script("x") });
+    assert.equal(hub.close(), hub.close());
+    await hub.close();
+  });
+
+  it("settles those who wait until every server has settled", async () => {
+    const a = new Script("x");
+    a.onInitialize = SILENCE;
+    const { hub } = await begin({ a });
+    const settled = hub.settled();
+    await hub.close();
+    await settled;
+  });
+
+  it("answers what ran with an error, and then leaves its clients", async () => {
+    const a = new Script("x");
+    a.onCall = SILENCE;
+    const { hub, client } = await begin({ a });
+    const answer = callTool(client, "a__x");
+    await turn();
+    await hub.close();
+    assert.equal((await answer).error?.data?.["code"], "serverStopped");
+    await client.until(() => client.ended);
+  });
+});
+
+describe("a ping of a client", () => {
+  it("is answered although every server hangs", async () => {
+    const a = new Script("x");
+    a.onMake = new Latch().wait;
+    const { client } = await begin({ a });
+    assert.deepEqual((await ask(client, "ping")).result, {});
+  });
+});
