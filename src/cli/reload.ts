@@ -34,8 +34,10 @@ export function followManifest(
 
 /** Why the hub goes on with what it has: what is wrong, as `check` shows it. */
 function refuse(result: LoadResult, { sources }: Manifest): string | undefined {
-  if (!result.ok) return manifestError(result.problems).message;
+  // Without them there may be no manifest at all: that is not what is wrong.
   const changed = sources.filter((file) => result.distrusted.includes(file));
-  if (changed.length === 0) return undefined;
-  return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");
+  if (changed.length > 0) {
+    return changed.map((file) => `${file}: has changed since it was trusted`).join("\n");
+  }
+  return result.ok ? undefined : manifestError(result.problems).message;
 }

@@ -1,0 +1,309 @@
+import assert from "node:assert/strict";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, executable } from "../harness/hub.ts";
+import type { Manifest, ServerEntry } from "../harness/manifest.ts";
+import { failure } from "../harness/message.ts";
+import { isAlive, waitUntilGone } from "../harness/processes.ts";
+import {
+  askPid,
+  changed,
+  changes,
+  type Edit,
+  governed,
+  hold,
+  listNames,
+  type Realm,
+  saying,
+  withRealm,
+} from "../harness/realm.ts";
+
+const EDITS: readonly Edit[] = ["in place", "by rename"];
+
+const REFUSED = /the manifest was changed, but is not taken/;
+
+/** A manifest of these servers, by name. */
+function of(servers: Readonly<Record<string, ServerEntry>>): Manifest {
+  return { servers };
+}
+
+/** A governed server that another argument makes another process. */
+function version(argument: string, more: Readonly<Record<string, unknown>> = {}): ServerEntry {
+  const { args = [], ...rest } = governed(more);
+  return { ...rest, args: [...args, argument] };
+}
+
+function prefixes(names: readonly string[]): string[] {
+  return [...new Set(names.map((name) => name.slice(0, name.indexOf("__"))))];
+}
+
+/** Runs a command of the executable to its end. @returns its exit code and stderr. */
+async function command(
+  { dir, env }: Realm,
+  ...args: readonly string[]
+): Promise<{ code: number | null; stderr: string }> {
+  const client = new RawClient(executable(), args, dir, env);
+  const { code } = await client.ended(END);
+  return { code, stderr: client.stderr };
+}
+
+describe("an edit of the manifest of a running hub", () => {
+  for (const how of EDITS) {
+    it(`that adds a server (${how}) shows its tools after one list_changed`, LIMIT, () =>
+      withRealm(of({ a: governed() }), async ({ edit, serve, started }) => {
+        const client = await serve(async (client) => {
+          assert.deepEqual(prefixes((await client.open()).map(({ name }) => name)), ["a"]);
+          edit(of({ a: governed(), b: governed() }), how);
+          await changed(client, 1);
+          assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
+          await askPid(client, "b");
+        });
+        assert.equal(changes(client), 1);
+        assert.equal(started("a").length, 1);
+      }),
+    );
+
+    it(
+      `that removes a server (${how}) takes its tools away, lets its call finish and ends its process`,
+      LIMIT,
+      () =>
+        withRealm(of({ a: governed(), b: governed() }), async (realm) => {
+          const client = await realm.serve(async (client) => {
+            await client.open();
+            const pid = await askPid(client, "b");
+            const call = await hold(realm, client, "b");
+            realm.edit(of({ a: governed() }), how);
+            await changed(client, 1);
+            assert.deepEqual(prefixes(await listNames(client)), ["a"]);
+            assert.equal((await client.call("b__pid")).message.error?.code, -32602);
+            assert.ok(isAlive(pid));
+            await call.release();
+            await waitUntilGone([pid], END);
+            await askPid(client, "a");
+          });
+          assert.equal(changes(client), 1);
+        }),
+    );
+  }
+
+  it(
+    "that changes a server's arguments starts it anew when the old process is gone, its call is finished, and no other is disturbed",
+    LIMIT,
+    () =>
+      withRealm(of({ a: governed(), b: version("1") }), async (realm) => {
+        realm.rule("b", { stubborn: true });
+        const client = await realm.serve(
+          async (client) => {
+            await client.open();
+            const pids = { a: await askPid(client, "a"), b: await askPid(client, "b") };
+            const calls = [await hold(realm, client, "a"), await hold(realm, client, "b")];
+            realm.rule("b", { stubborn: true, tools: ["new"] });
+            realm.edit(of({ a: governed(), b: version("2") }));
+            // It waits for the new process, and is told of there: the old one gets no call any more.
+            await saying(client, /toolmux: info b: its specification was changed/);
+            const later = client.askCall("b__pid");
+            for (const call of calls) await call.release();
+            const { message } = await client.answer(later);
+            assert.notEqual(Number(message.result?.content?.[0]?.text), pids.b);
+            await changed(client, 1);
+            assert.ok((await listNames(client)).includes("b__new"));
+            assert.equal(await askPid(client, "a"), pids.a);
+            const others = realm.starts("b").map((start) => start.others);
+            assert.deepEqual(others, [[], []]);
+          },
+          ["--config", realm.config, "--log-level", "info"],
+        );
+        assert.equal(changes(client), 1);
+      }),
+  );
+
+  it(
+    "that removes or changes a server fails its call clearly if that does not finish within 10 s",
+    LIMIT,
+    () =>
+      withRealm(of({ gone: governed(), other: version("1") }), async (realm) => {
+        await realm.serve(async (client) => {
+          await client.open();
+          const asked = ["gone", "other"].map((name) => client.askCall(`${name}__hang`));
+          for (const name of ["gone", "other"]) {
+            await realm.noting(name, (notes) => notes.find(({ tool }) => tool === "hang"));
+          }
+          const pids = ["gone", "other"].flatMap((name) => realm.started(name));
+          const began = performance.now();
+          realm.edit(of({ other: version("2") }));
+          for (const [at, name] of ["gone", "other"].entries()) {
+            const { message } = await client.answer(asked[at], 15_000);
+            assert.match(failure(message), new RegExp(`Server "${name}" was stopped`));
+          }
+          assert.ok(performance.now() - began > 9000);
+          await waitUntilGone(pids, END);
+          await askPid(client, "other");
+        });
+      }),
+  );
+
+  it("of a prefix, a filter, a new name or a limit is in force without a restart", LIMIT, () =>
+    withRealm(of({ a: governed() }), async (realm) => {
+      realm.rule("a", { tools: ["one", "two"] });
+      const client = await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        const call = await hold(realm, client, "a");
+        const tools = { deny: ["two"], rename: { one: "uno" }, timeout: { hang: "200ms" } };
+        realm.edit(of({ a: governed({ prefix: "z", tools }) }));
+        await changed(client, 1);
+        const names = await listNames(client);
+        assert.deepEqual(
+          names,
+          ["announce", "hang", "hold", "pid", "uno"].map((it) => `z__${it}`),
+        );
+        assert.equal(await askPid(client, "z"), pid);
+        await call.release();
+        assert.match(failure((await client.call("z__hang")).message), /0\.2 seconds/);
+      });
+      assert.equal(changes(client), 1);
+      assert.equal(realm.started("a").length, 1);
+    }),
+  );
+
+  it("that breaks it changes nothing and is told as by check; mending it works", LIMIT, () =>
+    withRealm(of({ a: governed() }), async (realm) => {
+      const broken = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
+      const client = await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        realm.edit(broken);
+        await saying(client, REFUSED);
+        const check = await command(realm, "check", "--config", realm.config);
+        assert.equal(check.code, 2);
+        const problems = check.stderr.split("\n").filter((line) => line.startsWith(realm.config));
+        assert.equal(problems.length, 3);
+        assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
+        for (const problem of problems)
+          assert.ok(client.stderr.includes(`\n${problem}\n`), problem);
+        assert.deepEqual(prefixes(await listNames(client)), ["a"]);
+        realm.edit(of({ a: governed(), b: governed() }));
+        await changed(client, 1);
+        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
+        assert.equal(await askPid(client, "a"), pid);
+      });
+      assert.equal(changes(client), 1);
+    }),
+  );
+
+  it("ten times in a row ends with the last one, and never runs a server twice", LIMIT, () =>
+    withRealm(of({ a: version("0"), b: governed() }), async (realm) => {
+      await realm.serve(async (client) => {
+        await client.open();
+        for (let at = 1; at <= 10; at += 1) {
+          realm.rule("a", { tools: [`tool_${at}`] });
+          realm.edit(of({ a: version(String(at)), b: governed() }), EDITS[at % 2]);
+        }
+        await realm.noting("a", () => realm.starts("a").find(({ args }) => args?.[0] === "10"));
+        await askPid(client, "a");
+        assert.ok((await listNames(client)).includes("a__tool_10"));
+        const starts = realm.starts("a");
+        assert.ok(starts.every(({ others }) => others?.length === 0));
+        assert.deepEqual(starts.at(-1)?.args, ["10"]);
+        assert.equal(starts.filter(({ pid }) => isAlive(pid)).length, 1);
+        assert.equal(realm.started("b").length, 1);
+      });
+    }),
+  );
+
+  it(
+    "ten times, each as soon as the server of the one before starts, ends with the last one",
+    LIMIT,
+    () =>
+      withRealm(of({ a: version("0") }), async (realm) => {
+        await realm.serve(async (client) => {
+          await client.open();
+          for (let at = 1; at <= 10; at += 1) {
+            const before = realm.started("a").length;
+            realm.rule("a", { tools: [`tool_${at}`] });
+            realm.edit(of({ a: version(String(at)) }), EDITS[at % 2]);
+            await realm.noting("a", () => realm.started("a").length > before || undefined);
+          }
+          await askPid(client, "a");
+          assert.ok((await listNames(client)).includes("a__tool_10"));
+          const starts = realm.starts("a");
+          assert.ok(starts.every(({ others }) => others?.length === 0));
+          assert.equal(starts.length, 11);
+        });
+      }),
+  );
+
+  it("that deletes it changes nothing and is told; when it is back it counts", LIMIT, () =>
+    withRealm(of({ a: governed() }), async (realm) => {
+      const client = await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        rmSync(realm.config);
+        await saying(client, REFUSED);
+        assert.equal(await askPid(client, "a"), pid);
+        realm.edit(of({ a: governed(), b: governed() }));
+        await changed(client, 1);
+        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
+        assert.equal(await askPid(client, "a"), pid);
+      });
+      assert.equal(changes(client), 1);
+    }),
+  );
+
+  it("that empties it ends all servers", LIMIT, () =>
+    withRealm(of({ a: governed() }), async (realm) => {
+      await realm.serve(async (client) => {
+        await client.open();
+        realm.edit("");
+        await changed(client, 1);
+        assert.deepEqual(await listNames(client), []);
+        await waitUntilGone(realm.started("a"), END);
+      });
+    }),
+  );
+});
+
+describe("a trusted manifest in the working directory", () => {
+  it("that changes is refused until it is trusted again beside the running hub", LIMIT, () =>
+    withRealm(of({ a: governed() }), async (realm) => {
+      assert.equal((await command(realm, "trust", realm.config)).code, 0);
+      const client = await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        realm.edit(of({ a: governed(), b: governed() }));
+        await saying(client, /toolmux\.toml: has changed since it was trusted\n/);
+        assert.doesNotMatch(client.stderr, /no manifest/);
+        assert.deepEqual(prefixes(await listNames(client)), ["a"]);
+        assert.equal(realm.started("b").length, 0);
+        assert.equal((await command(realm, "trust", realm.config)).code, 0);
+        await changed(client, 1);
+        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
+        assert.equal(await askPid(client, "a"), pid);
+      }, []);
+      assert.equal(changes(client), 1);
+    }),
+  );
+});
+
+describe("a hub on two manifests", () => {
+  it("follows both, and the later one wins by server", LIMIT, () =>
+    withRealm(of({ a: governed(), b: governed() }), async (realm) => {
+      const second = join(realm.dir, "second.toml");
+      realm.edit(of({ b: governed({ prefix: "second" }) }), "in place", second);
+      const args = ["--config", realm.config, "--config", second];
+      await realm.serve(async (client) => {
+        assert.deepEqual(prefixes((await client.open()).map(({ name }) => name)), ["a", "second"]);
+        realm.edit(of({ a: governed({ prefix: "one" }), b: governed({ prefix: "first" }) }));
+        await changed(client, 1);
+        assert.deepEqual(prefixes(await listNames(client)), ["one", "second"]);
+        realm.edit(of({ b: governed({ prefix: "two" }), c: governed() }), "by rename", second);
+        await client.until(END, "the tools of c", () => realm.started("c")[0]);
+        await askPid(client, "c");
+        assert.deepEqual(prefixes(await listNames(client)), ["c", "one", "two"]);
+        assert.equal(realm.started("b").length, 1);
+      }, args);
+    }),
+  );
+});

@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { RawClient } from "./client.ts";
+import { poll } from "./clock.ts";
+import { end, executable, type Stage, withStage } from "./hub.ts";
+import { type Manifest, type ServerEntry, toToml } from "./manifest.ts";
+import type { Received } from "./message.ts";
+
+const GOVERNED = fileURLToPath(new URL("../fixtures/servers/governed.mjs", import.meta.url));
+
+/** A server that behaves as its rules say, see `Realm.rule`; governed.mjs says what they mean. */
+export function governed(more: Readonly<Record<string, unknown>> = {}): ServerEntry {
+  return { command: process.execPath, args: [GOVERNED], ...more };
+}
+
+export interface Rules {
+  readonly tools?: readonly (string | readonly [name: string, description: string])[];
+  readonly start?: "hang" | "exit";
+  readonly failures?: number;
+  readonly dies?: "listed";
+  readonly pings?: "ignore" | "refuse";
+  readonly chatter?: number;
+  readonly burn?: number;
+  readonly stubborn?: boolean;
+}
+
+/** What a governed server noted: its start and its end, and each message by its method. `time` in ms since the epoch. */
+export interface Note {
+  readonly pid: number;
+  readonly time: number;
+  readonly event: string;
+  /** Of a start: those started before that still ran, and its own arguments. */
+  readonly others?: readonly number[];
+  readonly args?: readonly string[];
+  readonly tool?: string;
+  readonly until?: string;
+}
+
+export type Edit = "in place" | "by rename";
+
+/** A stage whose manifest and governed servers can be told to be otherwise while hubs run on it. */
+export interface Realm extends Stage {
+  /** Writes a manifest, of governed servers or as text. */
+  edit(manifest: Manifest | string, how?: Edit, path?: string): void;
+  /** Has a server behave so from now on, and only so. */
+  rule(server: string, rules: Rules): void;
+  notes(server: string): Note[];
+  /** The starts of a server so far; `started`: their pids. */
+  starts(server: string): Note[];
+  started(server: string): number[];
+  /** Waits until what a server noted satisfies `look`. */
+  noting<Found>(
+    server: string,
+    look: (notes: readonly Note[]) => Found | undefined,
+    ms?: number,
+  ): Promise<Found>;
+  /** Runs a hub, by default on the manifest, while `run` does; stdout must carry only protocol, and all end in time. */
+  serve(run: (client: RawClient) => Promise<void>, args?: readonly string[]): Promise<RawClient>;
+}
+
+/** Gives `run` a realm with that manifest; see `withStage`. */
+export function withRealm<Value>(
+  manifest: Manifest | string,
+  run: (realm: Realm) => Promise<Value>,
+): Promise<Value> {
+  return withStage("", (stage) => {
+    const realm = found(stage);
+    realm.edit(manifest);
+    return run(realm);
+  });
+}
+
+function found(stage: Stage): Realm {
+  const { dir, config, env } = stage;
+  const notes = (server: string): Note[] => readNotes(join(dir, `${server}.notes`));
+  const starts = (server: string): Note[] => notes(server).filter(({ event }) => event === "start");
+  return {
+    ...stage,
+    edit: (manifest, how = "in place", path = config) => {
+      const text = typeof manifest === "string" ? manifest : toToml(govern(manifest, dir));
+      if (how === "in place") writeFileSync(path, text);
+      else replace(path, text);
+    },
+    rule: (server, rules) => replace(join(dir, `${server}.rules`), JSON.stringify(rules)),
+    notes,
+    starts,
+    started: (server) => starts(server).map(({ pid }) => pid),
+    noting: (server, look, ms = 15_000) =>
+      poll(
+        ms,
+        () => `something of ${server}; noted: ${JSON.stringify(notes(server).slice(-20))}`,
+        () => look(notes(server)),
+      ),
+    serve: async (run, args = ["--config", config]) => {
+      const client = new RawClient(executable(), args, dir, env);
+      await run(client);
+      await end(client);
+      return client;
+    },
+  };
+}
+
+function govern(manifest: Manifest, dir: string): Manifest {
+  const servers = Object.entries(manifest.servers).map(
+    ([key, server]) =>
+      [key, { ...server, env: { GOVERNED: join(dir, key), ...server.env } }] as const,
+  );
+  return { ...manifest, servers: Object.fromEntries(servers) };
+}
+
+function readNotes(file: string): Note[] {
+  if (!existsSync(file)) return [];
+  const lines = readFileSync(file, "utf8").split("\n").slice(0, -1);
+  return lines.map((line) => JSON.parse(line) as Note);
+}
+
+/** Readers see the old text or the new one. */
+function replace(path: string, text: string): void {
+  writeFileSync(`${path}.new`, text);
+  renameSync(`${path}.new`, path);
+}
+
+const CHANGED = "notifications/tools/list_changed";
+
+/** How often the client was told that the list has changed. */
+export function changes(client: RawClient): number {
+  return client.filter(({ method }) => method === CHANGED).length;
+}
+
+/** Waits until the client has been told `count` times that the list has changed. */
+export function changed(client: RawClient, count: number, ms = 15_000): Promise<true> {
+  return client.until(ms, `list_changed for the ${count}. time`, () =>
+    changes(client) >= count ? true : undefined,
+  );
+}
+
+/** Waits until stderr of the hub holds that. */
+export function saying(client: RawClient, wanted: RegExp, ms = 15_000): Promise<true> {
+  return client.until(ms, String(wanted), () => (wanted.test(client.stderr) ? true : undefined));
+}
+
+/** The names of all tools that the client is shown now. */
+export async function listNames(client: RawClient, ms?: number): Promise<string[]> {
+  return namesIn(await client.request("tools/list", undefined, ms));
+}
+
+export function namesIn({ message }: Received): string[] {
+  return (message.result?.tools ?? []).map(({ name }) => name);
+}
+
+/** Asks a governed server for its pid. */
+export async function askPid(client: RawClient, server: string, ms?: number): Promise<number> {
+  const { message } = await client.call(`${server}__pid`, {}, ms);
+  const pid = Number(message.result?.content?.[0]?.text);
+  assert.ok(pid > 0, JSON.stringify(message));
+  return pid;
+}
+
+/** A call of `hold` that has reached its server. */
+export interface Held {
+  /** Lets it be answered, and checks that it is, with its own arguments. */
+  release(): Promise<void>;
+  /** Its answer, whenever it comes and whatever it is. */
+  answer(ms?: number): Promise<Received>;
+}
+
+let count = 0;
+
+/** Makes a call that is answered when it is released; it is with the server when this returns. */
+export async function hold(
+  { dir, noting }: Realm,
+  client: RawClient,
+  server: string,
+  more: object = {},
+): Promise<Held> {
+  const until = join(dir, `until-${++count}`);
+  const args = { until, ...more };
+  const params = {
+    name: `${server}__hold`,
+    arguments: args,
+    _meta: { progressToken: `of-${count}` },
+  };
+  const id = client.ask("tools/call", params);
+  await noting(server, (notes) => notes.find((note) => note.until === until));
+  const answer = (ms?: number): Promise<Received> => client.answer(id, ms);
+  return {
+    answer,
+    release: async () => {
+      writeFileSync(until, "");
+      const { message } = await answer();
+      assert.deepEqual(JSON.parse(message.result?.content?.[0]?.text ?? "null"), args);
+    },
+  };
+}
