@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, rmSync, writeFileSync } from "node:fs";
+import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
@@ -53,14 +53,14 @@ describe("an edit of the manifest of a running hub", () => {
   for (const how of EDITS) {
     it(`that adds a server (${how}) shows its tools after one list_changed`, LIMIT, () =>
       withRealm(of({ a: governed() }), async ({ edit, serve, started }) => {
-        const client = await serve(async (client) => {
+        const left = await serve(async (client) => {
           assert.deepEqual(prefixes((await client.open()).map(({ name }) => name)), ["a"]);
           edit(of({ a: governed(), b: governed() }), how);
           await changed(client, 1);
           assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
           await askPid(client, "b");
         });
-        assert.equal(changes(client), 1);
+        assert.equal(changes(left), 1);
         assert.equal(started("a").length, 1);
       }),
     );
@@ -70,7 +70,7 @@ describe("an edit of the manifest of a running hub", () => {
       LIMIT,
       () =>
         withRealm(of({ a: governed(), b: governed() }), async (realm) => {
-          const client = await realm.serve(async (client) => {
+          const left = await realm.serve(async (client) => {
             await client.open();
             const pid = await askPid(client, "b");
             const call = await hold(realm, client, "b");
@@ -83,7 +83,7 @@ describe("an edit of the manifest of a running hub", () => {
             await waitUntilGone([pid], END);
             await askPid(client, "a");
           });
-          assert.equal(changes(client), 1);
+          assert.equal(changes(left), 1);
         }),
     );
   }
@@ -94,7 +94,7 @@ describe("an edit of the manifest of a running hub", () => {
     () =>
       withRealm(of({ a: governed(), b: version("1") }), async (realm) => {
         realm.rule("b", { stubborn: true });
-        const client = await realm.serve(
+        const left = await realm.serve(
           async (client) => {
             await client.open();
             const pids = { a: await askPid(client, "a"), b: await askPid(client, "b") };
@@ -115,7 +115,7 @@ describe("an edit of the manifest of a running hub", () => {
           },
           ["--config", realm.config, "--log-level", "info"],
         );
-        assert.equal(changes(client), 1);
+        assert.equal(changes(left), 1);
       }),
   );
 
@@ -147,7 +147,7 @@ describe("an edit of the manifest of a running hub", () => {
   it("of a prefix, a filter, a new name or a limit is in force without a restart", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
       realm.rule("a", { tools: ["one", "two"] });
-      const client = await realm.serve(async (client) => {
+      const left = await realm.serve(async (client) => {
         await client.open();
         const pid = await askPid(client, "a");
         const call = await hold(realm, client, "a");
@@ -157,13 +157,13 @@ describe("an edit of the manifest of a running hub", () => {
         const names = await listNames(client);
         assert.deepEqual(
           names,
-          ["announce", "hang", "hold", "pid", "uno"].map((it) => `z__${it}`),
+          ["announce", "hang", "hold", "pid", "uno"].map((name) => `z__${name}`),
         );
         assert.equal(await askPid(client, "z"), pid);
         await call.release();
         assert.match(failure((await client.call("z__hang")).message), /0\.2 seconds/);
       });
-      assert.equal(changes(client), 1);
+      assert.equal(changes(left), 1);
       assert.equal(realm.started("a").length, 1);
     }),
   );
@@ -171,7 +171,7 @@ describe("an edit of the manifest of a running hub", () => {
   it("that breaks it changes nothing and is told as by check; mending it works", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
       const broken = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
-      const client = await realm.serve(async (client) => {
+      const left = await realm.serve(async (client) => {
         await client.open();
         const pid = await askPid(client, "a");
         realm.edit(broken);
@@ -189,7 +189,7 @@ describe("an edit of the manifest of a running hub", () => {
         assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
         assert.equal(await askPid(client, "a"), pid);
       });
-      assert.equal(changes(client), 1);
+      assert.equal(changes(left), 1);
     }),
   );
 
@@ -237,7 +237,7 @@ describe("an edit of the manifest of a running hub", () => {
 
   it("that deletes it changes nothing and is told; when it is back it counts", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
-      const client = await realm.serve(async (client) => {
+      const left = await realm.serve(async (client) => {
         await client.open();
         const pid = await askPid(client, "a");
         rmSync(realm.config);
@@ -248,7 +248,7 @@ describe("an edit of the manifest of a running hub", () => {
         assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
         assert.equal(await askPid(client, "a"), pid);
       });
-      assert.equal(changes(client), 1);
+      assert.equal(changes(left), 1);
     }),
   );
 
@@ -269,7 +269,7 @@ describe("a trusted manifest in the working directory", () => {
   it("that changes is refused until it is trusted again beside the running hub", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
       assert.equal((await command(realm, "trust", realm.config)).code, 0);
-      const client = await realm.serve(async (client) => {
+      const left = await realm.serve(async (client) => {
         await client.open();
         const pid = await askPid(client, "a");
         realm.edit(of({ a: governed(), b: governed() }));
@@ -282,7 +282,7 @@ describe("a trusted manifest in the working directory", () => {
         assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
         assert.equal(await askPid(client, "a"), pid);
       }, []);
-      assert.equal(changes(client), 1);
+      assert.equal(changes(left), 1);
     }),
   );
 });
