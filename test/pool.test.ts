@@ -1,16 +1,28 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import {
+  array,
+  assert as check,
+  asyncProperty,
+  constantFrom,
+  nat,
+  oneof,
+  record,
+} from "fast-check";
 import { HubError } from "../src/errors.ts";
 import type { HubEvent } from "../src/events.ts";
-import type { Reconnect } from "../src/manifest/schema.ts";
-import { turn } from "./fixtures/clock.ts";
+import type { Reconnect, StdioServer } from "../src/manifest/schema.ts";
+import { turn, type VirtualClock } from "./fixtures/clock.ts";
 import {
   ask,
+  call,
   callTool,
+  INITIALIZE,
   introduce,
   isAnswer,
   Latch,
   listNames,
+  manifestOf,
   Script,
   serverOf,
   setStage,
@@ -196,14 +208,14 @@ describe("reconnecting a server", () => {
     assert.deepEqual(await listNames(client), ["a__x"]);
   });
 
-  it("that waits for its next attempt does not wait", async () => {
+  it("that waits for its next attempt does not wait, and settles with that attempt", async () => {
     const a = new Script("x");
     const { onInitialize } = a;
     a.onInitialize = () => REFUSAL;
     const { hub } = await begin({ a });
     a.onInitialize = onInitialize;
     hub.reconnect("a");
-    await turn();
+    await hub.settled();
     assert.equal(statusOf(hub, "a").state, "connected");
   });
 
@@ -406,9 +418,14 @@ describe("a server that cannot be started", () => {
     assert.deepEqual(await listNames(client), []);
     const { error } = await callTool(client, "a__x");
     assert.match(error?.message ?? "", /out of order/);
+    const latch = new Latch();
+    Object.assign(a, { onInitialize, onOpen: latch.wait });
+    const answer = callTool(client, "a__x");
+    await turn();
+    assert.equal(statusOf(hub, "a").state, "connecting");
     assert.deepEqual(await listNames(client), []);
-    a.onInitialize = onInitialize;
-    assert.ok((await callTool(client, "a__x")).result);
+    latch.open();
+    assert.ok((await answer).result);
     assert.deepEqual(await listNames(client), ["a__x"]);
   });
 });
@@ -723,6 +740,7 @@ describe("stopping all", () => {
     assert.deepEqual(starts(), [1, 1, 1]);
     await callTool(client, "a__x");
     hub.startAll();
+    hub.add(specOf("b", { args: ["other"] }));
     await clock.run(HOUR);
     assert.deepEqual(starts(), [1, 1, 1]);
     hub.start("a");
@@ -865,7 +883,10 @@ describe("a hub that is closed", () => {
 
   it("starts nothing any more, whatever it is told", async () => {
     const [a, b] = [new Script("x"), new Script("y")];
-    const { hub, clock } = await begin({ a, b }, { servers: { b: { enabled: false } } });
+    const { hub, clock } = await begin({ a, b });
+    hub.remove("b");
+    hub.startAll();
+    await turn();
     await hub.close();
     hub.start("a");
     hub.startAll();
@@ -873,8 +894,9 @@ describe("a hub that is closed", () => {
     hub.reconnectFailed();
     hub.add(specOf("a", { args: ["other"] }));
     hub.add(specOf("b"));
+    hub.reload(manifestOf({ b: {} }));
     await clock.run(HOUR);
-    assert.deepEqual([a.starts, b.starts], [1, 0]);
+    assert.deepEqual([a.starts, b.starts], [1, 1]);
     assert.deepEqual(clock.armed, []);
   });
 
@@ -925,5 +947,115 @@ describe("a ping of a client", () => {
     a.onMake = new Latch().wait;
     const { client } = await begin({ a });
     assert.deepEqual((await ask(client, "ping")).result, {});
+  });
+});
+
+/** How an attempt turns out, and how long opening and closing take, in ms. */
+interface Fate {
+  readonly outcome: "opens" | "fails" | "hangs" | "dies";
+  readonly opening: number;
+  readonly closing: number;
+}
+
+/** Makes the server live as these say, one after the other, and well after them. */
+function foreordain(a: Script, fates: Fate[], clock: VirtualClock): void {
+  let present: Fate | undefined;
+  const wait = (ms = 0): Promise<void> => new Promise((resolve) => void clock.after(ms, resolve));
+  const { onInitialize } = a;
+  a.onOpen = () => {
+    present = fates.shift();
+    return wait(present?.opening);
+  };
+  a.onClose = () => wait(present?.closing);
+  a.onInitialize = (message, text) => {
+    const outcome = present?.outcome ?? "opens";
+    if (outcome === "dies") a.die();
+    if (outcome === "opens") return onInitialize(message, text);
+    return outcome === "fails" ? REFUSAL : undefined;
+  };
+}
+
+describe("a hub that is told many things in any order", () => {
+  const act = oneof(
+    constantFrom("start", "stop", "reconnect", "cancelAttempt", "refresh", "startAll"),
+    constantFrom("reconnectFailed", "remove", "replace", "configure", "stopAll"),
+    constantFrom("call", "call", "die", "come", "leave"),
+    nat(3000),
+  );
+  const fate = record({
+    outcome: constantFrom(...(["opens", "fails", "hangs", "dies"] as const)),
+    opening: nat(500),
+    closing: nat(500),
+  });
+
+  /** Does all that, and says the last word; everything that was promised has to be kept. */
+  async function run(
+    fates: Fate[],
+    acts: readonly (string | number)[],
+    word: string,
+  ): Promise<void> {
+    const a = new Script("x");
+    const spec = (args: number, more: Partial<StdioServer> = {}): StdioServer =>
+      specOf("a", { args: [String(args)], callTimeout: 5000, connectTimeout: 4000, ...more });
+    const made = setStage({ a }, { servers: { a: spec(0, { idleStop: 10_000 }) } });
+    const { hub, client, connect, clock } = made;
+    foreordain(a, fates, clock);
+    await introduce(client);
+    const others: ReturnType<typeof connect>[] = [];
+    const promises: Promise<unknown>[] = [];
+    let calls = 0;
+    let args = 0;
+    const isThere = (): boolean => hub.status().length > 0;
+    const does: Readonly<Record<string, () => unknown>> = {
+      start: () => isThere() && hub.start("a"),
+      stop: () => isThere() && promises.push(hub.stop("a")),
+      reconnect: () => isThere() && hub.reconnect("a"),
+      cancelAttempt: () => isThere() && hub.cancelAttempt("a"),
+      refresh: () => isThere() && promises.push(hub.refresh("a")),
+      startAll: () => hub.startAll(),
+      stopAll: () => promises.push(hub.stopAll()),
+      reconnectFailed: () => hub.reconnectFailed(),
+      remove: () => hub.remove("a"),
+      replace: () => hub.add(spec(++args, { idleStop: 10_000 })),
+      configure: () => hub.add(spec(args, { callTimeout: 1000 + ++calls })),
+      call: () => client.send(call(`call ${++calls}`, "a__x")),
+      die: () => a.die(),
+      come: () => others.push(connect()) && others.at(-1)?.send(INITIALIZE),
+      leave: () => others.pop()?.link.close(),
+    };
+    for (const each of acts) {
+      if (typeof each === "number") await clock.run(each);
+      else does[each]?.();
+    }
+    fates.length = 0;
+    hub.add(spec(args));
+    hub.start("a");
+    does[word]?.();
+    await clock.run(100_000);
+    assert.equal(statusOf(hub, "a").state, word === "stop" ? "disconnected" : "connected");
+    assert.ok(a.most <= 1, "two copies at a time");
+    assert.equal(a.open, word === "stop" ? 0 : 1);
+    await Promise.all([...promises, hub.settled()]);
+    const answered = client.messages.map(({ id }) => id).filter((id) => id !== INITIALIZE.id);
+    assert.equal(new Set(answered).size, answered.length, "answered twice");
+    const asked = acts.filter((each) => each === "call").length;
+    assert.equal(answered.length, asked, "not answered");
+    a.onClose = undefined;
+    await hub.close();
+    assert.deepEqual([a.open, clock.armed], [0, []]);
+  }
+
+  it("has one copy of a server at most, answers every call once, ends as it was told last, and leaves nothing", async () => {
+    const word = constantFrom("start", "stop", "reconnect");
+    await check(asyncProperty(array(fate), array(act), word, run), { numRuns: 300 });
+  });
+
+  it("does so for twenty starts, stops and reconnects that come at a time", async () => {
+    const verbs = array(constantFrom("start", "stop", "reconnect"), {
+      minLength: 20,
+      maxLength: 20,
+    });
+    const word = constantFrom("start", "stop", "reconnect");
+    await check(asyncProperty(array(fate), verbs, word, run), { numRuns: 100 });
   });
 });
