@@ -27,7 +27,7 @@ export class Gate {
   /** Waits for a turn. @returns what gives it back, which also happens by itself. @throws the signal's reason */
   async enter(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
-    if (this.#busy >= this.#limit || this.#waiting.size > 0) await this.#wait(signal);
+    if (this.#busy >= this.#limit) await this.#wait(signal);
     else this.#busy++;
     let isOut = false;
     const leave = (): void => {
