@@ -282,6 +282,16 @@ describe("the pool", () => {
     assert.equal(a.starts, 0);
   });
 
+  it("shows a client nothing of another's own server, but all to who is nobody in particular", async () => {
+    const pool = makePool({ a: new Script("x") }, [specOf("a", OWN)]);
+    const [one, other] = [profileOf("", "client-1"), profileOf("", "client-2")];
+    pool.open(one);
+    await turn();
+    assert.equal(pool.connections(one).length, 1);
+    assert.deepEqual(pool.connections(other), []);
+    assert.deepEqual(pool.connections(ANYBODY), pool.connections(one));
+  });
+
   it("has nothing for a server that there is not, or that is down", () => {
     const pool = makePool({}, [specOf("off", { enabled: false })]);
     assert.equal(pool.find("none", ANYBODY), undefined);
