@@ -57,7 +57,12 @@ export interface Realm extends Stage {
     ms?: number,
   ): Promise<Found>;
   /** Runs a hub, by default on the manifest, while `run` does; stdout must carry only protocol, and all end in time. */
-  serve(run: (client: RawClient) => Promise<void>, args?: readonly string[]): Promise<RawClient>;
+  serve(
+    run: (client: RawClient) => Promise<void>,
+    args?: readonly string[],
+    /** What starts the executable, and its arguments; by default nothing. */
+    through?: readonly string[],
+  ): Promise<RawClient>;
 }
 
 /** Gives `run` a realm with that manifest; see `withStage`. */
@@ -93,8 +98,9 @@ function found(stage: Stage): Realm {
         () => `something of ${server}; noted: ${JSON.stringify(notes(server).slice(-20))}`,
         () => look(notes(server)),
       ),
-    serve: async (run, args = ["--config", config]) => {
-      const client = new RawClient(executable(), args, dir, env);
+    serve: async (run, args = ["--config", config], through = []) => {
+      const [command = "", ...rest] = [...through, executable(), ...args];
+      const client = new RawClient(command, rest, dir, env);
       await run(client);
       await end(client);
       return client;
