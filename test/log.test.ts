@@ -101,7 +101,7 @@ const ROWS: readonly Row[] = [
   {
     what: "a loss that will be retried",
     event: move("connected", "stopping", RETRYING),
-    text: `warn files: ${LOST_TEXT}`,
+    text: `warn files: ${LOST_TEXT.replace(" Its", " It is tried again in 2.5 s. Its")}`,
     json: {
       category: FILES,
       from: "connected",

@@ -134,8 +134,9 @@ function describeMove(event: StateEvent, time: number): LogRecord {
     time,
   };
   const tell = (level: LogLevel, message: string): LogRecord => createRecord(level, message, base);
-  const complain = (level: LogLevel, error: HubError): LogRecord =>
-    createRecord(level, error.message, { ...base, error });
+  const complain = (level: LogLevel, error: HubError, more = ""): LogRecord =>
+    createRecord(level, error.message + more, { ...base, error });
+  const wait = retryAt === undefined ? "soon" : `in ${describeTime(retryAt - time)}`;
   switch (event.to) {
     case "connecting": {
       const { attempt = 1 } = event;
@@ -146,12 +147,11 @@ function describeMove(event: StateEvent, time: number): LogRecord {
     case "stopping": {
       // On the way to `failed` there is an attempt, but no time for the next one: that is told on arrival.
       const isFinal = event.attempt !== undefined && retryAt === undefined;
-      return cause === undefined || isFinal ? tell("debug", "stopping") : complain("warn", cause);
+      if (cause === undefined || isFinal) return tell("debug", "stopping");
+      return complain("warn", cause, retryAt === undefined ? "" : ` It is tried again ${wait}.`);
     }
-    case "reconnecting": {
-      const wait = retryAt === undefined ? "soon" : `in ${describeTime(retryAt - time)}`;
+    case "reconnecting":
       return tell("debug", `the next attempt comes ${wait}`);
-    }
     case "failed":
       return cause === undefined ? tell("error", "failed") : complain("error", cause);
     case "authenticating":
