@@ -197,7 +197,9 @@ async function countLeft(before: number | undefined, clock: CountingClock): Prom
   const end = performance.now() + END_LIMIT;
   for (;;) {
     const entries = await listProcesses();
-    const own = entries.filter(({ tag }) => parseTag(tag ?? "")?.pid === process.pid);
+    const own = entries.filter(({ tags }) =>
+      tags.some((tag) => parseTag(tag)?.pid === process.pid),
+    );
     const now = countDescriptors(process.pid);
     const descriptors = now === undefined || before === undefined ? null : now - before;
     const isClean = own.length === 0 && (descriptors ?? 0) <= 0;

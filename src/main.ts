@@ -1,21 +1,19 @@
 import process from "node:process";
 import { runCli } from "./cli/cli.ts";
+import { Notices } from "./cli/notices.ts";
+import { formatLine } from "./cli/report.ts";
 import { HubError } from "./errors.ts";
 import { runtimeName } from "./runtime.ts";
 
 /** Exit codes by signal: 128 and its number, as shells have it. */
 const SIGNALS = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
-/** How long after a second signal what has left its server's process group is still looked for, in ms. */
-const LAST_GRACE = 900;
-
 const stop = new AbortController();
 let told: number | undefined;
-
 for (const [signal, code] of Object.entries(SIGNALS)) {
   process.on(signal, () => {
-    if (told !== undefined) void quit(code, LAST_GRACE);
-    told ??= code;
+    if (told !== undefined) process.exit(code);
+    told = code;
     stop.abort(new HubError("cancelled", "Interrupted."));
   });
 }
@@ -23,18 +21,18 @@ for (const [signal, code] of Object.entries(SIGNALS)) {
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);
 
+/** Ends this process at once, because of a mistake in it. */
 function crash(error: unknown): void {
-  console.error("toolmux: error", error);
-  void quit(1, 0);
+  // Last, after what this process has started was ended: a terminal may keep whoever writes to it waiting.
+  process.once("exit", () => tell(error));
+  process.exit(1);
 }
 
-/** Kills every server at once, and ends after that many ms, unless all is over before. */
-async function quit(code: number, grace: number): Promise<void> {
-  // Loaded only now: commands that start no server, and the first answer of `serve`, do without it.
-  const { killAllNow } = await import("./wire/child.ts");
-  killAllNow();
-  if (grace === 0) process.exit(code);
-  setTimeout(() => process.exit(code), grace).unref();
+/** Nobody may read stderr; then it goes unsaid. */
+function tell(error: unknown): void {
+  const { inspect } = process.getBuiltinModule("node:util");
+  const lines = inspect(error).split("\n").map(formatLine);
+  new Notices(String).print(lines.join("\n"));
 }
 
 const code = await runCli(process.argv.slice(2), {

@@ -5,10 +5,13 @@ import { once } from "node:events";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { newTag, parseTag, processesWithTag, sweepOrphans } from "../src/wire/owner.ts";
-import { findProcess, listProcesses, parsePs, readSystem } from "../src/wire/processes.ts";
+import { hasEnded, listProcesses, table } from "../src/wire/processes.ts";
+import { ASK, endProcesses, KILL } from "../src/wire/ending.ts";
+import { newTag, parseTag, sweepOrphans, tagVariable } from "../src/wire/owner.ts";
+import type { ProcessEntry } from "../src/wire/table.ts";
+import { parsePs } from "../src/wire/ps.ts";
 import { poll } from "./harness/clock.ts";
-import { carrying, command, isAlive, waitUntilGone } from "./harness/processes.ts";
+import { carrying, command, isAlive, stateOf, waitUntilGone } from "./harness/processes.ts";
 
 const HUB = fileURLToPath(new URL("fixtures/processes/hub.ts", import.meta.url));
 
@@ -36,9 +39,8 @@ async function withTagged(
 
 /** The tag of a hub that cannot live: its pid is beyond the system's largest. */
 async function deadTag(): Promise<string> {
-  const system = await readSystem();
-  if (system === undefined) throw new Error("the system does not say which it is");
-  return [2 ** 22 + 1, 1, system.boot, system.space, randomUUID()].join("/");
+  const { boot, space } = await table.system();
+  return [2 ** 22 + 1, 1, boot, space, randomUUID()].join("/");
 }
 
 function pidOf(child: ChildProcess): number {
@@ -78,10 +80,10 @@ describe("an owner tag", () => {
   it("names this hub, its start, the boot and the space of pids, and is another every time", async () => {
     const tags = await Promise.all([newTag(), newTag()]);
     assert.notEqual(tags[0], tags[1]);
-    const self = await findProcess(process.pid);
+    const self = await table.look(process.pid);
     assert.match(self?.started ?? "", /^\d+$/);
     for (const tag of tags) {
-      const owner = { pid: process.pid, started: self?.started, ...(await readSystem()) };
+      const owner = { pid: process.pid, started: self?.started, ...(await table.system()) };
       assert.deepEqual(parseTag(tag), owner);
     }
   });
@@ -94,14 +96,14 @@ describe("an owner tag", () => {
     }
   });
 
-  it("finds exactly the processes that carry it", async () => {
-    const [tag, other] = [await newTag(), await newTag()];
-    await withTagged(tag, (pid) =>
-      withTagged(other, async () => {
-        assert.deepEqual(await processesWithTag(tag), [pid]);
-        assert.deepEqual(await processesWithTag(tag.slice(0, -1)), []);
-      }),
+  it("stands before those that the hub carries itself, which no hub wrote left out", () => {
+    assert.equal(tagVariable("1/a/b/s/r"), "1/a/b/s/r");
+    assert.equal(
+      tagVariable("1/a/b/s/r", "2/a/b/s/r,no,,3/a/b/s/r"),
+      "1/a/b/s/r,2/a/b/s/r,3/a/b/s/r",
     );
+    const many = Array.from({ length: 100 }, (_, at) => `${at + 1}/a/b/s/r`).join();
+    assert.equal(tagVariable("1/a/b/s/r", many).split(",").length, 8);
   });
 });
 
@@ -136,6 +138,176 @@ describe("listProcesses", () => {
       await Promise.all([early, exited]);
       for (const list of lists) assert.ok(list.some(({ pid }) => pid === pidOf(child)));
     }
+  });
+});
+
+describe("a listing that waits for nothing", () => {
+  it("shows the same processes with the same tags", async () => {
+    const tag = await newTag();
+    await withTagged(tag, async (pid) => {
+      const shown = async (): Promise<ProcessEntry | undefined> =>
+        (await listProcesses()).find((entry) => entry.pid === pid);
+      const now = [...table.listNow()].find((entry) => entry.pid === pid);
+      assert.deepEqual(now?.tags, [tag]);
+      assert.deepEqual({ ...now, memory: 0 }, { ...(await shown()), memory: 0 });
+    });
+  });
+});
+
+describe("hasEnded", () => {
+  it("is said of a pid that nobody has, or that another process has by now, and of nothing that runs", async () => {
+    const { pid } = process;
+    const started = (await table.look(pid))?.started ?? "";
+    assert.equal(await hasEnded({ pid, started }), false);
+    assert.equal(await hasEnded({ pid, started: `${started}0` }), true);
+    assert.equal(await hasEnded({ pid: 2 ** 22 + 1, started }), true);
+  });
+});
+
+describe("endProcesses", () => {
+  const groups = (): number[] => [];
+  const tagged = (tag: string) => async (): Promise<readonly ProcessEntry[]> =>
+    (await listProcesses()).filter(({ tags }) => tags.includes(tag));
+
+  it("signals no process that has got the pid of another one", async () => {
+    await withTagged(await newTag(), async (pid) => {
+      const entries = await listProcesses();
+      const stale = entries.filter((entry) => entry.pid === pid);
+      assert.equal(stale.length, 1);
+      const find = (): Promise<ProcessEntry[]> =>
+        Promise.resolve(stale.map((entry) => ({ ...entry, started: "1" })));
+      await endProcesses({ find, groups }, [{ ...KILL, grace: 50 }]);
+      assert.equal(stateOf(pid), "S");
+    });
+  });
+
+  it("asks each process once to end", async () => {
+    const tag = await newTag();
+    const script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done";
+    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: tag };
+    const child = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
+    const said: string[] = [];
+    child.stdout.setEncoding("utf8").on("data", (text: string) => said.push(text));
+    const closed = once(child, "close");
+    await poll(
+      5000,
+      () => "its start",
+      () => said.length > 0 || undefined,
+    );
+    const find = async (): Promise<readonly ProcessEntry[]> =>
+      (await tagged(tag)()).filter(({ pid }) => pid === child.pid);
+    await endProcesses({ find, groups }, [ASK, KILL]);
+    await closed;
+    assert.equal(said.join(""), "ready\nasked\n");
+  });
+
+  it("lets a stopped process hear that it has to end", async () => {
+    const tag = await newTag();
+    const args = ["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; while :; do sleep 0.02; done"];
+    await withTagged(
+      tag,
+      async (pid) => {
+        await poll(
+          5000,
+          () => "its stop",
+          () => stateOf(pid) === "T" || undefined,
+        );
+        const began = performance.now();
+        await endProcesses({ find: tagged(tag), groups }, [ASK, KILL]);
+        assert.ok(performance.now() - began < ASK.grace, "it was not killed");
+        assert.ok(!isAlive(pid));
+      },
+      args,
+    );
+  });
+
+  it("ends also what appears only when the rest has been killed", async () => {
+    const tag = await newTag();
+    await withTagged(tag, (first) =>
+      withTagged(tag, async (second) => {
+        const find = async (): Promise<readonly ProcessEntry[]> => {
+          const entries = await tagged(tag)();
+          const seen = entries.filter(({ pid }) => pid === first);
+          return seen.length > 0 ? seen : entries;
+        };
+        await endProcesses({ find, groups }, [KILL]);
+        assert.deepEqual([first, second].filter(isAlive), []);
+      }),
+    );
+  });
+
+  it("lets nobody see another one's death and do something about it", async () => {
+    const script = "sleep 1000 & echo $!; wait; echo again";
+    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await newTag() };
+    const guard = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
+    const closed = once(guard, "close");
+    const said: string[] = [];
+    guard.stdout.setEncoding("utf8").on("data", (text: string) => said.push(text));
+    await poll(
+      5000,
+      () => "its start",
+      () => said.length > 0 || undefined,
+    );
+    // So many others between the two that the guard has time, if it is left any.
+    const others = Array.from({ length: 500 }, () => ({ pid: process.pid, started: "1" }));
+    const find = async (): Promise<readonly ProcessEntry[]> => {
+      const entries = await tagged(env.TOOLMUX_OWNER)();
+      const isGuard = ({ pid }: ProcessEntry): boolean => pid === guard.pid;
+      const [some] = entries;
+      if (some === undefined) return [];
+      const between = others.map((other) => ({ ...some, ...other }));
+      return [
+        ...entries.filter((entry) => !isGuard(entry)),
+        ...between,
+        ...entries.filter(isGuard),
+      ];
+    };
+    await endProcesses({ find, groups }, [{ ...KILL, grace: 100 }]);
+    await closed;
+    assert.match(said.join(""), /^\d+\n$/);
+  });
+
+  it("ends processes that start each other again", async () => {
+    const tag = await newTag();
+    const ring = fileURLToPath(new URL("fixtures/processes/ring.sh", import.meta.url));
+    await withTagged(tag, async () => {
+      const find = tagged(tag);
+      const links = new Set<number>();
+      await poll(
+        5000,
+        () => "a ring of four",
+        () => {
+          for (const pid of carrying(tag)) if (command(pid).includes(ring)) links.add(pid);
+          return links.size >= 4 || undefined;
+        },
+      );
+      process.kill([...links][0] ?? 0, "SIGKILL");
+      const before = links.size;
+      await poll(
+        5000,
+        () => "another one",
+        () => carrying(tag).some((pid) => !links.has(pid) && links.add(pid)) || undefined,
+      );
+      assert.ok(links.size > before, "what is killed alone comes back");
+      await endProcesses({ find, groups }, [KILL]);
+      assert.deepEqual(await find(), []);
+    }, ["sh", ring, "4"]);
+    await poll(
+      1000,
+      () => "the end of the ring",
+      () => carrying(tag).length === 0 || undefined,
+    );
+  });
+
+  it("signals the groups and comes to an end where nothing can be seen", async () => {
+    const child = spawn("sleep", ["1000"], { detached: true, stdio: "ignore" });
+    const exited = once(child, "exit");
+    const prey = {
+      find: () => Promise.reject(new Error("too many open files")),
+      groups: () => [pidOf(child)],
+    };
+    await endProcesses(prey, [{ ...KILL, grace: 20 }]);
+    assert.deepEqual(await exited, [null, "SIGKILL"]);
   });
 });
 
@@ -186,6 +358,56 @@ describe("sweepOrphans", () => {
     assert.deepEqual(left.toSorted(), alive.toSorted());
   });
 
+  it("does nothing to the process whose pid a dead hub had", async () => {
+    const { boot, space } = await table.system();
+    await withTagged("no tag", async (stranger) => {
+      const tag = [stranger, 1, boot, space, randomUUID()].join("/");
+      await withTagged(tag, async (orphan) => {
+        await sweepOrphans();
+        assert.ok(!isAlive(orphan));
+      });
+      assert.equal(stateOf(stranger), "S");
+    });
+  });
+
+  it("ends what is in the group of an orphan, whatever its environment is", async () => {
+    const script = "env -i sleep 1001 & echo $!; exec sleep 1000";
+    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await deadTag() };
+    const leader = spawn("sh", ["-c", script], {
+      env,
+      detached: true,
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+    const exited = once(leader, "exit");
+    const [line] = (await once(leader.stdout, "data")) as [Buffer];
+    const member = Number(line.toString());
+    await poll(
+      5000,
+      () => "its start",
+      () => command(member) === "sleep 1001" || undefined,
+    );
+    assert.ok((await sweepOrphans()) >= 2);
+    await exited;
+    assert.ok(!isAlive(member));
+  });
+
+  it("ends what belongs to a dead hub inside or outside of a living one, but for its own children", async () => {
+    const [own, dead] = [await newTag(), await deadTag()];
+    const other = own.replace(/[^/]+$/, randomUUID());
+    const left = async (tag: string): Promise<boolean> => {
+      let alive = false;
+      await withTagged(tag, async (pid) => {
+        await sweepOrphans();
+        alive = isAlive(pid);
+      });
+      return alive;
+    };
+    assert.equal(await left(other), true);
+    assert.equal(await left(`${other},${dead}`), false);
+    assert.equal(await left(`${dead},${other}`), false);
+    assert.equal(await left(`${own},${dead}`), true);
+  });
+
   it("leaves other users' processes alone", { skip: process.getuid?.() !== 0 }, async () => {
     const run = async (pid: number): Promise<void> => {
       await sweepOrphans();
@@ -208,12 +430,12 @@ describe("sweepOrphans", () => {
 });
 
 describe("parsePs", () => {
-  it("reads pid, group, user, start and tag, and leaves zombies and other lines out", () => {
+  it("reads pid, group, user, memory, start and tags, and leaves zombies and other lines out", () => {
     const text = `
-  301   300   501 S    Fri Nov 21 07:40:11 2026     /usr/local/bin/node server.js A=1 TOOLMUX_OWNER=9/Fri_Nov_21_07:40:00_2026/B-1/mac/r HOME=/Users/x
-    1     1     0 Ss   Mon Nov  3 17:00:00 2026     /sbin/launchd
-  302   300    -2 Z    Fri Nov 21 07:40:11 2026     (node)
-  303   303    -2 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
+  301   300   501  2048 S    Fri Nov 21 07:40:11 2026     /usr/local/bin/node server.js A=1 TOOLMUX_OWNER=9/Fri_Nov_21_07:40:00_2026/B-1/mac/r,8/t/B-1/mac/r HOME=/Users/x
+    1     1     0   512 Ss   Mon Nov  3 17:00:00 2026     /sbin/launchd
+  302   300    -2     0 Z    Fri Nov 21 07:40:11 2026     (node)
+  303   303    -2    16 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
  garbage
 `;
     assert.deepEqual(parsePs(text), [
@@ -222,10 +444,25 @@ describe("parsePs", () => {
         group: 300,
         uid: 501,
         started: "Fri_Nov_21_07:40:11_2026",
-        tag: "9/Fri_Nov_21_07:40:00_2026/B-1/mac/r",
+        memory: 2 * 1024 * 1024,
+        tags: ["9/Fri_Nov_21_07:40:00_2026/B-1/mac/r", "8/t/B-1/mac/r"],
       },
-      { pid: 1, group: 1, uid: 0, started: "Mon_Nov_3_17:00:00_2026", tag: undefined },
-      { pid: 303, group: 303, uid: -2, started: "Fri_Nov_21_07:40:12_2026", tag: undefined },
+      {
+        pid: 1,
+        group: 1,
+        uid: 0,
+        started: "Mon_Nov_3_17:00:00_2026",
+        memory: 512 * 1024,
+        tags: [],
+      },
+      {
+        pid: 303,
+        group: 303,
+        uid: -2,
+        started: "Fri_Nov_21_07:40:12_2026",
+        memory: 16 * 1024,
+        tags: [],
+      },
     ]);
   });
 });

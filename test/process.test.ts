@@ -1,16 +1,19 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import process from "node:process";
 import { after, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import { utf8 } from "../src/bytes.ts";
 import { HubError } from "../src/errors.ts";
-import { killAllNow } from "../src/wire/child.ts";
 import { askShell, findCommand } from "../src/wire/command.ts";
 import { childEnvironment } from "../src/wire/environment.ts";
 import type { Link } from "../src/wire/link.ts";
+import { newTag } from "../src/wire/owner.ts";
 import { type StdioTarget, stdioLink } from "../src/wire/stdio.ts";
 import { notification, Recorder } from "./contract/link.ts";
 import { poll } from "./harness/clock.ts";
@@ -99,6 +102,35 @@ async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: 
   assert.deepEqual(events.events, []);
   assert.ok(error instanceof Error);
   return error;
+}
+
+/** What the kernel says that is resident of a process, in bytes. */
+function residentOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/^VmRSS:\s*(\d+) kB$/m.exec(status)?.[1]) * 1024;
+}
+
+interface Counts {
+  readonly files: number;
+  readonly groups: number;
+}
+
+/** Runs a program of test/fixtures/processes in a process of its own until that ends, 20 s at most. */
+async function runFixture(
+  name: string,
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ code: number | null; stdout: string }> {
+  const path = fileURLToPath(new URL(`fixtures/processes/${name}`, import.meta.url));
+  const args = "Deno" in globalThis ? ["run", "-A", "--no-check", path] : [path];
+  const child = spawn(process.execPath, args, {
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
+    stdio: ["ignore", "pipe", "inherit"],
+    timeout: 20_000,
+  });
+  let stdout = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (stdout += text));
+  const [code] = (await once(child, "close")) as [number | null];
+  return { code, stdout };
 }
 
 async function milliseconds(run: () => Promise<void>): Promise<number> {
@@ -274,14 +306,69 @@ describe("close", () => {
     }));
 });
 
-describe("killAllNow", () => {
-  it("ends the groups of all servers at once", () =>
-    withScript(`trap '' TERM; ${FOREVER} & ${FOREVER}`, async ({ events, running, closed }) => {
-      await running(FOREVER);
-      killAllNow();
-      await closed();
-      assert.equal(events.causes[0]?.message, 'Server "x" was killed by signal SIGKILL.');
+/** Waits until so many processes of a stage have become this very command; returns their pids. */
+function become(line: string, { pids }: Stage, size = 1): Promise<number[]> {
+  return poll(
+    5000,
+    () => `${size} of "${line}"`,
+    () => {
+      const found = pids().filter((pid) => command(pid) === line);
+      return found.length === size ? found : undefined;
+    },
+  );
+}
+
+describe("vitals", () => {
+  it("are of the child with all that descends from it, wherever that is, as long as the child runs", () =>
+    withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (stage) => {
+      const [leader = 0] = await become("cat", stage);
+      const others = await become(FOREVER, stage, 2);
+      const vitals = await stage.link.vitals();
+      assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
+      const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
+      assert.ok(resident > 2 * MEGABYTE);
+      // Both are looked at while pages still come and go.
+      const difference = Math.abs((vitals?.memory ?? 0) - resident);
+      assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
+      await stage.link.close();
+      assert.equal(await stage.link.vitals(), undefined);
     }));
+
+  it("are those of one child, not of another one's of the same hub", () =>
+    withScript("exec cat", (stage) =>
+      withScript(`${FOREVER} & exec cat`, async (other) => {
+        const [[pid]] = [await become("cat", stage), await become(FOREVER, other)];
+        const vitals = await stage.link.vitals();
+        assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
+      }),
+    ));
+
+  it("are none before the child was started, and once it has ended by itself", async () => {
+    assert.equal(await stdioLink(target("true")).vitals(), undefined);
+    await withScript("exit 3", async ({ link, closed }) => {
+      await closed();
+      assert.equal(await link.vitals(), undefined);
+    });
+  });
+});
+
+describe("children that come and go", () => {
+  it("leave no file open, no group remembered and nothing that keeps the process, after 200 of them", async () => {
+    const { stdout, code } = await runFixture("cycles.ts");
+    assert.equal(code, 0);
+    const counts = JSON.parse(stdout) as Record<"before" | "after", Counts>;
+    assert.ok(counts.after.files - counts.before.files < 10, stdout);
+    assert.equal(counts.after.groups, 0);
+  });
+});
+
+describe("a process that ends by itself", () => {
+  it("takes all that it has started with it, though nobody has closed the links", async () => {
+    const mark = randomUUID();
+    const { code, stdout } = await runFixture("hub.ts", { MARK: mark, EXIT: "7" });
+    assert.equal(code, 7, stdout);
+    assert.deepEqual(carrying(mark).map(command), []);
+  });
 });
 
 describe("what a server says beside the protocol", () => {
@@ -538,7 +625,7 @@ describe("askShell", () => {
   it("takes the value alone from all that start files print", async () => {
     const script = `#!/bin/sh\necho 'Welcome! PATH=/wrong'\nPATH=/from/login:/bin\neval "$2"\necho bye\n`;
     const shell = file("shell", script, 0o755);
-    assert.equal(await askShell(shell, { PATH: "/bin" }), "/from/login:/bin");
+    assert.equal(await askShell(shell, { PATH: "/bin" }, "a/tag"), "/from/login:/bin");
   });
 
   it("does not wait for a shell that hangs after it has said the value", async () => {
@@ -546,21 +633,29 @@ describe("askShell", () => {
     const shell = file("chatty", `#!/bin/sh\neval "$2"\n${FOREVER}\n`, 0o755);
     const env = { PATH: "/bin", MARK: mark };
     const took = await milliseconds(async () => {
-      assert.equal(await askShell(shell, env, 10_000), "/bin");
+      assert.equal(await askShell(shell, env, "a/tag", 10_000), "/bin");
     });
     assert.ok(took < 5000, `${took} ms`);
     await waitUntilGone(carrying(mark), 2000);
   });
 
   it("gives up on a shell that fails, says nothing or does not exist", async () => {
-    assert.equal(await askShell(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}), undefined);
-    assert.equal(await askShell(join(folder, "missing"), {}), undefined);
+    assert.equal(await askShell(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}, "a/tag"), undefined);
+    assert.equal(await askShell(join(folder, "missing"), {}, "a/tag"), undefined);
   });
 
-  it("gives up on a shell that hangs, and ends it", async () => {
+  it("gives up on a shell that hangs, and ends it with all that its start files have started", async () => {
     const mark = randomUUID();
-    const shell = file("slow", `#!/bin/sh\n${FOREVER}\n`, 0o755);
-    assert.equal(await askShell(shell, { PATH: "/bin", MARK: mark }, 100), undefined);
+    const tag = await newTag();
+    const env = { PATH: "/usr/bin:/bin", MARK: mark, TOOLMUX_OWNER: tag };
+    const shell = file("slow", `#!/bin/sh\nsetsid ${FOREVER} &\n${FOREVER}\n`, 0o755);
+    const asked = askShell(shell, env, tag, 300);
+    await poll(
+      5000,
+      () => "both",
+      () => carrying(mark).filter((pid) => command(pid) === FOREVER).length === 2 || undefined,
+    );
+    assert.equal(await asked, undefined);
     await waitUntilGone(carrying(mark), 2000);
   });
 });

@@ -34,7 +34,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
   const whole = await openManifest(invocation, world, log);
   const servers = whole.servers.filter(({ prefix }) => mayBeOf(prefix, name, whole.hub));
   const manifest = { ...whole, servers };
-  const { hub } = openHub(manifest, world, log);
+  const { hub, close } = openHub(manifest, world, log);
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
@@ -51,7 +51,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
     return isWhole ? account.code : account.code || 1;
   } finally {
     line?.clear();
-    await hub.close();
+    await close();
   }
 }
 

@@ -16,7 +16,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
   const kind = readKind(invocation.words[0] ?? "tools");
   const log = openLog(invocation);
   const manifest = await openManifest(invocation, world, log);
-  const { hub } = openHub(manifest, world, log);
+  const { hub, close } = openHub(manifest, world, log);
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
@@ -32,7 +32,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     }
     return code;
   } finally {
-    await hub.close();
+    await close();
   }
 }
 

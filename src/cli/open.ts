@@ -10,6 +10,7 @@ import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
 import { printRecord } from "./report.ts";
+import { sweepBeside } from "./sweep.ts";
 
 /** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
 export type Log = (level: LogLevel, what: LogRecord | string) => void;
@@ -60,13 +61,21 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
 }
 
+/** A hub, and how whoever opened it closes it. */
+export interface OpenHub {
+  readonly hub: Hub;
+  readonly bus: Bus;
+  /** Ends the hub with all that belongs to it; to be called however its work went. */
+  readonly close: () => Promise<void>;
+}
+
 /** Makes a hub, which starts its servers when its first client has come. */
 export function openHub(
   manifest: Manifest,
   { env, cwd }: World,
   log: Log,
   { kinds = ["log"], snapshots = memorySnapshots() }: HubOptions = {},
-): { hub: Hub; bus: Bus } {
+): OpenHub {
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   const hub = new Hub({
@@ -87,7 +96,10 @@ export function openHub(
       return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
     },
   });
-  return { hub, bus };
+  const close = sweepBeside(hub, (count) => {
+    log("info", `${count} processes of a hub that was killed were ended`);
+  });
+  return { hub, bus, close };
 }
 
 /** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */

@@ -37,7 +37,7 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
 async function run(invocation: Invocation, world: World, journal: Journal): Promise<number> {
   const log = openLog(invocation, (record) => journal.write(record));
   const basis = await openBasis(invocation, world, log);
-  const { hub, bus } = openHub(basis.manifest, world, log, {
+  const { hub, bus, close } = openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
     snapshots: openSnapshots(world, log),
   });
@@ -61,7 +61,7 @@ async function run(invocation: Invocation, world: World, journal: Journal): Prom
   await Promise.race([gone, aborted(world.signal), orphaned()]);
   isOver = true;
   unfollow();
-  await hub.close();
+  await close();
   return 0;
 }
 
@@ -83,9 +83,6 @@ async function settle(manifest: Manifest, { logFormat }: Invocation, log: Log): 
   const { isatty } = await import("node:tty");
   if (logFormat === "text" && isatty(0)) await greet(manifest);
   tellUnsupported(manifest, log);
-  const { sweepOrphans } = await import("../wire/owner.ts");
-  const count = await sweepOrphans();
-  if (count > 0) log("info", `${count} processes of a hub that was killed were ended`);
 }
 
 async function greet({ servers, sources }: Manifest): Promise<void> {

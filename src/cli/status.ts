@@ -27,7 +27,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     print(level, text);
   };
   const manifest = pickServers(await openManifest(invocation, world, log), invocation.words);
-  const { hub, bus } = openHub(manifest, world, log);
+  const { hub, bus, close: end } = openHub(manifest, world, log);
   const close = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
@@ -40,7 +40,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     return EXIT_CODES[judge(diagnoses)];
   } finally {
     close?.();
-    await hub.close();
+    await end();
   }
 }
 

@@ -1,8 +1,11 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
+import { ASK, endProcesses, KILL } from "./ending.ts";
 import { EOF_GRACE, within } from "./grace.ts";
-import { endProcesses, sendSignal, signalTagged } from "./owner.ts";
-import { listProcesses, type ProcessEntry } from "./processes.ts";
+import { type Group, groups, sendSignal } from "./group.ts";
+import type { Vitals } from "./link.ts";
+import { listProcesses } from "./processes.ts";
+import type { ProcessEntry } from "./table.ts";
 
 /** What is to be run, without a shell. */
 export interface Program {
@@ -18,14 +21,6 @@ export interface Program {
 
 /** How a process ended: by itself, or by a signal. */
 export type Exit = { readonly code: number } | { readonly signal: string };
-
-/** All children that may have left something to be ended. */
-const live = new Set<Child>();
-
-/** SIGKILL to the groups of all children, at once: for a hub that has no time left. What left its group is found by the next sweep. */
-export function killAllNow(): void {
-  for (const child of live) child.killNow();
-}
 
 /** Starts a program in a process group of its own. @throws what the system says, as an Error with a `code`. */
 export function startChild(program: Program): Promise<Child> {
@@ -44,14 +39,14 @@ export function startChild(program: Program): Promise<Child> {
 }
 
 /** A child process, the leader of its group, and all that descends from it. */
-export class Child {
+export class Child implements Group {
   readonly stdin: Writable;
   readonly stdout: Readable;
   readonly stderr: Readable;
   readonly exited: Promise<Exit>;
+  readonly #pid: number;
   readonly #tag: string;
   #exit: Exit | undefined;
-  /** The group's id as long as it cannot be another's: while the leader was not waited for, or members are left. */
   #group: number | undefined;
   #stopping: Promise<void> | undefined;
   #sweeping: Promise<void> | undefined;
@@ -64,13 +59,14 @@ export class Child {
     this.stdin = process.stdin;
     this.stdout = process.stdout;
     this.stderr = process.stderr;
+    this.#pid = pid;
     this.#tag = tag;
     this.#group = pid;
-    live.add(this);
+    groups.add(this);
     this.exited = new Promise((resolve) => {
       process.once("exit", (code, signal) => {
         this.#exit = code === null ? { signal: signal ?? "?" } : { code };
-        if (!sendSignal(-pid, 0)) this.#group = undefined;
+        this.#loseGroup();
         resolve(this.#exit);
       });
     });
@@ -79,6 +75,19 @@ export class Child {
   /** How the leader ended; undefined while it runs. */
   get exit(): Exit | undefined {
     return this.#exit;
+  }
+
+  get group(): number | undefined {
+    this.#loseGroup();
+    return this.#group;
+  }
+
+  /** What it costs with all that descends from it; undefined once the leader has ended, or if it cannot be seen. */
+  async vitals(): Promise<Vitals | undefined> {
+    const entries = await this.#find().catch(() => []);
+    if (this.#exit !== undefined || entries.length === 0) return undefined;
+    const memory = entries.reduce((sum, entry) => sum + entry.memory, 0);
+    return { pid: this.#pid, processes: entries.length, memory };
   }
 
   /**
@@ -92,32 +101,36 @@ export class Child {
 
   /** Ends the group, and what carries the child's tag outside of it: SIGTERM, a wait, SIGKILL. Repeated calls join. */
   sweep(): Promise<void> {
-    this.#sweeping ??= endProcesses(
-      () => this.#remains(),
-      (entries, signal) => this.#signal(entries, signal),
-    ).then(() => {
-      this.#group = undefined;
-      live.delete(this);
-    });
+    this.#sweeping ??= this.#sweep();
     return this.#sweeping;
+  }
+
+  async #sweep(): Promise<void> {
+    const prey = { find: () => this.#find(), groups: () => this.#groups() };
+    await endProcesses(prey, [ASK, KILL]);
+    this.#group = undefined;
+    groups.delete(this);
   }
 
   /** SIGKILL to the group, at once. */
   killNow(): void {
-    if (this.#group !== undefined) sendSignal(-this.#group, "SIGKILL");
+    for (const group of this.#groups()) sendSignal(-group, "SIGKILL");
   }
 
-  async #remains(): Promise<readonly ProcessEntry[]> {
+  /** Once the leader was waited for, the number is the group's own only as long as members are left. */
+  #loseGroup(): void {
+    if (this.#exit === undefined || this.#group === undefined) return;
+    if (!sendSignal(-this.#group, 0)) this.#group = undefined;
+  }
+
+  async #find(): Promise<readonly ProcessEntry[]> {
     const all = await listProcesses();
-    return all.filter(({ group, tag }) => group === this.#group || tag === this.#tag);
+    const { group } = this;
+    return all.filter((entry) => entry.group === group || entry.tags.includes(this.#tag));
   }
 
-  async #signal(entries: readonly ProcessEntry[], signal: NodeJS.Signals): Promise<void> {
-    const group = this.#group;
-    if (group !== undefined) sendSignal(-group, signal);
-    await signalTagged(
-      entries.filter((entry) => entry.group !== group),
-      signal,
-    );
+  #groups(): readonly number[] {
+    const { group } = this;
+    return group === undefined ? [] : [group];
   }
 }

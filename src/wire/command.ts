@@ -1,11 +1,13 @@
-import { spawn } from "node:child_process";
 import { access, constants, stat } from "node:fs/promises";
 import { delimiter, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { HubError } from "../errors.ts";
-import type { Environment } from "./environment.ts";
-import { sendSignal } from "./owner.ts";
-import { TAG_VARIABLE } from "./processes.ts";
+import { type Program, startChild } from "./child.ts";
+import { childEnvironment, type Environment } from "./environment.ts";
+import { within } from "./grace.ts";
+import { tagVariable } from "./owner.ts";
+import { TAG_VARIABLE } from "./table.ts";
+import { endOf } from "./stream.ts";
 
 /** Where a command's file is, and the PATH by which it was found. */
 export interface Found {
@@ -104,43 +106,41 @@ let loginPath: Promise<string | undefined> | undefined;
 /** PATH as the user's login shell sets it: asked once, and only on systems where it differs from the hub's. */
 export function readLoginPath(hub: Environment, tag: string): Promise<string | undefined> {
   if (!HAS_BARE_PATH || !hub.SHELL) return Promise.resolve(undefined);
-  loginPath ??= askShell(hub.SHELL, { ...hub, [TAG_VARIABLE]: tag });
+  const owners = tagVariable(tag, hub[TAG_VARIABLE]);
+  loginPath ??= askShell(hub.SHELL, childEnvironment({}, hub, { [TAG_VARIABLE]: owners }), tag);
   return loginPath;
 }
 
 /**
  * Asks a shell for its PATH. Of what its start files print nothing is taken but the value between two marks;
- * it gets no input and no terminal, and is killed with its group after `limit` ms.
+ * it gets no input and no terminal, and is killed after `limit` ms with all that it started.
+ * @param tag the owner tag that stands in `env`
  */
-export function askShell(
+export async function askShell(
   shell: string,
-  env: Environment,
+  env: Program["env"],
+  tag: string,
   limit = SHELL_LIMIT,
 ): Promise<string | undefined> {
-  return new Promise((settle) => {
-    const script = `command printf '%s%s%s' '${MARK}' "$PATH" '${MARK}'`;
-    const child = spawn(shell, ["-ilc", script], {
-      detached: true,
-      env,
-      stdio: ["ignore", "pipe", "ignore"],
-    });
-    let output = "";
-    let asking = true;
-    const finish = (): void => {
-      if (!asking) return;
-      asking = false;
-      clearTimeout(timer);
-      child.stdout.destroy();
-      if (child.pid !== undefined) sendSignal(-child.pid, "SIGKILL");
-      const value = output.split(MARK)[1];
-      settle(value === "" ? undefined : value);
-    };
-    const timer = setTimeout(finish, limit);
-    child.stdout.setEncoding("utf8").on("data", (text: string) => {
+  const script = `command printf '%s%s%s' '${MARK}' "$PATH" '${MARK}'`;
+  const program = { file: shell, args: ["-ilc", script], env, cwd: undefined, tag };
+  const child = await startChild(program).catch(() => undefined);
+  if (child === undefined) return undefined;
+  const { stdin, stdout, stderr } = child;
+  stdin.on("error", () => {}).end();
+  stderr.on("error", () => {}).resume();
+  let output = "";
+  const said = new Promise<void>((settle) => {
+    stdout.setEncoding("utf8").on("data", (text: string) => {
       output = (output + text).slice(-MOST_OUTPUT);
-      if (output.split(MARK).length > 2) finish();
+      if (output.split(MARK).length > 2) settle();
     });
-    child.on("error", finish);
-    child.on("close", finish);
+    void endOf(stdout).then(settle);
   });
+  await within(limit, said);
+  child.killNow();
+  for (const stream of [stdin, stdout, stderr]) stream.destroy();
+  void child.sweep();
+  const value = output.split(MARK)[1];
+  return value === "" ? undefined : value;
 }

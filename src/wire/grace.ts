@@ -7,6 +7,10 @@ export const EOF_GRACE = 1000;
 export const TERM_GRACE = 500;
 /** From SIGKILL until the process table shows it: only a process stuck in the kernel takes longer. */
 export const KILL_GRACE = 250;
+/** For a hub that is to stop: longer than all of the above, however slow the system is. */
+export const STOP_LIMIT = 3000;
+/** Before this process ends at once, whatever it has left, in ms: from SIGKILL to all of it until nothing of it shows. */
+export const LAST_GRACE = 900;
 /** For output that is still in a pipe whose writer has gone; a grandchild can hold such a pipe open for ever. */
 export const DRAIN_GRACE = 250;
 
@@ -26,4 +30,9 @@ export function sleep(ms: number): Promise<void> {
   return new Promise((resolve) => {
     setTimeout(resolve, ms);
   });
+}
+
+/** Sleeps as `sleep` does, but with all of this process: nothing else happens in it meanwhile. */
+export function pause(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }

@@ -4,8 +4,8 @@ import { type ErrorCode, HubError } from "../errors.ts";
 import { type Child, startChild } from "./child.ts";
 import { findCommand, readLoginPath } from "./command.ts";
 import { childEnvironment, type Environment } from "./environment.ts";
-import { newTag } from "./owner.ts";
-import { TAG_VARIABLE } from "./processes.ts";
+import { newTag, tagVariable } from "./owner.ts";
+import { TAG_VARIABLE } from "./table.ts";
 import type { Redactor } from "./redact.ts";
 
 /** A server that is run as a child process. */
@@ -53,7 +53,8 @@ export async function launch(
 async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
   const { server, command, args, hubEnv } = target;
   const tag = await newTag();
-  const env = childEnvironment(hubEnv, target.env, { [TAG_VARIABLE]: tag });
+  const owners = tagVariable(tag, hubEnv[TAG_VARIABLE]);
+  const env = childEnvironment(hubEnv, target.env, { [TAG_VARIABLE]: owners });
   const cwd = resolve(target.cwd ?? ".");
   if (target.cwd !== undefined) await checkFolder(server, cwd);
   const found = await findCommand({

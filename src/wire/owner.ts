@@ -1,10 +1,13 @@
 import process from "node:process";
-import { KILL_GRACE, sleep, TERM_GRACE } from "./grace.ts";
-import { findProcess, listProcesses, type ProcessEntry, readSystem } from "./processes.ts";
+import { ASK, endProcesses, KILL } from "./ending.ts";
+import { LAST_GRACE, pause } from "./grace.ts";
+import { groups, sendSignal } from "./group.ts";
+import { hasEnded, listProcesses, table } from "./processes.ts";
+import { type ProcessEntry, splitTags } from "./table.ts";
 
 /**
- * What an owner tag says: which hub started the process. The tag is the value of TOOLMUX_OWNER,
- * `<pid>/<started>/<boot>/<space>/<random>`; the random part is another for every child.
+ * What an owner tag says: which hub started the process. A tag is `<pid>/<started>/<boot>/<space>/<hub>.<number>`;
+ * the last part is another for every child.
  */
 export interface Owner {
   readonly pid: number;
@@ -15,26 +18,45 @@ export interface Owner {
 
 /** Stands for what the system does not say. No hub is ever taken for dead by it. */
 const UNKNOWN = "?";
-/** Between two looks at processes that were told to end, in ms: the first, and the longest. */
-const LOOK_PAUSE = { first: 5, longest: 100 };
+/** So many tags a process carries at most: hubs that start each other without end must not fill its environment. */
+const MOST_TAGS = 8;
+/** In the tags of this process, and in no others. */
+const MARK = `/${crypto.randomUUID()}.`;
 
 let self: Promise<Owner> | undefined;
+let children = 0;
 
-/** This hub, as its tags name it. */
-function identify(): Promise<Owner> {
-  self ??= Promise.all([findProcess(process.pid), readSystem()]).then(([entry, system]) => ({
-    pid: process.pid,
-    started: entry?.started ?? UNKNOWN,
-    boot: system?.boot ?? UNKNOWN,
-    space: system?.space ?? UNKNOWN,
+/** This hub, as its tags name it. What could not be learned is looked for again the next time. */
+async function identify(): Promise<Owner> {
+  const { pid } = process;
+  self ??= Promise.all([table.look(pid), table.system()]).then(([found, system]) => ({
+    pid,
+    started: found?.started ?? UNKNOWN,
+    ...system,
   }));
-  return self;
+  try {
+    return await self;
+  } catch {
+    self = undefined;
+    return { pid, started: UNKNOWN, boot: UNKNOWN, space: UNKNOWN };
+  }
 }
 
 /** A tag for one child of this hub, and for all that descends from it. */
 export async function newTag(): Promise<string> {
+  if (children === 0) process.prependOnceListener("exit", killOwn);
+  const number = ++children;
   const { pid, started, boot, space } = await identify();
-  return [pid, started, boot, space, crypto.randomUUID()].join("/");
+  return `${[pid, started, boot, space].join("/")}${MARK}${number}`;
+}
+
+/**
+ * TOOLMUX_OWNER for a child of that tag. A hub that is itself started by another one's server passes on what it
+ * carries (`inherited`), so that the outer hub finds what the inner one had no time to end.
+ */
+export function tagVariable(tag: string, inherited = ""): string {
+  const outer = splitTags(inherited).filter((one) => parseTag(one) !== undefined);
+  return [tag, ...outer].slice(0, MOST_TAGS).join(",");
 }
 
 /** @returns undefined for what no hub wrote. */
@@ -45,107 +67,87 @@ export function parseTag(tag: string): Owner | undefined {
   return { pid: Number(pid), started, boot, space };
 }
 
-/** The pids of all running processes that carry this very tag. */
-export async function processesWithTag(tag: string): Promise<number[]> {
-  return (await listProcesses()).filter((entry) => entry.tag === tag).map(({ pid }) => pid);
-}
-
 /**
  * Ends what hubs left behind that did not live to do it themselves: processes of this user whose tag names a
- * dead hub. Children of living hubs, also in other containers, stay. Never fails, and takes less than a second.
+ * dead hub, and the groups that such processes lead. Children of living hubs, also in other containers, stay.
+ * Never fails, and takes less than a second.
  * @returns how many processes it found.
  */
 export async function sweepOrphans(): Promise<number> {
+  const found = new Set<string>();
   const user = process.getuid?.();
   const verdicts = new Map<string, Promise<boolean>>();
-  const isOrphan = async ({ pid, uid, tag }: ProcessEntry): Promise<boolean> => {
-    if (tag === undefined || uid !== user || pid === process.pid) return false;
+  const hasDeadHub = (tag: string): Promise<boolean> => {
     const hub = tag.slice(0, tag.lastIndexOf("/"));
-    const verdict = verdicts.get(hub) ?? hasDeadHub(tag);
+    const verdict = verdicts.get(hub) ?? isOfDeadHub(tag);
     verdicts.set(hub, verdict);
-    return await verdict;
+    return verdict;
   };
-  const find = async (): Promise<ProcessEntry[]> => {
-    const entries = await listProcesses();
-    const orphaned = await Promise.all(entries.map(isOrphan));
-    return entries.filter((_, at) => orphaned[at]);
+  const isOrphan = async ({ tags }: ProcessEntry): Promise<boolean> =>
+    (await Promise.all(tags.map(hasDeadHub))).includes(true);
+  /** What is in a group that an orphan leads descends from it, though its environment may not say so any more. */
+  let led = new Set<number>();
+  const find = async (): Promise<readonly ProcessEntry[]> => {
+    const all = await listProcesses();
+    const entries = all.filter(
+      (entry) => entry.uid === user && entry.pid !== process.pid && !isOwn(entry),
+    );
+    const verdict = await Promise.all(entries.map(isOrphan));
+    const leaders = entries.filter(({ pid, group }, at) => verdict[at] && pid === group);
+    // A group's number is its own as long as somebody is in it.
+    led = new Set(
+      [...leaders, ...entries.filter(({ group }) => led.has(group))].map(({ group }) => group),
+    );
+    const orphans = entries.filter(({ group }, at) => verdict[at] || led.has(group));
+    for (const { pid, started } of orphans) found.add(`${pid}/${started}`);
+    return orphans;
   };
-  const found = (await find()).length;
-  if (found > 0) await endProcesses(find, signalTagged);
-  return found;
+  await endProcesses({ find, groups: () => [] }, [ASK, KILL]);
+  return found.size;
 }
 
-async function hasDeadHub(tag: string): Promise<boolean> {
+async function isOfDeadHub(tag: string): Promise<boolean> {
   const owner = parseTag(tag);
   const here = await identify();
   if (owner === undefined) return false;
   if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return false;
   // A pid means nothing outside its own space: that hub may well live in its container.
   if (owner.space !== here.space) return false;
-  if (owner.boot !== here.boot) return true;
-  const hub = await findProcess(owner.pid);
-  return hub === undefined ? !isHidden(owner.pid) : hub.started !== owner.started;
-}
-
-/** Whether there is a process of another user, which /proc may not show. */
-function isHidden(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return false;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "EPERM";
-  }
+  return owner.boot !== here.boot || hasEnded(owner);
 }
 
 /**
- * SIGTERM to all that `find` yields, a wait, SIGKILL to what it yields then; settles when nothing is left, or time is up.
- * A process that starts or forks during a look can be missed by it, so that only two looks in a row prove nothing is left.
+ * Kills whatever this process has started and not ended yet, wherever it went. It runs in the last moment of this
+ * process, however that ends by itself, so nothing can be waited for. Never fails, and takes LAST_GRACE at most.
  */
-export async function endProcesses(
-  find: () => Promise<readonly ProcessEntry[]>,
-  signalAll: (entries: readonly ProcessEntry[], signal: NodeJS.Signals) => Promise<unknown>,
-): Promise<void> {
-  const steps = [
-    ["SIGTERM", TERM_GRACE],
-    ["SIGKILL", KILL_GRACE],
-  ] as const;
-  const look = async (): Promise<readonly ProcessEntry[]> => {
-    const seen = await find();
-    return seen.length > 0 ? seen : find();
-  };
-  let left = await look();
-  for (const [signal, grace] of steps) {
-    const end = performance.now() + grace;
-    let pause = LOOK_PAUSE.first;
-    if (left.length > 0) await signalAll(left, signal);
-    while (left.length > 0 && performance.now() < end) {
-      await sleep(pause);
-      pause = Math.min(pause * 2, LOOK_PAUSE.longest);
-      left = await look();
+function killOwn(): void {
+  const end = performance.now() + LAST_GRACE;
+  // As in `endProcesses`, two looks in a row prove that nothing is left.
+  for (let clean = 0; clean < 2 && performance.now() < end;) {
+    for (const { group } of groups) if (group !== undefined) sendSignal(-group, "SIGKILL");
+    const isLeft = killTagged();
+    clean = isLeft ? 0 : clean + 1;
+    if (isLeft) pause(1);
+  }
+}
+
+/** Kills what carries a tag of this process. @returns false if it saw that there is nothing. */
+function killTagged(): boolean {
+  const stopped: number[] = [];
+  let seesItself = false;
+  try {
+    for (const entry of table.listNow()) {
+      if (isOwn(entry) && sendSignal(entry.pid, "SIGSTOP")) stopped.push(entry.pid);
+      seesItself ||= entry.pid === process.pid;
     }
-  }
-}
-
-/** Signals each entry if its pid still is that process and carries that tag. */
-export async function signalTagged(
-  entries: readonly ProcessEntry[],
-  signal: NodeJS.Signals,
-): Promise<void> {
-  const signalOne = async ({ pid, started, tag }: ProcessEntry): Promise<void> => {
-    const now = await findProcess(pid);
-    if (tag !== undefined && now?.tag === tag && now.started === started) sendSignal(pid, signal);
-  };
-  await Promise.all(entries.map(signalOne));
-}
-
-/**
- * Signals a process, or with a negative pid its group; 0 only asks.
- * @returns false if there is none, or it belongs to another user.
- */
-export function sendSignal(pid: number, signal: NodeJS.Signals | 0): boolean {
-  try {
-    return process.kill(pid, signal);
   } catch {
-    return false;
+    // What could not be seen may be left.
   }
+  // What stands still is what it was; and nobody sees another's death and starts it again.
+  for (const pid of stopped) sendSignal(pid, "SIGKILL");
+  return stopped.length > 0 || !seesItself;
+}
+
+function isOwn({ tags }: ProcessEntry): boolean {
+  return tags.some((tag) => tag.includes(MARK));
 }

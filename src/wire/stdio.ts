@@ -3,7 +3,7 @@ import type { Child, Exit } from "./child.ts";
 import { DRAIN_GRACE, within } from "./grace.ts";
 import type { Message } from "./jsonrpc.ts";
 import { launch, type StdioTarget } from "./launch.ts";
-import type { Exchange, Link, LinkEvents } from "./link.ts";
+import type { Exchange, Link, LinkEvents, Vitals } from "./link.ts";
 import { PIPE_EXCHANGE } from "./memory.ts";
 import { Noise } from "./noise.ts";
 import { Pipe } from "./pipe.ts";
@@ -61,8 +61,8 @@ class StdioLink implements Link {
     this.#conversation?.resume();
   }
 
-  vitals(): Promise<undefined> {
-    return Promise.resolve(undefined);
+  vitals(): Promise<Vitals | undefined> {
+    return this.#conversation?.vitals() ?? Promise.resolve(undefined);
   }
 
   close(): Promise<void> {
@@ -134,6 +134,10 @@ class Conversation {
 
   resume(): void {
     this.#pipe.resume();
+  }
+
+  vitals(): Promise<Vitals | undefined> {
+    return this.#child.vitals();
   }
 
   async close(): Promise<void> {

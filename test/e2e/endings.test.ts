@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/client.ts";
@@ -13,28 +15,40 @@ import {
   withStage,
 } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { carrying, environment, isAlive, waitUntilGone } from "../harness/processes.ts";
+import {
+  carrying,
+  environment,
+  families,
+  isAlive,
+  waitUntilGone,
+  withFamily,
+} from "../harness/processes.ts";
 
-/** Starts the hub without the checks of `withHub`. */
-function open(stage: Stage, env = stage.env): RawClient {
-  return new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-}
+/** How long after its end anything of a hub may still run, in ms. */
+const GRACE = 5000;
 
+/** Each has processes around it that stay in its group or leave it, that can be asked to end and that cannot. */
 const SERVERS = {
-  polite: scripted(),
-  stubborn: scripted("--ignore-term"),
-  parent: scripted(),
+  polite: withFamily(scripted()),
+  stubborn: withFamily(scripted("--ignore-term")),
 };
 
-/** Starts every server, a call that hangs and a process that left its group; returns the pids of all. */
-async function populate(client: RawClient, dir: string): Promise<number[]> {
+/** Starts the hub without the checks of `withHub`. */
+function open(stage: Stage, more: Readonly<Record<string, string>> = {}): RawClient {
+  const args = ["--config", stage.config];
+  const env = { ...stage.env, ...more };
+  if (!("UNREAD" in more)) return new RawClient(executable(), args, stage.dir, env);
+  // Its stderr is a pipe that it could read itself, and nobody else does.
+  const script = 'mkfifo "$HOME/stderr" && exec "$0" "$@" 2<>"$HOME/stderr"';
+  return new RawClient("sh", ["-c", script, executable(), ...args], stage.dir, env);
+}
+
+/** Starts every server, all that belongs to it and a call that hangs; returns the pids of all. */
+async function populate(client: RawClient, { dir, logged }: Stage): Promise<number[]> {
   await client.open();
-  const grandchild = await spawnGrandchild(client, "parent", dir);
   client.askCall("stubborn__hang");
-  const pids = carrying(dir);
-  assert.ok(pids.includes(grandchild), "the process that left the group runs");
-  assert.ok(pids.length >= 5, `the hub, three servers and one more process run: ${pids.length}`);
-  return pids;
+  await logged("stubborn", ({ tool }) => tool === "hang");
+  return await families(dir, Object.keys(SERVERS).length);
 }
 
 /** Lets a server start a process that leaves its group; returns its pid. */
@@ -50,48 +64,82 @@ async function spawnGrandchild(client: RawClient, server: string, dir: string): 
   return pid;
 }
 
-describe("when the hub ends, nothing of it is left, whatever its servers do", () => {
-  const ends: Record<string, (client: RawClient) => void> = {
-    "the client closes stdin": (client) => client.end(),
-    SIGTERM: (client) => client.signal("SIGTERM"),
-    SIGINT: (client) => client.signal("SIGINT"),
-    SIGHUP: (client) => client.signal("SIGHUP"),
-  };
+/** A way to end a hub, and how that shows. */
+interface Ending {
+  /** Set in the hub's environment; UNREAD: nobody reads its stderr. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly code: number;
+  end(client: RawClient, stage: Stage): void | Promise<void>;
+}
 
-  // A server that ignores everything takes the whole grace period, so all endings run side by side.
+/** A mistake that crash.mjs makes in the hub. */
+function crash(way: string, more: Readonly<Record<string, string>> = {}): Ending {
+  const preload = fileURLToPath(new URL("../fixtures/processes/crash.mjs", import.meta.url));
+  const env = { BUN_OPTIONS: `--preload=${preload}`, CRASH: way, ...more };
+  return { env, code: 1, end: (client) => client.signal("SIGUSR2") };
+}
+
+/** Waits until the stubborn server has seen that it has to end: then the hub waits for it. */
+async function midway(client: RawClient, { logged }: Stage): Promise<void> {
+  client.end();
+  await logged("stubborn", ({ event }) => event === "eof");
+}
+
+const ENDINGS: Readonly<Record<string, Ending>> = {
+  "the client closed stdin": { code: 0, end: (client) => client.end() },
+  SIGTERM: { code: 143, end: (client) => client.signal("SIGTERM") },
+  SIGINT: { code: 130, end: (client) => client.signal("SIGINT") },
+  SIGHUP: { code: 129, end: (client) => client.signal("SIGHUP") },
+  "a signal while it was ending already": {
+    code: 143,
+    async end(client, stage) {
+      await midway(client, stage);
+      client.signal("SIGTERM");
+    },
+  },
+  "standing still for long in the middle of its end": {
+    code: 0,
+    async end(client, stage) {
+      await midway(client, stage);
+      client.signal("SIGSTOP");
+      // All that it waits for comes late now.
+      await once(spawn("sleep", ["2"], { stdio: "ignore" }), "exit");
+      client.signal("SIGCONT");
+    },
+  },
+  "an exception": crash("exception"),
+  "a rejection that nobody handled": crash("rejection"),
+  "exceptions in every turn": crash("exceptions in every turn"),
+  "exceptions without a turn between": crash("exceptions without a turn between"),
+  "a throw of what cannot be shown": crash("a throw of what cannot be shown"),
+  "an exception while nobody reads stderr": crash("an exception after much output", { UNREAD: "" }),
+};
+
+describe("nothing of a hub is left, whatever its servers have started, after", () => {
+  // A server that ignores everything takes all the time that it gets, so the endings run side by side.
   let runs: Record<string, Promise<void>> = {};
   before(() => {
-    runs = Object.fromEntries(Object.entries(ends).map(([name, stop]) => [name, run(stop)]));
+    runs = Object.fromEntries(Object.entries(ENDINGS).map(([name, ending]) => [name, run(ending)]));
     for (const one of Object.values(runs)) one.catch(() => undefined);
   });
   after(() => Promise.allSettled(Object.values(runs)));
 
-  function run(stop: (client: RawClient) => void): Promise<void> {
-    const mute = scripted("--never-answer-initialize --ignore-term");
-    const manifest = { hub: { listWait: "2s" }, servers: { ...SERVERS, mute } };
-    return withHub(manifest, async ({ client, dir }) => {
-      const pids = await populate(client, dir);
-      stop(client);
-      await client.ended(END);
-      await waitUntilGone(pids, 1000);
+  function run({ env, code, end }: Ending): Promise<void> {
+    return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
+      const client = open(stage, env);
+      const pids = await populate(client, stage);
+      await end(client, stage);
+      const began = performance.now();
+      await waitUntilGone(pids, GRACE);
+      assert.deepEqual(carrying(stage.dir), [], "nothing was started meanwhile");
+      const exit = await client.ended(GRACE - (performance.now() - began));
+      assert.deepEqual(exit, { code, signal: null });
+      assertProtocolOnly(client);
     });
   }
 
-  for (const name of Object.keys(ends)) it(`after: ${name}`, LIMIT, () => runs[name]);
+  for (const name of Object.keys(ENDINGS)) it(name, LIMIT, () => runs[name]);
 });
-
-it("a second signal ends the hub at once, and nothing of it is left either", LIMIT, () =>
-  withHub({ servers: SERVERS }, async ({ client, dir, logged }) => {
-    const pids = [...(await populate(client, dir)), await spawnGrandchild(client, "stubborn", dir)];
-    client.signal("SIGTERM");
-    await logged("stubborn", ({ event }) => event === "eof");
-    const began = performance.now();
-    client.signal("SIGTERM");
-    await client.ended(END);
-    assert.ok(performance.now() - began < 1000, "the hub does not wait for the stubborn server");
-    await waitUntilGone(pids, 1000);
-  }),
-);
 
 describe("a client that goes away", () => {
   it("in the middle of a call takes everything with it, and the server learns of it", LIMIT, () =>
@@ -139,39 +187,15 @@ describe("a client that goes away", () => {
 
 /** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */
 function whenTheClientIsKilled(mode: "relay" | "inherit"): Promise<void> {
-  return withStage({ servers: { a: scripted(), b: scripted("--ignore-term") } }, async (stage) => {
+  return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
     const victim = fileURLToPath(new URL("../harness/victim.mjs", import.meta.url));
     const args = [victim, mode, executable(), "--config", stage.config];
     const client = new RawClient(process.execPath, args, stage.dir, stage.env);
-    await client.open();
-    client.askCall("a__hang");
-    await stage.logged("a", ({ tool }) => tool === "hang");
-    const pids = carrying(stage.dir);
-    assert.ok(pids.length >= 4, "the client, the hub and both servers run");
+    const pids = await populate(client, stage);
     client.signal("SIGKILL");
-    await waitUntilGone(pids, END);
+    await waitUntilGone(pids, GRACE);
   });
 }
-
-describe("the hub's own death", () => {
-  it("by SIGKILL leaves nothing that the next start does not sweep away", LIMIT, () =>
-    withStage({ servers: SERVERS }, async (stage) => {
-      const { client, pids } = await start(stage);
-      client.signal("SIGKILL");
-      await client.ended(END);
-      const next = await start(stage);
-      await waitUntilGone(pids, END);
-      next.client.end();
-      await next.client.ended(END);
-      assertProtocolOnly(next.client);
-    }),
-  );
-
-  async function start(stage: Stage): Promise<{ client: RawClient; pids: number[] }> {
-    const client = open(stage);
-    return { client, pids: await populate(client, stage.dir) };
-  }
-});
 
 describe("the processes of servers", () => {
   it("carry the hub's tag, also those that left their parent's process group", LIMIT, () =>

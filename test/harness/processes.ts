@@ -1,5 +1,7 @@
 import { readFileSync, readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { poll } from "./clock.ts";
+import type { ServerEntry } from "./manifest.ts";
 
 /** What the process table (Linux /proc) says of one process. */
 interface Entry {
@@ -36,6 +38,11 @@ function read(file: string): string {
 
 export function isAlive(pid: number): boolean {
   return look(pid) !== undefined;
+}
+
+/** What a process does, in the letters of /proc: S sleeps, R runs, T is stopped; undefined if it is gone. */
+export function stateOf(pid: number): string | undefined {
+  return look(pid)?.state;
 }
 
 /** The environment of a process, `KEY=value` each; empty if it is gone. */
@@ -92,6 +99,30 @@ export async function killCarrying(text: string): Promise<void> {
       const left = carrying(text);
       for (const pid of left) kill(pid);
       return left.length === 0 ? true : undefined;
+    },
+  );
+}
+
+const FAMILY = fileURLToPath(new URL("../fixtures/processes/family.sh", import.meta.url));
+/** The command lines of those that family.sh starts. */
+const MEMBERS = [1001, 1002, 1003, 1004].map((seconds) => `sleep ${seconds}`);
+
+/** A server that has processes of every kind around it that could be left behind (family.sh). */
+export function withFamily(server: ServerEntry): ServerEntry {
+  return { ...server, command: "sh", args: [FAMILY, server.command, ...(server.args ?? [])] };
+}
+
+/** Waits until so many whole families run that carry `text`; returns the pids of all that carry it. */
+export async function families(text: string, size: number): Promise<number[]> {
+  return poll(
+    20_000,
+    () => `${size} families; there are ${carrying(text).map(command).join(", ")}`,
+    () => {
+      const pids = carrying(text);
+      const commands = pids.map(command);
+      const isWhole = (member: string): boolean =>
+        commands.filter((line) => line === member).length === size;
+      return MEMBERS.every(isWhole) ? pids : undefined;
     },
   );
 }

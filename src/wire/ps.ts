@@ -1,0 +1,72 @@
+import { execFile, spawnSync } from "node:child_process";
+import { type ProcessEntry, type ProcessTable, splitTags, TAG_VARIABLE } from "./table.ts";
+
+const COLUMNS = ["-Eww", "-o", "pid=,pgid=,ruid=,rss=,stat=,lstart=,command="];
+
+/** One language and time zone whoever asks, and a limit for the time in ms and for the output in bytes. */
+const OPTIONS = {
+  env: { PATH: "/bin:/usr/bin:/sbin:/usr/sbin", LC_ALL: "C", TZ: "UTC0" },
+  timeout: 2000,
+  maxBuffer: 64 * 1024 * 1024,
+  encoding: "utf8",
+} as const;
+
+/** The processes of macOS, by `ps`. */
+export const psTable: ProcessTable = {
+  list: () => ask(["-ax"]),
+
+  listNow() {
+    const { stdout, error } = spawnSync("ps", [...COLUMNS, "-ax"], OPTIONS);
+    if (error !== undefined) throw error;
+    return parsePs(stdout);
+  },
+
+  /** Zombies cannot be told from what is not there. */
+  async look(pid) {
+    return (await ask(["-p", String(pid)]))[0];
+  },
+
+  async recheck(names) {
+    const found = await ask(["-p", names.map(({ pid }) => pid).join(",")]);
+    const starts = new Map(found.map(({ pid, started }) => [pid, started]));
+    return ({ pid, started }) => starts.get(pid) === started;
+  },
+
+  async system() {
+    const boot = await run("sysctl", ["-n", "kern.bootsessionuuid"]);
+    return { boot: boot.trim(), space: "mac" };
+  },
+};
+
+async function ask(which: readonly string[]): Promise<ProcessEntry[]> {
+  return parsePs(await run("ps", [...COLUMNS, ...which]));
+}
+
+/** Reads lines of `ps` with the columns pid, pgid, ruid, rss, stat, lstart and command, the environment behind the command. */
+export function parsePs(text: string): ProcessEntry[] {
+  const row =
+    /^\s*(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)\s+(\S+)\s+(\w+\s+\w+\s+\w+\s+[\d:]+\s+\d+)\s(.*)$/;
+  const variable = new RegExp(`(?:^|\\s)${TAG_VARIABLE}=(\\S+)`);
+  return text.split("\n").flatMap((line) => {
+    const [, pid, group, uid, memory, state, started, command] = row.exec(line) ?? [];
+    if (started === undefined || command === undefined || state?.startsWith("Z")) return [];
+    return {
+      pid: Number(pid),
+      group: Number(group),
+      uid: Number(uid),
+      started: started.replace(/\s+/g, "_"),
+      memory: Number(memory) * 1024,
+      tags: splitTags(variable.exec(command)?.[1] ?? ""),
+    };
+  });
+}
+
+/** A system tool's output. An exit code alone is no failure: `ps` has one if it found nothing. */
+function run(command: string, args: readonly string[]): Promise<string> {
+  return new Promise((resolve, reject) => {
+    execFile(command, args, OPTIONS, (error, stdout) => {
+      if (error === null || typeof error.code === "number") resolve(stdout);
+      else reject(new Error(`${command} failed`, { cause: error }));
+    });
+  });
+}

@@ -1,0 +1,358 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { chmodSync, copyFileSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { type Exit, RawClient } from "../harness/client.ts";
+import { poll } from "../harness/clock.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+import {
+  carrying,
+  command,
+  descendants,
+  environment,
+  families,
+  isAlive,
+  stateOf,
+  waitUntilGone,
+  withFamily,
+} from "../harness/processes.ts";
+
+/** How long after the next start anything of a dead hub may still run, in ms. */
+const GRACE = 5000;
+
+const SERVERS = {
+  polite: withFamily(scripted()),
+  stubborn: withFamily(scripted("--ignore-term")),
+};
+const MANIFEST = { hub: { listWait: "10s" }, servers: SERVERS };
+
+/** Starts a command on the stage's manifest. */
+function start(stage: Stage, args: readonly string[]): RawClient {
+  return new RawClient(executable(), [...args, "--config", stage.config], stage.dir, stage.env);
+}
+
+/** Serves a client until all servers and their families run; returns the pids of all. */
+async function serve(stage: Stage, servers: number): Promise<{ hub: RawClient; pids: number[] }> {
+  const hub = start(stage, ["serve"]);
+  await hub.open();
+  return { hub, pids: await families(stage.dir, servers) };
+}
+
+async function kill(hub: RawClient): Promise<void> {
+  hub.signal("SIGKILL");
+  await hub.ended(END);
+}
+
+/** Starts a hub on a stage that has nothing to serve, for its sweep alone. */
+function sweep(): Promise<Exit> {
+  return withStage({ servers: {} }, (stage) => start(stage, ["list"]).ended(END));
+}
+
+describe("what a hub that was killed has left is ended", () => {
+  const commands: Readonly<Record<string, (stage: Stage) => Promise<unknown>>> = {
+    "the next list": (stage) => start(stage, ["list"]).ended(END),
+    "the next call": (stage) => start(stage, ["call", "polite__echo", "text=x"]).ended(END),
+    "the next status": (stage) => start(stage, ["status"]).ended(END),
+    async "the next serve"(stage) {
+      const next = start(stage, ["serve"]);
+      await next.initialize();
+      next.end();
+      await next.ended(END);
+    },
+  };
+
+  for (const [name, run] of Object.entries(commands)) {
+    it(`by ${name}, before that is over`, LIMIT, () =>
+      withStage(MANIFEST, async (stage) => {
+        const { hub, pids } = await serve(stage, 2);
+        await kill(hub);
+        assert.ok(pids.filter(isAlive).length > 6, "its servers' families outlive a hub");
+        await run(stage);
+        assert.deepEqual(carrying(stage.dir).map(command), []);
+      }),
+    );
+  }
+
+  it("by a hub that serves on, in time", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { hub, pids } = await serve(stage, 2);
+      await kill(hub);
+      await withStage({ servers: {} }, async (other) => {
+        const next = start(other, ["serve"]);
+        await next.initialize();
+        await waitUntilGone(pids, GRACE);
+        await next.request("ping");
+        next.end();
+        await next.ended(END);
+      });
+    }),
+  );
+
+  it("also where the servers themselves are gone", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { hub, pids } = await serve(stage, 2);
+      const servers = pids.filter((pid) => command(pid).includes("scripted.mjs"));
+      assert.equal(servers.length, 2);
+      hub.signal("SIGSTOP");
+      for (const pid of servers) process.kill(pid, "SIGKILL");
+      await kill(hub);
+      await waitUntilGone(servers, GRACE);
+      await sweep();
+      assert.deepEqual(carrying(stage.dir).map(command), []);
+    }),
+  );
+
+  it("wherever in its start it was killed", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const moments = Array.from({ length: 24 }, (_, at) => at * 6);
+      const started = await Promise.all(
+        moments.map(async (moment) => {
+          const hub = start(stage, ["serve"]);
+          await hub.initialize();
+          const initialized = performance.now();
+          await poll(
+            END,
+            () => `${moment} ms`,
+            () => performance.now() - initialized >= moment || undefined,
+          );
+          const count = descendants(hub.pid).length;
+          await kill(hub);
+          return count;
+        }),
+      );
+      assert.ok(started.includes(0), "some were killed before they had started anything");
+      assert.ok(Math.max(...started) > 2, "some were killed later");
+      await sweep();
+      assert.deepEqual(carrying(stage.dir).map(command), []);
+    }),
+  );
+
+  it("without holding up what a command prints", LIMIT, () =>
+    withTagged(tagOf({ pid: NOBODY }), "trap '' TERM; while :; do sleep 0.1; done", (orphan) =>
+      withStage({ servers: {} }, async (stage) => {
+        const list = start(stage, ["list"]);
+        await list.until(END, "its output", () => list.lines.length > 0 || undefined);
+        assert.ok(isAlive(orphan), "what cannot be asked to end takes longer than the list");
+        await list.ended(END);
+        assert.ok(!isAlive(orphan));
+      }),
+    ),
+  );
+});
+
+describe("nothing is ended that belongs to a living hub", () => {
+  it("when another hub of the same user starts, is killed, and is swept away", LIMIT, () =>
+    withStage(MANIFEST, (stage) =>
+      withStage(MANIFEST, async (other) => {
+        const [one, two] = await Promise.all([serve(stage, 2), serve(other, 2)]);
+        await kill(two.hub);
+        await sweep();
+        assert.deepEqual(carrying(other.dir).map(command), []);
+        assert.deepEqual(
+          one.pids.filter((pid) => !isAlive(pid)),
+          [],
+        );
+        const { message } = await one.hub.call("polite__echo", { text: "still here" });
+        assert.equal(message.error, undefined);
+        one.hub.end();
+        await one.hub.ended(END);
+      }),
+    ),
+  );
+
+  it("when that hub stands still", LIMIT, () =>
+    withStage({ servers: { a: withFamily(scripted()) } }, async (stage) => {
+      const { hub, pids } = await serve(stage, 1);
+      hub.signal("SIGSTOP");
+      await sweep();
+      assert.deepEqual(
+        pids.filter((pid) => !isAlive(pid)),
+        [],
+      );
+      hub.signal("SIGCONT");
+      hub.end();
+      await hub.ended(END);
+    }),
+  );
+});
+
+/** No process has this pid: it is beyond the largest that Linux gives. */
+const NOBODY = 2 ** 22 + 1;
+
+interface Owner {
+  readonly pid: number;
+  readonly started: string;
+  readonly boot: string;
+  readonly space: string;
+}
+
+/** A tag as a hub would write it that was this process, but for `changes`. */
+function tagOf(changes: Partial<Owner>): string {
+  const boot = readFileSync("/proc/sys/kernel/random/boot_id", "utf8").trim();
+  const space = readlinkSync("/proc/self/ns/pid").replace(/\D/g, "");
+  const owner = { pid: process.pid, started: startOf(process.pid), boot, space, ...changes };
+  return [owner.pid, owner.started, owner.boot, owner.space, randomUUID()].join("/");
+}
+
+/** When a process started, as /proc has it. */
+function startOf(pid: number): string {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "";
+}
+
+/** Starts `sh -c script` with an owner tag; afterwards it is killed. */
+async function withTagged<Value>(
+  tag: string | undefined,
+  script: string,
+  run: (pid: number) => Promise<Value>,
+  user?: number,
+): Promise<Value> {
+  const env = { PATH: process.env["PATH"], ...(tag !== undefined && { TOOLMUX_OWNER: tag }) };
+  const as = user === undefined ? {} : { uid: user, gid: user };
+  const child = spawn("sh", ["-c", script], { env, stdio: "ignore", ...as });
+  const exited = once(child, "exit");
+  await once(child, "spawn");
+  try {
+    return await run(pidOf(child));
+  } finally {
+    child.kill("SIGKILL");
+    await exited;
+  }
+}
+
+function pidOf({ pid }: ChildProcess): number {
+  if (pid === undefined) throw new Error("it did not start");
+  return pid;
+}
+
+const SLEEP = "exec sleep 1000";
+
+describe("a tag names a dead hub", () => {
+  const cases: Readonly<Record<string, { tag: (stranger: number) => string; isEnded: boolean }>> = {
+    "if nobody has its pid": { tag: () => tagOf({ pid: NOBODY }), isEnded: true },
+    "if its pid is a stranger's by now": {
+      tag: (pid) => tagOf({ pid, started: "1" }),
+      isEnded: true,
+    },
+    "if the machine was started again since": {
+      tag: () => tagOf({ boot: randomUUID() }),
+      isEnded: true,
+    },
+    "but not if that process runs": {
+      tag: (pid) => tagOf({ pid, started: startOf(pid) }),
+      isEnded: false,
+    },
+    "but not if its pid means nothing here": {
+      tag: () => tagOf({ space: "1", pid: NOBODY }),
+      isEnded: false,
+    },
+    "but not if the tag is none": { tag: () => `${NOBODY}/1/2`, isEnded: false },
+  };
+
+  // One sweep decides all.
+  const verdicts = new Map<string, boolean>();
+  it("which costs no stranger anything", LIMIT, () =>
+    withTagged(undefined, SLEEP, async (stranger) => {
+      await decide(stranger, Object.entries(cases));
+      assert.equal(stateOf(stranger), "S");
+    }),
+  );
+
+  async function decide(
+    stranger: number,
+    [first, ...rest]: readonly (readonly [string, (typeof cases)[string]])[],
+  ): Promise<void> {
+    if (first === undefined) {
+      await sweep();
+      return;
+    }
+    const [name, { tag }] = first;
+    await withTagged(tag(stranger), SLEEP, async (pid) => {
+      await decide(stranger, rest);
+      verdicts.set(name, !isAlive(pid));
+    });
+  }
+
+  for (const [name, { isEnded }] of Object.entries(cases)) {
+    it(name, () => assert.equal(verdicts.get(name), isEnded));
+  }
+});
+
+/** The user `nobody`. */
+const OTHER = 65_534;
+const skip = process.getuid?.() === 0 ? false : "only root can be two users";
+
+describe("another user", () => {
+  /** A stage for nobody, with the executable in it. */
+  async function withOther(run: (other: Other) => Promise<void>): Promise<void> {
+    await withStage({ servers: {} }, async (stage) => {
+      const file = join(stage.dir, "toolmux");
+      copyFileSync(executable(), file);
+      for (const path of [stage.dir, file]) chmodSync(path, 0o755);
+      chmodSync(stage.config, 0o644);
+      // Whoever may not read a program's file may not look into its processes either.
+      const hidden = join(stage.dir, "hidden");
+      copyFileSync("/bin/sleep", hidden);
+      chmodSync(hidden, 0o711);
+      await run({ stage, file, hidden });
+    });
+  }
+  interface Other {
+    readonly stage: Stage;
+    readonly file: string;
+    readonly hidden: string;
+  }
+  function startAs({ stage, file }: Other, args: readonly string[]): RawClient {
+    const ids = [`--reuid=${OTHER}`, `--regid=${OTHER}`, "--clear-groups"];
+    const all = [...ids, file, ...args, "--config", stage.config];
+    return new RawClient("setpriv", all, stage.dir, stage.env);
+  }
+
+  it("is done no harm by a sweep, be it of root", { ...LIMIT, skip }, () =>
+    withOther((other) => {
+      const tag = tagOf({ pid: NOBODY });
+      return withTagged(
+        tag,
+        SLEEP,
+        (plain) =>
+          withTagged(
+            tag,
+            `exec ${other.hidden} 1000`,
+            async (hidden) => {
+              await sweep();
+              assert.deepEqual([plain, hidden].map(stateOf), ["S", "S"]);
+              await startAs(other, ["list"]).ended(END);
+              assert.equal(isAlive(plain), false, "its own sweep ends it");
+            },
+            OTHER,
+          ),
+        OTHER,
+      );
+    }),
+  );
+
+  it("ends its own servers, also one whose environment nobody can read", { ...LIMIT, skip }, () =>
+    withOther(async (other) => {
+      const { stage, hidden } = other;
+      writeFileSync(
+        stage.config,
+        `[servers.a]\ncommand = "sh"\nargs = ["-c", "trap '' TERM; ${hidden} 1000; ${hidden} 1001"]\n`,
+      );
+      const hub = startAs(other, ["serve"]);
+      await hub.initialize();
+      const pid = await poll(
+        END,
+        () => "the hidden process",
+        () => descendants(hub.pid).find((one) => command(one) === `${hidden} 1000`),
+      );
+      assert.deepEqual(environment(pid).length > 0, true, "root can");
+      hub.end();
+      await hub.ended(END);
+      assert.deepEqual(carrying(stage.dir).map(command), []);
+    }),
+  );
+});
