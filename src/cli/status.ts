@@ -27,11 +27,11 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     print(level, text);
   };
   const manifest = pickServers(await openManifest(invocation, world, log), invocation.words);
-  const { hub, bus, close: end } = openHub(manifest, world, log);
-  const close = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  const { hub, bus, close } = openHub(manifest, world, log);
+  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
-    close?.();
+    endGauge?.();
     console.log(
       isForPeople
         ? describeDiagnoses(diagnoses, findPaper(world.env))
@@ -39,8 +39,8 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     );
     return EXIT_CODES[judge(diagnoses)];
   } finally {
-    close?.();
-    await end();
+    endGauge?.();
+    await close();
   }
 }
 

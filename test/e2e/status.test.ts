@@ -29,15 +29,17 @@ interface Document {
   readonly servers: readonly Entry[];
 }
 
-/** Runs `toolmux status …` on the stage's manifest to its end. */
-async function status(stage: Stage, ...args: string[]): Promise<Output> {
-  const line = ["status", ...args, "--config", stage.config];
+/** Runs a command on the stage's manifest to its end. */
+async function run(stage: Stage, ...args: string[]): Promise<Output> {
+  const line = [...args, "--config", stage.config];
   const command = new RawClient(executable(), line, stage.dir, stage.env);
   command.end();
   const { code } = await command.ended(END);
   const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
+
+const status = (stage: Stage, ...args: string[]): Promise<Output> => run(stage, "status", ...args);
 
 /** What `--json` says, and the exit code. */
 async function document(
@@ -52,6 +54,22 @@ const off = (entry: ServerEntry): ServerEntry => ({ ...entry, enabled: false });
 const MISSING: ServerEntry = { command: "no-such-mcp-server" };
 const HANGS = scripted("--never-answer-initialize", { connectTimeout: "300ms" });
 const SECRET = "hunter2-is-the-secret";
+
+describe("list servers", () => {
+  it(
+    "shows one that waits to be called as idle, with its tools, and that is no failure",
+    LIMIT,
+    () =>
+      withStage(
+        { servers: { a: scripted("--bare --tool one", { lazy: true }) } },
+        async (stage) => {
+          const { code, stdout, stderr } = await run(stage, "list", "servers");
+          assert.deepEqual([code, stderr], [0, ""]);
+          assert.match(stdout, /^a +idle +1\n1 server, 1 idle$/m);
+        },
+      ),
+  );
+});
 
 describe("status", () => {
   it("of healthy servers is a table and the verdict, and nothing else", LIMIT, () =>
