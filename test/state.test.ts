@@ -339,6 +339,11 @@ describe("the time until the next attempt", () => {
     assert.equal(after(4, { policy: "immediate" }, 1), "0");
   });
 
+  it("is a second under the policy immediate from the tenth attempt on", () => {
+    assert.equal(after(9, { policy: "immediate" }), "0");
+    assert.equal(after(10, { policy: "immediate" }), "1000");
+  });
+
   it("never comes under the policy none", () => {
     assert.equal(after(1, { policy: "none", maxAttempts: 0 }), "failed");
   });
