@@ -60,7 +60,7 @@ const QUICK = ["small-1-head", "small-64-head", "small-64-spaced", "large-4-head
 
 export const USAGE = `usage: bun bench/main.ts [--quick] [--soak] [--only NAME]… [--rounds N] [--json FILE]
 
-  --quick      fewer loads, one short round: less than 20 seconds
+  --quick      fewer loads, one short round: less than half a minute
   --soak       a million calls also with --quick
   --only NAME  only what has NAME in its name; all names are:
                ${[...SCENARIOS, ...LOADS.map(({ name }) => name)].join(" ")}

@@ -1,0 +1,25 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { soak } from "../../bench/soak/soak.ts";
+import { executable, LIMIT } from "../harness/hub.ts";
+
+const DURATION = 15_000;
+
+describe("a hub in trouble", () => {
+  it(
+    "serves, follows its manifest and ends as it has to, whatever its servers and its client do",
+    LIMIT,
+    async () => {
+      const options = { executable: executable(), duration: DURATION, seed: 1, print: () => {} };
+      const report = await soak(options);
+      assert.deepEqual(report.faults, []);
+      // There was trouble.
+      const { tally, edits, kills, stops } = report;
+      assert.ok(
+        tally.answered > 100 && tally.failed > 0 && tally.cancelled > 0,
+        JSON.stringify(tally),
+      );
+      assert.ok(edits > 0 && kills > 0 && stops > 0);
+    },
+  );
+});
