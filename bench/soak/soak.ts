@@ -10,7 +10,7 @@ import { Editor } from "./editor.ts";
 import { Faults } from "./faults.ts";
 import { Gauge, type Third } from "./gauge.ts";
 import type { Tally } from "./ledger.ts";
-import { Mischief } from "./mischief.ts";
+import { Trouble } from "./trouble.ts";
 import { carriersOf } from "./processes.ts";
 import { residents } from "./roster.ts";
 import { Wire } from "./wire.ts";
@@ -63,11 +63,11 @@ class Soak {
   readonly #folder: string;
   readonly #began = performance.now();
   readonly #faults: Faults;
-  readonly #trouble = new AbortController();
+  readonly #end = new AbortController();
   readonly #wire: Wire;
   readonly #editor: Editor;
   readonly #caller: Caller;
-  readonly #mischief: Mischief;
+  readonly #trouble: Trouble;
   readonly #gauge: Gauge;
   /** How the hub ended. */
   readonly #ended: Promise<string>;
@@ -94,7 +94,7 @@ class Soak {
         ended: (code, signal) => {
           this.#hasEnded = true;
           tellEnd(code === null ? String(signal) : `code ${code}`);
-          this.#trouble.abort();
+          this.#end.abort();
         },
       },
     );
@@ -104,23 +104,23 @@ class Soak {
     const parts = { wire, faults, editor, residents: all, chance: chance.fork("caller") };
     this.#caller = new Caller(parts);
     const calm = new Set(all.flatMap(({ name, isCalm }) => (isCalm ? name : [])));
-    this.#mischief = new Mischief(this.#wire.pid, calm, chance.fork("mischief"));
+    this.#trouble = new Trouble(this.#wire.pid, calm, chance.fork("trouble"));
     this.#gauge = new Gauge(this.#wire.pid);
   }
 
   async run(): Promise<SoakReport> {
-    const { signal } = this.#trouble;
+    const { signal } = this.#end;
     const timers = [
       setInterval(() => this.#look(), LOOK_EVERY),
       setInterval(() => this.#gauge.look(), WEIGH_EVERY),
       setInterval(() => this.#options.print(this.#figures()), FIGURES_EVERY),
     ];
-    const end = setTimeout(() => this.#trouble.abort(), this.#options.duration);
-    const actors = [this.#caller, this.#editor, this.#mischief];
+    const end = setTimeout(() => this.#end.abort(), this.#options.duration);
+    const actors = [this.#caller, this.#editor, this.#trouble];
     try {
       await Promise.all(actors.map((actor) => actor.run(signal)));
     } finally {
-      this.#trouble.abort();
+      this.#end.abort();
       clearTimeout(end);
       for (const timer of timers) clearInterval(timer);
     }
@@ -150,7 +150,7 @@ class Soak {
 
   #figures(): string {
     const { tally } = this.#caller.ledger;
-    const { kills, stops } = this.#mischief.counts;
+    const { kills, stops } = this.#trouble.counts;
     const { rss = 0, descriptors = 0, servers = 0 } = this.#gauge.last ?? {};
     const seconds = ((performance.now() - this.#began) / 1000).toFixed(0);
     const calls = Object.entries(tally).map(([how, count]) => `${count} ${how}`);
@@ -164,7 +164,7 @@ class Soak {
     return {
       tally: this.#caller.ledger.tally,
       edits: this.#editor.edits,
-      ...this.#mischief.counts,
+      ...this.#trouble.counts,
       lists: this.#caller.lists.asked,
       latency: {
         p50: quantile(latencies, 0.5),

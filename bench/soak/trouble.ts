@@ -3,7 +3,7 @@ import type { Chance } from "./chance.ts";
 import { childrenOf, type ServerProcess, signalTo } from "./processes.ts";
 
 /** Kills, stops and continues servers at random times. */
-export class Mischief {
+export class Trouble {
   readonly counts = { kills: 0, stops: 0 };
   readonly #hub: number;
   readonly #calm: ReadonlySet<string>;
