@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/client.ts";
@@ -14,9 +17,10 @@ import {
   withHub,
   withStage,
 } from "../harness/hub.ts";
-import { scripted } from "../harness/manifest.ts";
+import { type Manifest, scripted, toToml } from "../harness/manifest.ts";
 import {
   carrying,
+  command,
   environment,
   families,
   isAlive,
@@ -24,8 +28,10 @@ import {
   withFamily,
 } from "../harness/processes.ts";
 
-/** How long after its end anything of a hub may still run, in ms. */
+/** How long anything of a hub may still run after it has to end, in ms. */
 const GRACE = 5000;
+/** The same, if nothing of it is asked to end any more. */
+const AT_ONCE = 1200;
 
 /** Each has processes around it that stay in its group or leave it, that can be asked to end and that cannot. */
 const SERVERS = {
@@ -69,6 +75,10 @@ interface Ending {
   /** Set in the hub's environment; UNREAD: nobody reads its stderr. */
   readonly env?: Readonly<Record<string, string>>;
   readonly code: number;
+  /** How long anything may still run, in ms. */
+  readonly grace: number;
+  /** What is said of it on stderr. */
+  readonly says?: RegExp;
   end(client: RawClient, stage: Stage): void | Promise<void>;
 }
 
@@ -76,39 +86,44 @@ interface Ending {
 function crash(way: string, more: Readonly<Record<string, string>> = {}): Ending {
   const preload = fileURLToPath(new URL("../fixtures/processes/crash.mjs", import.meta.url));
   const env = { BUN_OPTIONS: `--preload=${preload}`, CRASH: way, ...more };
-  return { env, code: 1, end: (client) => client.signal("SIGUSR2") };
+  return { env, code: 1, grace: AT_ONCE, end: (client) => client.signal("SIGUSR2") };
 }
 
-/** Waits until the stubborn server has seen that it has to end: then the hub waits for it. */
-async function midway(client: RawClient, { logged }: Stage): Promise<void> {
-  client.end();
-  await logged("stubborn", ({ event }) => event === "eof");
+/** A signal, the first or, when the hub waits for the stubborn server already, the second. */
+function signal(name: NodeJS.Signals, code: number, isSecond = false): Ending {
+  return {
+    code,
+    grace: isSecond ? AT_ONCE : GRACE,
+    async end(client, { logged }) {
+      client.signal(name);
+      if (!isSecond) return;
+      await logged("stubborn", ({ event }) => event === "eof");
+      client.signal(name);
+    },
+  };
 }
 
 const ENDINGS: Readonly<Record<string, Ending>> = {
-  "the client closed stdin": { code: 0, end: (client) => client.end() },
-  SIGTERM: { code: 143, end: (client) => client.signal("SIGTERM") },
-  SIGINT: { code: 130, end: (client) => client.signal("SIGINT") },
-  SIGHUP: { code: 129, end: (client) => client.signal("SIGHUP") },
-  "a signal while it was ending already": {
-    code: 143,
-    async end(client, stage) {
-      await midway(client, stage);
-      client.signal("SIGTERM");
-    },
-  },
+  "the client closed stdin": { code: 0, grace: GRACE, end: (client) => client.end() },
+  SIGTERM: signal("SIGTERM", 143),
+  SIGINT: signal("SIGINT", 130),
+  SIGHUP: signal("SIGHUP", 129),
+  "a second SIGTERM": signal("SIGTERM", 143, true),
+  "a second SIGINT": signal("SIGINT", 130, true),
   "standing still for long in the middle of its end": {
     code: 0,
-    async end(client, stage) {
-      await midway(client, stage);
+    grace: GRACE,
+    async end(client, { logged }) {
+      client.end();
+      await logged("stubborn", ({ event }) => event === "eof");
       client.signal("SIGSTOP");
       // All that it waits for comes late now.
       await once(spawn("sleep", ["2"], { stdio: "ignore" }), "exit");
       client.signal("SIGCONT");
     },
   },
-  "an exception": crash("exception"),
-  "a rejection that nobody handled": crash("rejection"),
+  "an exception": { ...crash("exception"), says: /Error: a mistake/ },
+  "a rejection that nobody handled": { ...crash("rejection"), says: /Error: a mistake/ },
   "exceptions in every turn": crash("exceptions in every turn"),
   "exceptions without a turn between": crash("exceptions without a turn between"),
   "a throw of what cannot be shown": crash("a throw of what cannot be shown"),
@@ -124,21 +139,60 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   });
   after(() => Promise.allSettled(Object.values(runs)));
 
-  function run({ env, code, end }: Ending): Promise<void> {
+  function run({ env, code, grace, says, end }: Ending): Promise<void> {
     return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
       const client = open(stage, env);
       const pids = await populate(client, stage);
       await end(client, stage);
-      const began = performance.now();
-      await waitUntilGone(pids, GRACE);
+      await waitUntilGone(pids, grace);
       assert.deepEqual(carrying(stage.dir), [], "nothing was started meanwhile");
-      const exit = await client.ended(GRACE - (performance.now() - began));
-      assert.deepEqual(exit, { code, signal: null });
+      assert.deepEqual(await client.ended(END), { code, signal: null });
+      if (says !== undefined) assert.match(client.stderr, says);
       assertProtocolOnly(client);
     });
   }
 
   for (const name of Object.keys(ENDINGS)) it(name, LIMIT, () => runs[name]);
+});
+
+describe("a hub that is another one's server", () => {
+  /** Starts a hub with that server, whose own servers run with their families; gives the pids of all. */
+  function nested(
+    run: (hub: { client: RawClient; inner: number; pids: number[] }) => Promise<void>,
+  ): Promise<void> {
+    const manifest = (dir: string): Manifest => {
+      const config = join(dir, "inner.toml");
+      writeFileSync(config, toToml({ servers: SERVERS }));
+      const inner = { command: executable(), args: ["serve", "--config", config] };
+      return { hub: { listWait: "10s" }, servers: { inner } };
+    };
+    return withStage(manifest, async (stage) => {
+      const client = open(stage);
+      await client.open();
+      const pids = await families(stage.dir, Object.keys(SERVERS).length);
+      const inner = pids.find((pid) => command(pid).includes("inner.toml"));
+      assert.ok(inner !== undefined);
+      await run({ client, inner, pids });
+      await waitUntilGone(
+        pids.filter((pid) => pid !== client.pid),
+        GRACE,
+      );
+      client.end();
+      await client.ended(END);
+    });
+  }
+
+  it("ends with it, and with all that it has started itself", LIMIT, () =>
+    nested(({ client }) => Promise.resolve(client.end())),
+  );
+
+  it("leaves nothing to it if it is killed", LIMIT, () =>
+    nested(({ inner }) => Promise.resolve(void process.kill(inner, "SIGKILL"))),
+  );
+
+  it("ends if that one is killed", LIMIT, () =>
+    nested(({ client }) => Promise.resolve(client.signal("SIGKILL"))),
+  );
 });
 
 describe("a client that goes away", () => {
