@@ -67,8 +67,8 @@ export class View {
     if (this.#isOpen) return;
     this.#isOpen = true;
     const { pool, clock } = this.#parts;
-    pool.open(this.profile);
     this.#disarm = clock.after(this.#parts.listWait(), () => this.#openList());
+    pool.open(this.profile);
     this.settle();
   }
 
