@@ -895,6 +895,7 @@ describe("a hub that is closed", () => {
     hub.add(specOf("a", { args: ["other"] }));
     hub.add(specOf("b"));
     hub.reload(manifestOf({ b: {} }));
+    assert.deepEqual(clock.armed, []);
     await clock.run(HOUR);
     assert.deepEqual([a.starts, b.starts], [1, 1]);
     assert.deepEqual(clock.armed, []);
@@ -904,14 +905,16 @@ describe("a hub that is closed", () => {
     const a = new Script("x");
     const latch = new Latch();
     a.onClose = latch.wait;
-    const { hub } = await begin({ a });
+    const { hub, clock } = await begin({ a });
     const closed = hub.close();
     hub.reconnect("a");
     hub.add(specOf("a", { args: ["other"] }));
+    await clock.run(100);
     latch.open();
     await closed;
+    hub.reload(manifestOf({}));
     await turn();
-    assert.deepEqual([a.starts, a.open], [1, 0]);
+    assert.deepEqual([a.starts, a.open, clock.armed], [1, 0, []]);
   });
 
   it("is closed once, however often it is told to", async () => {
