@@ -340,8 +340,8 @@ describe("the time until the next attempt", () => {
   });
 
   it("is a second under the policy immediate from the tenth attempt on", () => {
-    assert.equal(after(9, { policy: "immediate" }), "0");
-    assert.equal(after(10, { policy: "immediate" }), "1000");
+    assert.equal(after(9, { policy: "immediate", maxAttempts: 0 }), "0");
+    assert.equal(after(10, { policy: "immediate", maxAttempts: 0 }), "1000");
   });
 
   it("never comes under the policy none", () => {
