@@ -208,7 +208,10 @@ describe("a hub that has run before", () => {
       servers: { a: governed({ env: { TOKEN: token } }), b: governed() },
     });
     return withRealm(manifest("one"), async (realm) => {
-      await runOnce(realm);
+      await realm.serve(async (client) => {
+        await client.open();
+        for (const server of ["a", "b"]) await askPid(client, server);
+      });
       assert.equal(snapshots(realm).length, 2);
       realm.edit(manifest("two"));
       realm.rule("a", { start: "hang" });
