@@ -22,6 +22,7 @@ import {
   changes,
   governed,
   listNames,
+  namesIn,
   type Realm,
   saying,
   withRealm,
@@ -203,17 +204,14 @@ describe("a hub that has run before", () => {
   );
 
   it("knows nothing of a server that gets another value in its environment", LIMIT, () => {
-    const manifest = (token: string): Manifest => ({
-      hub: { listWait: "200ms" },
+    const manifest = (token: string, listWait = "60s"): Manifest => ({
+      hub: { listWait },
       servers: { a: governed({ env: { TOKEN: token } }), b: governed() },
     });
     return withRealm(manifest("one"), async (realm) => {
-      await realm.serve(async (client) => {
-        await client.open();
-        for (const server of ["a", "b"]) await askPid(client, server);
-      });
+      await runOnce(realm);
       assert.equal(snapshots(realm).length, 2);
-      realm.edit(manifest("two"));
+      realm.edit(manifest("two", "1s"));
       realm.rule("a", { start: "hang" });
       await realm.serve(async (client) => {
         await client.initialize();
@@ -276,22 +274,22 @@ const DAMAGES: Readonly<Record<string, (path: string) => void>> = {
 describe("a snapshot", () => {
   for (const [what, damage] of Object.entries(DAMAGES)) {
     it(`that ${what} is passed over, and replaced when its server has listed`, LIMIT, () =>
-      withRealm({ hub: { listWait: "100ms" }, servers: { a: governed() } }, async (realm) => {
+      withRealm(patient({ a: governed() }), async (realm) => {
         const run = (use: (client: RawClient) => Promise<void>): Promise<RawClient> =>
           realm.serve(use, undefined, PLAINLY);
-        await run(async (client) => {
-          await client.open();
-          await askPid(client, "a");
-        });
+        await run(async (client) => void (await client.open()));
         const [path = "", ...more] = snapshots(realm);
         assert.deepEqual(more, []);
         damage(path);
         realm.rule("a", { start: "hang" });
         const left = await run(async (client) => {
           await client.initialize();
-          assert.deepEqual(await listNames(client), []);
+          const id = client.ask("tools/list");
+          await realm.noting("a", () => realm.starts("a")[1]);
+          await client.request("ping");
+          assert.equal(client.filter((message) => message.id === id).length, 0);
           realm.rule("a", {});
-          await changed(client, 1);
+          assert.ok(namesIn(await client.answer(id)).includes("a__pid"));
         });
         assert.equal(left.stderr, "");
         assert.deepEqual(snapshots(realm), [path]);
