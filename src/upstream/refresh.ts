@@ -28,7 +28,6 @@ export class Refresh {
 
   /** @returns when a listing that began after this has ended, or the connection has. */
   announce(): Promise<void> {
-    if (this.#ended) return Promise.resolve();
     this.#wanted = true;
     const listed = new Promise<void>((resolve) => this.#waiting.push(resolve));
     if (!this.#running) void this.#run();
