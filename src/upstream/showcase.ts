@@ -1,5 +1,11 @@
 import type { Alerts } from "../alerts.ts";
-import { buildCatalog, type Catalog, type Limits, type Source } from "../catalog/catalog.ts";
+import {
+  buildCatalog,
+  type Catalog,
+  type Limits,
+  type Route,
+  type Source,
+} from "../catalog/catalog.ts";
 import { compareCatalogs } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Bus } from "../events.ts";
@@ -22,6 +28,8 @@ export class Showcase {
   readonly #parts: ShowcaseParts;
   readonly #catalogs = new Map<string, Catalog>();
   readonly #remarked = new Set<string>();
+  /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
+  readonly #moved = new Map<string, Route>();
   /** What was last told of. */
   #told: Catalog | undefined;
 
@@ -49,16 +57,40 @@ export class Showcase {
 
   /** Tells on the bus what is another since it was last told; an exposed name that has another owner is an alert. */
   announce(): void {
-    const { bus, alerts } = this.#parts;
+    const { bus } = this.#parts;
     const catalog = this.catalog(ANYBODY);
     const change = compareCatalogs(this.#told ?? EMPTY, catalog);
     this.#told = catalog;
     if (change === undefined) return;
     const { added, removed, altered, moved } = change;
     bus.emit({ kind: "catalog", added, removed, altered });
-    for (const { from, to } of moved) {
-      const text = `"${to.name}" is now ${to.remoteName} of server "${to.server}"; it was ${from.remoteName} of server "${from.server}".`;
-      alerts.raise({ kind: "nameMoved", server: to.server, text });
+    for (const { from } of moved) {
+      if (!this.#moved.has(from.name)) this.#moved.set(from.name, from);
+    }
+    this.#tellMoves(catalog);
+  }
+
+  /** An alert for every server that has names which were another's, as long as it has them. */
+  #tellMoves(catalog: Catalog): void {
+    const { pool, alerts } = this.#parts;
+    const texts = new Map<string, string[]>();
+    for (const [name, from] of this.#moved) {
+      const to = catalog.find(name);
+      if (to === undefined || (to.server === from.server && to.remoteName === from.remoteName)) {
+        this.#moved.delete(name);
+        continue;
+      }
+      const text = `"${name}" is now ${to.remoteName} of server "${to.server}"; it was ${from.remoteName} of server "${from.server}".`;
+      texts.set(to.server, [...(texts.get(to.server) ?? []), text]);
+    }
+    for (const { name: server } of pool.specs) {
+      const [first, ...more] = texts.get(server) ?? [];
+      if (first === undefined) alerts.clear(server, "nameMoved");
+      else {
+        const text =
+          more.length === 0 ? first : `${first} ${more.length} more names went the same way.`;
+        alerts.raise({ kind: "nameMoved", server, text });
+      }
     }
   }
 
