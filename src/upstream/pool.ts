@@ -190,7 +190,7 @@ export class Pool {
 
   /** Reconnects all that failed, or wait for their next attempt. @returns the servers. */
   reconnectFailed(): readonly string[] {
-    const failed = this.all.filter(({ state: { at } }) => FAILED.includes(at));
+    const failed = this.all.filter(({ state }) => FAILED.includes(lookAhead(state).at));
     for (const connection of failed) connection.reconnect();
     return [...new Set(failed.map(({ spec }) => spec.name))];
   }
