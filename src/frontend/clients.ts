@@ -22,6 +22,7 @@ export class Clients implements Host {
   readonly #parts: ClientsParts;
   readonly #clients = new Map<Client, { link: Link; view: View; left: () => void }>();
   #count = 0;
+  #isClosed = false;
   /** Those that do not read. */
   readonly #full = new Set<Client>();
 
@@ -40,6 +41,10 @@ export class Clients implements Host {
 
   /** Serves a client on a link. @returns when the client has left. */
   async accept(link: Link, signal: AbortSignal): Promise<void> {
+    if (this.#isClosed) {
+      await link.close();
+      return;
+    }
     const { deadlines, ledger } = this.#parts;
     const view = this.#parts.view(`client-${++this.#count}`);
     const client = new Client(link, this, view, new Router({ view, deadlines, ledger }));
@@ -63,8 +68,9 @@ export class Clients implements Host {
     for (const client of this.#clients.keys()) client.catalogChanged();
   }
 
-  /** Drops all. */
+  /** Drops all, and whoever comes later. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     await Promise.all([...this.#clients.values()].map(({ link }) => link.close()));
   }
 
