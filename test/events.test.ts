@@ -405,6 +405,21 @@ describe("an alert", () => {
     assert.deepEqual(texts(events), ["+nameMoved"]);
   });
 
+  it("about names is one for all that a server has got, and is cleared when they are back", async () => {
+    const [a, b] = [new Script("x", "y"), new Script("x", "y")];
+    const servers = { a: { prefix: "p" }, b: { prefix: "p" } };
+    const { hub, events, clock } = await begin({ a, b }, { servers });
+    await clock.run(50);
+    hub.remove("a");
+    await clock.run(50);
+    assert.match(hub.snapshot().alerts[0]?.text ?? "", / 1 more names went the same way/);
+    hub.reload(manifestOf(servers));
+    await turn();
+    await clock.run(50);
+    assert.deepEqual(hub.snapshot().alerts, []);
+    assert.deepEqual(texts(events), ["+nameMoved", "-nameMoved"]);
+  });
+
   it("is raised when a server describes a tool otherwise than when it was last seen", async () => {
     const a = new Script("x");
     const { hub } = await begin({ a }, { snapshots: memorySnapshots() });

@@ -219,6 +219,20 @@ describe("reconnecting a server", () => {
     assert.equal(statusOf(hub, "a").state, "connected");
   });
 
+  it("happens also to those that are just ending after they failed", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const latch = new Latch();
+    Object.assign(a, { onInitialize: () => REFUSAL, onClose: latch.wait });
+    const { hub } = await begin({ a });
+    assert.equal(statusOf(hub, "a").state, "stopping");
+    a.onInitialize = onInitialize;
+    assert.deepEqual(hub.reconnectFailed(), ["a"]);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.most, statusOf(hub, "a").state], [1, "connected"]);
+  });
+
   it("happens to all that failed or wait, and to nobody else, if those that failed are meant", async () => {
     const scripts = {
       waits: new Script("x"),
@@ -915,6 +929,16 @@ describe("a hub that is closed", () => {
     hub.reload(manifestOf({}));
     await turn();
     assert.deepEqual([a.starts, a.open, clock.armed], [1, 0, []]);
+  });
+
+  it("has no client that comes later", async () => {
+    const { hub, connect, clock } = await begin({ a: new Script("x") });
+    await hub.close();
+    const late = connect();
+    late.send(INITIALIZE);
+    await late.until(() => late.ended);
+    await turn();
+    assert.deepEqual([late.received, clock.armed], [[], []]);
   });
 
   it("is closed once, however often it is told to", async () => {
