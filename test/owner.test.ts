@@ -386,7 +386,7 @@ describe("sweepOrphans", () => {
       () => "its start",
       () => command(member) === "sleep 1001" || undefined,
     );
-    assert.ok((await sweepOrphans()) >= 2);
+    await sweepOrphans();
     await exited;
     assert.ok(!isAlive(member));
   });

@@ -104,6 +104,13 @@ async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: 
   return error;
 }
 
+/** The tags that a process carries. */
+function ownersOf(pid: number): string[] {
+  const name = "TOOLMUX_OWNER=";
+  const line = environment(pid).find((pair) => pair.startsWith(name));
+  return line?.slice(name.length).split(",") ?? [];
+}
+
 /** What the kernel says that is resident of a process, in bytes. */
 function residentOf(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, "utf8");
@@ -248,9 +255,10 @@ describe("close", () => {
   it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () =>
     withScript(
       `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`,
-      async ({ link, events, pids }) => {
+      async (stage) => {
+        const { link, events } = stage;
         await events.until("ready", () => events.logs.length === 1);
-        assert.ok(pids().length >= 3);
+        await become(FOREVER, stage, 2);
         const took = await milliseconds(() => link.close());
         assert.ok(took < 2000, `${took} ms`);
         assert.equal(events.causes[0]?.message, 'Server "x" was stopped.');
@@ -366,7 +374,9 @@ describe("a process that ends by itself", () => {
   it("takes all that it has started with it, though nobody has closed the links", async () => {
     const mark = randomUUID();
     const { code, stdout } = await runFixture("hub.ts", { MARK: mark, EXIT: "7" });
-    assert.equal(code, 7, stdout);
+    assert.equal(code, 7);
+    assert.match(stdout, /^\d+\n$/);
+    assert.ok(!isAlive(Number(stdout)), "what is only in the group");
     assert.deepEqual(carrying(mark).map(command), []);
   });
 });
@@ -508,6 +518,20 @@ describe("a server's environment", () => {
       },
       { hubEnv: hub, env: { HOME: "/other", TOKEN: "t", BUN_BE_BUN: "1" } },
     ));
+
+  it("names its owner, and the owners of a hub that is another one's server", () => {
+    const outer = "1/a/b/c/d,2/a/b/c/d";
+    return withScript(
+      "exec cat",
+      async (stage) => {
+        const [pid = 0] = await become("cat", stage);
+        const [own, ...others] = ownersOf(pid);
+        assert.match(own ?? "", new RegExp(`^${process.pid}/`));
+        assert.deepEqual(others, outer.split(","));
+      },
+      { hubEnv: { PATH: hub.PATH, TOOLMUX_OWNER: outer } },
+    );
+  });
 
   it("never has BUN_*, whoever gives it", () => {
     const bun = { BUN_OPTIONS: "a", BUN_BE_BUN: "1" };

@@ -164,7 +164,9 @@ describe("a hub that is another one's server", () => {
       const config = join(dir, "inner.toml");
       writeFileSync(config, toToml({ servers: SERVERS }));
       const inner = { command: executable(), args: ["serve", "--config", config] };
-      return { hub: { listWait: "10s" }, servers: { inner } };
+      // Started again it would sweep away itself what it has left.
+      const reconnect = { policy: "none" };
+      return { hub: { listWait: "10s" }, defaults: { reconnect }, servers: { inner } };
     };
     return withStage(manifest, async (stage) => {
       const client = open(stage);
