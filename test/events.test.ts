@@ -13,6 +13,7 @@ import type { Session } from "../src/upstream/session.ts";
 import type { State } from "../src/upstream/state.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
+  call,
   callTool,
   introduce,
   isAnswer,
@@ -383,7 +384,7 @@ describe("an alert", () => {
     const [a, b] = [new Script("x"), new Script("y")];
     b.onCall = SILENCE;
     const { hub, client, events } = await begin({ a, b });
-    void callTool(client, "b__y");
+    client.send(call("unanswered", "b__y"));
     await turn();
     await hub.stop("a");
     hub.remove("b");
@@ -748,7 +749,7 @@ describe("a listener that does something with the hub", () => {
         else if (next === "change") hub.add(specOf("a", { args: [String(++args)] }));
         else if (next === "own") hub.add(specOf("a", { isolation: "perClient" }));
         else if (next === "reload") hub.reload(manifestOf({ a: { args: [String(++args)] } }));
-        else if (next === "call") void callTool(client, "a__x").catch(() => {});
+        else if (next === "call") client.send(call(count, "a__x"));
         else if (next === "die") a.die();
         else {
           const verb = verbs.find((each) => each === next);

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { array, assert as check, asyncProperty, constantFrom, nat, oneof } from "fast-check";
 import { Alerts } from "../src/alerts.ts";
 import { HubError } from "../src/errors.ts";
 import { Bus } from "../src/events.ts";
@@ -9,7 +10,9 @@ import { Pool } from "../src/upstream/pool.ts";
 import { ANYBODY, profileOf } from "../src/upstream/profile.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
+  call,
   callTool,
+  INITIALIZE,
   introduce,
   Latch,
   listNames,
@@ -88,7 +91,7 @@ describe("a server that each client has for itself", () => {
     const a = new Script("x");
     a.onCall = SILENCE;
     const { client } = await begin({ a }, { a: OWN });
-    void callTool(client, "a__x").catch(() => {});
+    client.send(call(1, "a__x"));
     await turn();
     await client.link.close();
     await turn();
@@ -215,6 +218,53 @@ describe("a server that is to be shared otherwise than before", () => {
     await turn();
     latch.open();
     assert.ok((await answer).result);
+  });
+});
+
+describe("clients that come and go while it changes who shares a server", () => {
+  it("each have what is theirs in the end, and nothing of those that left is left", async () => {
+    const act = oneof(
+      constantFrom("own", "share", "come", "come", "leave", "call"),
+      constantFrom("die", "stop", "start", "reconnect", "remove"),
+      nat(400),
+    );
+    const run = async (acts: readonly (string | number)[], isOwn: boolean): Promise<void> => {
+      const a = new Script("x");
+      const { hub, client, connect, clock } = setStage({ a });
+      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
+      Object.assign(a, { onOpen: wait, onClose: wait });
+      const clients = [client];
+      let calls = 0;
+      const isThere = (): boolean => hub.status().length > 0;
+      const does: Readonly<Record<string, () => unknown>> = {
+        own: () => hub.add(specOf("a", OWN)),
+        share: () => hub.add(specOf("a")),
+        come: () => clients.push(connect()) && clients.at(-1)?.send(INITIALIZE),
+        leave: () => clients.pop()?.link.close(),
+        call: () => clients.at(-1)?.send(call(`call ${++calls}`, "a__x")),
+        die: () => a.die(),
+        stop: () => isThere() && hub.stop("a"),
+        start: () => isThere() && hub.start("a"),
+        reconnect: () => isThere() && hub.reconnect("a"),
+        remove: () => hub.remove("a"),
+      };
+      await introduce(client);
+      for (const each of acts) {
+        if (typeof each === "number") await clock.run(each);
+        else does[each]?.();
+      }
+      does["come"]?.();
+      hub.add(specOf("a", isOwn ? OWN : {}));
+      hub.start("a");
+      await clock.run(100_000);
+      assert.equal(a.open, isOwn ? clients.length : 1);
+      for (const peer of clients) assert.ok((await callTool(peer, "a__x")).result);
+      a.onClose = undefined;
+      await hub.close();
+      assert.deepEqual([a.open, clock.armed], [0, []]);
+    };
+    const words = constantFrom(true, false);
+    await check(asyncProperty(array(act, { maxLength: 25 }), words, run), { numRuns: 200 });
   });
 });
 

@@ -12,6 +12,7 @@ import {
 import { HubError } from "../src/errors.ts";
 import type { HubEvent } from "../src/events.ts";
 import type { Reconnect, StdioServer } from "../src/manifest/schema.ts";
+import { memorySnapshots } from "../src/snapshot/snapshot.ts";
 import { turn, type VirtualClock } from "./fixtures/clock.ts";
 import {
   ask,
@@ -1005,7 +1006,8 @@ function foreordain(a: Script, fates: Fate[], clock: VirtualClock): void {
 describe("a hub that is told many things in any order", () => {
   const act = oneof(
     constantFrom("start", "stop", "reconnect", "cancelAttempt", "refresh", "startAll"),
-    constantFrom("reconnectFailed", "remove", "replace", "configure", "stopAll"),
+    constantFrom("reconnectFailed", "remove", "replace", "stopAll"),
+    constantFrom("configure", "relax", "disable"),
     constantFrom("call", "call", "die", "come", "leave"),
     nat(3000),
   );
@@ -1024,7 +1026,23 @@ describe("a hub that is told many things in any order", () => {
     const a = new Script("x");
     const spec = (args: number, more: Partial<StdioServer> = {}): StdioServer =>
       specOf("a", { args: [String(args)], callTimeout: 5000, connectTimeout: 4000, ...more });
-    const made = setStage({ a }, { servers: { a: spec(0, { idleStop: 10_000 }) } });
+    const memory = memorySnapshots();
+    const made = setStage(
+      { a },
+      {
+        servers: { a: spec(0, { idleStop: 10_000 }) },
+        snapshots: {
+          ...memory,
+          save: (subject, items) => memory.save(subject, items),
+          flush: () => memory.flush(),
+          // Found some time after the start of whom it is about.
+          load: async (subject) => {
+            await new Promise<void>((resolve) => void made.clock.after(200, resolve));
+            return memory.load(subject);
+          },
+        },
+      },
+    );
     const { hub, client, connect, clock } = made;
     foreordain(a, fates, clock);
     await introduce(client);
@@ -1045,6 +1063,8 @@ describe("a hub that is told many things in any order", () => {
       remove: () => hub.remove("a"),
       replace: () => hub.add(spec(++args, { idleStop: 10_000 })),
       configure: () => hub.add(spec(args, { callTimeout: 1000 + ++calls })),
+      relax: () => hub.add(spec(args, { lazy: true })),
+      disable: () => hub.add(spec(args, { enabled: false })),
       call: () => client.send(call(`call ${++calls}`, "a__x")),
       die: () => a.die(),
       come: () => others.push(connect()) && others.at(-1)?.send(INITIALIZE),

@@ -12,6 +12,7 @@ import {
 import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
+  call,
   callTool,
   introduce,
   isAnswer,
@@ -323,7 +324,7 @@ describe("a server that makes place", () => {
     const a = new Script("x");
     a.onCall = SILENCE;
     const { hub, client, clock } = await begin({ a });
-    void callTool(client, "a__x");
+    client.send(call("unanswered", "a__x"));
     await turn();
     hub.reload(manifestOf({}));
     await turn();
@@ -350,7 +351,7 @@ describe("a server that makes place", () => {
     const a = new Script("x");
     a.onCall = SILENCE;
     const { hub, client } = await begin({ a });
-    void callTool(client, "a__x");
+    client.send(call("unanswered", "a__x"));
     await turn();
     hub.reload(manifestOf({}));
     assert.equal((await callTool(client, "a__x")).error?.code, -32602);
@@ -487,20 +488,59 @@ describe("a server that a person stopped", () => {
 });
 
 describe("a client that does not read", () => {
-  it("keeps a server from finishing for 10 s at most, which is then ended", async () => {
+  /** One call is in flight when the client stops to read an answer that is more than the hub keeps for it. */
+  async function hold(): Promise<ReturnType<typeof setStage> & { a: Script }> {
     const a = new Script("x");
-    a.onCall = () => `"result":{"text":"${"x".repeat(20_000_000)}"}`;
-    const { hub, client, clock } = await begin({ a });
-    client.link.pause();
-    client.send({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name: "a__x" } });
+    const { onCall } = a;
+    const made = await begin({ a }, { a: { healthInterval: 1000 } });
+    a.onCall = ({ params }) => {
+      const { size } = params?.["arguments"] as { size: number };
+      return size === 0 ? undefined : `"result":{"text":"${"x".repeat(size)}"}`;
+    };
+    made.client.send(call("slow", "a__x", { size: 0 }));
+    made.client.send(call("big", "a__x", { size: 20_000_000 }));
+    made.client.link.pause();
     await turn();
-    client.send({ jsonrpc: "2.0", id: 2, method: "tools/call", params: { name: "a__x" } });
-    await turn();
+    a.onCall = onCall;
+    return { ...made, a };
+  }
+
+  it("keeps a server from finishing for 10 s at most, which is then ended", async () => {
+    const { a, hub, client, clock } = await hold();
     hub.reload(manifestOf({ a: { args: ["other"] } }));
-    await clock.run(10_000);
+    const [slow] = a.asked("tools/call");
+    a.peer?.send({ jsonrpc: "2.0", id: slow?.id, result: {} });
+    await clock.run(9999);
+    assert.equal(a.starts, 1);
+    await clock.run(1);
     assert.deepEqual([a.starts, a.most, a.open], [2, 1, 1]);
+    client.link.resume();
+    const { error } = await client.find(isAnswer("slow"));
+    assert.equal(error?.data?.["code"], "serverStopped");
     await hub.close();
     assert.deepEqual([a.open, clock.armed], [0, []]);
+  });
+
+  it("keeps no server from being stopped, nor from being started again", async () => {
+    const { a, hub, client, clock } = await hold();
+    await hub.stop("a");
+    assert.equal(a.open, 0);
+    hub.start("a");
+    await turn();
+    assert.deepEqual([a.most, statusOf(hub, "a").state], [1, "connected"]);
+    client.link.resume();
+    assert.ok((await callTool(client, "a__x")).result);
+    await clock.run(1000);
+    assert.equal(a.starts, 2);
+  });
+
+  it("does not make its servers look dead", async () => {
+    const { a, hub, client, clock } = await hold();
+    await clock.run(HOUR);
+    client.link.resume();
+    await clock.run(10_000);
+    const { state, responsive } = statusOf(hub, "a");
+    assert.deepEqual([a.starts, state, responsive], [1, "connected", true]);
   });
 });
 

@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { Vigil } from "../src/upstream/vigil.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
+  call,
   callTool,
   introduce,
   Latch,
@@ -281,7 +282,7 @@ describe("an idle server in the hub", () => {
     const a = new Script("x");
     a.onCall = SILENCE;
     const { client, clock } = await begin({ a }, { servers });
-    void callTool(client, "a__x");
+    client.send(call("unanswered", "a__x"));
     await clock.run(50_000);
     assert.equal(a.open, 1);
     const [asked] = a.asked("tools/call");
