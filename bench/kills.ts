@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import process from "node:process";
 import type { KillsJob, KillsResult, Weight } from "./job.ts";
 import { Peer } from "./peer.ts";
-import { countDescriptors, readUsage } from "./usage.ts";
+import { weigh } from "./usage.ts";
 
 /** Calls of one server. */
 interface Lane {
@@ -34,12 +34,12 @@ export async function kill(job: KillsJob): Promise<KillsResult> {
   peer.awaitTools((names) => job.servers.every((server) => names.includes(toolOf(server))));
   const siege = new Siege(peer, job);
   siege.lay(job.warmUp);
-  const before = weigh(peer, job.rest);
+  const before = weighAtRest(peer, job.rest);
   siege.forget();
   const began = performance.now();
   siege.lay(job.kills);
   const seconds = (performance.now() - began) / 1000;
-  const after = weigh(peer, job.rest);
+  const after = weighAtRest(peer, job.rest);
   await peer.end();
   return { ...siege.result, kills: job.kills, seconds, rest: job.rest, before, after };
 }
@@ -155,14 +155,13 @@ function toolOf(server: string): string {
  * The least that it holds while it has nothing to do for `rest` ms: what is just being tidied up must not count, and the
  * garbage of a busy second is collected only in quiet ones. null where that cannot be known.
  */
-function weigh(peer: Peer, rest: number): Weight | null {
+function weighAtRest(peer: Peer, rest: number): Weight | null {
   const looks: Weight[] = [];
   for (const end = performance.now() + rest; performance.now() < end || looks.length < 2;) {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_PAUSE);
-    const rss = readUsage(peer.pid)?.rss;
-    const descriptors = countDescriptors(peer.pid);
-    if (rss === undefined || descriptors === undefined) return null;
-    looks.push({ rss, descriptors });
+    const weight = weigh(peer.pid);
+    if (weight === undefined) return null;
+    looks.push(weight);
   }
   return {
     rss: Math.min(...looks.map(({ rss }) => rss)),

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from "node:fs";
+import type { Weight } from "./job.ts";
 
 /** What one process has used so far, without its children. */
 export interface Usage {
@@ -25,6 +26,13 @@ export function readUsage(pid: number): Usage | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** What a process holds. @returns undefined where there is no /proc, or no such process. */
+export function weigh(pid: number): Weight | undefined {
+  const rss = readUsage(pid)?.rss;
+  const descriptors = countDescriptors(pid);
+  return rss === undefined || descriptors === undefined ? undefined : { rss, descriptors };
 }
 
 /** How many file descriptors a process has open. @returns undefined where there is no /proc, or no such process. */

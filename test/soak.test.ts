@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { Census } from "../bench/soak/census.ts";
 import { Chance } from "../bench/soak/chance.ts";
 import type { Errand } from "../bench/soak/errand.ts";
+import { Gauge } from "../bench/soak/gauge.ts";
 import { History } from "../bench/soak/history.ts";
 import { type Call, Ledger } from "../bench/soak/ledger.ts";
 import { Lists } from "../bench/soak/lists.ts";
@@ -198,7 +200,7 @@ describe("the ledger of calls", () => {
 });
 
 describe("the lists of a client", () => {
-  const guest = (mark: number) => ({ mark, limit: 1 });
+  const guest = (mark: number) => ({ isStubborn: false, mark, limit: 1 });
 
   const open = () => {
     const faults: string[] = [];
@@ -270,7 +272,7 @@ describe("the lists of a client", () => {
     const { lists, clock, edit, list, faults } = open();
     edit("guest-1", 5);
     list("steady__echo", "guest-1__mark_4");
-    clock.now += 33_999;
+    clock.now += 23_999;
     lists.look();
     assert.deepEqual(faults, []);
     clock.now += 1;
@@ -295,5 +297,82 @@ describe("the lists of a client", () => {
     assert.equal(asked, 2);
     lists.take({ result: { tools: [] } });
     assert.equal(asked, 2);
+  });
+});
+
+describe("the census of servers", () => {
+  const count = (...servers: string[]) => {
+    const faults: string[] = [];
+    const history = new History<number>();
+    history.note(0, new Map([["guest-1", 1]]));
+    const clock = { now: 10_000 };
+    const census = new Census({
+      faults: { add: (text) => void faults.push(text) },
+      editor: { possible: (name, from, to) => history.possible(name, from, to) as [] },
+      residents: [{ name: "steady" }],
+      children: () => servers.map((server, pid) => ({ server, pid })),
+      now: () => clock.now,
+    });
+    return { census, history, clock, faults };
+  };
+
+  it("counts one process of each server that is wanted", () => {
+    const { census, faults } = count("steady", "guest-1");
+    census.look();
+    assert.deepEqual([census.size, faults], [2, []]);
+  });
+
+  it("finds a server that runs twice, and tells it once", () => {
+    const { census, faults } = count("steady", "steady");
+    census.look();
+    census.look();
+    assert.deepEqual(faults, ["steady runs more than once: 0 and 1"]);
+  });
+
+  it("finds a server that runs though nobody has wanted it for long", () => {
+    const { census, history, clock, faults } = count("guest-1");
+    history.note(clock.now, new Map());
+    clock.now += 18_999;
+    census.look();
+    assert.deepEqual(faults, []);
+    clock.now += 1;
+    census.look();
+    assert.match(faults.join(), /guest-1 is not wanted/);
+  });
+});
+
+describe("the gauge of a hub", () => {
+  /** What it finds after so many looks in each third, with what `hold` says for each third and look. */
+  const judge = (looks: number, hold: (third: number, look: number) => [number, number]) => {
+    let at = 0;
+    const gauge = new Gauge(() => {
+      const [rss, descriptors] = hold(Math.floor(at / looks), at++ % looks);
+      return { rss: rss * 1e6, descriptors };
+    });
+    for (let look = 0; look < 3 * looks; look++) gauge.look(2);
+    return gauge.judge().join();
+  };
+
+  it("finds descriptors that grew from the second third to the last", () => {
+    assert.equal(
+      judge(20, (third) => [1, [10, 20, 26][third] ?? 0]),
+      "",
+    );
+    assert.equal(
+      judge(20, (third) => [1, [10, 20, 27][third] ?? 0]),
+      "descriptors grew from 14 to 21",
+    );
+  });
+
+  it("finds memory that grew, if there was time enough to give it back", () => {
+    const grow = (third: number): [number, number] => [[10, 100, 116][third] ?? 0, 1];
+    assert.equal(judge(80, grow), "memory grew from 100 to 116 MB");
+    assert.equal(judge(79, grow), "");
+  });
+
+  it("looks past what comes and goes", () => {
+    const peaks = (third: number, look: number): [number, number] =>
+      third === 2 && look % 2 === 0 ? [900, 90] : [100, 10];
+    assert.equal(judge(80, peaks), "");
   });
 });

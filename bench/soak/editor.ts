@@ -4,6 +4,7 @@ import type { Chance } from "./chance.ts";
 import { History } from "./history.ts";
 import { type Guest, guestEntry, LIMITS, type Resident } from "./roster.ts";
 
+const FIRST_GUESTS = 2;
 const MOST_GUESTS = 4;
 const FORMER = 3;
 /** Stands for no file at all. */
@@ -27,6 +28,7 @@ export class Editor {
     this.#file = file;
     this.#residents = residents;
     this.#chance = chance;
+    for (let guests = 0; guests < FIRST_GUESTS; guests++) this.#add();
     this.#note(this.#guests);
     writeFileSync(file, this.#text());
   }
@@ -50,7 +52,7 @@ export class Editor {
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const isHasty = this.#chance.happens(0.2);
-      const wait = isHasty ? this.#chance.between(0, 200) : this.#chance.between(300, 6000);
+      const wait = isHasty ? this.#chance.between(0, 200) : this.#chance.between(300, 5000);
       await pause(wait, undefined, { signal }).catch(() => {});
       if (!signal.aborted) await this.#edit();
     }
@@ -74,8 +76,9 @@ export class Editor {
 
   #add(): void {
     if (this.#guests.size >= MOST_GUESTS) return this.#remove();
-    const guest = { mark: ++this.#marks, limit: LIMITS.call.most };
-    this.#guests = new Map([...this.#guests, [`guest-${++this.#names}`, guest]]);
+    const [number, mark] = [++this.#names, ++this.#marks];
+    const guest = { isStubborn: number % 2 === 0, mark, limit: LIMITS.call.most };
+    this.#guests = new Map([...this.#guests, [`guest-${number}`, guest]]);
   }
 
   #remove(): void {

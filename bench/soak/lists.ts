@@ -15,7 +15,7 @@ export interface ListsParts {
 
 /** Within so many ms the client is told that what it has is not what there is, and a new server is in the list. */
 const TOLD = 3000;
-const LISTED = 30_000;
+const LISTED = 20_000;
 /** By then every resident was there once. */
 const COMPLETE = 30_000;
 

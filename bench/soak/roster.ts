@@ -26,6 +26,8 @@ export type Entry = Readonly<Record<string, unknown>>;
 
 /** A server that comes and goes: `mark` is in its arguments, and shows in its list; `limit` is a setting. */
 export interface Guest {
+  /** It takes its time to end, so that two of it would be seen. */
+  readonly isStubborn: boolean;
   readonly mark: number;
   readonly limit: number;
 }
@@ -68,9 +70,10 @@ export function residents(folder: string, seed: number): readonly Resident[] {
   ];
 }
 
-export function guestEntry(name: string, { mark, limit }: Guest): Entry {
+export function guestEntry(name: string, { isStubborn, mark, limit }: Guest): Entry {
   const args = ["--tool", markOf(mark), "--bare", "--tool", "echo"];
-  return entryOf(name, "scripted", args, { callTimeout: limit });
+  const more = isStubborn ? ["--ignore-term"] : [];
+  return entryOf(name, "scripted", [...args, ...more], { callTimeout: limit });
 }
 
 /** The tool that a guest has as long as that is its mark. */

@@ -3,15 +3,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { setTimeout as pause } from "node:timers/promises";
+import type { Weight } from "../job.ts";
 import { quantile } from "../stats.ts";
+import { weigh } from "../usage.ts";
 import { Caller } from "./caller.ts";
+import { Census } from "./census.ts";
 import { Chance } from "./chance.ts";
 import { Editor } from "./editor.ts";
 import { Faults } from "./faults.ts";
-import { Gauge, type Third } from "./gauge.ts";
+import { Gauge } from "./gauge.ts";
 import type { Tally } from "./ledger.ts";
 import { Trouble } from "./trouble.ts";
-import { carriersOf } from "./processes.ts";
+import { carriersOf, childrenOf } from "./processes.ts";
 import { residents } from "./roster.ts";
 import { Wire } from "./wire.ts";
 
@@ -32,7 +35,7 @@ export interface SoakReport {
   readonly lists: number;
   /** How much later than they could have been calls of a calm server were answered, in ms. */
   readonly latency: { readonly p50: number; readonly p99: number; readonly worst: number };
-  readonly thirds: readonly Third[];
+  readonly thirds: readonly Weight[];
   /** From the client's leaving until nothing was left, in ms. */
   readonly end: number;
   /** The first that was found to be wrong, and how much in all. */
@@ -69,6 +72,7 @@ class Soak {
   readonly #caller: Caller;
   readonly #trouble: Trouble;
   readonly #gauge: Gauge;
+  readonly #census: Census;
   /** How the hub ended. */
   readonly #ended: Promise<string>;
   #hasEnded = false;
@@ -105,14 +109,17 @@ class Soak {
     this.#caller = new Caller(parts);
     const calm = new Set(all.flatMap(({ name, isCalm }) => (isCalm ? name : [])));
     this.#trouble = new Trouble(this.#wire.pid, calm, chance.fork("trouble"));
-    this.#gauge = new Gauge(this.#wire.pid);
+    this.#gauge = new Gauge(() => weigh(wire.pid));
+    const children = () => childrenOf(wire.pid);
+    const now = () => performance.now();
+    this.#census = new Census({ faults, editor, residents: all, children, now });
   }
 
   async run(): Promise<SoakReport> {
     const { signal } = this.#end;
     const timers = [
       setInterval(() => this.#look(), LOOK_EVERY),
-      setInterval(() => this.#gauge.look(), WEIGH_EVERY),
+      setInterval(() => this.#gauge.look(this.#census.size), WEIGH_EVERY),
       setInterval(() => this.#options.print(this.#figures()), FIGURES_EVERY),
     ];
     const end = setTimeout(() => this.#end.abort(), this.#options.duration);
@@ -133,6 +140,7 @@ class Soak {
   #look(): void {
     this.#caller.ledger.look();
     this.#caller.lists.look();
+    this.#census.look();
   }
 
   /** @returns how long it took until nothing was left, in ms. */
