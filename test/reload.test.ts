@@ -488,8 +488,8 @@ describe("a server that a person stopped", () => {
 });
 
 describe("a client that does not read", () => {
-  /** One call is in flight when the client stops to read an answer that is more than the hub keeps for it. */
-  async function hold(): Promise<ReturnType<typeof setStage> & { a: Script }> {
+  /** A client stops to read an answer that is more than the hub keeps for it; another call may be in flight then. */
+  async function hold(isBusy = true): Promise<ReturnType<typeof setStage> & { a: Script }> {
     const a = new Script("x");
     const { onCall } = a;
     const made = await begin({ a }, { a: { healthInterval: 1000 } });
@@ -497,7 +497,7 @@ describe("a client that does not read", () => {
       const { size } = params?.["arguments"] as { size: number };
       return size === 0 ? undefined : `"result":{"text":"${"x".repeat(size)}"}`;
     };
-    made.client.send(call("slow", "a__x", { size: 0 }));
+    if (isBusy) made.client.send(call("slow", "a__x", { size: 0 }));
     made.client.send(call("big", "a__x", { size: 20_000_000 }));
     made.client.link.pause();
     await turn();
@@ -534,8 +534,35 @@ describe("a client that does not read", () => {
     assert.equal(a.starts, 2);
   });
 
-  it("does not make its servers look dead", async () => {
+  it("keeps the hub from reading of a server that is started meanwhile what would be for that client", async () => {
+    const { a, hub, client } = await hold(false);
+    hub.reload(manifestOf({ a: { args: ["other"] } }));
+    await turn();
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [2, "connected"]);
+    const params = { level: "info", data: "hello" };
+    a.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    await turn();
+    const said = (): boolean => hub.log("a").some(({ text }) => text === "hello");
+    assert.equal(said(), false);
+    client.link.resume();
+    await turn();
+    assert.equal(said(), true);
+  });
+
+  it("but then does lets a server finish that makes place", async () => {
     const { a, hub, client, clock } = await hold();
+    hub.reload(manifestOf({ a: { args: ["other"] } }));
+    const [slow] = a.asked("tools/call");
+    a.peer?.send({ jsonrpc: "2.0", id: slow?.id, result: { of: "old" } });
+    await clock.run(5000);
+    client.link.resume();
+    assert.deepEqual((await client.find(isAnswer("slow"))).result, { of: "old" });
+    await turn();
+    assert.deepEqual([a.starts, a.most], [2, 1]);
+  });
+
+  it("does not make its servers look dead", async () => {
+    const { a, hub, client, clock } = await hold(false);
     await clock.run(HOUR);
     client.link.resume();
     await clock.run(10_000);
