@@ -3,7 +3,7 @@ import type { Alert, AlertKind, Bus } from "./events.ts";
 /** The alerts that are up: at most one of a kind for each server; raising and clearing are told on the bus. */
 export class Alerts {
   readonly #bus: Bus;
-  readonly #raised = new Map<string, Alert>();
+  readonly #raised = new Map<string, { readonly alert: Alert; readonly clients: Set<Client> }>();
   readonly #servers = new Set<string>();
 
   constructor(bus: Bus) {
@@ -12,7 +12,7 @@ export class Alerts {
 
   /** Oldest first. */
   get all(): readonly Alert[] {
-    return [...this.#raised.values()];
+    return [...this.#raised.values()].map(({ alert }) => alert);
   }
 
   /** From now on the server may have alerts. */
@@ -23,28 +23,40 @@ export class Alerts {
   /** The server is no more: its alerts are cleared, and what is only now found out about it is none. */
   dismiss(server: string): void {
     this.#servers.delete(server);
-    this.clear(server);
+    for (const [key, { alert }] of this.#raised)
+      if (alert.server === server) this.#drop(key, alert);
   }
 
-  /** An alert that says the same already is left as it is; one that says something else is replaced. */
-  raise(alert: Alert): void {
+  /**
+   * An alert that says the same already is left as it is; one that says something else is replaced.
+   * @param client whose connection it is about, if each client has its own.
+   */
+  raise(alert: Alert, client?: Client): void {
     if (!this.#servers.has(alert.server)) return;
     const key = keyOf(alert.server, alert.kind);
-    if (this.#raised.get(key)?.text === alert.text) return;
-    this.#raised.set(key, alert);
+    const known = this.#raised.get(key);
+    const clients = (known?.clients ?? new Set()).add(client);
+    if (known?.alert.text === alert.text) return;
+    this.#raised.set(key, { alert, clients });
     this.#bus.emit({ kind: "alert", raised: true, alert });
   }
 
-  /** Clears a server's alerts of these kinds; without any, all of them. */
-  clear(server: string, ...kinds: readonly AlertKind[]): void {
-    for (const [key, alert] of this.#raised) {
-      if (alert.server !== server) continue;
-      if (kinds.length > 0 && !kinds.includes(alert.kind)) continue;
-      this.#raised.delete(key);
-      this.#bus.emit({ kind: "alert", raised: false, alert });
+  /** Clears a server's alerts of these kinds, or what this client has to do with them: they stay for the others. */
+  clear(server: string, kinds: readonly AlertKind[], client?: Client): void {
+    for (const key of kinds.map((kind) => keyOf(server, kind))) {
+      const known = this.#raised.get(key);
+      known?.clients.delete(client);
+      if (known?.clients.size === 0) this.#drop(key, known.alert);
     }
   }
+
+  #drop(key: string, alert: Alert): void {
+    this.#raised.delete(key);
+    this.#bus.emit({ kind: "alert", raised: false, alert });
+  }
 }
+
+type Client = string | undefined;
 
 function keyOf(server: string, kind: AlertKind): string {
   return `${kind} ${server}`;

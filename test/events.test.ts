@@ -380,6 +380,25 @@ describe("an alert", () => {
     });
   }
 
+  it("about one client's own server stays up when another's is back, or its client has left", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const servers = { a: { isolation: "perClient" as const } };
+    a.onInitialize = () => REFUSAL;
+    const { hub, client, connect, events, clock } = await begin({ a }, { servers });
+    const [second, third] = [connect(), connect()];
+    await introduce(second);
+    await introduce(third);
+    assert.deepEqual(texts(events), ["+connectionFailed"]);
+    await third.link.close();
+    await turn();
+    a.onInitialize = onInitialize;
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.equal(hub.snapshot().alerts.length, 1);
+    await clock.run(60_000);
+    assert.deepEqual(texts(events), ["+connectionFailed", "-connectionFailed"]);
+  });
+
   it("is not raised by the end of a server that was stopped or removed", async () => {
     const [a, b] = [new Script("x"), new Script("y")];
     b.onCall = SILENCE;
@@ -468,10 +487,10 @@ describe("an alert", () => {
       alerts.all.map(({ text }) => text),
       ["two"],
     );
-    alerts.clear("a", "authExpired");
+    alerts.clear("a", ["authExpired"]);
     assert.equal(alerts.all.length, 1);
-    alerts.clear("a");
-    alerts.clear("a");
+    alerts.clear("a", ["authExpired", "disconnected"]);
+    alerts.clear("a", ["disconnected"]);
     assert.deepEqual(texts(events), ["+disconnected", "+disconnected", "-disconnected"]);
   });
 

@@ -1,7 +1,7 @@
 import type { Alerts } from "../alerts.ts";
 import type { Clock } from "../clock.ts";
 import type { HubError } from "../errors.ts";
-import type { StateEvent } from "../events.ts";
+import type { AlertKind, StateEvent } from "../events.ts";
 import type { Session } from "./session.ts";
 import type { Rest, State } from "./state.ts";
 
@@ -34,27 +34,32 @@ export function eventOf({ server, client, before, state, cause }: Move, clock: C
 }
 
 /** Raises the alert that the move is a reason for, or clears those that it ends. */
-export function tellAlerts({ server, before, state, cause }: Move, alerts: Alerts): void {
+export function tellAlerts({ server, client, before, state, cause }: Move, alerts: Alerts): void {
   if (cause !== undefined) {
     // Nobody misses what shall be down.
     if (lookAhead(state).at === "disconnected") return;
     const wasOpen = sessionOf(before) !== undefined;
     const kind = wasOpen ? "disconnected" : "connectionFailed";
-    alerts.raise({ kind, server, text: cause.message });
+    alerts.raise({ kind, server, text: cause.message }, client);
     return;
   }
   if (state.at === "authenticating") {
     const kind = state.session === undefined ? "authRequired" : "authExpired";
-    alerts.raise({ kind, server, text: `Server "${server}" wants an authorization.` });
+    alerts.raise({ kind, server, text: `Server "${server}" wants an authorization.` }, client);
     return;
   }
   const isOver = ["connected", "disconnected", "idle"].includes(state.at);
   // A server that only calls start rests in idle after a failure, too: that is still to be known.
   const isAtRest = before.at === "stopping" && state.at === "idle";
-  if (isOver && !isAtRest) {
-    alerts.clear(server, "connectionFailed", "disconnected", "authRequired", "authExpired");
-  }
+  if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, client);
 }
+
+const CONNECTION_ALERTS: readonly AlertKind[] = [
+  "connectionFailed",
+  "disconnected",
+  "authRequired",
+  "authExpired",
+];
 
 /** The session, where there is one. */
 export function sessionOf(state: State<Session>): Session | undefined {

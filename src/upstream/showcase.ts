@@ -85,7 +85,7 @@ export class Showcase {
     }
     for (const { name: server } of pool.specs) {
       const [first, ...more] = texts.get(server) ?? [];
-      if (first === undefined) alerts.clear(server, "nameMoved");
+      if (first === undefined) alerts.clear(server, ["nameMoved"]);
       else {
         const text =
           more.length === 0 ? first : `${first} ${more.length} more names went the same way.`;
