@@ -52,43 +52,45 @@ function sweep(): Promise<Exit> {
   return withStage({ servers: {} }, (stage) => start(stage, ["list"]).ended(END));
 }
 
-describe("what a hub that was killed has left is ended", () => {
-  const commands: Readonly<Record<string, (stage: Stage) => Promise<unknown>>> = {
-    "the next list": (stage) => start(stage, ["list"]).ended(END),
-    "the next call": (stage) => start(stage, ["call", "polite__echo", "text=x"]).ended(END),
-    "the next status": (stage) => start(stage, ["status"]).ended(END),
-    async "the next serve"(stage) {
-      const next = start(stage, ["serve"]);
-      await next.initialize();
-      next.end();
-      await next.ended(END);
-    },
-  };
+/** Has a hub killed with all that its servers have started, and then something done on another stage. */
+function afterDeath(next: (other: Stage, left: readonly number[]) => Promise<void>): Promise<void> {
+  return withStage(MANIFEST, async (stage) => {
+    const { hub, pids } = await serve(stage, 2);
+    await kill(hub);
+    const left = pids.filter(isAlive);
+    assert.ok(left.length > 6, "its servers' families outlive a hub");
+    await withStage({ servers: { a: scripted() } }, (other) => next(other, left));
+  });
+}
 
-  for (const [name, run] of Object.entries(commands)) {
-    it(`by ${name}, before that is over`, LIMIT, () =>
-      withStage(MANIFEST, async (stage) => {
-        const { hub, pids } = await serve(stage, 2);
-        await kill(hub);
-        assert.ok(pids.filter(isAlive).length > 6, "its servers' families outlive a hub");
-        await run(stage);
-        assert.deepEqual(carrying(stage.dir).map(command), []);
+describe("what a hub that was killed has left is ended", () => {
+  for (const args of [["list"], ["call", "a__echo", "text=x"], ["status"]]) {
+    it(`by the next ${args[0]}, before that is over`, LIMIT, () =>
+      afterDeath(async (other, left) => {
+        assert.equal((await start(other, args).ended(END)).code, 0);
+        assert.deepEqual(left.filter(isAlive).map(command), []);
       }),
     );
   }
 
-  it("by a hub that serves on, in time", LIMIT, () =>
-    withStage(MANIFEST, async (stage) => {
-      const { hub, pids } = await serve(stage, 2);
-      await kill(hub);
-      await withStage({ servers: {} }, async (other) => {
-        const next = start(other, ["serve"]);
-        await next.initialize();
-        await waitUntilGone(pids, GRACE);
-        await next.request("ping");
-        next.end();
-        await next.ended(END);
-      });
+  it("by the next serve, before that is over, however early its client leaves", LIMIT, () =>
+    afterDeath(async (other, left) => {
+      const next = start(other, ["serve"]);
+      await next.initialize();
+      next.end();
+      await next.ended(END);
+      assert.deepEqual(left.filter(isAlive).map(command), []);
+    }),
+  );
+
+  it("by the next serve, in time, while that serves on", LIMIT, () =>
+    afterDeath(async (other, left) => {
+      const next = start(other, ["serve"]);
+      await next.initialize();
+      await waitUntilGone(left, GRACE);
+      await next.request("ping");
+      next.end();
+      await next.ended(END);
     }),
   );
 
