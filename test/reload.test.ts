@@ -426,17 +426,14 @@ describe("settings that a process does not depend on", () => {
     assert.equal(statusOf(hub, "a").state, "failed");
   });
 
-  it("leave the state of a server alone that waits for its next attempt, or is idle", async () => {
-    const [waits, idle] = [new Script("x"), new Script("y")];
-    waits.onInitialize = () => '"error":{"code":1,"message":"no"}';
-    const { hub, clock } = await begin({ waits, idle }, { idle: { idleStop: 100 } });
+  it("leave a server alone that is idle", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = await begin({ a }, { a: { idleStop: 100 } });
     await clock.run(500);
-    const starts = [waits.starts, idle.starts];
-    hub.reload(manifestOf({ waits: { callTimeout: 7000 }, idle: { idleStop: 200 } }));
-    await clock.run(499);
-    assert.deepEqual([waits.starts, idle.starts], starts);
-    await clock.run(1);
-    assert.equal(waits.starts, 2);
+    hub.reload(manifestOf({ a: { idleStop: 200, prefix: "b" } }));
+    await clock.run(HOUR);
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [1, "idle"]);
+    assert.deepEqual(await listNames(client), ["b__x"]);
   });
 
   it("take a server down that is not enabled any more, and up again", async () => {
