@@ -53,6 +53,13 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
   return "process";
 }
 
+/** Whether the settings that say how long a start may take, and what follows if it fails, are others. */
+export function changesStart(before: StdioServer, after: StdioServer): boolean {
+  return !(
+    before.connectTimeout === after.connectTimeout && isEqual(before.reconnect, after.reconnect)
+  );
+}
+
 function compare<T extends object>(
   before: T,
   after: T,

@@ -1,6 +1,7 @@
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
+import { changesStart } from "../manifest/difference.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
 import { Life, type LifeParts } from "./life.ts";
@@ -173,11 +174,13 @@ export class Connection {
     this.#life.signal({ kind: "cancel" });
   }
 
-  /** Takes over settings that the running process does not depend on. */
+  /** Takes over settings that the running process does not depend on. One that failed is tried anew if they may have been why. */
   update(spec: StdioServer): void {
+    const isOther = changesStart(this.spec, spec);
     this.#life.spec = spec;
     const session = sessionOf(this.state);
     if (session !== undefined) this.#life.watch(session);
+    else if (isOther && causeOf(lookAhead(this.state)) !== undefined) this.reconnect();
   }
 
   /** Makes place for another, to which go all who wait and come: lets what runs finish for up to `limit` ms, then stops. */
