@@ -280,6 +280,17 @@ describe("the lists of a client", () => {
     assert.match(faults.join(), /guest-1__mark_5 was never listed/);
   });
 
+  it("are answered in time", () => {
+    const { lists, clock, faults } = open();
+    lists.ask();
+    clock.now += 9999;
+    lists.look();
+    assert.deepEqual(faults, []);
+    clock.now += 1;
+    lists.look();
+    assert.match(faults.join(), /no list for 10000 ms/);
+  });
+
   it("ask again after an answer that was on its way when there was something else", () => {
     const faults: string[] = [];
     let asked = 0;

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { Chance } from "./chance.ts";
 import type { Editor } from "./editor.ts";
-import { type Errands, GUEST } from "./errand.ts";
+import { type Errand, type Errands, GUEST } from "./errand.ts";
 import type { Faults } from "./faults.ts";
 import { type Call, Ledger } from "./ledger.ts";
 import { Lists } from "./lists.ts";
@@ -55,7 +55,8 @@ const GARBAGE = [
 ];
 /** Between two looks whether all calls have ended, in ms. */
 const PAUSE = 20;
-const ODD = { method: "no/such", error: -32601 };
+/** A request of a method that there is not. */
+const ODD: Errand = { tool: "no/such", args: {}, tellsProgress: false, right: { error: -32601 } };
 
 /** One client: calls, cancels, lists, and now and then talks nonsense. */
 export class Caller {
@@ -64,8 +65,6 @@ export class Caller {
   readonly #parts: CallerParts;
   #ids = 0;
   #listId: number | string | undefined;
-  /** Requests of a method that there is not. */
-  readonly #odd = new Set<unknown>();
   /** Lines that may be answered with an error without an id. */
   #garbage = 0;
   #isLeaving = false;
@@ -100,6 +99,7 @@ export class Caller {
     const { wire, chance } = this.#parts;
     wire.send({ jsonrpc: "2.0", id: this.#greeting.id, method: "initialize", params });
     await Promise.race([this.#greeting.done, aborted(signal)]);
+    if (signal.aborted) this.#parts.faults.add("there was no time for a handshake");
     wire.send({ jsonrpc: "2.0", method: "notifications/initialized" });
     this.lists.ask();
     const workers = Array.from({ length: WORKERS.all }, (_, at) =>
@@ -120,13 +120,12 @@ export class Caller {
 
   message(message: Message): void {
     const { faults } = this.#parts;
-    const { id, method, error } = message;
+    const { id, method } = message;
     if (method !== undefined) this.#notified(message);
     else if (this.#isLeaving || this.ledger.settle(message)) return;
     else if (id === this.#greeting.id) this.#greeted();
     else if (id === this.#listId) this.lists.take(message);
     else if (id === null && this.#garbage-- > 0) return;
-    else if (this.#odd.delete(id) && error?.code === ODD.error) return;
     else faults.add(`nobody waits for ${JSON.stringify(message)}`);
   }
 
@@ -163,9 +162,13 @@ export class Caller {
     return chance.pick(targets.filter((target) => target.isCalm || !isCalm));
   }
 
-  #call({ name, isCalm, errands }: Target, chance: Chance, done: () => void): Call {
+  #call(target: Target, chance: Chance, done: () => void): Call {
+    const errand = chance.weigh(target.errands)(`key-${this.#ids}`, chance);
+    return this.#send(target, errand, done);
+  }
+
+  #send({ name, isCalm }: Omit<Target, "errands">, errand: Errand, done: () => void): Call {
     const id = this.#id();
-    const errand = chance.weigh(errands)(String(id), chance);
     const sentAt = performance.now();
     const call: Call = { id, server: name, errand, isCalm, sentAt, progress: 0, done };
     this.ledger.add(call);
@@ -175,7 +178,8 @@ export class Caller {
       arguments: args,
       ...(tellsProgress && { _meta: { progressToken: id } }),
     };
-    this.#parts.wire.send({ jsonrpc: "2.0", id, method: "tools/call", params });
+    const asked = errand === ODD ? { method: tool } : { method: "tools/call", params };
+    this.#parts.wire.send({ jsonrpc: "2.0", id, ...asked });
     return call;
   }
 
@@ -205,9 +209,7 @@ export class Caller {
         this.#garbage++;
         wire.send(chance.pick(GARBAGE));
       } else if (what === "odd") {
-        const id = this.#id();
-        this.#odd.add(id);
-        wire.send({ jsonrpc: "2.0", id, method: ODD.method });
+        this.#send({ name: "the hub", isCalm: true }, ODD, () => {});
       } else if (what === "list") {
         this.lists.ask();
       } else {

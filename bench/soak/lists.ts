@@ -13,6 +13,8 @@ export interface ListsParts {
   ask(): void;
 }
 
+/** A list is answered within so many ms. */
+const ANSWERED = 10_000;
 /** Within so many ms the client is told that what it has is not what there is, and a new server is in the list. */
 const TOLD = 3000;
 const LISTED = 20_000;
@@ -59,9 +61,12 @@ export class Lists {
 
   /** Looks whether what the client has is what it should have by now. */
   look(): void {
-    if (this.#askedAt !== undefined) return;
     const { editor, faults, residents } = this.#parts;
     const now = this.#parts.now();
+    if (this.#askedAt !== undefined) {
+      if (now - this.#askedAt >= ANSWERED) faults.add(`no list for ${now - this.#askedAt} ms`);
+      return;
+    }
     for (const name of guestsIn(this.#held)) {
       if (editor.possible(name, now - TOLD, now).every((guest) => guest === undefined))
         faults.add(`the client was never told that ${name} is gone`);
