@@ -436,6 +436,33 @@ describe("settings that a process does not depend on", () => {
     assert.deepEqual(await listNames(client), ["b__x"]);
   });
 
+  it("leave a server alone that waits for its next attempt, if they do not bound its start", async () => {
+    const a = new Script("x");
+    a.onInitialize = () => '"error":{"code":1,"message":"no"}';
+    const { hub, clock } = await begin({ a });
+    await clock.run(500);
+    hub.reload(manifestOf({ a: { callTimeout: 7000 } }));
+    await clock.run(499);
+    assert.equal(a.starts, 1);
+    await clock.run(1);
+    assert.equal(a.starts, 2);
+  });
+
+  for (const policy of ["none", "exponential"] as const) {
+    it(`have a server tried anew that failed, if they bound its start, under the policy ${policy}`, async () => {
+      const a = new Script("x");
+      a.onOpen = new Latch().wait;
+      const reconnect = { ...LIMIT_DEFAULTS.reconnect, policy };
+      const { hub, clock } = await begin({ a }, { a: { reconnect, connectTimeout: 100 } });
+      await clock.run(100);
+      assert.equal(statusOf(hub, "a").cause?.code, "connectTimeout");
+      a.onOpen = undefined;
+      hub.reload(manifestOf({ a: { reconnect, connectTimeout: 200 } }));
+      await turn();
+      assert.deepEqual([a.starts, statusOf(hub, "a").state], [2, "connected"]);
+    });
+  }
+
   it("take a server down that is not enabled any more, and up again", async () => {
     const a = new Script("x");
     const { hub, client, clock } = await begin({ a });
