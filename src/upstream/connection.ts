@@ -146,7 +146,7 @@ export class Connection {
     if (this.#goal === "up") this.start();
     await this.#listing.recall();
     const isIdle = this.state.at === "idle" && this.#goal === "onDemand";
-    if (isIdle && this.#listing.items === undefined) {
+    if (isIdle && !this.#listing.isOwn) {
       this.#learning = true;
       this.start();
     }

@@ -21,6 +21,8 @@ export class Listing {
   readonly #parts: ListingParts;
   #items: readonly Item[] | undefined;
   #from: "snapshot" | "server" | undefined;
+  /** The items are what this server itself was seen to list, now or earlier, and not what the one before it did. */
+  #isOwn = false;
   #recalling = false;
   #session: Session | undefined;
   #refresh: Refresh | undefined;
@@ -44,6 +46,10 @@ export class Listing {
     return this.#from;
   }
 
+  get isOwn(): boolean {
+    return this.#isOwn;
+  }
+
   get isRecalling(): boolean {
     return this.#recalling;
   }
@@ -52,16 +58,16 @@ export class Listing {
     return this.#items?.some((item) => item.name === name) === true;
   }
 
-  /** Looks for what was kept, if nothing is known yet. */
+  /** Looks for what was kept. */
   async recall(): Promise<void> {
-    if (this.#items !== undefined) return;
     this.#recalling = true;
     const items = await this.#parts.recall();
     this.#recalling = false;
     // The server may have been faster.
-    if (items === undefined || this.#items !== undefined) return;
+    if (items === undefined || this.#isOwn) return;
     this.#items = items;
     this.#from = "snapshot";
+    this.#isOwn = true;
     this.#parts.changed();
   }
 
@@ -69,6 +75,7 @@ export class Listing {
   adopt(items: readonly Item[]): boolean {
     const isSame = this.#items !== undefined && sameItems(this.#items, items);
     this.#from = "server";
+    this.#isOwn = true;
     if (!isSame) this.#items = items;
     this.#parts.keep(items);
     if (!isSame) this.#parts.changed();
