@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { memorySnapshots } from "../src/snapshot/snapshot.ts";
 import { Vigil } from "../src/upstream/vigil.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
@@ -369,6 +370,39 @@ describe("a lazy server", () => {
     assert.deepEqual(await listNames(client), ["a__x"]);
     assert.ok((await callTool(client, "a__x")).result);
     assert.equal(a.starts, 3);
+  });
+
+  it("that is to be another process is started once to learn what that lists", async () => {
+    const a = new Script("x");
+    const { hub, client, clock } = await begin({ a }, { servers });
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    a.tools = ['{"name":"y"}'];
+    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
+    await turn();
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    latch.open();
+    await clock.run(100);
+    assert.deepEqual(await listNames(client), ["a__y"]);
+    assert.ok(client.messages.some(({ method }) => method?.endsWith("list_changed")));
+    assert.deepEqual([a.starts, statusOf(hub, "a").state], [2, "idle"]);
+  });
+
+  it("that is to be another process is not started if it is remembered what that lists", async () => {
+    const a = new Script("x");
+    const snapshots = memorySnapshots();
+    const { hub, client, clock } = await begin({ a }, { servers, snapshots });
+    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
+    await clock.run(100);
+    hub.reload(manifestOf({ a: { lazy: true } }));
+    await clock.run(100);
+    const starts = a.starts;
+    a.tools = ['{"name":"y"}'];
+    hub.reload(manifestOf({ a: { lazy: true, args: ["other"] } }));
+    await clock.run(100);
+    assert.deepEqual([starts, a.starts], [2, 2]);
+    assert.deepEqual(await listNames(client), ["a__x"]);
   });
 
   it("whose tools cannot be learnt rests, and does not keep a list waiting", async () => {
