@@ -30,8 +30,6 @@ import {
 
 /** How long anything of a hub may still run after it has to end, in ms. */
 const GRACE = 5000;
-/** The same, if nothing of it is asked to end any more. */
-const AT_ONCE = 1200;
 
 /** Each has processes around it that stay in its group or leave it, that can be asked to end and that cannot. */
 const SERVERS = {
@@ -75,8 +73,8 @@ interface Ending {
   /** Set in the hub's environment; UNREAD: nobody reads its stderr. */
   readonly env?: Readonly<Record<string, string>>;
   readonly code: number;
-  /** How long anything may still run, in ms. */
-  readonly grace: number;
+  /** Nobody is asked to end, as there is no time to wait. */
+  readonly isAbrupt: boolean;
   /** What is said of it on stderr. */
   readonly says?: RegExp;
   end(client: RawClient, stage: Stage): void | Promise<void>;
@@ -86,14 +84,14 @@ interface Ending {
 function crash(way: string, more: Readonly<Record<string, string>> = {}): Ending {
   const preload = fileURLToPath(new URL("../fixtures/processes/crash.mjs", import.meta.url));
   const env = { BUN_OPTIONS: `--preload=${preload}`, CRASH: way, ...more };
-  return { env, code: 1, grace: AT_ONCE, end: (client) => client.signal("SIGUSR2") };
+  return { env, code: 1, isAbrupt: true, end: (client) => client.signal("SIGUSR2") };
 }
 
 /** A signal, the first or, when the hub waits for the stubborn server already, the second. */
 function signal(name: NodeJS.Signals, code: number, isSecond = false): Ending {
   return {
     code,
-    grace: isSecond ? AT_ONCE : GRACE,
+    isAbrupt: isSecond,
     async end(client, { logged }) {
       client.signal(name);
       if (!isSecond) return;
@@ -104,7 +102,7 @@ function signal(name: NodeJS.Signals, code: number, isSecond = false): Ending {
 }
 
 const ENDINGS: Readonly<Record<string, Ending>> = {
-  "the client closed stdin": { code: 0, grace: GRACE, end: (client) => client.end() },
+  "the client closed stdin": { code: 0, isAbrupt: false, end: (client) => client.end() },
   SIGTERM: signal("SIGTERM", 143),
   SIGINT: signal("SIGINT", 130),
   SIGHUP: signal("SIGHUP", 129),
@@ -112,7 +110,7 @@ const ENDINGS: Readonly<Record<string, Ending>> = {
   "a second SIGINT": signal("SIGINT", 130, true),
   "standing still for long in the middle of its end": {
     code: 0,
-    grace: GRACE,
+    isAbrupt: false,
     async end(client, { logged }) {
       client.end();
       await logged("stubborn", ({ event }) => event === "eof");
@@ -139,15 +137,17 @@ describe("nothing of a hub is left, whatever its servers have started, after", (
   });
   after(() => Promise.allSettled(Object.values(runs)));
 
-  function run({ env, code, grace, says, end }: Ending): Promise<void> {
+  function run({ env, code, isAbrupt, says, end }: Ending): Promise<void> {
     return withStage({ hub: { listWait: "10s" }, servers: SERVERS }, async (stage) => {
       const client = open(stage, env);
       const pids = await populate(client, stage);
       await end(client, stage);
-      await waitUntilGone(pids, grace);
+      await waitUntilGone(pids, GRACE);
       assert.deepEqual(carrying(stage.dir), [], "nothing was started meanwhile");
       assert.deepEqual(await client.ended(END), { code, signal: null });
       if (says !== undefined) assert.match(client.stderr, says);
+      const asked = stage.log("stubborn").some(({ event }) => event === "signal");
+      assert.equal(asked, !isAbrupt);
       assertProtocolOnly(client);
     });
   }
