@@ -1082,6 +1082,8 @@ describe("a hub that is told many things in any order", () => {
     assert.equal(statusOf(hub, "a").state, word === "stop" ? "disconnected" : "connected");
     assert.ok(a.most <= 1, "two copies at a time");
     assert.equal(a.open, word === "stop" ? 0 : 1);
+    // A server that is connected is looked after by one timer.
+    assert.equal(clock.armed.length, word === "stop" ? 0 : 1);
     await Promise.all([...promises, hub.settled()]);
     const answered = client.messages.map(({ id }) => id).filter((id) => id !== INITIALIZE.id);
     assert.equal(new Set(answered).size, answered.length, "answered twice");
