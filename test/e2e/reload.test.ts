@@ -144,6 +144,63 @@ describe("an edit of the manifest of a running hub", () => {
       }),
   );
 
+  it(
+    "that changes a server that hangs at its start lets those who wait go on to the new one",
+    LIMIT,
+    () =>
+      withRealm(of({ a: version("1"), b: governed() }), async (realm) => {
+        for (const server of ["a", "b"]) realm.rule(server, { start: "hang" });
+        await realm.serve(async (client) => {
+          await client.initialize();
+          const asked = [client.askCall("a__pid"), client.askCall("b__pid")];
+          for (const server of ["a", "b"])
+            await realm.noting(server, () => realm.starts(server)[0]);
+          realm.edit(of({ a: version("2") }));
+          const { pid, args } = await realm.noting("a", () => realm.starts("a")[1]);
+          realm.rule("a", {});
+          const [a, b] = await Promise.all(asked.map((id) => client.answer(id)));
+          assert.equal(a?.message.result?.content?.[0]?.text, String(pid));
+          assert.deepEqual(args, ["2"]);
+          assert.match(failure(b?.message ?? {}), /Server "b" was stopped/);
+        });
+      }),
+  );
+
+  it("that disables a server ends it and hides its tools, until it is enabled again", LIMIT, () =>
+    withRealm(of({ a: governed(), b: governed() }), async (realm) => {
+      const left = await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        realm.edit(of({ a: governed({ enabled: false }), b: governed() }));
+        await changed(client, 1);
+        assert.deepEqual(prefixes(await listNames(client)), ["b"]);
+        await waitUntilGone([pid], END);
+        assert.match(failure((await client.call("a__pid")).message), /Server "a" is stopped/);
+        realm.edit(of({ a: governed(), b: governed() }));
+        await changed(client, 2);
+        assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);
+        assert.notEqual(await askPid(client, "a"), pid);
+      });
+      assert.equal(changes(left), 2);
+    }),
+  );
+
+  it("that makes a server lazy leaves it running; one that is lazy no more is started", LIMIT, () =>
+    withRealm(of({ a: governed(), b: governed({ lazy: true }), c: governed() }), async (realm) => {
+      await realm.serve(async (client) => {
+        await client.open();
+        const pid = await askPid(client, "a");
+        await realm.noting("b", (notes) => notes.find(({ event }) => event === "end"));
+        realm.edit(
+          of({ a: governed({ lazy: true }), b: governed(), c: governed({ prefix: "z" }) }),
+        );
+        await realm.noting("b", () => realm.starts("b")[1]);
+        await changed(client, 1);
+        assert.equal(await askPid(client, "a"), pid);
+      });
+    }),
+  );
+
   it("of a prefix, a filter, a new name or a limit is in force without a restart", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
       realm.rule("a", { tools: ["one", "two"] });
