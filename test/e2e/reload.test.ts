@@ -201,6 +201,33 @@ describe("an edit of the manifest of a running hub", () => {
     }),
   );
 
+  it(
+    "that changes a lazy server's arguments shows what it lists now, and lets it rest again",
+    LIMIT,
+    () =>
+      withRealm(of({ a: version("1", { lazy: true }) }), async (realm) => {
+        realm.rule("a", { tools: ["one"] });
+        const rested = (times: number): Promise<unknown> =>
+          realm.noting("a", (notes) => notes.filter(({ event }) => event === "end")[times - 1]);
+        const left = await realm.serve(async (client) => {
+          await client.open();
+          await rested(1);
+          realm.rule("a", { tools: ["two"] });
+          realm.edit(of({ a: version("2", { lazy: true }) }));
+          await changed(client, 1);
+          const names = await listNames(client);
+          assert.ok(names.includes("a__two") && !names.includes("a__one"));
+          await rested(2);
+          // What the first one had is known from before.
+          realm.edit(of({ a: version("1", { lazy: true }) }));
+          await changed(client, 2);
+          assert.ok((await listNames(client)).includes("a__one"));
+          assert.equal(realm.starts("a").length, 2);
+        });
+        assert.equal(changes(left), 2);
+      }),
+  );
+
   it("of a prefix, a filter, a new name or a limit is in force without a restart", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
       realm.rule("a", { tools: ["one", "two"] });
