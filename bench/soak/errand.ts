@@ -84,7 +84,8 @@ export const FAULTY: Errands = [
     3,
     (key) => says(tool, { key }, "fine"),
   ]),
-  [3, (key) => says("twice", { key }, "first")],
+  // The first of its lines is lost if what it wrote before has no line end.
+  [3, (key) => make("twice", { key }, (it) => ["first", "second"].includes(textOf(it)))],
   [3, (key) => says("drip", { key, bytes: 200 }, "é".repeat(100))],
   [3, (key) => says("flood", { key, bytes: 200_000, lines: key.endsWith("1") }, "fine")],
   [
