@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { rmSync } from "node:fs";
+import { Buffer } from "node:buffer";
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { before, describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
@@ -363,6 +364,36 @@ describe("an edit of the manifest of a running hub", () => {
       });
       assert.equal(changes(left), 1);
     }),
+  );
+
+  it(
+    "that puts what is no manifest in its place changes nothing, and is told each time",
+    LIMIT,
+    () =>
+      withRealm(of({ a: governed() }), async (realm) => {
+        const { config } = realm;
+        const makers: Readonly<Record<string, () => void>> = {
+          "is a folder, not a file": () => mkdirSync(config),
+          "is not a regular file": () => symlinkSync("/dev/zero", config),
+          "cannot be read \\(ELOOP\\)": () => symlinkSync(config, config),
+          "is longer than 4194304 bytes": () => writeFileSync(config, "#".repeat(5_000_000)),
+          "is not UTF-8 text": () => writeFileSync(config, Buffer.alloc(1000, 0xff)),
+        };
+        await realm.serve(async (client) => {
+          await client.open();
+          const pid = await askPid(client, "a");
+          for (const [what, make] of Object.entries(makers)) {
+            rmSync(config, { recursive: true, force: true });
+            make();
+            await saying(client, new RegExp(`toolmux\\.toml: ${what}\n`));
+            assert.equal(await askPid(client, "a"), pid);
+          }
+          rmSync(config);
+          realm.edit(of({ a: governed({ prefix: "z" }) }));
+          await changed(client, 1);
+          assert.equal(await askPid(client, "z"), pid);
+        });
+      }),
   );
 
   it("that empties it ends all servers", LIMIT, () =>

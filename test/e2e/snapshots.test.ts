@@ -47,7 +47,8 @@ function placeOf({ dir }: Realm): string {
 
 /** The paths of all snapshots that there are. */
 function snapshots(realm: Realm): string[] {
-  return readdirSync(placeOf(realm)).map((name) => join(placeOf(realm), name));
+  const names = readdirSync(placeOf(realm)).toSorted();
+  return names.map((name) => join(placeOf(realm), name));
 }
 
 /** Runs a hub until its servers have listed. @returns the result of its list, as text. */
@@ -251,6 +252,32 @@ describe("a hub that has run before", () => {
       }
     });
   });
+});
+
+describe("hubs that run at once on the same manifest", () => {
+  it("each serve all, keep one snapshot of each server, and alert at least once", LIMIT, () =>
+    withRealm(patient({ a: governed(), b: governed() }), async (realm) => {
+      realm.rule("a", { tools: [["one", "as it was"]] });
+      await runOnce(realm);
+      const before = snapshots(realm);
+      realm.rule("a", { tools: [["one", "otherwise"]] });
+      const texts = new Set<string>();
+      const all = await Promise.all(
+        Array.from({ length: 4 }, () =>
+          realm.serve(async (client) => {
+            await client.open();
+            for (const server of ["a", "b"]) await askPid(client, server);
+            texts.add((await listNames(client)).join());
+          }),
+        ),
+      );
+      assert.equal(texts.size, 1);
+      assert.deepEqual(snapshots(realm), before);
+      const told = all.filter(({ stderr }) => stderr !== "");
+      assert.ok(told.length > 0);
+      for (const { stderr } of told) assert.match(stderr, /^toolmux: warn a: .*"one".*\n$/);
+    }),
+  );
 });
 
 /** What may have happened to the file of a snapshot. */
