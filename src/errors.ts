@@ -19,6 +19,7 @@ const TABLE = {
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   commandNotFound: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  notExecutable: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   spawnFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   handshakeFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   connectTimeout: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },

@@ -570,7 +570,7 @@ describe("a server that cannot be started", () => {
     const path = file("text", "no program");
     for (const name of [path, "text"]) {
       const error = await failure({ command: name, hubEnv: { PATH } });
-      assert.equal(error.code, "commandNotFound");
+      assert.equal(error.code, "notExecutable");
       assert.match(error.message, /is there \(.*\/text\), but may not be executed/);
     }
   });
@@ -586,7 +586,7 @@ describe("a server that cannot be started", () => {
   it("because its interpreter is missing is told so", async () => {
     const path = file("orphan", "#!/no/such/interpreter\n", 0o755);
     const error = await failure({ command: path });
-    assert.equal(error.code, "commandNotFound");
+    assert.equal(error.code, "notExecutable");
     assert.match(error.message, /the interpreter that its first line names is missing/);
   });
 

@@ -43,7 +43,9 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
     case "notSupported":
       return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`];
     case "commandNotFound":
-      return findCommand(spec, env);
+      return findCommand(spec);
+    case "notExecutable":
+      return makeExecutable(spec, env);
     case "spawnFailed":
       return [
         ...(spec.cwd === undefined
@@ -97,15 +99,12 @@ function provideValues(spec: StdioServer, env: Env): string[] {
   return list === "" ? variables : [...variables, `Make sure that you can read: ${list}`];
 }
 
-function findCommand(spec: StdioServer, env: Env): string[] {
-  const { command, baseDir } = spec;
+function findCommand({ command, baseDir }: StdioServer): string[] {
   if (command.includes("/")) {
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
         ? "Correct the path (command)."
         : `Correct the path (command); it is looked for from ${baseDir}.`,
-      `If the file is there, you must be allowed to run it: chmod +x ${shell(locate(command, spec, env))}`,
-      "If it is a script, the program that its first line names must be there, too.",
     ];
   }
   const origin = Object.hasOwn(ORIGINS, command) ? ORIGINS[command] : undefined;
@@ -113,6 +112,17 @@ function findCommand(spec: StdioServer, env: Env): string[] {
   return [
     `Install ${command}${source}, or check how it is spelled.`,
     `If your terminal finds it (command -v ${shell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+  ];
+}
+
+function makeExecutable(spec: StdioServer, env: Env): string[] {
+  const { command } = spec;
+  const file = command.includes("/")
+    ? shell(locate(command, spec, env))
+    : `"$(command -v ${shell(command)})"`;
+  return [
+    `You must be allowed to run it: chmod +x ${file}`,
+    "If it is a script, the program that its first line names must be there, too; if it is none, it must be built for this system.",
   ];
 }
 

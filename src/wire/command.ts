@@ -32,7 +32,7 @@ const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
  * Finds a command as a shell would, but never in the working directory unless it was said with a slash.
- * @throws {HubError} commandNotFound: which command, and where it was looked for.
+ * @throws {HubError} commandNotFound: which command, and where it was looked for; notExecutable: which file.
  */
 export async function findCommand(search: Search): Promise<Found> {
   const { server, command, cwd } = search;
@@ -82,7 +82,7 @@ async function examine(file: string): Promise<"runs" | "missing" | "forbidden"> 
 
 function forbidden(search: Search, file: string): HubError {
   const text = `Command "${search.command}" of server "${search.server}" is there (${file}), but may not be executed: permission denied.`;
-  return notFound(search, text);
+  return new HubError("notExecutable", text, { server: search.server, step: "spawn" });
 }
 
 function notFound({ server }: Search, text: string): HubError {

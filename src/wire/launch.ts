@@ -28,7 +28,7 @@ export interface StdioTarget {
 
 /**
  * Starts a server's process.
- * @throws {HubError} commandNotFound, spawnFailed, cancelled, or the HubError that the signal was aborted with; then nothing runs.
+ * @throws {HubError} commandNotFound, notExecutable, spawnFailed, cancelled, or the HubError that the signal was aborted with; then nothing runs.
  */
 export async function launch(
   target: StdioTarget,
@@ -99,16 +99,13 @@ function explainSystem(error: unknown, { server, command }: StdioTarget): [Error
   const subject = `Command "${command}" of server "${server}" cannot be run:`;
   switch (code) {
     case "ENOENT":
-      return [
-        "commandNotFound",
-        `${subject} the interpreter that its first line names is missing.`,
-      ];
+      return ["notExecutable", `${subject} the interpreter that its first line names is missing.`];
     case "ENOEXEC":
-      return ["commandNotFound", `${subject} it is no program for this system (ENOEXEC).`];
+      return ["notExecutable", `${subject} it is no program for this system (ENOEXEC).`];
     case "EACCES":
-      return ["commandNotFound", `${subject} permission denied (EACCES).`];
+      return ["notExecutable", `${subject} permission denied (EACCES).`];
     case "E2BIG":
-      return ["commandNotFound", `${subject} its arguments and environment are too long (E2BIG).`];
+      return ["notExecutable", `${subject} its arguments and environment are too long (E2BIG).`];
     default:
       return ["spawnFailed", `${subject} ${code}.`];
   }

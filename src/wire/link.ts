@@ -55,7 +55,7 @@ export interface Vitals {
 export interface Link {
   /**
    * Opens the pipe, once. Aborting `signal` gives up and leaves nothing behind.
-   * @throws {HubError} commandNotFound, spawnFailed or cancelled
+   * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
    */
   open(events: LinkEvents, signal: AbortSignal): Promise<void>;
   /**

@@ -162,7 +162,7 @@ describe("status", () => {
           ],
           ["odd: failed at step handshake (handshakeFailed)", /1999-01-01/, /\n  - It may be/],
           [
-            "denied: failed at step spawn (commandNotFound)",
+            "denied: failed at step spawn (notExecutable)",
             /permission denied/,
             new RegExp(`\\n  - .*chmod \\+x ${stage.config}`),
           ],
