@@ -8,7 +8,7 @@ import type { LoadResult } from "../src/manifest/load.ts";
 import type { WatchFolder } from "../src/manifest/lookout.ts";
 import { traceFile } from "../src/manifest/trail.ts";
 import { watchManifest } from "../src/manifest/watch.ts";
-import { VirtualClock } from "./fixtures/manifest/clock.ts";
+import { WatchedClock } from "./fixtures/manifest/clock.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
@@ -67,7 +67,7 @@ async function watchFile(box: Sandbox, text: string) {
 }
 
 async function watch(box: Sandbox, files: readonly string[], folders = new Folders()) {
-  const clock = new VirtualClock();
+  const clock = new WatchedClock();
   const loads: string[] = [];
   const troubles: string[] = [];
   const handle = watchManifest(
@@ -82,9 +82,9 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
   );
   /** Lets the look happen that a change has led to; `next`: how long it is to the next one after it, in ms. */
   const look = async (next = ROUND): Promise<void> => {
-    assert.equal(clock.pending[0], 100, "nothing has changed");
+    assert.equal(clock.armed[0], 100, "nothing has changed");
     clock.advance(100);
-    await clock.armed(next);
+    await clock.untilArmed(next);
   };
   return { clock, folders, loads, troubles, handle, look };
 }
@@ -95,7 +95,7 @@ function describeLoad(result: LoadResult): string {
 
 describe("a burst", () => {
   const setUp = (work: () => Promise<void> = () => Promise.resolve()) => {
-    const clock = new VirtualClock();
+    const clock = new WatchedClock();
     const begun: number[] = [];
     const burst = new Burst(clock, () => {
       begun.push(clock.now());
@@ -141,15 +141,15 @@ describe("a burst", () => {
     clock.advance(5000);
     assert.deepEqual(begun, [100]);
     ends[0]?.();
-    await clock.armed(0);
+    await clock.untilArmed(0);
     clock.advance(0);
     assert.deepEqual(begun, [100, 5130]);
     ends[1]?.();
     await Promise.resolve();
     await Promise.resolve();
-    assert.deepEqual(clock.pending, []);
+    assert.deepEqual(clock.armed, []);
     burst.touch();
-    assert.deepEqual(clock.pending, [100]);
+    assert.deepEqual(clock.armed, [100]);
   });
 
   it("that goes on during work is waited for from its own begin, not from the work's end", async () => {
@@ -161,7 +161,7 @@ describe("a burst", () => {
     clock.advance(960);
     burst.touch();
     ends[0]?.();
-    await clock.armed(40);
+    await clock.untilArmed(40);
   });
 
   it("becomes nothing once it is closed, before or during the work", async () => {
@@ -169,7 +169,7 @@ describe("a burst", () => {
     before.burst.touch();
     before.burst.close();
     before.burst.touch();
-    assert.deepEqual(before.clock.pending, []);
+    assert.deepEqual(before.clock.armed, []);
     const ends: (() => void)[] = [];
     const { clock, burst } = setUp(() => new Promise((resolve) => ends.push(resolve)));
     burst.touch();
@@ -180,7 +180,7 @@ describe("a burst", () => {
     await Promise.resolve();
     await Promise.resolve();
     burst.touch();
-    assert.deepEqual(clock.pending, []);
+    assert.deepEqual(clock.armed, []);
   });
 });
 
@@ -263,7 +263,7 @@ describe("the watch of a manifest", () => {
       const { file, clock, folders } = await watchFile(box, server("a"));
       for (const name of ["b.toml", "a.toml.swp", ".a.toml", "a"])
         folders.tell(join(dirname(file), name));
-      assert.deepEqual(clock.pending, [ROUND]);
+      assert.deepEqual(clock.armed, [ROUND]);
     }));
 
   it("looks when the name is spelled otherwise, as some file systems do, or is not told", () =>
@@ -301,7 +301,7 @@ describe("the watch of a manifest", () => {
       folders.tell(file);
       await look();
       assert.equal(folders.opened, 1);
-      assert.deepEqual(clock.pending, [ROUND]);
+      assert.deepEqual(clock.armed, [ROUND]);
     }));
 
   it("looks for other names in a folder where a link leads to another of its files", () =>
@@ -330,7 +330,7 @@ describe("the watch of a manifest", () => {
       clock.advance(100);
       await writeFile(file, server("c"));
       folders.tell(file);
-      await clock.armed(100);
+      await clock.untilArmed(100);
       await look();
       assert.equal(loads.at(-1), "c");
     }));
@@ -464,7 +464,7 @@ describe("the watch of a manifest", () => {
         handle.close();
         // Longer than a look takes.
         for (let turn = 0; turn < 5; turn++) await box.load({ files: [file] });
-        assert.deepEqual([folders.open.size, clock.pending, loads], [0, [], []]);
+        assert.deepEqual([folders.open.size, clock.armed, loads], [0, [], []]);
       }
     }));
 });
