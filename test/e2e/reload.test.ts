@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { before, describe, it } from "node:test";
+import { after, before, describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, executable } from "../harness/hub.ts";
 import type { Manifest, ServerEntry } from "../harness/manifest.ts";
@@ -80,6 +80,9 @@ before(() => {
   overtaken = overtake();
   overtaken.catch(() => undefined);
 });
+
+// Also when its own test is not run: nothing of it is left behind.
+after(() => overtaken?.catch(() => undefined), LIMIT);
 
 describe("an edit of the manifest of a running hub", () => {
   for (const how of EDITS) {
