@@ -102,7 +102,7 @@ export function parsePlan(argv: readonly string[]): Plan {
     duration: quick ? 300 : 1000,
     starts: quick ? 20 : 40,
     soakCalls: 1_000_000,
-    siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 100, kills: 1000, rest: 15_000 },
+    siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 300, kills: 1000, rest: 15_000 },
     cycling: { servers: quick ? 1 : 4, cycles: 50, reconnects: 20 },
     json,
   };
