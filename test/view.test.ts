@@ -333,6 +333,9 @@ describe("a list from what is remembered", () => {
       flush: () => snapshots.flush(),
     };
     const made = await begin({ a }, { snapshots: slow });
+    // What was kept is looked for before anything is started, but not for long.
+    assert.equal(a.open, 0);
+    await made.clock.run(50);
     assert.equal(statusOf(made.hub, "a").state, "connected");
     latch.open();
     assert.deepEqual(await listNames(made.client), ["a__y"]);

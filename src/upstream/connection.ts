@@ -59,20 +59,6 @@ export class Connection {
   constructor(parts: ConnectionParts) {
     this.#parts = parts;
     this.client = parts.client;
-    this.#life = new Life(
-      parts.spec,
-      { ...parts, goal: () => this.#goal },
-      {
-        moved: (before, state, cause) => this.#moved(before, state, cause),
-        listed: (items, duration) => {
-          this.#past.startDuration = duration;
-          this.#listing.adopt(items);
-        },
-        toolsChanged: () => void this.#listing.announce(),
-        idle: () => parts.idled(),
-        log: (level, source, text) => this.#log(level, source, text),
-      },
-    );
     this.#listing = new Listing(
       {
         clock: parts.surroundings.clock,
@@ -83,6 +69,21 @@ export class Connection {
         limit: () => this.spec.connectTimeout,
       },
       parts.items,
+    );
+    const before = Promise.all([parts.before, this.#listing.recalled]);
+    this.#life = new Life(
+      parts.spec,
+      { ...parts, goal: () => this.#goal, before },
+      {
+        moved: (before, state, cause) => this.#moved(before, state, cause),
+        listed: (items, duration) => {
+          this.#past.startDuration = duration;
+          this.#listing.adopt(items);
+        },
+        toolsChanged: () => void this.#listing.announce(),
+        idle: () => parts.idled(),
+        log: (level, source, text) => this.#log(level, source, text),
+      },
     );
   }
 

@@ -16,6 +16,9 @@ export interface ListingParts {
   limit(): number;
 }
 
+/** How long looking for what was kept may hold up a server's start, in ms: starting processes would hold it up, and lists wait for it. */
+const RECALL_LIMIT = 50;
+
 /** What a server lists, as far as is known; it outlives the connection, and the hub. */
 export class Listing {
   readonly #parts: ListingParts;
@@ -29,6 +32,9 @@ export class Listing {
   #held = false;
   /** Who waits for the end of the hold. */
   readonly #releasing: (() => void)[] = [];
+  #tellRecalled = (): void => {};
+  /** Settles when what was kept was looked for, or that takes too long to wait for. */
+  readonly recalled = new Promise<void>((resolve) => (this.#tellRecalled = resolve));
 
   /** @param items what is known from a connection before this one. */
   constructor(parts: ListingParts, items: readonly Item[] | undefined) {
@@ -61,8 +67,11 @@ export class Listing {
   /** Looks for what was kept. */
   async recall(): Promise<void> {
     this.#recalling = true;
+    const undo = this.#parts.clock.after(RECALL_LIMIT, this.#tellRecalled);
     const items = await this.#parts.recall();
+    undo();
     this.#recalling = false;
+    this.#tellRecalled();
     // The server may have been faster.
     if (items === undefined || this.#isOwn) return;
     this.#items = items;
