@@ -146,7 +146,7 @@ describe("a manifest", () => {
       nameLimit: 64,
       clientPrefix: "mcp__toolmux__",
       listWait: 5000,
-      parallelStarts: 16,
+      parallelStarts: 24,
     });
     const { baseDir: _, ...server } = getServer(manifest, "a");
     assert.deepEqual(plain(server), {

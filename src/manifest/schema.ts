@@ -255,7 +255,7 @@ export const HUB_DEFAULTS: HubSettings = {
   nameLimit: 64,
   clientPrefix: "mcp__toolmux__",
   listWait: 5_000,
-  parallelStarts: 16,
+  parallelStarts: 24,
 };
 
 export const LIMIT_DEFAULTS: Limits = {
