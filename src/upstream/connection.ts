@@ -70,10 +70,10 @@ export class Connection {
       },
       parts.items,
     );
-    const before = Promise.all([parts.before, this.#listing.recalled]);
+    const ready = Promise.all([parts.before, this.#listing.recalled]);
     this.#life = new Life(
       parts.spec,
-      { ...parts, goal: () => this.#goal, before },
+      { ...parts, goal: () => this.#goal, before: ready },
       {
         moved: (before, state, cause) => this.#moved(before, state, cause),
         listed: (items, duration) => {
