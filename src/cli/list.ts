@@ -1,9 +1,10 @@
 import { textOf } from "../bytes.ts";
 import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
+import { untilAborted } from "../wire/grace.ts";
 import { LocalClient } from "./client.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
-import { openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";

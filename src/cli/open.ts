@@ -127,18 +127,3 @@ function tellEvent(event: HubEvent, log: Log): void {
 function digest(text: string): Uint8Array {
   return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
 }
-
-/** Rejects with the signal's reason as soon as it is aborted. */
-export async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  let stop = (): void => {};
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => reject(signal.reason);
-    signal.addEventListener("abort", stop, { once: true });
-    if (signal.aborted) stop();
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener("abort", stop);
-  }
-}

@@ -2,6 +2,7 @@ import { systemClock } from "../clock.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
 import type { Inspection } from "../upstream/status.ts";
+import { untilAborted } from "../wire/grace.ts";
 import type { Invocation, World } from "./command.ts";
 import {
   describeDiagnoses,
@@ -12,7 +13,7 @@ import {
   toJson,
 } from "./diagnosis.ts";
 import { openGauge } from "./gauge.ts";
-import { type Log, openHub, openLog, openManifest, untilAborted } from "./open.ts";
+import { type Log, openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { findPaper, formatJson, openLine } from "./print.ts";
 import { standingOf } from "./standing.ts";

@@ -4,6 +4,7 @@ import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../error
 import type { LogLevel, LogSource } from "../events.ts";
 import type { StdioServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
+import { untilAborted } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
 import type { Gate } from "./gate.ts";
 import { Session } from "./session.ts";
@@ -128,14 +129,4 @@ export class Attempt {
     }
     this.#events.log(level, source, text);
   }
-}
-
-/** Waits no longer than until the signal is aborted. @throws its reason */
-function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const give = (): void => reject(signal.reason);
-    signal.addEventListener("abort", give, { once: true });
-    if (signal.aborted) give();
-    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", give));
-  });
 }

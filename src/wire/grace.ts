@@ -36,3 +36,13 @@ export function sleep(ms: number): Promise<void> {
 export function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
+
+/** Waits no longer than until the signal is aborted. @throws its reason */
+export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const give = (): void => reject(signal.reason);
+    signal.addEventListener("abort", give, { once: true });
+    if (signal.aborted) give();
+    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", give));
+  });
+}

@@ -3,7 +3,7 @@ import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { HubError, toHubError } from "../../errors.ts";
 import { VERSION } from "../../version.ts";
-import { untilAborted } from "../open.ts";
+import { untilAborted } from "../../wire/grace.ts";
 import type { Paper } from "../print.ts";
 import { clean } from "../report.ts";
 import { STOPS, type Tour } from "./stops.ts";
