@@ -3,9 +3,11 @@ import type { Catalog } from "./catalog/catalog.ts";
 import type { Digest, NameRules } from "./catalog/names.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { Alert, Bus, EventKind, Listener } from "./events.ts";
+import { HubError } from "./errors.ts";
 import { Clients } from "./frontend/clients.ts";
 import { type LogEntry, Logbook } from "./logbook.ts";
-import type { HubSettings, Manifest, StdioServer } from "./manifest/schema.ts";
+import type { HubSettings, Manifest, RunnableServer, StdioServer } from "./manifest/schema.ts";
+import type { Schemes } from "./manifest/secrets.ts";
 import type { Implementation } from "./protocol/legacy.ts";
 import { Deadlines } from "./router/deadline.ts";
 import { Ledger, type RunningCall } from "./router/ledger.ts";
@@ -30,10 +32,10 @@ export interface HubParts {
   readonly digest: Digest;
   /** What is remembered of servers from one start to the next. */
   readonly snapshots: Snapshots;
-  /** Never rejects. */
-  readonly identify: Identify;
+  /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
+  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: StdioServer): Promise<Link>;
+  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
   readonly clock?: Clock;
   /** 0…1 */
   readonly random?: () => number;
@@ -80,13 +82,13 @@ export class Hub {
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
     this.#gate = new Gate(manifest.hub.parallelStarts, clock);
-    this.#memory = new Recollection(parts.snapshots, parts.identify, this.#alerts);
+    this.#memory = new Recollection(parts.snapshots, (spec) => this.#identify(spec), this.#alerts);
     this.#pool = new Pool({
       surroundings: {
         clientInfo: () => this.serverInfo,
         clock,
         gate: this.#gate,
-        makeLink: (spec) => parts.makeLink(spec),
+        makeLink: (spec) => this.#makeLink(spec),
       },
       bus,
       alerts: this.#alerts,
@@ -141,7 +143,7 @@ export class Hub {
   }
 
   /** Adds a server, or gives it another specification; the same one again changes nothing. */
-  add(spec: StdioServer): void {
+  add(spec: RunnableServer): void {
     this.#whole(() => this.#pool.add(spec));
   }
 
@@ -273,6 +275,19 @@ export class Hub {
     return new View(profileOf("", client), parts);
   }
 
+  #identify(spec: RunnableServer): ReturnType<Identify> {
+    // What a plugin's server lists is known as soon as it is there.
+    if (spec.kind === "plugin") return Promise.resolve(undefined);
+    return this.#parts.identify(spec, NO_SCHEMES);
+  }
+
+  #makeLink(spec: RunnableServer): Promise<Link> {
+    if (spec.kind === "stdio") return this.#parts.makeLink(spec, NO_SCHEMES);
+    const { name: server, plugin } = spec;
+    const text = `There is no plugin "${plugin}".`;
+    return Promise.reject(new HubError("notSupported", text, { server }));
+  }
+
   #settle(): void {
     this.#clients.settle();
     if (this.#settledWaiters.length === 0) return;
@@ -291,8 +306,10 @@ export class Hub {
   }
 }
 
-function serversOf({ servers }: Manifest): readonly StdioServer[] {
-  return servers.filter((spec) => spec.kind === "stdio");
+const NO_SCHEMES: Schemes = new Map();
+
+function serversOf({ servers }: Manifest): readonly RunnableServer[] {
+  return servers.filter((spec) => spec.kind !== "unsupported");
 }
 
 function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {

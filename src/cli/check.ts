@@ -8,7 +8,7 @@ import type { Manifest, ServerSpec } from "../manifest/schema.ts";
 import { resolveServer } from "../manifest/secrets.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
 import type { Invocation, World } from "./command.ts";
-import { describeCommand } from "./commandline.ts";
+import { describeStart } from "./commandline.ts";
 import { openLog } from "./open.ts";
 import { drawProblem } from "./picture.ts";
 import { alignTable, count, findPaper } from "./print.ts";
@@ -85,8 +85,9 @@ function examine({ servers }: Manifest, world: World): Promise<Row[]> {
 async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row> {
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
-  const text = describeCommand(spec);
+  const text = describeStart(spec);
   if (!spec.enabled) return { name, state: "disabled", text };
+  if (spec.kind === "plugin") return { name, state: "starts", text };
   try {
     await resolveServer(spec, env, cwd);
     return { name, state: "starts", text };

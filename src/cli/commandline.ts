@@ -1,4 +1,4 @@
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
 
 const MASK = "•••";
 
@@ -6,6 +6,11 @@ const MASK = "•••";
 const TELLING = /key|token|secret|pass|credential|auth|bearer/i;
 /** Long, without a word or a path in it, and with digits: looks like a key whatever it is called. */
 const RANDOM = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+=-]{20,}$/;
+
+/** What is started for a server: a command, or a part of a plugin. */
+export function describeStart(spec: RunnableServer): string {
+  return spec.kind === "stdio" ? describeCommand(spec) : `plugin ${spec.plugin}`;
+}
 
 /**
  * The command line of a server, as written: `${…}` are not filled in, and what looks like a secret is masked.

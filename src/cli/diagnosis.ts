@@ -13,7 +13,7 @@ export type Diagnosis = Healthy | Sick | Disabled;
 interface Subject {
   readonly server: string;
   /** undefined: one that toolmux cannot use. */
-  readonly transport: "stdio" | undefined;
+  readonly transport: "stdio" | "plugin" | undefined;
 }
 
 interface Healthy extends Subject {

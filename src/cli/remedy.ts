@@ -37,6 +37,9 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   if (spec.kind === "unsupported") {
     return ['Remove its entry, or switch it off there with "disabled": true.'];
   }
+  if (spec.kind === "plugin") {
+    return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
+  }
   switch (error.code) {
     case "valueMissing":
       return provideValues(spec, env);

@@ -75,7 +75,7 @@ function tellUnsupported({ servers }: Manifest, log: Log): void {
 
 /** A message that no server would take need not be read. */
 function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (spec.kind === "stdio" ? spec.maxMessage : 0));
+  const limits = servers.map((spec) => (spec.kind === "unsupported" ? 0 : spec.maxMessage));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 

@@ -78,7 +78,9 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
 
 /** The names of those that a hub starts. */
 function startedBy({ servers }: Manifest): readonly string[] {
-  return servers.flatMap(({ enabled, kind, name }) => (enabled && kind === "stdio" ? [name] : []));
+  return servers.flatMap(({ enabled, kind, name }) =>
+    enabled && kind !== "unsupported" ? [name] : [],
+  );
 }
 
 /** Each is tried once, and who has started early is not stopped before the last is there. */

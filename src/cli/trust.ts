@@ -4,7 +4,7 @@ import { loadManifest } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import { trust } from "../manifest/trust.ts";
 import type { Invocation, World } from "./command.ts";
-import { describeCommand } from "./commandline.ts";
+import { describeStart } from "./commandline.ts";
 import { clean } from "./report.ts";
 
 /** Trusts a file as it is now, and says which commands that allows. A file with problems is not trusted. */
@@ -19,7 +19,7 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
   console.log(`trusted: ${real}`);
   console.log(`As long as it stays as it is, toolmux runs from it in ${dirname(real)}:`);
   for (const spec of loaded.manifest.servers) {
-    const what = spec.kind === "stdio" ? describeCommand(spec) : `nothing: ${spec.reason}`;
+    const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
     console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
   }
   return 0;

@@ -1,5 +1,5 @@
 import { isAbsolute } from "node:path";
-import type { ServerSpec, StdioServer, UnsupportedServer } from "./schema.ts";
+import type { RunnableServer, ServerSpec, StdioServer, UnsupportedServer } from "./schema.ts";
 import { isTable } from "./table.ts";
 import { parseTemplate } from "./template.ts";
 
@@ -54,7 +54,7 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
 }
 
 /** Whether the settings that say how long a start may take, and what follows if it fails, are others. */
-export function changesStart(before: StdioServer, after: StdioServer): boolean {
+export function changesStart(before: RunnableServer, after: RunnableServer): boolean {
   return !(
     before.connectTimeout === after.connectTimeout && isEqual(before.reconnect, after.reconnect)
   );

@@ -155,7 +155,8 @@ async function combine(
   if (problems.length > 0) return { ok: false, problems, notes };
   if (merged.servers.length === 0) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
-  const manifest = { hub: merged.hub, servers: merged.servers, sources: files };
+  const { hub, servers, defaults } = merged;
+  const manifest = { hub, servers, defaults, plugins: [], sources: files };
   return { ok: true, manifest, notes };
 }
 

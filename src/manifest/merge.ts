@@ -26,6 +26,7 @@ type Order = (typeof ORDERS)[number];
 export interface Merged {
   readonly hub: HubSettings;
   readonly servers: readonly ServerSpec[];
+  readonly defaults: Limits;
   readonly faults: readonly Fault[];
   readonly notes: readonly string[];
 }
@@ -52,6 +53,7 @@ export function mergeSources(sources: readonly Source[]): Merged {
   const { prefixes, faults, notes } = assignPrefixes(servers, hub.separator);
   return {
     hub,
+    defaults: limits,
     servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "")),
     faults: [
       ...checkRoom(hub, sources),

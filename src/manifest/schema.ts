@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import type { Path } from "./problem.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { MAX_DURATION, MAX_SIZE, parseDuration, parseSize } from "./units.ts";
 
@@ -55,9 +56,16 @@ function quantity(
 const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const LONGEST = "at most 2147483647 ms (24.8 days)";
 /** ms, 0 allowed. */
-const delay = quantity("ms", DURATION, `a duration of ${LONGEST}`, 0, MAX_DURATION, parseDuration);
+export const delay = quantity(
+  "ms",
+  DURATION,
+  `a duration of ${LONGEST}`,
+  0,
+  MAX_DURATION,
+  parseDuration,
+);
 /** ms, at least 1: a limit of zero would fail everything. */
-const limit = quantity(
+export const limit = quantity(
   "ms",
   DURATION,
   `a duration of at least 1 ms and ${LONGEST}`,
@@ -65,7 +73,8 @@ const limit = quantity(
   MAX_DURATION,
   parseDuration,
 );
-const size = quantity(
+/** bytes, at least 1. */
+export const size = quantity(
   "bytes",
   `a size such as "64MiB" or "512KB", or a number of bytes`,
   "a size between 1 and 2147483647 bytes",
@@ -77,7 +86,7 @@ const size = quantity(
 const text = v.string("a string");
 const filled = v.pipe(text, v.nonEmpty("a string that is not empty"));
 const flag = v.boolean("true or false");
-const globs = v.array(filled, "an array of names or patterns");
+export const globs = v.array(filled, "an array of names or patterns");
 
 export const hubSchema = v.strictObject({
   name: v.exactOptional(filled),
@@ -208,8 +217,17 @@ interface Entry {
   readonly prefix: string;
 }
 
+/** What every server that can be run has, whatever it is. */
+interface Runnable extends Entry, Limits {
+  /** Whether all clients use one process, or each has its own. */
+  readonly isolation: "shared" | "perClient";
+  /** It is started by the first call of one of its tools, not with the hub. */
+  readonly lazy: boolean;
+  readonly tools: ToolRules;
+}
+
 /** A server that is started as a child process and spoken to over its stdin and stdout. */
-export interface StdioServer extends Entry, Limits {
+export interface StdioServer extends Runnable {
   readonly kind: "stdio";
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
   readonly command: string;
@@ -224,12 +242,19 @@ export interface StdioServer extends Entry, Limits {
   readonly baseDir: string;
   /** Which forms of `${…}` are understood. */
   readonly syntax: "toolmux" | "foreign";
-  /** Whether all clients use one process, or each has its own. */
-  readonly isolation: "shared" | "perClient";
-  /** It is started by the first call of one of its tools, not with the hub. */
-  readonly lazy: boolean;
-  readonly tools: ToolRules;
 }
+
+/** A server in this process, which a plugin makes. */
+export interface PluginServer extends Runnable {
+  readonly kind: "plugin";
+  /** The name of the plugin that has it. */
+  readonly plugin: string;
+  /** Which of the sets of plugins that there have been it belongs to; 0 while that is not known. Another one has other servers. */
+  readonly set: number;
+}
+
+/** A server that can be run. */
+export type RunnableServer = StdioServer | PluginServer;
 
 /** An entry of a client's file that cannot be run; it costs only itself. */
 export interface UnsupportedServer extends Entry {
@@ -238,13 +263,35 @@ export interface UnsupportedServer extends Entry {
   readonly reason: string;
 }
 
-export type ServerSpec = StdioServer | UnsupportedServer;
+export type ServerSpec = RunnableServer | UnsupportedServer;
+
+/** A plugin that is to be used, as one entry of `[[plugins]]` says. */
+export interface PluginSpec {
+  /** As written: the name of a built-in plugin or of a package, or a path. */
+  readonly use: string;
+  /** Absolute, if `use` is a path. */
+  readonly path: string | undefined;
+  /** Not checked yet; undefined if there are none. Has no prototype. */
+  readonly options: Readonly<Record<string, unknown>> | undefined;
+  /** Globs: the servers that it is for; undefined = all. */
+  readonly servers: readonly string[] | undefined;
+  /** Globs: the tools that it is for, by their servers' own names; undefined = all. */
+  readonly tools: readonly string[] | undefined;
+  /** Folder of the file that it comes from. */
+  readonly baseDir: string;
+  /** Where it stands, for what is to be said of it. */
+  readonly origin: { readonly file: string; readonly path: Path };
+}
 
 /** What the user wants; immutable. */
 export interface Manifest {
   readonly hub: HubSettings;
   /** In the order of first mention over all sources. */
   readonly servers: readonly ServerSpec[];
+  /** What a server has that sets nothing by itself. */
+  readonly defaults: Limits;
+  /** In the order of the files and in them; the first is the outermost. */
+  readonly plugins: readonly PluginSpec[];
   /** The files that it was made of, absolute, in the order of merging. */
   readonly sources: readonly string[];
 }

@@ -20,6 +20,9 @@ export interface ResolvedServer {
   readonly secrets: readonly string[];
 }
 
+/** What gives the values of `${scheme:path}`, by scheme: rejects with an Error whose message may be shown. */
+export type Schemes = ReadonlyMap<string, (path: string, server: string) => Promise<string>>;
+
 /** The longest file that `${file:…}` takes, in bytes. */
 const MAX_FILE = 64 * 1024;
 

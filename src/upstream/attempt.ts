@@ -2,7 +2,7 @@ import type { Item } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
@@ -15,7 +15,7 @@ export interface Surroundings {
   readonly clock: Clock;
   readonly gate: Gate;
   /** Fills in the specification's `${…}` and makes the link. @throws {HubError} valueMissing */
-  makeLink(spec: StdioServer): Promise<Link>;
+  makeLink(spec: RunnableServer): Promise<Link>;
 }
 
 /** What an attempt, and the session that comes of it, tells its connection. */
@@ -32,7 +32,7 @@ const TAIL_LINES = 10;
 
 /** One try to open a connection: wait for a turn, make the link, open it, shake hands, list. And the session that comes of it. */
 export class Attempt {
-  readonly #spec: StdioServer;
+  readonly #spec: RunnableServer;
   readonly #surroundings: Surroundings;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
@@ -42,7 +42,7 @@ export class Attempt {
   #stale = false;
   readonly #tail: string[] = [];
 
-  constructor(spec: StdioServer, surroundings: Surroundings, events: AttemptEvents) {
+  constructor(spec: RunnableServer, surroundings: Surroundings, events: AttemptEvents) {
     this.#spec = spec;
     this.#surroundings = surroundings;
     this.#events = events;

@@ -2,7 +2,7 @@ import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { changesStart } from "../manifest/difference.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
 import { Life, type LifeParts } from "./life.ts";
 import { Listing } from "./listing.ts";
@@ -18,7 +18,7 @@ export interface Visitor {
 
 /** What a connection is made from. */
 export interface ConnectionParts extends LifeParts {
-  readonly spec: StdioServer;
+  readonly spec: RunnableServer;
   /** The listing of the connection that this one takes the place of. */
   readonly items: readonly Item[] | undefined;
   /** The listing that was kept when the server last ran. Never rejects. */
@@ -87,7 +87,7 @@ export class Connection {
     );
   }
 
-  get spec(): StdioServer {
+  get spec(): RunnableServer {
     return this.#life.spec;
   }
 
@@ -176,7 +176,7 @@ export class Connection {
   }
 
   /** Takes over settings that the running process does not depend on. One that failed is tried anew if they may have been why. */
-  update(spec: StdioServer): void {
+  update(spec: RunnableServer): void {
     const isOther = changesStart(this.spec, spec);
     this.#life.spec = spec;
     const session = sessionOf(this.state);

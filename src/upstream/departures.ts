@@ -1,4 +1,4 @@
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 
 /** Connections that make place, until nothing of them is left. */
@@ -18,7 +18,7 @@ export class Departures {
    * When nothing is left of those that a new connection would be a second copy of: who had the same key there, and all of
    * a server that was shared otherwise than it is now.
    */
-  gone({ name, isolation }: StdioServer, key: string): Promise<unknown> {
+  gone({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#leaving].filter(
       ([{ spec }, leaving]) =>
         spec.name === name && (leaving.key === key || spec.isolation !== isolation),

@@ -2,7 +2,7 @@ import type { Alerts } from "../alerts.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
 import type { Session } from "./session.ts";
@@ -39,7 +39,7 @@ export interface LifeEvents {
 
 /** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
 export class Life {
-  spec: StdioServer;
+  spec: RunnableServer;
   readonly #parts: LifeParts;
   readonly #events: LifeEvents;
   #state: State<Session> = { at: "idle" };
@@ -53,7 +53,7 @@ export class Life {
   /** Who waits until nothing of what is being stopped is left. */
   readonly #draining: (() => void)[] = [];
 
-  constructor(spec: StdioServer, parts: LifeParts, events: LifeEvents) {
+  constructor(spec: RunnableServer, parts: LifeParts, events: LifeEvents) {
     this.spec = spec;
     this.#parts = parts;
     this.#events = events;

@@ -3,7 +3,7 @@ import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, StateName } from "../events.ts";
 import { compareServers } from "../manifest/difference.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
 import { lookAhead } from "./account.ts";
 import { Connection } from "./connection.ts";
@@ -15,8 +15,8 @@ import type { ServerStatus } from "./status.ts";
 /** What the pool remembers of servers beyond its own life. */
 export interface Memory {
   /** Never rejects. */
-  recall(spec: StdioServer, profile: Profile): Promise<readonly Item[] | undefined>;
-  keep(spec: StdioServer, profile: Profile, items: readonly Item[]): void;
+  recall(spec: RunnableServer, profile: Profile): Promise<readonly Item[] | undefined>;
+  keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): void;
 }
 
 export interface PoolParts {
@@ -52,7 +52,7 @@ export class Pool {
   }
 
   /** Every specification, in manifest order. */
-  get specs(): readonly StdioServer[] {
+  get specs(): readonly RunnableServer[] {
     return [...this.#servers.values()].map(({ spec }) => spec);
   }
 
@@ -62,7 +62,7 @@ export class Pool {
   }
 
   /** Those that shall not run. */
-  get down(): readonly StdioServer[] {
+  get down(): readonly RunnableServer[] {
     const servers = [...this.#servers.values()];
     return servers.flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
@@ -72,7 +72,7 @@ export class Pool {
   }
 
   /** Makes what is wanted what these say, in this order. Who is the same keeps its process and all that runs. */
-  reconcile(specs: readonly StdioServer[]): void {
+  reconcile(specs: readonly RunnableServer[]): void {
     const wanted = new Set(specs.map(({ name }) => name));
     for (const name of this.#servers.keys()) if (!wanted.has(name)) this.remove(name);
     for (const spec of specs) this.add(spec);
@@ -85,7 +85,7 @@ export class Pool {
   }
 
   /** Adds a server, or gives it this specification: the process goes on if it does not depend on what changed. */
-  add(spec: StdioServer): void {
+  add(spec: RunnableServer): void {
     const known = this.#servers.get(spec.name);
     const difference = known && compareServers(known.spec, spec);
     if (difference === "same" || this.#isClosed) return;

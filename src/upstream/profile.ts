@@ -1,4 +1,4 @@
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 
 /** For whom a connection is: what tells one from another, beside the server. */
 export interface Profile {
@@ -7,7 +7,7 @@ export interface Profile {
   /** The client, for servers that every client has for itself; undefined where nobody can say who it is. */
   readonly client: string | undefined;
   /** Under which of a server's connections it finds its own, if clients share the server and if they do not. */
-  readonly keys: Readonly<Record<StdioServer["isolation"], string>>;
+  readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
 }
 
 export function profileOf(capabilities: string, client: string | undefined): Profile {

@@ -1,13 +1,13 @@
 import type { Alerts } from "../alerts.ts";
 import type { Item } from "../catalog/item.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Memory } from "./pool.ts";
 import type { Profile } from "./profile.ts";
 import type { Snapshots, Subject } from "../snapshot/snapshot.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
 export type Identify = (
-  spec: StdioServer,
+  spec: RunnableServer,
 ) => Promise<Omit<Subject, "capabilities" | "era"> | undefined>;
 
 /** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
@@ -23,12 +23,12 @@ export class Recollection implements Memory {
     this.#alerts = alerts;
   }
 
-  async recall(spec: StdioServer, profile: Profile): Promise<readonly Item[] | undefined> {
+  async recall(spec: RunnableServer, profile: Profile): Promise<readonly Item[] | undefined> {
     const subject = await this.#subject(spec, profile);
     return subject && (await this.#snapshots.load(subject))?.items;
   }
 
-  keep(spec: StdioServer, profile: Profile, items: readonly Item[]): void {
+  keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): void {
     const kept = this.#keep(spec, profile, items);
     this.#keeping.add(kept);
     void kept.then(() => this.#keeping.delete(kept));
@@ -40,7 +40,7 @@ export class Recollection implements Memory {
     await this.#snapshots.flush();
   }
 
-  async #keep(spec: StdioServer, profile: Profile, items: readonly Item[]): Promise<void> {
+  async #keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): Promise<void> {
     const subject = await this.#subject(spec, profile);
     if (subject === undefined) return;
     const differences = await this.#snapshots.save(subject, items);
@@ -52,7 +52,7 @@ export class Recollection implements Memory {
     this.#alerts.raise({ kind: "toolsChanged", server, text: text.slice(0, LONGEST) });
   }
 
-  async #subject(spec: StdioServer, profile: Profile): Promise<Subject | undefined> {
+  async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {
     const identity = await this.#identify(spec);
     return identity && { ...identity, capabilities: profile.capabilities, era: "legacy" };
   }

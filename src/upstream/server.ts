@@ -1,11 +1,11 @@
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Profile } from "./profile.ts";
 import type { Goal, ServerStatus } from "./status.ts";
 
 /** What is wanted of a server, and the connections that there are to it, by whom they are for. */
 export interface Server {
-  spec: StdioServer;
+  spec: RunnableServer;
   goal: Goal;
   /** Somebody stopped it; what the manifest says of its start does not count until somebody starts it. */
   isStopped: boolean;
@@ -24,11 +24,11 @@ export function connectionsOf({ seats }: Server): readonly Connection[] {
 export function statusOf(server: Server): ServerStatus {
   const { spec, goal } = server;
   const connections = connectionsOf(server).map(({ status }) => status);
-  return { server: spec.name, transport: "stdio", goal, connections };
+  return { server: spec.name, transport: spec.kind, goal, connections };
 }
 
 /** What the manifest wants. */
-export function goalOf({ enabled, lazy }: StdioServer): Goal {
+export function goalOf({ enabled, lazy }: RunnableServer): Goal {
   if (!enabled) return "down";
   return lazy ? "onDemand" : "up";
 }

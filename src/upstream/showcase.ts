@@ -9,7 +9,7 @@ import {
 import { compareCatalogs } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Bus } from "../events.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
 
@@ -115,7 +115,10 @@ export class Showcase {
 
 const EMPTY: Catalog = buildCatalog([], { separator: "", limit: 0 }, () => new Uint8Array());
 
-function limitsOf({ tools, callTimeout, maxCallTimeout }: StdioServer, remoteName: string): Limits {
+function limitsOf(
+  { tools, callTimeout, maxCallTimeout }: RunnableServer,
+  remoteName: string,
+): Limits {
   const own = Object.hasOwn(tools.timeout, remoteName) ? tools.timeout[remoteName] : undefined;
   return own === undefined
     ? { timeout: callTimeout, maxTimeout: maxCallTimeout }

@@ -1,5 +1,6 @@
 import { HubError } from "../errors.ts";
 import type { StateName } from "../events.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
@@ -47,7 +48,7 @@ export interface ConnectionStatus {
 /** How one server of the manifest stands. */
 export interface ServerStatus {
   readonly server: string;
-  readonly transport: "stdio";
+  readonly transport: RunnableServer["kind"];
   readonly goal: Goal;
   /** One for all clients, or one for each; none while nobody has needed the server. */
   readonly connections: readonly ConnectionStatus[];

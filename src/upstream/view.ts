@@ -1,7 +1,7 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
-import type { StdioServer } from "../manifest/schema.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import type { Profile } from "./profile.ts";
@@ -96,7 +96,7 @@ export class View {
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 
-  #fits({ prefix }: StdioServer, name: string): boolean {
+  #fits({ prefix }: RunnableServer, name: string): boolean {
     return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
   }
 
