@@ -1,4 +1,7 @@
+import type * as valibot from "valibot";
+import { matchesGlob } from "../catalog/names.ts";
 import type { EventKind, HubEvent, Listener, LogLevel } from "../events.ts";
+import { delay, globs, limit, size } from "../manifest/schema.ts";
 import type { Link } from "../wire/link.ts";
 
 /*
@@ -6,9 +9,9 @@ import type { Link } from "../wire/link.ts";
  * imports nothing at all: its default export is a plugin, or a function that is given an `Api` and returns one.
  */
 
-export { matchesGlob } from "../catalog/names.ts";
 /** For options: `delay` and `limit` are durations (the latter at least 1 ms), `size` is a number of bytes, `globs` are names or patterns. */
-export { delay, globs, limit, size } from "../manifest/schema.ts";
+export { delay, globs, limit, size };
+export { matchesGlob };
 export type { EventKind, HubEvent, Link, Listener, LogLevel };
 
 /** A plugin: a name, what options it takes, and how it is set up. */
@@ -194,11 +197,11 @@ export interface OptionIssue {
 
 /** What a plugin that imports nothing is given: valibot as `v`, and what this file has for options. */
 export interface Api {
-  readonly v: typeof import("valibot");
+  readonly v: typeof valibot;
   readonly definePlugin: typeof definePlugin;
-  readonly delay: typeof import("../manifest/schema.ts").delay;
-  readonly limit: typeof import("../manifest/schema.ts").limit;
-  readonly size: typeof import("../manifest/schema.ts").size;
-  readonly globs: typeof import("../manifest/schema.ts").globs;
-  readonly matchesGlob: typeof import("../catalog/names.ts").matchesGlob;
+  readonly delay: typeof delay;
+  readonly limit: typeof limit;
+  readonly size: typeof size;
+  readonly globs: typeof globs;
+  readonly matchesGlob: typeof matchesGlob;
 }
