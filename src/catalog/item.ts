@@ -47,7 +47,8 @@ export function readPage(bytes: Uint8Array, result: Range, key: string): Page | 
   };
 }
 
-function readItem(bytes: Uint8Array): Item | undefined {
+/** Reads one entry; undefined if it is no object with a name. */
+export function readItem(bytes: Uint8Array): Item | undefined {
   const members = scanObject(bytes, 0)?.items;
   if (members === undefined) return undefined;
   const name = stringOf(bytes, lastMember(members, "name"));

@@ -1,0 +1,112 @@
+import { Buffer } from "node:buffer";
+import { type Piece, textOf } from "../bytes.ts";
+import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../json.ts";
+import { buildResult, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
+import type { Answer } from "./plugin.ts";
+
+/** An answer that can be sent: what plugins hand on to each other is one of these, and nothing else. */
+export abstract class Sendable implements Answer {
+  abstract readonly kind: "result" | "error";
+  abstract readonly size: number;
+  abstract readonly json: string;
+  #value: unknown;
+  #isParsed = false;
+
+  /** As a message with that id. */
+  abstract under(id: Piece): Message;
+
+  get value(): unknown {
+    if (!this.#isParsed) this.#value = JSON.parse(this.json);
+    this.#isParsed = true;
+    return this.#value;
+  }
+
+  get isError(): boolean {
+    return this.kind === "error" || this.saysError;
+  }
+
+  /** Whether the result has a true `isError`. */
+  protected abstract readonly saysError: boolean;
+}
+
+/** What a server answered, passed on byte for byte. */
+export class RelayedAnswer extends Sendable {
+  readonly #response: Response;
+
+  constructor(response: Response) {
+    super();
+    this.#response = response;
+  }
+
+  get kind(): "result" | "error" {
+    return this.#response.outcome;
+  }
+
+  get size(): number {
+    const { start, end } = this.#response.body;
+    return end - start;
+  }
+
+  get json(): string {
+    const { bytes, body } = this.#response;
+    return textOf(bytes, body.start, body.end);
+  }
+
+  protected get saysError(): boolean {
+    const { bytes, body } = this.#response;
+    return readsError(bytes, body.start);
+  }
+
+  under(id: Piece): Message {
+    return readdress(this.#response, id);
+  }
+}
+
+/** A result that a plugin made. */
+export class MadeAnswer extends Sendable {
+  readonly kind = "result";
+  readonly #bytes: Buffer;
+
+  /** @throws {TypeError} if it is no JSON object, or no text of one */
+  constructor(result: object | string) {
+    super();
+    this.#bytes = Buffer.from(writeObject(result));
+  }
+
+  get size(): number {
+    return this.#bytes.length;
+  }
+
+  get json(): string {
+    return textOf(this.#bytes);
+  }
+
+  protected get saysError(): boolean {
+    return readsError(this.#bytes, 0);
+  }
+
+  under(id: Piece): Message {
+    return buildResult(id, this.#bytes);
+  }
+}
+
+/**
+ * The JSON text of an object, without line ends, as it stands in a message.
+ * @param value an object, or its JSON text, whose spelling is kept
+ * @throws {TypeError} if it is none
+ */
+export function writeObject(value: object | string): string {
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  // Only between the values of a JSON text can there be line ends.
+  const line = typeof value === "string" ? text.replace(/[\r\n]/g, " ").trim() : text;
+  const bytes = Buffer.from(line ?? "");
+  const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
+  if (!isObject) throw new TypeError("expected an object, or the JSON text of one");
+  return line;
+}
+
+function readsError(bytes: Uint8Array, at: number): boolean {
+  const members = scanObject(bytes, skipSpace(bytes, at))?.items ?? [];
+  const member = lastMember(members, "isError");
+  return member !== undefined && valueOf(bytes, member) === true;
+}
