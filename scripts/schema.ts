@@ -13,6 +13,8 @@ import {
   HUB_DEFAULTS,
   hubSchema,
   LIMIT_DEFAULTS,
+  pluginSchema,
+  PROCESS_KEYS,
   serverSchema,
 } from "../src/manifest/schema.ts";
 import { printDuration } from "../src/manifest/units.ts";
@@ -162,6 +164,12 @@ const SERVER: Book = {
       "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default} and ${file:path} are filled in at the start.",
     examples: ["npx", "uvx", "~/bin/server"],
   },
+  plugin: {
+    title: "Plugin",
+    description:
+      "In the place of command: the name of the plugin that has this server, which then is no process.",
+    examples: ["notes"],
+  },
   args: {
     title: "Arguments",
     description: "What the program is given, one word each; no shell is involved.",
@@ -246,6 +254,33 @@ const TOOLS: Book = {
   },
 };
 
+const PLUGIN: Book = {
+  use: {
+    title: "Which plugin",
+    description:
+      "The name of one that is built in or of a package, or the path of a file: it begins with ./, ../ (from this file), / or ~/. Files and packages are code that toolmux runs.",
+    examples: ["audit-log", "./my-plugin.ts"],
+  },
+  options: {
+    title: "Options",
+    description: "What the plugin itself wants to know.",
+    default: {},
+    examples: [{ path: "calls.log" }],
+  },
+  servers: {
+    title: "For which servers",
+    description:
+      "By their keys in this file; * stands for any characters, ? for one. By default all.",
+    examples: [["files", "git*"]],
+  },
+  tools: {
+    title: "For which tools",
+    description:
+      "By the names that their servers give them; * stands for any characters, ? for one. By default all.",
+    examples: [["read_*"]],
+  },
+};
+
 const PATTERNS = {
   ms: String.raw`^\s*\d+(\.\d+)? ?(ms|s|m|h|d)\s*$`,
   bytes: String.raw`^\s*\d+(\.\d+)? ?([Kk]|[Mm]|[Gg])?[Ii]?[Bb]\s*$`,
@@ -312,6 +347,15 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
   return { ...schema, properties: { ...schema.properties, [key]: annotate(table, book) } };
 }
 
+/** A server has either a command or a plugin, and keys about its process only beside a command. */
+const KINDS: readonly JsonSchema[] = [
+  { required: ["command"], properties: { command: true, plugin: false } },
+  {
+    required: ["plugin"],
+    properties: { plugin: true, ...Object.fromEntries(PROCESS_KEYS.map((key) => [key, false])) },
+  },
+];
+
 /** The whole schema, as it is written. */
 export function makeSchema(): JsonSchema {
   const defaults = annotate(convert(defaultsSchema), LIMITS);
@@ -341,8 +385,16 @@ export function makeSchema(): JsonSchema {
         additionalProperties: {
           title: "Server",
           ...annotateTable(server, "reconnect", RECONNECT),
+          oneOf: [...KINDS],
         },
         examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
+      },
+      plugins: {
+        title: "Plugins",
+        description: "What changes calls and lists on their way; the first is the outermost.",
+        type: "array",
+        items: { title: "Plugin", ...annotate(convert(pluginSchema), PLUGIN) },
+        examples: [[{ use: "audit-log", servers: ["files"] }]],
       },
     },
     additionalProperties: false,

@@ -19,12 +19,13 @@ function read(toml: string): unknown {
 
 /** Every schema of a key, with the key's path. */
 function* walk(schema: object, path: string): Generator<[path: string, schema: Noted]> {
-  const { properties = {}, additionalProperties } = schema as Noted;
+  const { properties = {}, additionalProperties, items } = schema as Noted;
   for (const [key, inner] of Object.entries(properties)) {
     yield [`${path}${key}`, inner];
     yield* walk(inner, `${path}${key}.`);
   }
   if (typeof additionalProperties === "object") yield* walk(additionalProperties, `${path}*.`);
+  if (items !== undefined) yield* walk(items, `${path}0.`);
 }
 
 interface Noted {
@@ -35,6 +36,7 @@ interface Noted {
   readonly examples?: readonly unknown[];
   readonly properties?: Readonly<Record<string, Noted>>;
   readonly additionalProperties?: Noted | boolean;
+  readonly items?: Noted;
 }
 
 const SERVER = '[servers.a]\ncommand = "x"\n';
@@ -51,6 +53,9 @@ const GOOD = [
   `${SERVER}args = ["a"]\nenv = { A = "b" }\ninheritEnv = ["C"]\ncwd = "."\nenabled = false\nprefix = ""`,
   `${SERVER}tools = { allow = ["a*"], deny = [], rename = { a = "b" }, timeout = { a = "5m", b = 1 } }`,
   `${SERVER}[servers."two words"]\ncommand = "y"\nprefix = "two"`,
+  '[servers.a]\nplugin = "my-plugin_2"\nenabled = false\nprefix = "b"\nisolation = "perClient"\nlazy = true\ncallTimeout = 1\nmaxMessage = 1\ntools.deny = ["x"]',
+  "plugins = []",
+  '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
 const BAD = [
@@ -91,6 +96,21 @@ const BAD = [
   `${SERVER}tools.rename = { a = "" }`,
   `${SERVER}tools.timeout = { a = "soon" }`,
   '[servers.""]\ncommand = "x"\nprefix = "p"',
+  '[servers.a]\nplugin = ""',
+  '[servers.a]\nplugin = "./x.ts"',
+  `${SERVER}plugin = "p"`,
+  '[servers.a]\nplugin = "p"\nargs = []',
+  '[servers.a]\nplugin = "p"\nenv = {}',
+  '[servers.a]\nplugin = "p"\ninheritEnv = []',
+  '[servers.a]\nplugin = "p"\ncwd = "."',
+  'plugins = { use = "x" }',
+  'plugins = ["x"]',
+  "[[plugins]]",
+  '[[plugins]]\nuse = ""',
+  '[[plugins]]\nuse = "x"\noption = {}',
+  '[[plugins]]\nuse = "x"\noptions = []',
+  '[[plugins]]\nuse = "x"\nservers = "a"',
+  '[[plugins]]\nuse = "x"\ntools = [""]',
 ];
 
 describe("the JSON Schema of the manifest", () => {
@@ -144,14 +164,23 @@ describe("the JSON Schema of the manifest", () => {
   }
 });
 
+interface Whole {
+  readonly servers?: Record<string, object>;
+  readonly plugins?: readonly object[];
+}
+
 /** The smallest manifest that has a value under a path. */
 function wrap(path: string, value: unknown): unknown {
   const keys = path.split(".").map((key) => (key === "*" ? "any" : key));
-  const whole = keys.reduceRight((inner, key) => ({ [key]: inner }), value) as {
-    servers?: Record<string, object>;
-  };
-  const { servers } = whole;
-  if (servers?.["any"] !== undefined && keys.length > 2)
-    servers["any"] = { command: "x", ...servers["any"] };
+  const whole = keys.reduceRight(
+    (inner, key) => (key === "0" ? [inner] : { [key]: inner }),
+    value,
+  ) as Whole;
+  const { servers, plugins } = whole;
+  const server = servers?.["any"];
+  if (servers !== undefined && server !== undefined && keys.length > 2 && !("plugin" in server))
+    servers["any"] = { command: "x", ...server };
+  if (plugins !== undefined && keys.length > 2)
+    return { plugins: plugins.map((plugin) => ({ use: "x", ...plugin })) };
   return whole;
 }

@@ -2,7 +2,13 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { parse } from "smol-toml";
-import { HUB_DEFAULTS, hubSchema, LIMIT_DEFAULTS, serverSchema } from "../src/manifest/schema.ts";
+import {
+  HUB_DEFAULTS,
+  hubSchema,
+  LIMIT_DEFAULTS,
+  pluginSchema,
+  serverSchema,
+} from "../src/manifest/schema.ts";
 import { parseDuration, parseSize, printDuration } from "../src/manifest/units.ts";
 import { getServer, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -115,7 +121,8 @@ const RESOLVED = {
 interface Shown {
   readonly hub: object;
   readonly defaults: object;
-  readonly servers: { readonly files: object };
+  readonly servers: { readonly files: object; readonly notes: object };
+  readonly plugins: readonly [object];
 }
 
 describe("a manifest", () => {
@@ -182,12 +189,16 @@ describe("a manifest", () => {
     const server = getServer(manifest, "files");
     const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
     assert.deepEqual(plain(Object.fromEntries(limits)), plain(LIMIT_DEFAULTS));
-    const { hub, defaults, servers } = parse(text) as unknown as Shown;
+    const { hub, defaults, servers, plugins } = parse(text) as unknown as Shown;
     assert.deepEqual(Object.keys(hub).toSorted(), Object.keys(hubSchema.entries).toSorted());
     assert.deepEqual(Object.keys(defaults).toSorted(), Object.keys(LIMIT_DEFAULTS).toSorted());
     assert.deepEqual(
-      Object.keys({ ...defaults, ...servers.files }).toSorted(),
+      Object.keys({ ...defaults, ...servers.files, ...servers.notes }).toSorted(),
       Object.keys(serverSchema.entries).toSorted(),
+    );
+    assert.deepEqual(
+      Object.keys(plugins[0]).toSorted(),
+      Object.keys(pluginSchema.entries).toSorted(),
     );
   });
 

@@ -1,21 +1,21 @@
 import { isAbsolute } from "node:path";
-import type { RunnableServer, ServerSpec, StdioServer, UnsupportedServer } from "./schema.ts";
+import type {
+  PluginServer,
+  RunnableServer,
+  ServerSpec,
+  StdioServer,
+  UnsupportedServer,
+} from "./schema.ts";
 import { isTable } from "./table.ts";
 import { parseTemplate } from "./template.ts";
 
 /** `process`: what a running process or its link was made from; `settings`: anything else. */
 type Part = "process" | "settings";
 
-const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
+/** What every server that can be run has. */
+const RUNNABLE = {
   kind: "process",
   name: "process",
-  command: "process",
-  args: "process",
-  env: "process",
-  inheritEnv: "process",
-  cwd: "process",
-  baseDir: "process",
-  syntax: "process",
   isolation: "process",
   maxMessage: "process",
   enabled: "settings",
@@ -28,6 +28,23 @@ const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   healthInterval: "settings",
   reconnect: "settings",
   idleStop: "settings",
+} as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, Part>>;
+
+const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
+  ...RUNNABLE,
+  command: "process",
+  args: "process",
+  env: "process",
+  inheritEnv: "process",
+  cwd: "process",
+  baseDir: "process",
+  syntax: "process",
+};
+
+const PLUGIN: Readonly<Record<keyof PluginServer, Part>> = {
+  ...RUNNABLE,
+  plugin: "process",
+  set: "process",
 };
 
 const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
@@ -47,6 +64,7 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
     const isBound = dependsOnFolder(before) || dependsOnFolder(after);
     return compare(before, after, isBound ? STDIO : { ...STDIO, baseDir: "settings" });
   }
+  if (before.kind === "plugin" && after.kind === "plugin") return compare(before, after, PLUGIN);
   if (before.kind === "unsupported" && after.kind === "unsupported") {
     return compare(before, after, UNSUPPORTED);
   }

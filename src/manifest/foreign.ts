@@ -1,5 +1,5 @@
 import { basename } from "node:path";
-import { readSettings } from "./own.ts";
+import { missCommand, readSettings } from "./own.ts";
 import { describe, printKey, printPath, type Complaint } from "./problem.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
 import type { Draft, Reading } from "./reading.ts";
@@ -17,6 +17,8 @@ export function readForeign(root: Table): Reading {
   const complaints: Complaint[] = [...settings.complaints];
   const notes: string[] = [];
   const ignored = new Set<string>();
+  // Code is never loaded because of what stands in a client's file.
+  if ("plugins" in root) ignored.add("plugins");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
   for (const group of groups) {
@@ -37,7 +39,7 @@ export function readForeign(root: Table): Reading {
   if (ignored.size > 0) {
     notes.push(`keys that mean nothing to toolmux were ignored: ${[...ignored].join(", ")}`);
   }
-  return { ...settings, servers, complaints, notes };
+  return { ...settings, servers, plugins: [], complaints, unclaimed: [], notes };
 }
 
 function readEntry(
@@ -54,8 +56,15 @@ function readEntry(
   if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
   const server = dropLimits(translate(entry, ignored), path, enabled ? notes : []);
   const checked = validate(serverSchema, { ...server, enabled }, path);
-  if (checked.ok) return { kind: "stdio", syntax: "foreign", path, input: checked.value };
-  return { kind: "unsupported", enabled, path, reason: printFaults(checked.complaints, path) };
+  const command = checked.ok ? checked.value.command : undefined;
+  if (checked.ok && command !== undefined) {
+    return { kind: "stdio", syntax: "foreign", path, command, input: checked.value };
+  }
+  const complaints = [
+    ...("command" in server ? [] : [missCommand(path)]),
+    ...(checked.ok ? [] : checked.complaints),
+  ];
+  return { kind: "unsupported", enabled, path, reason: printFaults(complaints, path) };
 }
 
 const LIMITS = new Set(Object.keys(defaultsSchema.entries));
@@ -96,7 +105,7 @@ function findObstacle(entry: Table): string | undefined {
   return isSelf ? "it is toolmux itself" : undefined;
 }
 
-const OURS = new Set(Object.keys(serverSchema.entries));
+const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => key !== "plugin"));
 /** Understood by `readEntry` or `translateTools`, or of no consequence here. */
 const SILENT = new Set(
   "type transport name title description disabled disabledTools excludeTools includeTools".split(

@@ -27,17 +27,19 @@ export function interpretFile(
 /** Reads a bare object of servers in our own schema, or one that holds it under `servers` or `mcpServers`. */
 export function interpretVariable(root: unknown, doubled: readonly Complaint[]): Reading {
   if (isWrapped(root)) return interpretFile(root, "", doubled);
-  const { servers, complaints } = readServers(root, []);
-  return { hub: {}, defaults: {}, servers, complaints: [...doubled, ...complaints], notes: [] };
+  const listed = readServers(root, []);
+  const complaints = [...doubled, ...listed.complaints];
+  return { hub: {}, defaults: {}, plugins: [], ...listed, complaints, notes: [] };
 }
 
-/** A server called "servers" has a command, a table of servers has not. */
+/** A server called "servers" has a command or the name of a plugin, a table of servers has not. */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;
   const [key = "", ...others] = Object.keys(root);
   const inner = root[key];
   const isKnown = key === "servers" || key === "mcpServers";
-  return isKnown && others.length === 0 && isTable(inner) && !("command" in inner);
+  const isServer = isTable(inner) && ("command" in inner || typeof inner["plugin"] === "string");
+  return isKnown && others.length === 0 && isTable(inner) && !isServer;
 }
 
 /** Clients take the last one without a word; only servers are of interest here. */

@@ -5,7 +5,9 @@ import type { Locate } from "./document.ts";
 import { interpretFile, interpretVariable } from "./interpret.ts";
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
-import { printPath, type Complaint, type Problem } from "./problem.ts";
+import { place } from "./place.ts";
+import { gatherPlugins, type Gathered } from "./plugins.ts";
+import type { Problem } from "./problem.ts";
 import type { Manifest } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Source } from "./source.ts";
@@ -32,6 +34,10 @@ type Outcome = (
 interface Origin {
   /** Another one if and only if there is something else to load: other content, other files, other trust. */
   readonly digest: string;
+  /** Another one if and only if something about the plugins is: what is said of them, or what their own files hold. */
+  readonly pluginDigest: string;
+  /** Own files of plugins, absolute, whether they exist or not: it depends on them as on those of `listFiles`. */
+  readonly pluginFiles: readonly string[];
   /**
    * Files of the working directory, absolute, that are there and were passed over because nothing says that they
    * are trusted as they are now. One that was used before has been changed since, and not been taken away.
@@ -49,38 +55,48 @@ interface Origin {
 export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
   const search = options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
   const variable = options.env[VARIABLE]?.trim() ?? "";
+  const documents = await readDocuments(options, search, variable);
+  const sources = documents.flatMap((document) => (document.ok ? [document.source] : []));
+  const plugins = await gatherPlugins(sources, options.env);
+  const isNothing = documents.length === 0 && search.problems.length === 0;
+  const outcome = isNothing
+    ? { ok: false as const, problems: [describeAbsence(options)], notes: search.notes }
+    : await combine(documents, sources, plugins, search);
   return {
-    ...(await load(options, search, variable)),
-    digest: await digestAll(search, variable),
+    ...outcome,
+    digest: await digestAll(search, variable, plugins),
+    pluginDigest: plugins.digest,
+    pluginFiles: plugins.files,
     distrusted: search.distrusted,
-    blank: search.found.some(({ bytes }) => bytes.length === 0),
+    blank: plugins.blank || search.found.some(({ bytes }) => bytes.length === 0),
   };
 }
 
-/** Every file that the result of `loadManifest` depends on, absolute, whether it exists or not. */
+/** Every file that the result of `loadManifest` depends on, absolute, whether it exists or not; but for those of plugins. */
 export function listFiles(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? locateNamed(options) : listCandidates(options);
 }
 
-async function load(
-  options: LoadOptions,
-  { found, problems, notes }: Search,
+function readDocuments(
+  { cwd }: LoadOptions,
+  { found }: Search,
   variable: string,
-): Promise<Outcome> {
-  if (found.length === 0 && problems.length === 0 && variable === "") {
-    return { ok: false, problems: [describeAbsence(options)], notes };
-  }
-  const documents = await Promise.all([
+): Promise<readonly Document[]> {
+  return Promise.all([
     ...found.map(readDocument),
-    ...(variable === "" ? [] : [readText(variable, VARIABLE, options.cwd)]),
+    ...(variable === "" ? [] : [readText(variable, VARIABLE, cwd)]),
   ]);
-  return combine(documents, problems, notes);
 }
 
-async function digestAll({ found, ...others }: Search, variable: string): Promise<string> {
+async function digestAll(
+  { found, ...others }: Search,
+  variable: string,
+  plugins: Gathered,
+): Promise<string> {
   const contents = await Promise.all(found.map(({ bytes }) => digest(bytes)));
   const files = found.map(({ path }, i) => [path, contents[i]]);
-  return digest(new TextEncoder().encode(JSON.stringify([files, others, variable])));
+  const whole = [files, others, variable, plugins.digest];
+  return digest(new TextEncoder().encode(JSON.stringify(whole)));
 }
 
 /** A source, and how to find positions in its text; or why it could not be read at all. */
@@ -128,27 +144,29 @@ async function readText(text: string, file: string, baseDir: string): Promise<Do
 
 async function combine(
   documents: readonly Document[],
-  early: readonly Problem[],
-  searchNotes: readonly string[],
+  sources: readonly Source[],
+  plugins: Gathered,
+  search: Search,
 ): Promise<Outcome> {
-  const problems = [...early];
-  const sources: Source[] = [];
-  for (const document of documents) {
-    if (document.ok) sources.push(document.source);
-    else problems.push(document.problem);
-  }
+  const broken = documents.flatMap((document) => (document.ok ? [] : [document.problem]));
+  const problems = [...search.problems, ...broken];
   const merged = mergeSources(sources);
   // A setting that is wrong, or in a file that cannot be read, would make the rules over several keys lie.
   const isSettled =
-    problems.length === 0 && !sources.some(({ reading }) => hasBadSettings(reading));
+    problems.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["hub", "defaults"]));
+  const isPlain =
+    plugins.specs.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["plugins"]));
+  const rules = [...(isSettled ? merged.faults : []), ...plugins.faults];
   for (const document of documents) {
     if (!document.ok) continue;
-    const { source } = document;
-    const faults = isSettled ? merged.faults.filter((fault) => fault.source === source) : [];
-    problems.push(...(await place(document, [...source.reading.complaints, ...faults])));
+    const { source, locate } = document;
+    const { complaints, unclaimed } = source.reading;
+    const faults = rules.filter((fault) => fault.source === source);
+    const all = [...complaints, ...(isPlain ? unclaimed : []), ...faults];
+    problems.push(...(await place(source.file, locate, all)));
   }
   const notes = [
-    ...searchNotes,
+    ...search.notes,
     ...sources.flatMap(({ file, reading }) => reading.notes.map((note) => `${file}: ${note}`)),
     ...merged.notes,
   ];
@@ -156,29 +174,11 @@ async function combine(
   if (merged.servers.length === 0) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
   const { hub, servers, defaults } = merged;
-  const manifest = { hub, servers, defaults, plugins: [], sources: files };
+  const manifest = { hub, servers, defaults, plugins: plugins.specs, sources: files };
   return { ok: true, manifest, notes };
 }
 
-function hasBadSettings({ complaints }: Source["reading"]): boolean {
-  return complaints.some(({ path: [top] }) => top === "hub" || top === "defaults");
-}
-
-/** Complaints with their positions, in the order of the text. */
-async function place(
-  { source, locate }: Extract<Document, { ok: true }>,
-  complaints: readonly Complaint[],
-): Promise<Problem[]> {
-  if (complaints.length === 0) return [];
-  const find = await locate().catch((): Locate => () => undefined);
-  const problems = complaints.map(({ path, at, message, position = find(path, at) }): Problem => ({
-    file: source.file,
-    position,
-    path: printPath(path),
-    message,
-  }));
-  return problems.toSorted(
-    ({ position: a }, { position: b }) =>
-      (a?.line ?? 0) - (b?.line ?? 0) || (a?.column ?? 0) - (b?.column ?? 0),
-  );
+/** Whether something is wrong under one of these keys. */
+function hasBad({ complaints }: Source["reading"], keys: readonly unknown[]): boolean {
+  return complaints.some(({ path: [top] }) => keys.includes(top));
 }

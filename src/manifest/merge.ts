@@ -68,7 +68,7 @@ export function mergeSources(sources: readonly Source[]): Merged {
 /** A server of a client's file whose limits contradict each other costs only itself. */
 function leaveOut(placed: Placed, defaults: Limits): Placed {
   const { draft } = placed;
-  if (draft.kind === "unsupported" || draft.syntax !== "foreign") return placed;
+  if (draft.kind !== "stdio" || draft.syntax !== "foreign") return placed;
   const [fault] = checkLimits(placed, defaults);
   if (fault === undefined) return placed;
   const { path, input } = draft;
@@ -88,23 +88,27 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
   if (draft.kind === "unsupported") {
     return { kind: "unsupported", name, enabled: draft.enabled, prefix, reason: draft.reason };
   }
-  const { input, syntax } = draft;
-  return {
-    kind: "stdio",
+  const { input } = draft;
+  const common = {
     name,
     enabled: input.enabled ?? true,
     prefix,
-    command: input.command,
+    isolation: input.isolation ?? "shared",
+    lazy: input.lazy ?? false,
+    ...pickLimits(input, defaults),
+    tools: resolveTools(input.tools),
+  };
+  if (draft.kind === "plugin") return { kind: "plugin", plugin: draft.plugin, set: 0, ...common };
+  return {
+    kind: "stdio",
+    command: draft.command,
     args: input.args ?? [],
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
     baseDir: source.baseDir,
-    syntax,
-    isolation: input.isolation ?? "shared",
-    lazy: input.lazy ?? false,
-    ...pickLimits(input, defaults),
-    tools: resolveTools(input.tools),
+    syntax: draft.syntax,
+    ...common,
   };
 }
 

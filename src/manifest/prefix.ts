@@ -106,13 +106,13 @@ function locate({ source, draft }: Placed) {
 }
 
 function isOwn(draft: Draft): boolean {
-  return draft.kind === "stdio" && draft.syntax === "toolmux";
+  return draft.kind === "plugin" || (draft.kind === "stdio" && draft.syntax === "toolmux");
 }
 
 function isEnabled(draft: Draft): boolean {
-  return draft.kind === "stdio" && draft.input.enabled !== false;
+  return draft.kind !== "unsupported" && draft.input.enabled !== false;
 }
 
 function getPrefix(draft: Draft): string | undefined {
-  return draft.kind === "stdio" ? draft.input.prefix : undefined;
+  return draft.kind === "unsupported" ? undefined : draft.input.prefix;
 }

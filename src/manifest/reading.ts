@@ -1,5 +1,5 @@
 import type { Complaint, Path } from "./problem.ts";
-import type { HubInput, LimitsInput, ServerInput } from "./schema.ts";
+import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.ts";
 import type { Syntax } from "./template.ts";
 
 /** A server as one file has it, before defaults and the other files are known. */
@@ -9,6 +9,14 @@ export type Draft =
       readonly syntax: Syntax;
       /** Where it stands in its file. */
       readonly path: Path;
+      readonly command: string;
+      readonly input: ServerInput;
+    }
+  | {
+      readonly kind: "plugin";
+      readonly path: Path;
+      /** The name of the plugin that has it. */
+      readonly plugin: string;
       readonly input: ServerInput;
     }
   | {
@@ -18,12 +26,22 @@ export type Draft =
       readonly reason: string;
     };
 
+/** A plugin as one file has it. */
+export interface PluginDraft {
+  /** Where it stands in its file. */
+  readonly path: Path;
+  readonly input: PluginInput;
+}
+
 /** What one file says. Parts with a complaint are left out. */
 export interface Reading {
   readonly hub: HubInput;
   readonly defaults: LimitsInput;
   readonly servers: ReadonlyMap<string, Draft>;
+  readonly plugins: readonly PluginDraft[];
   readonly complaints: readonly Complaint[];
+  /** What is wrong as well if there is no plugin, which alone could fill it in. */
+  readonly unclaimed: readonly Complaint[];
   /** What people should know although nothing is wrong, without the file's name and a full stop. */
   readonly notes: readonly string[];
 }

@@ -1,92 +1,10 @@
 import * as v from "valibot";
+import { delay, filled, flag, globs, limit, record, size, table, text } from "./fields.ts";
 import type { Path } from "./problem.ts";
-import { createTable, isTable, type Table } from "./table.ts";
-import { MAX_DURATION, MAX_SIZE, parseDuration, parseSize } from "./units.ts";
 
-/*
- * The message of every schema is what was expected, as it stands in "expected …, found …".
- * Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts).
- * `metadata` is for toolmux.schema.json, which scripts/schema.ts makes of all this.
- */
+/* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
 
-/** A table with keys of the user's own choosing. (valibot's own would drop some, `constructor` for one.) */
-function record<T>(item: v.GenericSchema<unknown, T>) {
-  return v.pipe(
-    v.custom<Table>(isTable, "a table"),
-    v.metadata({ items: item }),
-    v.rawTransform(({ dataset: { value: input }, addIssue }): Readonly<Record<string, T>> => {
-      const output = createTable<T>();
-      for (const [key, value] of Object.entries(input)) {
-        const result = v.safeParse(item, value);
-        if (result.success) output[key] = result.output;
-        for (const { message } of result.issues ?? []) {
-          const path = [
-            { type: "object", origin: "value", input: { ...input }, key, value },
-          ] as const;
-          addIssue({ message, input: value, path: [...path] });
-        }
-      }
-      return output;
-    }),
-  );
-}
-
-/** A number of `unit`, or a text that `parse` reads, between `min` and `max`. */
-function quantity(
-  unit: "ms" | "bytes",
-  form: string,
-  range: string,
-  min: number,
-  max: number,
-  parse: (text: string) => number | undefined,
-) {
-  return v.pipe(
-    v.union([v.string(), v.number()], form),
-    v.metadata({ unit, min, max }),
-    v.rawTransform(({ dataset, addIssue, NEVER }) => {
-      const { value } = dataset;
-      const parsed = typeof value === "number" ? value : parse(value);
-      if (parsed !== undefined && parsed >= min && parsed <= max) return Math.round(parsed);
-      addIssue({ message: parsed === undefined ? form : range });
-      return NEVER;
-    }),
-  );
-}
-
-const DURATION = `a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
-const LONGEST = "at most 2147483647 ms (24.8 days)";
-/** ms, 0 allowed. */
-export const delay = quantity(
-  "ms",
-  DURATION,
-  `a duration of ${LONGEST}`,
-  0,
-  MAX_DURATION,
-  parseDuration,
-);
-/** ms, at least 1: a limit of zero would fail everything. */
-export const limit = quantity(
-  "ms",
-  DURATION,
-  `a duration of at least 1 ms and ${LONGEST}`,
-  1,
-  MAX_DURATION,
-  parseDuration,
-);
-/** bytes, at least 1. */
-export const size = quantity(
-  "bytes",
-  `a size such as "64MiB" or "512KB", or a number of bytes`,
-  "a size between 1 and 2147483647 bytes",
-  1,
-  MAX_SIZE,
-  parseSize,
-);
-
-const text = v.string("a string");
-const filled = v.pipe(text, v.nonEmpty("a string that is not empty"));
-const flag = v.boolean("true or false");
-export const globs = v.array(filled, "an array of names or patterns");
+export { delay, globs, limit, size };
 
 export const hubSchema = v.strictObject({
   name: v.exactOptional(filled),
@@ -137,8 +55,12 @@ const limits = {
 
 export const defaultsSchema = v.strictObject(limits);
 
+const PLUGIN = "the name of a plugin: letters, digits, _ and -";
+
+/** A server has either a `command`, with the keys about its process, or a `plugin`. */
 export const serverSchema = v.strictObject({
-  command: filled,
+  command: v.exactOptional(filled),
+  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
   args: v.exactOptional(v.array(text, "an array of strings")),
   env: v.exactOptional(record(text)),
   inheritEnv: v.exactOptional(
@@ -163,18 +85,30 @@ export const serverSchema = v.strictObject({
   ),
 });
 
+/** The keys of a server that say how a process is started. */
+export const PROCESS_KEYS = ["command", "args", "env", "inheritEnv", "cwd"] as const;
+
+export const pluginSchema = v.strictObject({
+  use: filled,
+  options: v.exactOptional(table),
+  servers: v.exactOptional(globs),
+  tools: v.exactOptional(globs),
+});
+
 /** The top of a file of our own. What stands under its keys is checked by itself. */
 export const fileSchema = v.strictObject({
   $schema: v.exactOptional(text),
   hub: v.exactOptional(v.unknown()),
   defaults: v.exactOptional(v.unknown()),
   servers: v.exactOptional(v.unknown()),
+  plugins: v.exactOptional(v.unknown()),
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
 export type HubInput = Readonly<v.InferOutput<typeof hubSchema>>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
+export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 
 /**
  * `separator` stands between prefix and tool name; `nameLimit` counts the characters of a name as a client

@@ -5,7 +5,7 @@ import { decode, readSmall } from "./file.ts";
 import { expandHome, homeFolder, type Env } from "./folders.ts";
 import type { StdioServer } from "./schema.ts";
 import { createTable } from "./table.ts";
-import { parseTemplate, type Part, type Place } from "./template.ts";
+import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
 
 /** What is needed to spawn a server, every `${…}` filled in. */
 export interface ResolvedServer {
@@ -39,6 +39,7 @@ interface Scope {
   readonly server: StdioServer;
   readonly env: Env;
   readonly cwd: string;
+  readonly schemes: Schemes;
   readonly secrets: Set<string>;
   /** What is missing, as sentences: all of it is told at once. */
   readonly missing: string[];
@@ -46,15 +47,17 @@ interface Scope {
 
 /**
  * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
- * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for.
+ * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for;
+ * `schemes` has what plugins fill in.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveServer(
   server: StdioServer,
   env: Env,
   cwd: string = process.cwd(),
+  schemes: Schemes = new Map(),
 ): Promise<ResolvedServer> {
-  const scope: Scope = { server, env, cwd, secrets: new Set(), missing: [] };
+  const scope: Scope = { server, env, cwd, schemes, secrets: new Set(), missing: [] };
   const command = await render(server.command, "command", scope);
   const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
   const variables = createTable<string>();
@@ -103,6 +106,8 @@ async function fill(part: Part, where: string, scope: Scope): Promise<string> {
       return hide(await readSecret(part.path, where, scope), scope);
     case "place":
       return PLACES[part.place](scope);
+    case "scheme":
+      return hide(await askPlugin(part, where, scope), scope);
     case "fault":
       throw fail("notSupported", scope, `${where} holds ${part.message}`);
   }
@@ -140,6 +145,26 @@ async function readSecret(path: string, where: string, scope: Scope): Promise<st
   const text = decode(read.bytes);
   if (text !== undefined) return text.replace(/\r?\n$/, "");
   throw fail("notSupported", scope, `${where} needs the file ${full}, which is not UTF-8 text`);
+}
+
+/** @throws {HubError} notSupported if no plugin has the scheme */
+async function askPlugin(
+  { scheme, path }: Extract<Part, { kind: "scheme" }>,
+  where: string,
+  scope: Scope,
+): Promise<string> {
+  const find = scope.schemes.get(scheme);
+  if (find === undefined) {
+    const message = `${where} holds ${explainScheme(scheme)}, and no plugin has it`;
+    throw fail("notSupported", scope, message);
+  }
+  try {
+    return await find(path, scope.server.name);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    scope.missing.push(`${where} needs \${${scheme}:${path}}: ${reason}`);
+    return "";
+  }
 }
 
 function locate(path: string, { server, env }: Scope): string {

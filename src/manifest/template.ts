@@ -7,6 +7,8 @@ export type Part =
   | { readonly kind: "env"; readonly name: string; readonly fallback: string | undefined }
   | { readonly kind: "file"; readonly path: string }
   | { readonly kind: "place"; readonly place: Place }
+  /** What a plugin may know; `path` is what stands behind the colon. */
+  | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
   /** `message` says what is wrong without showing the text, which may hold a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
@@ -47,6 +49,12 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
 }
 
 const NAME = /^[^\s:=${}]+$/;
+const SCHEME = /^[a-z][a-z0-9+.-]*$/;
+
+/** What is wrong with a form of that scheme where no plugin has it. */
+export function explainScheme(scheme: string): string {
+  return `the unknown form \${${scheme}:…}; there are \${env:NAME} and \${file:PATH}`;
+}
 
 function parseForm(body: string, syntax: Syntax): Part {
   const place = syntax === "foreign" ? PLACES.get(body) : undefined;
@@ -67,12 +75,19 @@ function parseForm(body: string, syntax: Syntax): Part {
         "${input:…}, which only an editor can ask for; set a variable and write ${env:NAME}",
       );
     default:
-      return fault(
-        NAME.test(scheme)
-          ? `the unknown form \${${scheme}:…}; there are \${env:NAME} and \${file:PATH}`
-          : "a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
-      );
+      return parseScheme(scheme, rest, syntax);
   }
+}
+
+function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
+  // That name is kept free for what toolmux itself may have one day.
+  const isOpen = syntax === "toolmux" && scheme !== "secret";
+  if (isOpen && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
+  return fault(
+    NAME.test(scheme)
+      ? explainScheme(scheme)
+      : "a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+  );
 }
 
 function parseVariable(body: string): Part {

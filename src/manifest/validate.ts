@@ -1,10 +1,19 @@
 import * as v from "valibot";
-import { describe, findNearest, type Complaint, type Path } from "./problem.ts";
-import { isTable } from "./table.ts";
+import { explainIssue, pathOf, type Issue } from "./issue.ts";
+import { findKeyFaults } from "./keys.ts";
+import type { Complaint, Path } from "./problem.ts";
 
 export type Validated<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly complaints: readonly Complaint[] };
+
+/** The part of the Standard Schema interface, version 1, that is needed to check options. */
+export interface Checker<T> {
+  readonly "~standard": { validate(value: unknown): Checked<T> | Promise<Checked<T>> };
+}
+
+type Checked<T> =
+  { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly Issue[] };
 
 /** Checks `input`, found under `base`, and finds everything that is wrong with it at once. */
 export function validate<T>(
@@ -12,71 +21,44 @@ export function validate<T>(
   input: unknown,
   base: Path,
 ): Validated<T> {
-  const faults = [...findKeyFaults(schema, input, base)];
   const result = v.safeParse(schema, input);
-  if (result.success && faults.length === 0) return { ok: true, value: result.output };
-  const seen = new Set(faults.map((fault) => JSON.stringify(fault.path)));
-  for (const issue of result.issues ?? []) {
-    const path = [...base, ...(issue.path ?? []).map(({ key }) => key as string | number)];
-    if ([...path, ""].some((_, length) => seen.has(JSON.stringify(path.slice(0, length)))))
-      continue;
-    const missing = issue.type === "strict_object" && issue.path !== undefined;
-    faults.push({
-      path,
-      at: "value",
-      message: missing
-        ? "is missing"
-        : `expected ${issue.message}, found ${describe(issue.input, !isPrivate(path))}`,
-    });
+  const complaints = complain(schema, input, base, result.issues ?? []);
+  if (result.success && complaints.length === 0) return { ok: true, value: result.output };
+  return { ok: false, complaints };
+}
+
+/**
+ * Checks the options of a plugin, found under `base`, with a schema that may be of another copy of valibot, or of another
+ * library. What valibot's say by themselves is told as of our own schemas, other keys than theirs included. No value is shown.
+ * Rejects only if the schema throws.
+ */
+export async function validateOptions<T>(
+  schema: Checker<T>,
+  input: unknown,
+  base: Path,
+): Promise<Validated<T>> {
+  const result = await schema["~standard"].validate(input);
+  const complaints = complain(schema, input, base, result.issues ?? []);
+  if (result.issues === undefined && complaints.length === 0)
+    return { ok: true, value: result.value };
+  return { ok: false, complaints };
+}
+
+function complain(
+  schema: object,
+  input: unknown,
+  base: Path,
+  issues: readonly Issue[],
+): readonly Complaint[] {
+  const isValibot = "kind" in schema && schema.kind === "schema";
+  const complaints = isValibot ? [...findKeyFaults(schema, input, base)] : [];
+  const seen = new Set(complaints.map(({ path }) => JSON.stringify(path)));
+  for (const issue of issues) {
+    const path = [...base, ...pathOf(issue)];
+    const isTold = [...path, ""].some((_, length) =>
+      seen.has(JSON.stringify(path.slice(0, length))),
+    );
+    if (!isTold) complaints.push(explainIssue(issue, path, input));
   }
-  return { ok: false, complaints: faults };
-}
-
-/** Values of these keys are never shown: people put secrets there. */
-const PRIVATE = new Set<unknown>(["command", "args", "env", "cwd"]);
-
-function isPrivate(path: Path): boolean {
-  return path.some((key) => PRIVATE.has(key));
-}
-
-/** All keys that the schema does not know (its own check stops at the first), and whatever is no table. */
-function* findKeyFaults(schema: object, input: unknown, path: Path): Generator<Complaint> {
-  const entries = getEntries(schema);
-  if (entries === undefined) return;
-  if (!isTable(input)) {
-    yield { path, at: "value", message: `expected a table, found ${describe(input, false)}` };
-    return;
-  }
-  for (const [key, value] of Object.entries(input)) {
-    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
-    if (entry !== undefined) yield* findKeyFaults(entry, value, [...path, key]);
-    else yield { path: [...path, key], at: "key", message: explainUnknown(key, entries) };
-  }
-}
-
-function getEntries(schema: object): Readonly<Record<string, object>> | undefined {
-  if ("wrapped" in schema) return getEntries(schema.wrapped as object);
-  return "entries" in schema ? (schema.entries as Record<string, object>) : undefined;
-}
-
-const REMOTE = "remote servers are not supported by this version";
-/** Keys that MCP clients use for a server, and what to write here instead. */
-const ADVICE = new Map([
-  ["cmd", `did you mean "command"?`],
-  ["url", REMOTE],
-  ["headers", REMOTE],
-  ["type", "leave it out, every server is started with its command"],
-  ["disabled", "write enabled = false"],
-  ["timeout", "there are connectTimeout, callTimeout and maxCallTimeout"],
-  ["disabledTools", "write tools.deny"],
-]);
-
-function explainUnknown(key: string, entries: Readonly<Record<string, object>>): string {
-  const advice = Object.hasOwn(entries, "command") ? ADVICE.get(key) : undefined;
-  if (advice !== undefined) return `unknown key; ${advice}`;
-  const known = Object.keys(entries);
-  const nearest = findNearest(key, known);
-  return nearest === undefined
-    ? `unknown key; expected one of ${known.join(", ")}`
-    : `unknown key; did you mean "${nearest}"?`;
+  return complaints;
 }

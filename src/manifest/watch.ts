@@ -23,8 +23,8 @@ export interface WatchParts {
 }
 
 /**
- * Watches all files that a manifest is, or could come to be, made of, and reads them again when one has changed, what
- * it is named by has, or what is trusted. What changed between the load of `digest` and this call is noticed too. Keeps
+ * Watches all files that a manifest is, or could come to be, made of, and those of its plugins, and reads them again when one
+ * has changed, what it is named by has, or what is trusted. What changed between the load of `digest` and this call is noticed too. Keeps
  * no process alive.
  */
 export function watchManifest(options: LoadOptions, parts: WatchParts): { close(): void } {
@@ -41,6 +41,8 @@ class ManifestWatch {
   #digest: string;
   /** What was not told yet because a file of it may be just being written, and since when, in ms of the clock. */
   #doubt: { readonly digest: string; readonly since: number } | undefined;
+  /** Of the plugins, as they were when it was loaded last. */
+  #pluginFiles: readonly string[] = [];
   #interval = ROUND;
   #undoTimer = (): void => {};
   #isClosed = false;
@@ -77,9 +79,7 @@ class ManifestWatch {
 
   /** Watches first and reads then, so that whatever changes after the reading is told. */
   async #look(): Promise<void> {
-    const trails = await Promise.all(listFiles(this.#options).map(traceFile));
-    this.#lookout.aim(trails.flat());
-    const result = await loadManifest(this.#options);
+    const result = await this.#load();
     if (this.#isClosed) return;
     const isWriting = this.#suspect(result);
     this.#undoTimer();
@@ -89,6 +89,17 @@ class ManifestWatch {
     if (isWriting || result.digest === this.#digest) return;
     this.#digest = result.digest;
     this.#parts.onLoad(result);
+  }
+
+  /** Which files plugins have is known only then: if there are others now, it is loaded once more. */
+  async #load(): Promise<LoadResult> {
+    const known = [...listFiles(this.#options), ...this.#pluginFiles];
+    const trails = await Promise.all(known.map(traceFile));
+    this.#lookout.aim(trails.flat());
+    const result = await loadManifest(this.#options);
+    this.#pluginFiles = result.pluginFiles;
+    const isWhole = result.pluginFiles.every((file) => known.includes(file));
+    return isWhole || this.#isClosed ? result : this.#load();
   }
 
   /** Whether to wait: shells and downloads empty a file first, which says that no server is wanted. */

@@ -1,0 +1,74 @@
+import { describe, findNearest, type Complaint, type Path } from "./problem.ts";
+import { isTable } from "./table.ts";
+
+/** What can be known of a valibot schema, whichever copy of valibot it was made with. */
+interface Shape {
+  readonly type?: unknown;
+  readonly wrapped?: Shape;
+  readonly entries?: Readonly<Record<string, Shape>>;
+  /** Of an array. */
+  readonly item?: Shape;
+  /** Of a record. */
+  readonly value?: Shape;
+}
+
+/**
+ * All keys that a schema does not know (its own check stops at the first, or passes over them), and whatever is no table
+ * where one is wanted. Only `looseObject` and `objectWithRest` allow other keys than their own.
+ */
+export function* findKeyFaults(schema: object, input: unknown, path: Path): Generator<Complaint> {
+  const { type, wrapped, entries, item, value } = schema as Shape;
+  if (wrapped !== undefined) {
+    const isAllowed = input === null && (type === "nullable" || type === "nullish");
+    if (!isAllowed) yield* findKeyFaults(wrapped, input, path);
+  } else if (entries !== undefined) {
+    const isOpen = type === "loose_object" || type === "object_with_rest";
+    yield* checkEntries(entries, isOpen, input, path);
+  } else if (type === "array" && item !== undefined && Array.isArray(input)) {
+    for (const [i, inner] of input.entries()) yield* findKeyFaults(item, inner, [...path, i]);
+  } else if (type === "record" && value !== undefined && isTable(input)) {
+    for (const [key, inner] of Object.entries(input))
+      yield* findKeyFaults(value, inner, [...path, key]);
+  }
+}
+
+function* checkEntries(
+  entries: Readonly<Record<string, Shape>>,
+  isOpen: boolean,
+  input: unknown,
+  path: Path,
+): Generator<Complaint> {
+  if (!isTable(input)) {
+    yield { path, at: "value", message: `expected a table, found ${describe(input, false)}` };
+    return;
+  }
+  for (const [key, value] of Object.entries(input)) {
+    const entry = Object.hasOwn(entries, key) ? entries[key] : undefined;
+    const inner = [...path, key];
+    if (entry !== undefined) yield* findKeyFaults(entry, value, inner);
+    else if (!isOpen) yield { path: inner, at: "key", message: explainUnknown(key, entries) };
+  }
+}
+
+const REMOTE = "remote servers are not supported by this version";
+/** Keys that MCP clients use for a server, and what to write here instead. */
+const ADVICE = new Map([
+  ["cmd", `did you mean "command"?`],
+  ["url", REMOTE],
+  ["headers", REMOTE],
+  ["type", "leave it out, every server is started with its command"],
+  ["disabled", "write enabled = false"],
+  ["timeout", "there are connectTimeout, callTimeout and maxCallTimeout"],
+  ["disabledTools", "write tools.deny"],
+]);
+
+function explainUnknown(key: string, entries: object): string {
+  const advice = Object.hasOwn(entries, "inheritEnv") ? ADVICE.get(key) : undefined;
+  if (advice !== undefined) return `unknown key; ${advice}`;
+  const known = Object.keys(entries);
+  if (known.length === 0) return "unknown key; there are none here";
+  const nearest = findNearest(key, known);
+  return nearest === undefined
+    ? `unknown key; expected one of ${known.join(", ")}`
+    : `unknown key; did you mean "${nearest}"?`;
+}

@@ -1,0 +1,87 @@
+import { resolve } from "node:path";
+import { readSmall } from "./file.ts";
+import { expandHome, type Env } from "./folders.ts";
+import type { PluginDraft } from "./reading.ts";
+import type { PluginSpec } from "./schema.ts";
+import type { Fault, Source } from "./source.ts";
+import { isTable } from "./table.ts";
+import { digest } from "./trust.ts";
+
+/** The longest file of a plugin, in bytes: some are bundles of all that they need. */
+const MAX_PLUGIN = 16 * 1024 * 1024;
+
+/** All plugins of a manifest. */
+export interface Gathered {
+  /** In the order of the sources and in them. */
+  readonly specs: readonly PluginSpec[];
+  /** Their own files, absolute, whether they exist or not. */
+  readonly files: readonly string[];
+  /** Another one if and only if one of the specifications, or what one of the files holds, is another. */
+  readonly digest: string;
+  /** Whether one of the files has no content at all. */
+  readonly blank: boolean;
+  readonly faults: readonly Fault[];
+}
+
+/** Puts the plugins of all sources together, and looks whether their files are there. Runs nothing of them. */
+export async function gatherPlugins(sources: readonly Source[], env: Env): Promise<Gathered> {
+  const placed = sources.flatMap((source) =>
+    source.reading.plugins.map((draft) => ({ source, spec: specify(draft, source, env) })),
+  );
+  const specs = placed.map(({ spec }) => spec);
+  const files = [...new Set(specs.flatMap(({ path }) => path ?? []))];
+  const contents = new Map(
+    await Promise.all(files.map(async (it) => [it, await look(it)] as const)),
+  );
+  const faults = placed.flatMap(({ source, spec: { path = "", origin } }): Fault[] => {
+    const content = contents.get(path);
+    if (content?.kind !== "refused") return [];
+    const message = `${path} ${content.reason}`;
+    return [{ source, path: [...origin.path, "use"], at: "value", message }];
+  });
+  const whole = spell([specs, [...contents.values()]]);
+  return {
+    specs,
+    files,
+    digest: await digest(new TextEncoder().encode(whole)),
+    blank: [...contents.values()].some((it) => it.kind === "read" && it.size === 0),
+    faults,
+  };
+}
+
+function specify({ path, input }: PluginDraft, { file, baseDir }: Source, env: Env): PluginSpec {
+  const { use, options, servers, tools } = input;
+  return {
+    use,
+    path: /^(?:\.{0,2}|~)\//.test(use) ? resolve(baseDir, expandHome(use, env)) : undefined,
+    options,
+    servers,
+    tools,
+    baseDir,
+    origin: { file, path },
+  };
+}
+
+type Content =
+  /** `size` in bytes; `hash` is of all of them. */
+  | { readonly kind: "read"; readonly size: number; readonly hash: string }
+  | { readonly kind: "refused"; readonly reason: string };
+
+async function look(path: string): Promise<Content> {
+  const read = await readSmall(path, MAX_PLUGIN);
+  if (read.kind === "absent") return { kind: "refused", reason: "does not exist" };
+  if (read.kind === "refused") return read;
+  return { kind: "read", size: read.bytes.length, hash: await digest(read.bytes) };
+}
+
+/** A text that is the same for the same values only. The order of keys means nothing. */
+function spell(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
+  if (value instanceof Date) return `date ${value.toISOString()}`;
+  if (isTable(value)) {
+    const keys = Object.keys(value).toSorted();
+    return `{${keys.map((key) => `${JSON.stringify(key)}:${spell(value[key])}`).join()}}`;
+  }
+  if (typeof value === "number") return Object.is(value, -0) ? "-0" : String(value);
+  return JSON.stringify(value) ?? "nothing";
+}
