@@ -1,0 +1,73 @@
+import { join } from "node:path";
+import * as v from "valibot";
+import { definePlugin, size } from "../../src/plugin/plugin.ts";
+import { Backlog } from "./backlog.ts";
+import { describeAnswer, describeCall, describeFailure } from "./entry.ts";
+import { LogFile } from "./file.ts";
+import { parsePath, Redaction } from "./redaction.ts";
+
+/** How long the end waits for what is not written yet, in ms; the hub itself waits a second. */
+const FINISH = 800;
+
+const MOST_FILES = 100;
+const KEEP = `a whole number between 0 and ${MOST_FILES}`;
+const PATH = `a path such as "password", "auth.token", "items.*.secret" or "**.token"`;
+const flag = v.boolean("true or false");
+
+const options = v.strictObject({
+  file: v.exactOptional(v.pipe(v.string("a string"), v.nonEmpty("a string that is not empty"))),
+  arguments: v.exactOptional(flag, false),
+  redact: v.exactOptional(
+    v.array(
+      v.pipe(
+        v.string(PATH),
+        v.check((path) => parsePath(path) !== undefined, PATH),
+      ),
+      "an array of paths",
+    ),
+    [],
+  ),
+  maxSize: v.exactOptional(size, "10MiB"),
+  keep: v.exactOptional(
+    v.pipe(v.number(KEEP), v.integer(KEEP), v.minValue(0, KEEP), v.maxValue(MOST_FILES, KEEP)),
+    5,
+  ),
+});
+
+/** Writes one JSON line about each call, when it has ended. Calls never wait for that, and never fail by it. */
+export default definePlugin<v.InferOutput<typeof options>>({
+  name: "audit-log",
+  options,
+  whenBroken: "pass",
+  async setup({ file, arguments: withArguments, redact, maxSize, keep }, host) {
+    const path = file === undefined ? join(await host.folder(), "audit.jsonl") : host.resolve(file);
+    const backlog = new Backlog(new LogFile(path, { maxSize, keep }), {
+      log: (level, text) => host.log(level, text),
+    });
+    const redaction = withArguments ? new Redaction(redact) : undefined;
+    return {
+      call(next) {
+        return (call) => {
+          const started = Date.now();
+          const from = performance.now();
+          const answered = next(call);
+          // What `next` gave is given back as it is: the line is made beside the call, not on its way.
+          const tell = (ending: Parameters<typeof describeCall>[1]): void => {
+            const duration = performance.now() - from;
+            backlog.add(describeCall(call, ending, { started, duration }, redaction));
+          };
+          answered
+            .then(
+              (answer) => tell(describeAnswer(answer)),
+              (error: unknown) => tell(describeFailure(error)),
+            )
+            .catch((error: unknown) =>
+              host.log("error", `a call is missing in the log: ${String(error)}`),
+            );
+          return answered;
+        };
+      },
+      dispose: () => backlog.close(FINISH),
+    };
+  },
+});
