@@ -1,0 +1,78 @@
+import { clearTimeout, setTimeout } from "node:timers";
+import * as v from "valibot";
+import { definePlugin, limit, size, type Tool, type Transport } from "../../src/plugin/plugin.ts";
+import { limitResult } from "./limit.ts";
+import { type Clock, Shelf } from "./shelf.ts";
+import { serve } from "./server.ts";
+import { SERVER, TOOL } from "./words.ts";
+
+/** A result has room for a page and the line below it. */
+const LEAST = 2000;
+
+const options = v.strictObject({
+  max: v.exactOptional(v.pipe(size, v.minValue(LEAST, "a size of at least 2KB")), "64KB"),
+  maxMedia: v.exactOptional(size, "5MB"),
+  keep: v.exactOptional(size, "64MiB"),
+  ttl: v.exactOptional(limit, "30m"),
+});
+
+const clock: Clock = {
+  now: () => performance.now(),
+  after(ms, callback) {
+    const timer = setTimeout(callback, ms);
+    timer.unref();
+    return () => clearTimeout(timer);
+  },
+};
+
+/**
+ * A limit for each result. What is over it is kept for a while and can be read in pages, with a tool of a server of its
+ * own or as a resource.
+ */
+export default definePlugin({
+  name: "result-limit",
+  whenBroken: "pass",
+  options,
+  setup({ max, maxMedia, keep, ttl }, host) {
+    const shelf = new Shelf(keep, ttl, clock);
+    const readMore = (): string | undefined => host.nameOf(SERVER, TOOL);
+    const store = { tool: readMore, put: shelf.put.bind(shelf) };
+    const open = new Set<Transport>();
+    const end = async (): Promise<void> => {
+      shelf.close();
+      await Promise.all([...open].map((transport) => transport.close()));
+    };
+    host.signal.addEventListener("abort", () => void end(), { once: true });
+    return {
+      // Who is told how structured content looks has to get it; but it may be too big, and cannot be cut.
+      list: (items, server) => (server === SERVER ? items : items.map(withoutOutput)),
+      call(next, tool) {
+        if (tool.server === SERVER) return next;
+        const mayDrop = (): boolean => tool.definition["outputSchema"] === undefined;
+        return async (call) => {
+          const answer = await next(call);
+          if (answer.kind === "error" || answer.size <= Math.min(max, maxMedia)) return answer;
+          const limited = limitResult(answer.json, { max, maxMedia }, mayDrop, store);
+          return limited === undefined ? answer : call.answer(limited);
+        };
+      },
+      servers: {
+        [SERVER]: () => {
+          const [link, transport] = host.pair();
+          open.add(transport);
+          // oxlint-disable-next-line unicorn/prefer-add-event-listener
+          transport.onclose = () => open.delete(transport);
+          serve(transport, shelf, () => readMore() ?? TOOL);
+          return link;
+        },
+      },
+      dispose: end,
+    };
+  },
+});
+
+function withoutOutput(tool: Tool): Tool {
+  if (!("outputSchema" in tool)) return tool;
+  const { outputSchema: _, ...rest } = tool;
+  return rest;
+}

@@ -1,0 +1,115 @@
+import { Buffer } from "node:buffer";
+import { rewrite } from "./json.ts";
+import { paginate } from "./pages.ts";
+import { type Item, type Media, readResult, repeats, sizeOf, type Writing } from "./result.ts";
+import type { Kept } from "./shelf.ts";
+import { describeCut, describeMedia, NOTICE_SIZE } from "./words.ts";
+
+export interface Limits {
+  /** Bytes of text that one result may have; of its structured content too. */
+  readonly max: number;
+  /** Bytes of base64 that one picture or sound may have. */
+  readonly maxMedia: number;
+}
+
+/** Where what is cut off goes. */
+export interface Store {
+  /** What clients call the tool that reads on; undefined if they have none, and nothing of a text need be kept. */
+  tool(): string | undefined;
+  /** @returns the id under which it can be read; undefined if it has no room */
+  put(kept: Kept): string | undefined;
+}
+
+/** Stands between the entries of a result where they are one text. */
+const SEPARATOR = "\n\n";
+
+/**
+ * Cuts a result down to the limits. What stays is spelled as it was.
+ * @param json the result as JSON text
+ * @param mayDrop whether structured content may be missing: not if clients were told how it looks
+ * @returns undefined if nothing is over a limit, or the text is no result
+ */
+export function limitResult(
+  json: string,
+  limits: Limits,
+  mayDrop: () => boolean,
+  store: Store,
+): string | undefined {
+  const result = readResult(json);
+  if (result === undefined) return undefined;
+  const { items, structured } = result;
+  const drop = structured !== undefined && sizeOf(structured) > limits.max && mayDrop();
+  const isLarge = items.some((item) => isTooLarge(item, limits));
+  const small = items.map((item) =>
+    isTooLarge(item, limits) ? replaceMedia(item, limits, store) : item,
+  );
+  const all = drop ? [...small, ...whatIsLost(items, structured)] : small;
+  const isLong = sizeOfAll(all) > limits.max;
+  if (!isLong && !isLarge && !drop) return undefined;
+  const shown = isLong ? cutItems(all, limits.max, store) : all;
+  const content = `[${shown.map((item) => item.json).join(",")}]`;
+  return rewrite(json, drop ? { content, structuredContent: undefined } : { content });
+}
+
+function isTooLarge(item: Item, { maxMedia }: Limits): item is Media {
+  return item.kind === "media" && item.data.length > maxMedia;
+}
+
+/** What can only be read in the structured content. */
+function whatIsLost(items: readonly Item[], structured: string): Writing[] {
+  const texts = items.flatMap((item) =>
+    item.kind === "writing" && item.isText ? [item.text] : [],
+  );
+  if (repeats(texts, structured)) return [];
+  // Too long to be shown whole, so it stands nowhere as the entry that it is not.
+  return [{ kind: "writing", json: structured, isText: false, text: structured }];
+}
+
+function sizeOfAll(items: readonly Item[]): number {
+  const sizes = items.flatMap((item) => (item.kind === "writing" ? [sizeOf(item.text)] : []));
+  return sizes.reduce((sum, size) => sum + size, SEPARATOR.length * (sizes.length - 1));
+}
+
+/** What of the entries is shown: those before the first cut, the beginning of the one that is cut, all media, and a line. */
+function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
+  const texts = items.flatMap((item) => (item.kind === "writing" ? [item.text] : []));
+  const bytes = Buffer.from(texts.join(SEPARATOR).toWellFormed());
+  const ends = paginate(bytes, max - NOTICE_SIZE);
+  const shown = ends[0] ?? 0;
+  const content: Item[] = [];
+  let start = 0;
+  for (const item of items) {
+    if (item.kind === "media") {
+      content.push(item);
+      continue;
+    }
+    const end = start + sizeOf(item.text);
+    // Half a character, which somebody else has cut, is mended: there are clients that cannot send one on.
+    if (end <= shown && item.text.isWellFormed()) content.push(item);
+    else if (start < shown) {
+      content.push(retext(item, bytes.toString("utf8", start, Math.min(end, shown))));
+    }
+    start = end + SEPARATOR.length;
+  }
+  const tool = store.tool();
+  const id = tool === undefined ? undefined : store.put({ kind: "text", bytes, ends });
+  const more = tool === undefined || id === undefined ? undefined : { id, tool };
+  const size = { shown, whole: bytes.length, pages: ends.length };
+  return [...content, writeText(describeCut(size, more))];
+}
+
+function replaceMedia(media: Media, { maxMedia }: Limits, store: Store): Writing {
+  const { what, mimeType, data } = media;
+  const id = store.put({ kind: "media", mimeType, bytes: Buffer.from(data) });
+  return writeText(describeMedia({ what, mimeType, size: data.length }, maxMedia, id));
+}
+
+/** The item with another text; what was more than a text is one now. */
+function retext(item: Writing, text: string): Writing {
+  if (!item.isText) return writeText(text);
+  return { ...item, json: rewrite(item.json, { text: JSON.stringify(text) }), text };
+}
+
+function writeText(text: string): Writing {
+  return { kind: "writing", json: JSON.stringify({ type: "text", text }), isText: true, text };
+}

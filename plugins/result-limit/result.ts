@@ -1,0 +1,106 @@
+import { Buffer } from "node:buffer";
+import { isDeepStrictEqual } from "node:util";
+import { memberOf, readElements } from "./json.ts";
+
+/** An entry of `content`, with its JSON text as the server spelled it. */
+export type Item = Writing | Media;
+
+/** What can be read: a text, an embedded resource that is one, or a link and the like, as the JSON that it is. */
+export interface Writing {
+  readonly kind: "writing";
+  readonly json: string;
+  /** Whether it is a text and nothing else, and so can be cut and still be what it was. */
+  readonly isText: boolean;
+  readonly text: string;
+}
+
+/** A picture, a sound, or another resource in base64. */
+export interface Media {
+  readonly kind: "media";
+  readonly json: string;
+  /** For people: "An image". */
+  readonly what: string;
+  readonly mimeType: string;
+  readonly data: string;
+}
+
+export interface Result {
+  /** As the server spelled it. */
+  readonly json: string;
+  readonly items: readonly Item[];
+  /** `structuredContent`, as the server spelled it. */
+  readonly structured: string | undefined;
+}
+
+/** The parts of a tool's result; undefined if it has none that could be too long, or is no JSON. */
+export function readResult(json: string): Result | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+  if (!isObject(value)) return undefined;
+  const structured = memberOf(json, "structuredContent");
+  const content = memberOf(json, "content");
+  if (content === undefined && structured !== undefined) return { json, items: [], structured };
+  if (content === undefined || !Array.isArray(value["content"])) return undefined;
+  const entries: readonly unknown[] = value["content"];
+  const items = readElements(content).map((text, i) => readItem(text, entries[i]));
+  return { json, items, structured };
+}
+
+function readItem(json: string, entry: unknown): Item {
+  const writing = { kind: "writing", json, isText: false, text: json } as const;
+  if (!isObject(entry)) return writing;
+  const { type, text, data, mimeType, resource } = entry;
+  if (type === "text" && typeof text === "string") return { ...writing, isText: true, text };
+  if ((type === "image" || type === "audio") && typeof data === "string") {
+    const what = type === "image" ? "An image" : "A sound";
+    return { kind: "media", json, what, mimeType: typeOf(mimeType), data };
+  }
+  if (type !== "resource" || !isObject(resource)) return writing;
+  const { uri, text: inner, blob } = resource;
+  if (typeof blob === "string") {
+    const what = typeof uri === "string" ? `The resource ${uri.slice(0, 100)}` : "A resource";
+    return { kind: "media", json, what, mimeType: typeOf(resource["mimeType"]), data: blob };
+  }
+  return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
+}
+
+/** Whether the texts say what the structured content says, so that nothing is lost without it. */
+export function repeats(texts: readonly string[], structured: string): boolean {
+  const value: unknown = JSON.parse(structured);
+  if (says(texts, value)) return true;
+  // What is no object is wrapped in one by some servers' libraries.
+  return isObject(value) && Object.keys(value).join() === "result" && says(texts, value["result"]);
+}
+
+function says(texts: readonly string[], value: unknown): boolean {
+  const [first] = texts;
+  if (texts.length === 1 && first !== undefined && isTextOf(first, value)) return true;
+  if (!Array.isArray(value) || value.length !== texts.length) return false;
+  return texts.every((text, i) => isTextOf(text, value[i]));
+}
+
+function isTextOf(text: string, value: unknown): boolean {
+  if (text === value) return true;
+  try {
+    return isDeepStrictEqual(JSON.parse(text), value);
+  } catch {
+    return false;
+  }
+}
+
+/** Of a text in UTF-8, in bytes. */
+export function sizeOf(text: string): number {
+  return Buffer.byteLength(text);
+}
+
+function typeOf(mimeType: unknown): string {
+  return typeof mimeType === "string" ? mimeType : "application/octet-stream";
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,153 @@
+import type { Transport } from "../../src/plugin/plugin.ts";
+import { pageOf } from "./pages.ts";
+import type { Kept, Shelf } from "./shelf.ts";
+import { describePage, readUri, TOOL, uriOf } from "./words.ts";
+
+/** Newest first. */
+const VERSIONS = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07"];
+
+const READ_MORE = {
+  name: TOOL,
+  title: "Read more of a result",
+  description:
+    "Shows the next page of a result that was too long to be shown at once. Such a result ends with a line that says which id and page to give.",
+  inputSchema: {
+    type: "object",
+    properties: {
+      id: { type: "string", description: "The id that the result's last line gives." },
+      page: { type: "integer", minimum: 1, default: 2, description: "The page to show." },
+    },
+    required: ["id"],
+    additionalProperties: false,
+  },
+  annotations: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
+};
+
+const TEMPLATES = [
+  {
+    uriTemplate: uriOf("{id}"),
+    name: "result",
+    description: "All of a result that was too long to be shown, or what was left out of it.",
+  },
+  {
+    uriTemplate: `${uriOf("{id}")}/{page}`,
+    name: "page",
+    description: "One page of a result that was too long to be shown.",
+    mimeType: "text/plain",
+  },
+];
+
+/** JSON-RPC, and the last one MCP. */
+const CODES = { methodNotFound: -32601, invalidParams: -32602, resourceNotFound: -32002 } as const;
+
+type Reply =
+  | { readonly result: object }
+  | { readonly error: { readonly code: number; readonly message: string; readonly data?: object } };
+
+type Params = Readonly<Record<string, unknown>>;
+
+/**
+ * Serves what is on the shelf as an MCP server. Whoever knows an id may read it, so none is ever listed.
+ * @param tool what clients call the tool now
+ */
+export function serve(transport: Transport, shelf: Shelf, tool: () => string): void {
+  // oxlint-disable-next-line unicorn/prefer-add-event-listener
+  transport.onmessage = (message: unknown): void => {
+    const { id, method, params } = (message ?? {}) as Params;
+    // A notification asks for nothing, and nothing was asked that could be answered.
+    if (id === undefined || typeof method !== "string") return;
+    const reply = answer(method, (params ?? {}) as Params, shelf, tool);
+    void transport.send({ jsonrpc: "2.0", id, ...reply });
+  };
+  void transport.start();
+}
+
+function answer(method: string, params: Params, shelf: Shelf, tool: () => string): Reply {
+  switch (method) {
+    case "initialize":
+      return { result: introduce(params["protocolVersion"]) };
+    case "ping":
+      return { result: {} };
+    case "tools/list":
+      return { result: { tools: [READ_MORE] } };
+    case "tools/call":
+      return call(params, shelf, tool);
+    case "resources/list":
+      return { result: { resources: [] } };
+    case "resources/templates/list":
+      return { result: { resourceTemplates: TEMPLATES } };
+    case "resources/read":
+      return read(params["uri"], shelf);
+    default:
+      return fail(CODES.methodNotFound, `There is no method ${method.slice(0, 100)}.`);
+  }
+}
+
+function introduce(requested: unknown): object {
+  const protocolVersion = VERSIONS.find((version) => version === requested) ?? VERSIONS[0];
+  return {
+    protocolVersion,
+    capabilities: { tools: {}, resources: {} },
+    serverInfo: { name: "toolmux-result-limit", version: "1" },
+  };
+}
+
+function call({ name, arguments: args }: Params, shelf: Shelf, tool: () => string): Reply {
+  if (name !== TOOL) return fail(CODES.invalidParams, `The only tool here is ${TOOL}.`);
+  const { id: given, page: wanted = 2 } = (args ?? {}) as Params;
+  if (typeof given !== "string") {
+    return refuse("Give the id that the last line of the result has, as a string.");
+  }
+  const id = given.trim();
+  // Models write numbers as texts now and then.
+  const page = typeof wanted === "string" ? Number(wanted) : wanted;
+  if (typeof page !== "number" || !Number.isSafeInteger(page) || page < 1) {
+    return refuse("Give a page as a whole number, 1 or more.");
+  }
+  const kept = shelf.get(id);
+  if (kept === undefined) {
+    return refuse(
+      "There is no result of that id any more: results are kept for a while only. Call the tool that it came from again, and ask for less.",
+    );
+  }
+  if (kept.kind === "media") {
+    return refuse(`That is no text but ${kept.mimeType}: read it as the resource ${uriOf(id)}.`);
+  }
+  const pages = kept.ends.length;
+  const text = pageOf(kept.bytes, kept.ends, page);
+  if (text === undefined) return refuse(`There is no page ${page}: the last one is ${pages}.`);
+  const notice = describePage({ page, pages }, { id, tool: tool() });
+  return { result: { content: [textItem(text), textItem(notice)] } };
+}
+
+function read(uri: unknown, shelf: Shelf): Reply {
+  const place = typeof uri === "string" ? readUri(uri) : undefined;
+  const kept = place && shelf.get(place.id);
+  const contents = kept && contentsOf(kept, place.page);
+  if (contents !== undefined) return { result: { contents: [{ uri, ...contents }] } };
+  const message = "There is no such resource any more: results are kept for a while only.";
+  return fail(CODES.resourceNotFound, message, { uri });
+}
+
+/** All of it, or a page of it; undefined if there is no such page. */
+function contentsOf(kept: Kept, page: number | undefined): object | undefined {
+  if (kept.kind === "media") {
+    const { mimeType, bytes } = kept;
+    return page === undefined ? { mimeType, blob: bytes.toString() } : undefined;
+  }
+  const { bytes, ends } = kept;
+  const text = page === undefined ? bytes.toString() : pageOf(bytes, ends, page);
+  return text === undefined ? undefined : { mimeType: "text/plain", text };
+}
+
+function textItem(text: string): object {
+  return { type: "text", text };
+}
+
+function refuse(text: string): Reply {
+  return { result: { content: [textItem(text)], isError: true } };
+}
+
+function fail(code: number, message: string, data?: object): Reply {
+  return { error: { code, message, ...(data !== undefined && { data }) } };
+}
