@@ -1,0 +1,443 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import * as fc from "fast-check";
+import plugin from "../../plugins/cache/index.ts";
+import { canonical, mark } from "../../plugins/cache/json.ts";
+import { Store } from "../../plugins/cache/store.ts";
+import { HubError } from "../../src/errors.ts";
+import { MadeAnswer } from "../../src/plugin/answer.ts";
+import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
+import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./seam.ts";
+
+const READ_ONLY = { annotations: { readOnlyHint: true } };
+const DEFAULTS = { ttl: 60_000, maxSize: 1 << 20, tools: [] as string[], readOnly: true };
+
+interface Setup {
+  readonly host: BareHost;
+  readonly parts: Parts;
+  wrap(next: Next, tool: ToolInfo): Next;
+  tell(event: HubEvent): void;
+}
+
+async function setUp(options: Partial<typeof DEFAULTS> = {}): Promise<Setup> {
+  const host = new BareHost();
+  const parts = await plugin.setup({ ...DEFAULTS, ...options }, host);
+  host.subscribe((event) => void parts.event?.(event), parts.events);
+  host.subscriptions = 0;
+  return {
+    host,
+    parts,
+    wrap: (next, tool) => parts.call?.(next, tool) ?? next,
+    tell: (event) => host.bus.emit(event),
+  };
+}
+
+/** A tool that answers how often it was asked. */
+function counter(): Next & { count: number } {
+  return countingNext((call, count) =>
+    call.answer({ content: [{ type: "text", text: `${count}` }] }),
+  );
+}
+
+function finished(server: string, tool: string): HubEvent {
+  return { kind: "callFinished", outcome: "answered", call: 1, server, tool, duration: 1 };
+}
+
+const text = async (answer: Promise<{ value: unknown }>): Promise<string> =>
+  ((await answer).value as { content: { text: string }[] }).content[0]!.text;
+
+describe("the cache", () => {
+  const read = toolInfo("files", "read", READ_ONLY);
+
+  it("answers a second equal call of a read-only tool itself", async () => {
+    const { wrap } = await setUp();
+    const server = counter();
+    const call = wrap(server, read);
+    assert.equal(await text(call(toolCall(read, '{"a":1,"b":2}'))), "1");
+    assert.equal(await text(call(toolCall(read, ' { "b" : 2, "a" : 1 } '))), "1");
+    assert.equal(server.count, 1);
+  });
+
+  it("says of a result that it was kept, and when, and changes nothing else of it", async () => {
+    const { wrap } = await setUp();
+    const json = '{"x":1.0,"n":1234567890123456789,"content":[ ]}';
+    const call = wrap(
+      countingNext((given) => given.answer(json)),
+      read,
+    );
+    assert.equal((await call(toolCall(read, "{}"))).json, json);
+    const kept = (await call(toolCall(read, "{}"))).json;
+    assert.match(kept, /,"_meta":\{"toolmux\/cached":"\d{4}-\d\d-\d\dT[\d:.]+Z"\}\}$/);
+    assert.equal(kept.replace(/,"_meta":\{[^}]*\}/, ""), json);
+  });
+
+  it("leaves tools alone that are neither declared read-only nor named, and listens to no calls for them", async () => {
+    const { wrap, host } = await setUp();
+    const next = counter();
+    for (const annotations of [{}, { readOnlyHint: false }, { readOnlyHint: "true" }]) {
+      assert.equal(wrap(next, toolInfo("files", "write", { annotations })), next);
+    }
+    assert.equal(wrap(next, toolInfo("files", "bare")), next);
+    assert.equal(host.subscriptions, 0);
+  });
+
+  it("leaves tools alone that only declare to be read-only if it is told so, but not named ones", async () => {
+    const { wrap } = await setUp({ readOnly: false, tools: ["get_*"] });
+    const next = counter();
+    assert.equal(wrap(next, read), next);
+    const named = toolInfo("files", "get_x");
+    const call = wrap(next, named);
+    await call(toolCall(named, "{}"));
+    await call(toolCall(named, "{}"));
+    assert.equal(next.count, 1);
+  });
+
+  const apart: [string, string][] = [
+    ['{"n":1234567890123456789}', '{"n":1234567890123456788}'],
+    ['{"n":1.0}', '{"n":1}'],
+    ['{"n":1}', '{"n":"1"}'],
+    ['{"a":1,"a":2}', '{"a":2}'],
+    ['{"a":1,"a":2}', '{"a":2,"a":1}'],
+    ['{"a":[1,2]}', '{"a":[2,1]}'],
+    ['{"a":{"b":1},"c":2}', '{"a":{"b":1,"c":2}}'],
+    ['{"a":"b\\",\\"c"}', '{"a":"b","c":1}'],
+    ['{"a":" "}', '{"a":""}'],
+    ["{}", '{"":null}'],
+  ];
+  for (const [one, other] of apart) {
+    it(`takes ${one} and ${other} for different arguments`, async () => {
+      const { wrap } = await setUp();
+      const server = counter();
+      const call = wrap(server, read);
+      await call(toolCall(read, one));
+      assert.equal(await text(call(toolCall(read, other))), "2");
+    });
+  }
+
+  it("keeps servers, tools, and the clients of a server that each have their own apart", async () => {
+    const { wrap } = await setUp();
+    const server = counter();
+    const own = toolInfo("own", "read", READ_ONLY, "perClient");
+    const ask = (tool: ToolInfo, client: string): Promise<string> =>
+      text(wrap(server, tool)(toolCall(tool, "{}", client)));
+    const tools = [
+      read,
+      toolInfo("files", "stat", READ_ONLY),
+      toolInfo("files2", "read", READ_ONLY),
+    ];
+    for (const tool of tools) await ask(tool, "c1");
+    assert.equal(server.count, 3);
+    assert.equal(await ask(read, "c2"), "1");
+    assert.equal(await ask(own, "c1"), "4");
+    assert.equal(await ask(own, "c2"), "5");
+    assert.equal(await ask(own, "c1"), "4");
+  });
+
+  const refused: [string, Parameters<typeof countingNext>[0]][] = [
+    ["errors of the tool", (call) => call.answer('{"content":[],"isError":true}')],
+    ["JSON-RPC errors", () => errorAnswer("no")],
+    [
+      "results with links",
+      (call) => call.answer('{"content":[{"type":"resource_link","uri":"x:y"}]}'),
+    ],
+    ["questions of the server", (call) => call.answer('{"resultType":"input_required"}')],
+    ["tasks that have only begun", (call) => call.answer('{"task":{"taskId":"1"}}')],
+    ["results that are too big", (call) => call.answer({ content: "x".repeat(300_000) })],
+  ];
+  for (const [what, answer] of refused) {
+    it(`does not keep ${what}`, async () => {
+      const { wrap } = await setUp();
+      const server = countingNext(answer);
+      const call = wrap(server, read);
+      const first = await call(toolCall(read, "{}"));
+      assert.equal((await call(toolCall(read, "{}"))).json, first.json);
+      assert.equal(server.count, 2);
+    });
+  }
+
+  it("passes on that there is no answer, and asks again the next time", async () => {
+    const { wrap } = await setUp();
+    const lost = new HubError("connectionLost", "It is gone.");
+    const server = countingNext((call, count) => {
+      if (count === 1) throw lost;
+      return call.answer({ content: [] });
+    });
+    const call = wrap(server, read);
+    await assert.rejects(call(toolCall(read, "{}")), (error) => error === lost);
+    assert.equal((await call(toolCall(read, "{}"))).isError, false);
+  });
+
+  it("sends on arguments that are too big, too deep, or make no sense", async () => {
+    const { wrap } = await setUp();
+    const server = counter();
+    const call = wrap(server, read);
+    const deep = `{"a":${"[".repeat(100_000)}${"]".repeat(100_000)}}`;
+    const odd = ['{"a":', `{"a":"${"x".repeat(300_000)}"}`, deep, '{"a":1}}'];
+    for (const args of [...odd, ...odd]) await call(toolCall(read, args));
+    assert.equal(server.count, 8);
+  });
+
+  const changes: [string, HubEvent][] = [
+    ["another of its tools may have changed something", finished("files", "write")],
+    [
+      "a call that may have changed something was cancelled",
+      { kind: "callCancelled", by: "client", call: 1, server: "files", tool: "write", duration: 1 },
+    ],
+    ["it was given another specification", { kind: "server", server: "files", change: "changed" }],
+    ["it was removed", { kind: "server", server: "files", change: "removed" }],
+    [
+      "it was started anew",
+      { kind: "state", server: "files", from: "connecting", to: "connected" },
+    ],
+    [
+      "one of its tools is described otherwise",
+      { kind: "catalog", added: [], removed: [], altered: ["files__read"] },
+    ],
+    [
+      "one of its tools is gone",
+      { kind: "catalog", added: [], removed: ["files__read"], altered: [] },
+    ],
+  ];
+  for (const [when, event] of changes) {
+    it(`drops a server's results, and no other's, when ${when}`, async () => {
+      const { wrap, tell } = await setUp();
+      const server = counter();
+      const elsewhere = toolInfo("web", "read", READ_ONLY);
+      const ask = (tool: ToolInfo): Promise<string> =>
+        text(wrap(server, tool)(toolCall(tool, "{}")));
+      assert.equal(await ask(read), "1");
+      assert.equal(await ask(elsewhere), "2");
+      tell(event);
+      assert.equal(await ask(read), "3");
+      assert.equal(await ask(elsewhere), "2");
+    });
+
+    it(`does not keep what was asked before and answered after ${when}`, async () => {
+      const { wrap, tell } = await setUp();
+      const reply = Promise.withResolvers<void>();
+      let count = 0;
+      const call = wrap(async (given) => {
+        count++;
+        await reply.promise;
+        return given.answer({ content: [] });
+      }, read);
+      const first = call(toolCall(read, "{}"));
+      tell(event);
+      reply.resolve();
+      await first;
+      await call(toolCall(read, "{}"));
+      assert.equal(count, 2);
+    });
+  }
+
+  it("keeps a server's results when tools that change nothing are called, or other servers'", async () => {
+    const { wrap, tell } = await setUp({ tools: ["named"] });
+    const server = counter();
+    const named = toolInfo("files", "named");
+    wrap(server, named);
+    const call = wrap(server, read);
+    await call(toolCall(read, "{}"));
+    for (const event of [
+      finished("files", "read"),
+      finished("files", "named"),
+      finished("web", "write"),
+    ]) {
+      tell(event);
+    }
+    await call(toolCall(read, "{}"));
+    assert.equal(server.count, 1);
+  });
+
+  it("keeps a server's results when a tool is called that is read-only but not cached", async () => {
+    const { wrap, tell } = await setUp({ readOnly: false, tools: ["named"] });
+    const server = counter();
+    const named = toolInfo("files", "named");
+    const call = wrap(server, named);
+    wrap(server, read);
+    await call(toolCall(named, "{}"));
+    tell(finished("files", "read"));
+    await call(toolCall(named, "{}"));
+    assert.equal(server.count, 1);
+  });
+
+  it("lets a cancelled call take no other with it", async () => {
+    const { wrap } = await setUp();
+    const call = wrap(async (given) => {
+      if (!given.signal.aborted) await new Promise((done) => setImmediate(done));
+      if (given.signal.aborted) throw new HubError("cancelled", "Cancelled.");
+      return given.answer({ content: [] });
+    }, read);
+    const cancel = new AbortController();
+    const one = call(toolCall(read, "{}", "c1", cancel.signal));
+    const other = call(toolCall(read, "{}", "c2"));
+    cancel.abort();
+    await assert.rejects(one, { code: "cancelled" });
+    assert.equal((await other).isError, false);
+  });
+
+  it("has nothing left, and listens to nothing, after it was disposed of", async () => {
+    const { wrap, host, parts } = await setUp();
+    const server = counter();
+    const call = wrap(server, read);
+    await call(toolCall(read, "{}"));
+    await parts.dispose?.();
+    assert.equal(host.bus.wants("callFinished"), false);
+    await call(toolCall(read, "{}"));
+    assert.equal(server.count, 2);
+  });
+
+  it("shares nothing between two that are set up in one process", async () => {
+    const [one, two] = [await setUp(), await setUp()];
+    const server = counter();
+    for (const { wrap } of [one, two]) await wrap(server, read)(toolCall(read, "{}"));
+    assert.equal(server.count, 2);
+  });
+});
+
+describe("the options of the cache", () => {
+  const check = (options: object): unknown => plugin.options?.["~standard"].validate(options);
+
+  it("are five minutes, 32 MiB, and all tools that declare to be read-only, unless told otherwise", () => {
+    const value = { ttl: 300_000, maxSize: 32 * 1024 * 1024, tools: [], readOnly: true };
+    assert.deepEqual(check({}), { typed: true, value });
+  });
+
+  it("say what was expected where one is wrong", () => {
+    const issues = (options: object): string[] =>
+      (check(options) as { issues: { message: string }[] }).issues.map(({ message }) => message);
+    assert.match(issues({ ttl: 0 })[0]!, /^a duration of at least 1 ms/);
+    assert.match(issues({ maxSize: "big" })[0]!, /^a size such as/);
+    assert.deepEqual(issues({ readOnly: 1 }), ["true or false"]);
+    assert.deepEqual(issues({ tools: "a" }), ["an array of names or patterns"]);
+    assert.equal(issues({ more: 1 }).length, 1);
+  });
+});
+
+describe("the store", () => {
+  const answer = (bytes: number): MadeAnswer => new MadeAnswer({ x: "x".repeat(bytes - 8) });
+
+  it("keeps an answer for its time and not longer, and not when the clock was set back", () => {
+    let now = 1000;
+    const store = new Store({ ttl: 100, maxSize: 100_000 }, () => now);
+    store.put(store.shelf("s"), "a", answer(100));
+    now = 1099;
+    assert.ok(store.get("a"));
+    now = 1100;
+    assert.equal(store.get("a"), undefined);
+    assert.equal(store.size, 0);
+    store.put(store.shelf("s"), "a", answer(100));
+    now = 1099;
+    assert.equal(store.get("a"), undefined);
+  });
+
+  it("lets go first what was used longest ago", () => {
+    const store = new Store({ ttl: 1000, maxSize: 5000 });
+    const shelf = store.shelf("s");
+    for (const key of ["a", "b", "c", "d"]) store.put(shelf, key, answer(900));
+    assert.ok(store.get("a"));
+    store.put(shelf, "e", answer(900));
+    assert.equal(store.get("b"), undefined);
+    for (const key of ["a", "c", "d", "e"]) assert.ok(store.get(key), key);
+  });
+
+  it("counts keys: many small answers to long questions do not pass its size either", () => {
+    const store = new Store({ ttl: 1000, maxSize: 10_000 });
+    for (let i = 0; i < 100; i++) store.put(store.shelf("s"), `${i}`.padEnd(1000), answer(20));
+    assert.ok(store.get("99".padEnd(1000)));
+    assert.equal(store.get("0".padEnd(1000)), undefined);
+    store.put(store.shelf("s"), "k".repeat(2000), answer(20));
+    assert.equal(store.get("k".repeat(2000)), undefined, "bigger than a quarter of all");
+  });
+
+  it("never holds more than its size, and counts what it holds rightly", () => {
+    const steps = fc.array(
+      fc.record({
+        key: fc.integer({ min: 0, max: 20 }),
+        server: fc.constantFrom("s", "t"),
+        bytes: fc.integer({ min: 10, max: 3000 }),
+        act: fc.constantFrom("put", "put", "put", "get", "drop", "wait"),
+      }),
+    );
+    fc.assert(
+      fc.property(steps, (list) => {
+        let now = 0;
+        const store = new Store({ ttl: 5, maxSize: 8000 }, () => now);
+        for (const { key, server, bytes, act } of list) {
+          if (act === "put") store.put(store.shelf(server), `${server}${key}`, answer(bytes));
+          if (act === "get") store.get(`${server}${key}`);
+          if (act === "drop") store.drop(server);
+          if (act === "wait") now++;
+          assert.ok(store.size >= 0 && store.size <= 8000);
+        }
+        store.clear();
+        assert.equal(store.size, 0);
+      }),
+    );
+  });
+});
+
+describe("the canonical text", () => {
+  it("is equal for texts that differ in white space, escapes and the order of keys", () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), (json) => {
+        const plain = canonical(JSON.stringify(json));
+        assert.ok(plain !== undefined);
+        assert.equal(canonical(JSON.stringify(reverse(json), null, "\t")), plain);
+        assert.deepEqual(JSON.parse(plain), JSON.parse(JSON.stringify(json)));
+      }),
+    );
+    assert.equal(canonical('{"\\u0061":"\\u0062"}'), canonical('{"a":"b"}'));
+  });
+
+  it("differs for values that differ", () => {
+    fc.assert(
+      fc.property(fc.jsonValue(), fc.jsonValue(), (one, other) => {
+        const texts = [one, other].map((json) => JSON.stringify(json));
+        const same = canonical(texts[0]!) === canonical(texts[1]!);
+        assert.equal(same, isEqual(JSON.parse(texts[0]!), JSON.parse(texts[1]!)));
+      }),
+    );
+  });
+});
+
+function isEqual(one: unknown, other: unknown): boolean {
+  try {
+    assert.deepEqual(one, other);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function reverse(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(reverse);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .reverse()
+      .map(([key, inner]) => [key, reverse(inner)]),
+  );
+}
+
+describe("a mark", () => {
+  const at = new Date(0);
+  const member = '"toolmux/cached":"1970-01-01T00:00:00.000Z"';
+  const table: [string, string | undefined][] = [
+    ["{}", `{"_meta":{${member}}}`],
+    ['{"a":1}', `{"a":1,"_meta":{${member}}}`],
+    ['{"a":1 } ', `{"a":1 ,"_meta":{${member}}} `],
+    ['{"_meta":{},"a":1}', `{"_meta":{${member}},"a":1}`],
+    ['{"_meta":{ "x":1 },"a":1}', `{"_meta":{ "x":1 ,${member}},"a":1}`],
+    ['{"_meta":{"x":1},"\\u005fmeta":{}}', `{"_meta":{"x":1},"\\u005fmeta":{${member}}}`],
+    ['{"_meta":null}', '{"_meta":null}'],
+    ['{"a":{"_meta":{}}}', `{"a":{"_meta":{}},"_meta":{${member}}}`],
+    ['{"resultType":"complete"}', `{"resultType":"complete","_meta":{${member}}}`],
+    ["[]", undefined],
+    ["{", undefined],
+  ];
+  for (const [json, marked] of table) {
+    it(`makes of ${json} ${marked ?? "nothing"}`, () => {
+      assert.equal(mark(json, at), marked);
+    });
+  }
+});

@@ -1,0 +1,94 @@
+import { Bus, type LogLevel } from "../../src/events.ts";
+import { MadeAnswer, writeObject } from "../../src/plugin/answer.ts";
+import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
+
+/** A host without a hub: a bus, and a log that remembers. */
+export class BareHost implements Host {
+  readonly name = "plugin";
+  readonly bus = new Bus();
+  readonly end = new AbortController();
+  readonly signal = this.end.signal;
+  readonly lines: { level: LogLevel; text: string }[] = [];
+  /** How often something was subscribed to. */
+  subscriptions = 0;
+
+  log(level: LogLevel, text: string): void {
+    this.lines.push({ level, text });
+  }
+
+  subscribe: Host["subscribe"] = (listener, kinds) => {
+    this.subscriptions++;
+    return this.bus.subscribe(listener, kinds);
+  };
+
+  nameOf = (): undefined => undefined;
+  resolve = (): never => without("a folder");
+  folder = (): never => without("a folder");
+  list = (): never => without("a hub");
+  call = (): never => without("a hub");
+  pair = (): never => without("a hub");
+}
+
+function without(what: string): never {
+  throw new Error(`there is no ${what}`);
+}
+
+export function toolInfo(
+  server: string,
+  name: string,
+  definition: Omit<Tool, "name"> = {},
+  isolation: ToolInfo["isolation"] = "shared",
+): ToolInfo {
+  return {
+    server,
+    name,
+    exposedName: `${server}__${name}`,
+    definition: { name, ...definition },
+    isolation,
+  };
+}
+
+let calls = 0;
+
+export function toolCall(
+  tool: ToolInfo,
+  args: string,
+  client = "c1",
+  signal?: AbortSignal,
+): ToolCall {
+  const never = new AbortController();
+  const call: ToolCall = {
+    tool,
+    client: { id: client, name: undefined, version: undefined },
+    number: ++calls,
+    signal: signal ?? never.signal,
+    size: args.length,
+    argumentsJson: args,
+    get arguments() {
+      return JSON.parse(args) as Record<string, unknown>;
+    },
+    with: ({ arguments: other, signal: further }) =>
+      toolCall(tool, other === undefined ? args : writeObject(other), client, further ?? signal),
+    answer: (result) => new MadeAnswer(result),
+    refuse: (text) => new MadeAnswer({ content: [{ type: "text", text }], isError: true }),
+  };
+  return call;
+}
+
+/** A JSON-RPC error, as a server would answer it. */
+export function errorAnswer(message: string): Answer {
+  const value = { code: -32000, message };
+  const json = JSON.stringify(value);
+  return { kind: "error", size: json.length, json, value, isError: true };
+}
+
+/** A server that counts its calls, and answers them as it is told. */
+export function countingNext(
+  answer: (call: ToolCall, count: number) => Answer,
+): Next & { count: number } {
+  const next = Object.assign(
+    (call: ToolCall) => Promise.resolve().then(() => answer(call, ++next.count)),
+    { count: 0 },
+  );
+  return next;
+}
