@@ -78,7 +78,7 @@ export class Backlog {
     clearTimeout(timer);
     this.#isOver = true;
     const lost = this.#lines.length + this.#missing;
-    if (lost > 0) this.#log("warn", `${lost} lines could not be written to ${this.#sink.path}`);
+    if (lost > 0) this.#log("warn", `${print(lost)} could not be written to ${this.#sink.path}`);
   }
 
   async #finish(): Promise<void> {
@@ -128,7 +128,7 @@ export class Backlog {
     }
     if (this.#failures === 0) return;
     this.#failures = 0;
-    const loss = missing > 0 ? `; ${missing} lines are missing` : "";
+    const loss = missing > 0 ? `; what is missing: ${print(missing)}` : "";
     this.#log("info", `${this.#sink.path} can be written to again${loss}`);
   }
 
@@ -170,6 +170,10 @@ export class Backlog {
       this.#missing++;
     }
   }
+}
+
+function print(lines: number): string {
+  return lines === 1 ? "1 line" : `${lines} lines`;
 }
 
 /** In the file, with its line end. */

@@ -86,8 +86,8 @@ export class LogFile {
       ends.push(size);
     }
     const bytes = Buffer.from(parts.join(""));
-    const { bytesWritten } = await handle.write(bytes, 0, bytes.length, null);
-    const whole = ends.filter((end) => end <= bytesWritten).length;
+    const written = await write(handle, bytes, isFile ? stats.size : undefined);
+    const whole = ends.filter((end) => end <= written).length;
     if (whole === 0) throw new Error("it took only a part of a line");
     return whole;
   }
@@ -124,6 +124,25 @@ export class LogFile {
 
   #old(number: number): string {
     return `${this.path}.${number}`;
+  }
+}
+
+/**
+ * @param size of the file before; undefined if it is none
+ * @returns how many bytes are in it now. Deno does not tell when it fails in the middle, so they are looked for: a line may
+ * be there twice if other hubs write at that moment, but none is lost.
+ */
+async function write(handle: FileHandle, bytes: Buffer, size: number | undefined): Promise<number> {
+  try {
+    const { bytesWritten } = await handle.write(bytes, 0, bytes.length, null);
+    return bytesWritten;
+  } catch (error) {
+    if (size === undefined) throw error;
+    const found = Buffer.alloc(bytes.length);
+    const { bytesRead } = await handle.read(found, 0, found.length, size);
+    const same = bytes.findIndex((byte, i) => i >= bytesRead || byte !== found[i]);
+    if (same === 0) throw error;
+    return same === -1 ? bytes.length : same;
   }
 }
 

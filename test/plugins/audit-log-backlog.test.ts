@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Backlog, type BacklogParts, type Sink } from "../../plugins/audit-log/backlog.ts";
+import { deadline } from "../harness/clock.ts";
+
+const QUICK = { first: 1, most: 4 };
+
+/** Takes lines as a file would: some of them at a time, none, or late. */
+class Disk implements Sink {
+  readonly path = "/logs/audit.jsonl";
+  readonly lines: string[] = [];
+  /** How many lines each write brought. */
+  readonly writes: number[] = [];
+  fault: string | undefined;
+  /** So many lines at a time. */
+  room = Infinity;
+  /** Writes wait for it. */
+  gate: Promise<void> | undefined;
+  readonly #listeners: (() => void)[] = [];
+
+  async append(lines: readonly string[]): Promise<number> {
+    this.writes.push(lines.length);
+    this.ring();
+    await this.gate;
+    if (this.fault !== undefined) throw new Error(this.fault);
+    const taken = lines.slice(0, this.room);
+    this.lines.push(...taken);
+    // Whoever waits for lines goes on when the writer has had its turn.
+    setTimeout(() => this.ring(), 0);
+    return taken.length;
+  }
+
+  /** Something has happened that may be waited for. */
+  ring(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** Waits for what is to come of writes. */
+  until(what: string, test: () => boolean): Promise<void> {
+    return deadline(
+      5000,
+      () => `${what}; written: ${JSON.stringify(this.lines)}`,
+      (resolve) => {
+        const look = (): void => {
+          if (test()) resolve();
+        };
+        this.#listeners.push(look);
+        look();
+      },
+    );
+  }
+}
+
+interface Stage {
+  readonly disk: Disk;
+  readonly backlog: Backlog;
+  /** What was logged, each with its level in front. */
+  readonly logged: string[];
+}
+
+async function withBacklog(
+  parts: Omit<BacklogParts, "log">,
+  run: (stage: Stage) => Promise<void>,
+): Promise<void> {
+  const disk = new Disk();
+  const logged: string[] = [];
+  const log = (level: string, text: string): void => {
+    logged.push(`${level}: ${text}`);
+    disk.ring();
+  };
+  const backlog = new Backlog(disk, { pauses: QUICK, ...parts, log });
+  try {
+    await run({ disk, backlog, logged });
+  } finally {
+    disk.gate = undefined;
+    await backlog.close(1000);
+  }
+}
+
+const FAILED =
+  "warn: /logs/audit.jsonl cannot be written to: ENOSPC; calls go on, and it is tried again";
+
+describe("a backlog", () => {
+  it("writes lines in order, those of one moment together", () =>
+    withBacklog({}, async ({ disk, backlog, logged }) => {
+      for (const line of ["a", "b", "c"]) backlog.add(line);
+      await disk.until("three lines", () => disk.lines.length === 3);
+      backlog.add("d");
+      await disk.until("a fourth line", () => disk.lines.length === 4);
+      assert.deepEqual(disk.lines, ["a", "b", "c", "d"]);
+      assert.deepEqual(disk.writes, [3, 1]);
+      assert.deepEqual(logged, []);
+    }));
+
+  it("writes again what was not taken", () =>
+    withBacklog({}, async ({ disk, backlog }) => {
+      disk.room = 2;
+      for (const line of ["a", "b", "c", "d", "e"]) backlog.add(line);
+      await disk.until("five lines", () => disk.lines.length === 5);
+      assert.deepEqual(disk.lines, ["a", "b", "c", "d", "e"]);
+      assert.deepEqual(disk.writes, [5, 3, 1]);
+    }));
+
+  it("writes many lines in parts that have a limit", () =>
+    withBacklog({}, async ({ disk, backlog }) => {
+      const lines = Array.from({ length: 1000 }, (_, i) => `${i}`.padEnd(999, "x"));
+      for (const line of lines) backlog.add(line);
+      await disk.until("all lines", () => disk.lines.length === 1000);
+      assert.deepEqual(disk.lines, lines);
+      assert.deepEqual(disk.writes, [262, 262, 262, 214]);
+    }));
+
+  it("tries again until lines can be written, tells of that once, and loses none", () =>
+    withBacklog({}, async ({ disk, backlog, logged }) => {
+      disk.fault = "ENOSPC";
+      backlog.add("a");
+      await disk.until("several tries", () => disk.writes.length > 5);
+      backlog.add("b");
+      assert.deepEqual(logged, [FAILED]);
+      disk.fault = undefined;
+      await disk.until("two lines", () => disk.lines.length === 2);
+      assert.deepEqual(disk.lines, ["a", "b"]);
+      assert.deepEqual(logged, [FAILED, "info: /logs/audit.jsonl can be written to again"]);
+    }));
+
+  it("drops the oldest lines beyond its limit, and says in their place how many", () =>
+    withBacklog({ limit: 12 }, async ({ disk, backlog, logged }) => {
+      disk.fault = "ENOSPC";
+      for (const line of ["aaa", "bbb", "ccc", "ddd"]) backlog.add(line);
+      await disk.until("a try", () => logged.length === 1);
+      for (const line of ["eee", "fff"]) backlog.add(line);
+      disk.fault = undefined;
+      await disk.until("four lines", () => disk.lines.length === 4);
+      const [gap = "", ...rest] = disk.lines;
+      const { time, ...missing } = JSON.parse(gap) as { time: string };
+      assert.deepEqual(missing, { missing: 3 });
+      assert.equal(new Date(time).toISOString(), time);
+      assert.deepEqual(rest, ["ddd", "eee", "fff"]);
+      assert.match(logged.at(-1) ?? "", /again; what is missing: 3 lines$/);
+      backlog.add("ggg");
+      await disk.until("one more line", () => disk.lines.length === 5);
+      assert.equal(disk.lines.at(-1), "ggg");
+    }));
+
+  it("says how many are missing, also if no more than that can be written at first", () =>
+    withBacklog({ limit: 8 }, async ({ disk, backlog }) => {
+      disk.room = 1;
+      for (const line of ["aaa", "bbb", "ccc"]) backlog.add(line);
+      await disk.until("three lines", () => disk.lines.length === 3);
+      assert.match(disk.lines[0] ?? "", /"missing":1\}$/);
+      assert.deepEqual(disk.lines.slice(1), ["bbb", "ccc"]);
+    }));
+
+  it("has one write at a time", () =>
+    withBacklog({}, async ({ disk, backlog }) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      disk.gate = promise;
+      backlog.add("a");
+      await disk.until("a write", () => disk.writes.length === 1);
+      for (let i = 0; i < 1000; i++) backlog.add("x".repeat(1000));
+      const closed = backlog.close(5000);
+      assert.deepEqual(disk.writes, [1]);
+      resolve();
+      await closed;
+      assert.equal(disk.lines.length, 1001);
+    }));
+});
+
+describe("the end of a backlog", () => {
+  it("writes what waits, also while it was about to try again later", () =>
+    withBacklog({ pauses: { first: 1e6, most: 1e6 } }, async ({ disk, backlog, logged }) => {
+      disk.fault = "ENOSPC";
+      backlog.add("a");
+      await disk.until("a try", () => logged.length === 1);
+      disk.fault = undefined;
+      backlog.add("b");
+      await backlog.close(5000);
+      assert.deepEqual(disk.lines, ["a", "b"]);
+    }));
+
+  it("does not wait for a disk that never answers, and says what is lost", () =>
+    withBacklog({}, async ({ disk, backlog, logged }) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      disk.gate = promise;
+      backlog.add("a");
+      await disk.until("a write", () => disk.writes.length === 1);
+      backlog.add("b");
+      backlog.add("c");
+      await backlog.close(20);
+      assert.deepEqual(logged, ["warn: 2 lines could not be written to /logs/audit.jsonl"]);
+      resolve();
+      await disk.until("what was under way", () => disk.lines.length === 1);
+      assert.deepEqual(disk.writes, [1]);
+    }));
+
+  it("tries once on a disk that is full, and says what is lost", () =>
+    withBacklog({}, async ({ disk, backlog, logged }) => {
+      disk.fault = "ENOSPC";
+      backlog.add("a");
+      await backlog.close(5000);
+      assert.deepEqual(disk.writes, [1]);
+      assert.deepEqual(logged, [FAILED, "warn: 1 line could not be written to /logs/audit.jsonl"]);
+    }));
+
+  it("comes once, and takes no more lines", () =>
+    withBacklog({}, async ({ disk, backlog }) => {
+      backlog.add("a");
+      await Promise.all([backlog.close(5000), backlog.close(5000)]);
+      backlog.add("b");
+      await backlog.close(5000);
+      assert.deepEqual(disk.lines, ["a"]);
+      assert.deepEqual(disk.writes, [1]);
+    }));
+});
