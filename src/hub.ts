@@ -1,54 +1,29 @@
 import { Alerts } from "./alerts.ts";
 import type { Catalog } from "./catalog/catalog.ts";
-import type { Digest, NameRules } from "./catalog/names.ts";
+import type { Item } from "./catalog/item.ts";
 import { type Clock, systemClock } from "./clock.ts";
-import type { Alert, Bus, EventKind, Listener } from "./events.ts";
-import { HubError } from "./errors.ts";
+import type { EventKind, Listener } from "./events.ts";
+import { Equipment } from "./hub/equipment.ts";
+import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./hub/parts.ts";
 import { Clients } from "./frontend/clients.ts";
 import { type LogEntry, Logbook } from "./logbook.ts";
-import type { HubSettings, Manifest, RunnableServer, StdioServer } from "./manifest/schema.ts";
-import type { Schemes } from "./manifest/secrets.ts";
+import type { HubSettings, Manifest, RunnableServer } from "./manifest/schema.ts";
+import type { PluginSet } from "./plugin/set.ts";
 import type { Implementation } from "./protocol/legacy.ts";
 import { Deadlines } from "./router/deadline.ts";
-import { Ledger, type RunningCall } from "./router/ledger.ts";
+import { Ledger } from "./router/ledger.ts";
 import { sessionOf } from "./upstream/account.ts";
 import { Gate } from "./upstream/gate.ts";
 import { inspect } from "./upstream/inspect.ts";
 import { Pool } from "./upstream/pool.ts";
 import { ANYBODY, profileOf } from "./upstream/profile.ts";
-import { type Identify, Recollection } from "./upstream/recollection.ts";
+import { Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
-import type { Snapshots } from "./snapshot/snapshot.ts";
 import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
 import type { Link } from "./wire/link.ts";
-
-/** What a hub is made of; the parts with effects are arguments. */
-export interface HubParts {
-  readonly manifest: Manifest;
-  readonly bus: Bus;
-  readonly digest: Digest;
-  /** What is remembered of servers from one start to the next. */
-  readonly snapshots: Snapshots;
-  /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
-  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
-  /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
-  readonly clock?: Clock;
-  /** 0…1 */
-  readonly random?: () => number;
-}
-
-/** All that can be told of a hub at a moment. */
-export interface HubSnapshot {
-  readonly servers: readonly ServerStatus[];
-  readonly calls: readonly RunningCall[];
-  readonly alerts: readonly Alert[];
-  /** How many tools clients see. */
-  readonly tools: number;
-}
 
 /** Changes that come within this many ms of each other make one notification. */
 const NOTIFY_PAUSE = 50;
@@ -68,6 +43,7 @@ export class Hub {
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #memory: Recollection;
+  readonly #equipment: Equipment;
   /** What was changed has yet to be told: the undo of the wait for more. */
   #notifying: (() => void) | undefined;
   /** Who waits until every server has settled. */
@@ -82,13 +58,25 @@ export class Hub {
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
     this.#gate = new Gate(manifest.hub.parallelStarts, clock);
-    this.#memory = new Recollection(parts.snapshots, (spec) => this.#identify(spec), this.#alerts);
+    this.#equipment = new Equipment({
+      catalog: () => this.catalog,
+      serverInfo: () => this.serverInfo,
+      accept: (link, signal, plugin) => this.#clients.accept(link, signal, plugin),
+      identify: (spec, schemes) => parts.identify(spec, schemes),
+      makeLink: (spec, schemes) => parts.makeLink(spec, schemes),
+    });
+    this.#equipment.exchange(parts.plugins);
+    this.#memory = new Recollection(
+      parts.snapshots,
+      (spec) => this.#equipment.identify(spec),
+      this.#alerts,
+    );
     this.#pool = new Pool({
       surroundings: {
         clientInfo: () => this.serverInfo,
         clock,
         gate: this.#gate,
-        makeLink: (spec) => this.#makeLink(spec),
+        makeLink: (spec) => this.#equipment.makeLink(spec),
       },
       bus,
       alerts: this.#alerts,
@@ -97,7 +85,9 @@ export class Hub {
       changed: () => this.#changed(),
       settled: () => this.#settle(),
     });
-    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest };
+    const revise = (server: string, items: readonly Item[]): readonly Item[] =>
+      this.#equipment.revise(server, items);
+    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, revise };
     this.#showcase = new Showcase(namesOf(manifest.hub), shown);
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
@@ -105,6 +95,7 @@ export class Hub {
       ledger: new Ledger(bus),
       serverInfo: () => this.serverInfo,
       view: (client) => this.#see(client),
+      plugins: () => this.#equipment.set,
       hold: (held) => {
         this.#deadlines.hold(held);
         this.#pool.hold(held);
@@ -117,6 +108,10 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
+  get equipment(): Equipment {
+    return this.#equipment;
+  }
+
   /** The catalog of what all clients share. */
   get catalog(): Catalog {
     return this.#showcase.catalog(ANYBODY);
@@ -127,8 +122,12 @@ export class Hub {
     return this.#clients.accept(link, signal);
   }
 
-  /** Makes the servers what this manifest says. Who is the same keeps its process and all that runs. */
-  reload(manifest: Manifest): void {
+  /**
+   * Makes the servers what this manifest says. Who is the same keeps its process and all that runs.
+   * @param plugins the manifest's, set up: those in force if they stay
+   */
+  reload(manifest: Manifest, plugins?: PluginSet): void {
+    if (this.#equipment.exchange(plugins)) this.#showcase.clear();
     this.#settings = manifest.hub;
     this.#gate.limit = manifest.hub.parallelStarts;
     this.#showcase.names = namesOf(manifest.hub);
@@ -234,6 +233,7 @@ export class Hub {
       calls: this.#clients.calls.map((call) => call.describe()),
       alerts: this.#alerts.all,
       tools: this.catalog.routes.length,
+      plugins: this.#equipment.set?.status ?? [],
     };
   }
 
@@ -256,6 +256,7 @@ export class Hub {
   async #close(): Promise<void> {
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     await Promise.all([this.#pool.end(), this.#clients.close(), kept]);
+    await this.#equipment.close();
     this.#notifying?.();
     this.#deadlines.end();
   }
@@ -275,19 +276,6 @@ export class Hub {
     return new View(profileOf("", client), parts);
   }
 
-  #identify(spec: RunnableServer): ReturnType<Identify> {
-    // What a plugin's server lists is known as soon as it is there.
-    if (spec.kind === "plugin") return Promise.resolve(undefined);
-    return this.#parts.identify(spec, NO_SCHEMES);
-  }
-
-  #makeLink(spec: RunnableServer): Promise<Link> {
-    if (spec.kind === "stdio") return this.#parts.makeLink(spec, NO_SCHEMES);
-    const { name: server, plugin } = spec;
-    const text = `There is no plugin "${plugin}".`;
-    return Promise.reject(new HubError("notSupported", text, { server }));
-  }
-
   #settle(): void {
     this.#clients.settle();
     if (this.#settledWaiters.length === 0) return;
@@ -304,14 +292,4 @@ export class Hub {
       this.#clients.catalogChanged();
     });
   }
-}
-
-const NO_SCHEMES: Schemes = new Map();
-
-function serversOf({ servers }: Manifest): readonly RunnableServer[] {
-  return servers.filter((spec) => spec.kind !== "unsupported");
-}
-
-function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
-  return { separator, limit: nameLimit - clientPrefix.length };
 }

@@ -18,11 +18,14 @@ for (const [signal, code] of Object.entries(SIGNALS)) {
   });
 }
 
+/** Those who can tell whether an error that nobody caught is a plugin's. */
+const claims = new Set<(error: unknown) => boolean>();
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);
 
-/** Ends this process at once, because of a mistake in it. */
+/** Ends this process at once, because of a mistake in it; one in a plugin costs that plugin only. */
 function crash(error: unknown): void {
+  if ([...claims].some((claim) => claim(error))) return;
   // Last, after what this process has started was ended: a terminal may keep whoever writes to it waiting.
   process.once("exit", () => tell(error));
   process.exit(1);
@@ -40,6 +43,7 @@ const code = await runCli(process.argv.slice(2), {
   cwd: process.cwd(),
   platform: process.platform,
   signal: stop.signal,
+  claims,
 });
 
 // Node alone writes to a pipe later: there it ends by itself, unless something is left that would keep it.

@@ -1,6 +1,8 @@
 import { Buffer } from "node:buffer";
+import { createRequire } from "node:module";
 import process from "node:process";
 import type { Writable } from "node:stream";
+import { pathToFileURL } from "node:url";
 
 /**
  * The few calls that differ between Bun, Deno and Node. Everything else uses node: modules and web APIs.
@@ -21,6 +23,7 @@ export interface OutputStream {
 
 interface BunRuntime {
   readonly isStandaloneExecutable?: boolean;
+  resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
@@ -47,6 +50,32 @@ export function selfCommand(): readonly [string, ...string[]] {
   if (bun?.isStandaloneExecutable === true) return [process.execPath];
   const main = process.argv[1] ?? "src/main.ts";
   return deno ? [process.execPath, "run", "-A", main] : [process.execPath, main];
+}
+
+/** How often each file was imported. */
+const imports = new Map<string, number>();
+
+/**
+ * Imports a file of JavaScript or TypeScript, anew each time: its own text, not that of what it imports itself.
+ * @param path absolute
+ * @throws whatever the file throws, or the runtime if it cannot read it
+ */
+export async function importFile(path: string): Promise<unknown> {
+  const count = imports.get(path) ?? 0;
+  imports.set(path, count + 1);
+  const query = count === 0 ? "" : `?v=${count}`;
+  // Bun takes no notice of the query of a URL, the others know no query of a path.
+  const name = bun ? path : pathToFileURL(path).href;
+  return import(name + query);
+}
+
+/** The file that importing a package from a folder would load, absolute; undefined if it is not there. */
+export function resolvePackage(name: string, folder: string): string | undefined {
+  try {
+    return bun ? bun.resolveSync(name, folder) : createRequire(`${folder}/`).resolve(name);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Bun's own streams: `process.stdin` and `process.stdout` cost about 7 ms at start-up there. */

@@ -14,6 +14,7 @@ const NOWHERE: World = {
   cwd: "/nowhere",
   platform: "linux",
   signal: new AbortController().signal,
+  claims: new Set(),
 };
 
 /** What is sent for the words behind a tool's name. */

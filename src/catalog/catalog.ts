@@ -31,6 +31,8 @@ export interface Source {
   limits(remoteName: string): Limits;
   readonly rules: ShapeRules;
   readonly items: readonly Item[];
+  /** What plugins make of those items that the rules let through. */
+  revise?(items: readonly Item[]): readonly Item[];
 }
 
 /** An immutable snapshot of all that clients can see; replaced as a whole. */
@@ -61,8 +63,8 @@ export function buildCatalog(
     ...sources.filter((source) => source.rules.prefix === ""),
   ];
   for (const source of ordered) {
-    const { server, items, rules } = source;
-    const shaped = shape(server, items, rules, names, digest);
+    const { server } = source;
+    const shaped = shape(source, names, digest);
     remarks.push(...shaped.remarks);
     const { tools } = shaped;
     for (const tool of [...tools.filter((t) => t.renamed), ...tools.filter((t) => !t.renamed)]) {

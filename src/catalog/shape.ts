@@ -25,7 +25,7 @@ export interface Shaped {
 export interface Remark {
   readonly server: string;
   readonly remoteName: string;
-  readonly kind: "filtered" | "duplicate" | "clash" | "shortened";
+  readonly kind: "filtered" | "hidden" | "duplicate" | "clash" | "shortened";
   readonly text: string;
 }
 
@@ -34,14 +34,18 @@ export interface ShapedList {
   readonly remarks: readonly Remark[];
 }
 
-/** Filter, then rename, then namespace: one server's listing as clients may see it, in the server's order. */
-export function shape(
-  server: string,
-  items: readonly Item[],
-  rules: ShapeRules,
-  names: NameRules,
-  digest: Digest,
-): ShapedList {
+/** What is to be shaped. */
+export interface Raw {
+  readonly server: string;
+  readonly items: readonly Item[];
+  readonly rules: ShapeRules;
+  /** What plugins make of those items that the rules let through. */
+  revise?(items: readonly Item[]): readonly Item[];
+}
+
+/** Filter, then let plugins revise, then rename, then namespace: one server's listing as clients may see it. */
+export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
+  const { server, items, rules } = raw;
   const remarks: Remark[] = [];
   const remark = (item: Item, kind: Remark["kind"], text: string): void =>
     void remarks.push({ server, remoteName: item.name, kind, text });
@@ -60,7 +64,13 @@ export function shape(
     return false;
   });
 
-  const tools = kept.map((item): Shaped => {
+  const shown = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
+  const visible = new Set(shown.map(({ name }) => name));
+  for (const item of kept) {
+    if (!visible.has(item.name)) remark(item, "hidden", "A plugin hides it.");
+  }
+
+  const tools = shown.map((item): Shaped => {
     const renamed = Object.hasOwn(rules.rename, item.name);
     const name = (renamed ? rules.rename[item.name] : undefined) ?? item.name;
     const parts = { server, prefix: rules.prefix, remoteName: item.name, name };
@@ -71,4 +81,14 @@ export function shape(
     return { item, name: exposed.name, full: exposed.full, renamed };
   });
   return { tools, remarks };
+}
+
+/** Of those with one name the first. */
+function firstOfEach(items: readonly Item[]): readonly Item[] {
+  const seen = new Set<string>();
+  return items.filter(({ name }) => {
+    const isNew = !seen.has(name);
+    seen.add(name);
+    return isNew;
+  });
 }

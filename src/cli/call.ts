@@ -9,7 +9,7 @@ import { untilAborted } from "../wire/grace.ts";
 import { type Account, describeAnswer, type View } from "./answer.ts";
 import { readGiven, toArguments } from "./arguments.ts";
 import { describeAttachment, saveAttachment } from "./attachment.ts";
-import { LocalClient } from "./client.ts";
+import { LocalClient } from "../frontend/local.ts";
 import type { Invocation, World } from "./command.ts";
 import { type Log, openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
@@ -33,9 +33,12 @@ export async function call(invocation: Invocation, world: World): Promise<number
   };
   const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
-  const servers = whole.servers.filter(({ prefix }) => mayBeOf(prefix, name, whole.hub));
-  const manifest = { ...whole, servers };
-  const { hub, close } = openHub(manifest, world, log);
+  const { hub, manifest, close } = await openHub(whole, world, log, {
+    choose(all) {
+      const servers = all.servers.filter(({ prefix }) => mayBeOf(prefix, name, all.hub));
+      return { ...all, servers };
+    },
+  });
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);

@@ -16,6 +16,8 @@ export type LogFormat = (typeof LOG_FORMATS)[number];
 export interface World extends Surroundings {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
+  /** Where those register who can tell whether an error that nobody caught is a plugin's, and take it. */
+  readonly claims: Set<(error: unknown) => boolean>;
 }
 
 /** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */

@@ -2,7 +2,7 @@ import { textOf } from "../bytes.ts";
 import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
 import { untilAborted } from "../wire/grace.ts";
-import { LocalClient } from "./client.ts";
+import { LocalClient } from "../frontend/local.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
@@ -16,8 +16,8 @@ type Kind = (typeof LISTS)[number];
 export async function list(invocation: Invocation, world: World): Promise<number> {
   const kind = readKind(invocation.words[0] ?? "tools");
   const log = openLog(invocation);
-  const manifest = await openManifest(invocation, world, log);
-  const { hub, close } = openHub(manifest, world, log);
+  const whole = await openManifest(invocation, world, log);
+  const { hub, manifest, close } = await openHub(whole, world, log);
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);

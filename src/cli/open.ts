@@ -5,6 +5,8 @@ import { stateFolder } from "../manifest/folders.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
+import type { PluginSet } from "../plugin/set.ts";
+import type { Equipped } from "../plugin/setup.ts";
 import { resolveServer } from "../manifest/secrets.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
@@ -26,10 +28,11 @@ export function openLog(
   };
 }
 
-/** A manifest, and the digest of what it was loaded from. */
+/** A manifest, and the digests of what it was loaded from; see `LoadResult`. */
 export interface Basis {
   readonly manifest: Manifest;
   readonly digest: string;
+  readonly pluginDigest: string;
 }
 
 /** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */
@@ -59,47 +62,88 @@ export interface HubOptions {
   readonly kinds?: readonly EventKind[];
   /** What is remembered of servers; by default nothing, as commands tell what servers say now. */
   readonly snapshots?: Snapshots;
+  /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
+  readonly choose?: (manifest: Manifest) => Manifest;
 }
 
 /** A hub, and how whoever opened it closes it. */
 export interface OpenHub {
   readonly hub: Hub;
   readonly bus: Bus;
+  /** The manifest in force, the servers of its plugins included. */
+  readonly manifest: Manifest;
+  readonly equip: Equip;
   /** Ends the hub with all that belongs to it; to be called however its work went. */
   readonly close: () => Promise<void>;
 }
 
-/** Makes a hub, which starts its servers when its first client has come. */
-export function openHub(
-  manifest: Manifest,
-  { env, cwd }: World,
+/**
+ * Sets up a manifest's plugins, unless they are those in force, which `stay`. A manifest without plugins has no set of them.
+ * Never rejects.
+ */
+export type Equip = (manifest: Manifest, stay?: PluginSet) => Promise<Equipped | Bare>;
+
+interface Bare {
+  readonly ok: true;
+  readonly manifest: Manifest;
+  readonly plugins: undefined;
+}
+
+/**
+ * Makes a hub, which starts its servers when its first client has come.
+ * @throws {HubError} manifestInvalid if a plugin cannot be set up
+ */
+export async function openHub(
+  whole: Manifest,
+  world: World,
   log: Log,
-  { kinds = ["log"], snapshots = memorySnapshots() }: HubOptions = {},
-): OpenHub {
+  { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
+): Promise<OpenHub> {
+  const { env, cwd, platform, claims } = world;
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
+  const equip: Equip = async (wanted, stay) => {
+    if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
+    const { keepPlugins, setUpPlugins } = await import("../plugin/setup.ts");
+    if (stay !== undefined) return keepPlugins(wanted, stay);
+    return setUpPlugins(wanted, { bus, env, stateFolder: stateFolder(env, platform) });
+  };
+  const equipped = await equip(whole);
+  if (!equipped.ok) throw manifestError(equipped.problems);
+  const { plugins } = equipped;
+  let manifest: Manifest;
+  try {
+    manifest = choose(equipped.manifest);
+  } catch (error) {
+    await plugins?.end();
+    throw error;
+  }
   const hub = new Hub({
     manifest,
     bus,
     digest,
     snapshots,
-    identify: (spec) =>
-      resolveServer(spec, env, cwd).then(
+    plugins,
+    identify: (spec, schemes) =>
+      resolveServer(spec, env, cwd, schemes).then(
         (resolved) => ({ ...resolved, url: undefined, principal: undefined }),
         () => undefined,
       ),
-    makeLink: async (spec) => {
+    makeLink: async (spec, schemes) => {
       const { name: server, maxMessage } = spec;
-      const resolved = await resolveServer(spec, env, cwd);
+      const resolved = await resolveServer(spec, env, cwd, schemes);
       // Whatever starts processes is loaded after the first answer to the client.
       const { stdioLink } = await import("../wire/stdio.ts");
       return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
     },
   });
-  const close = sweepBeside(hub, (count) => {
+  const claim = (error: unknown): boolean => hub.equipment.claim(error);
+  claims.add(claim);
+  const end = sweepBeside(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
   });
-  return { hub, bus, close };
+  const close = (): Promise<void> => end().finally(() => claims.delete(claim));
+  return { hub, bus, manifest, equip, close };
 }
 
 /** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */

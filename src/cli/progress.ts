@@ -1,13 +1,7 @@
+import type { Progress } from "../frontend/local.ts";
 import type { Env } from "../manifest/folders.ts";
 import { openLine } from "./print.ts";
 import { clean } from "./report.ts";
-
-/** What a server says of how far it is; whatever a lying one puts there. */
-export interface Progress {
-  readonly progress?: unknown;
-  readonly total?: unknown;
-  readonly message?: unknown;
-}
 
 /** One line on a terminal that is written over and goes at the end. */
 export interface ProgressLine {

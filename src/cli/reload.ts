@@ -3,37 +3,64 @@ import type { LoadOptions, LoadResult } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { watchManifest } from "../manifest/watch.ts";
-import type { Basis, Log } from "./open.ts";
+import type { Basis, Equip, Log } from "./open.ts";
+
+/** A hub that runs, and what sets up plugins for it. */
+export interface Equippable {
+  readonly hub: Hub;
+  readonly equip: Equip;
+}
 
 /**
- * Lets a running hub follow its manifest: what is loaded is put into force as a whole, or refused as a whole.
+ * Lets a running hub follow its manifest: what is loaded is put into force as a whole, or refused as a whole. Plugins are
+ * set up anew if something about them has changed.
  * @returns what ends that.
  */
 export function followManifest(
-  hub: Hub,
+  { hub, equip }: Equippable,
   options: LoadOptions,
   basis: Basis,
   log: Log,
 ): { close(): void } {
-  let { manifest } = basis;
-  return watchManifest(options, {
+  let { manifest, pluginDigest } = basis;
+  let isOver = false;
+
+  const take = async (result: LoadResult): Promise<void> => {
+    for (const note of result.notes) log("warn", note);
+    const refusal = explain(result, manifest);
+    if (refusal !== undefined) hub.refuse(refusal);
+    if (refusal !== undefined || !result.ok) return;
+    const stay = result.pluginDigest === pluginDigest ? hub.equipment.set : undefined;
+    const equipped = await equip(result.manifest, stay);
+    if (!equipped.ok) {
+      hub.refuse(manifestError(equipped.problems).message);
+    } else if (isOver) {
+      if (equipped.plugins !== stay) await equipped.plugins?.end();
+    } else {
+      ({ manifest, pluginDigest } = result);
+      hub.reload(equipped.manifest, equipped.plugins);
+    }
+  };
+
+  // One after the other: setting up plugins takes a while.
+  let turn = Promise.resolve();
+  const watch = watchManifest(options, {
     digest: basis.digest,
     onTrouble: (text) => log("warn", text),
     onLoad: (result) => {
-      for (const note of result.notes) log("warn", note);
-      const refusal = refuse(result, manifest);
-      if (refusal !== undefined) {
-        hub.refuse(refusal);
-      } else if (result.ok) {
-        ({ manifest } = result);
-        hub.reload(manifest);
-      }
+      turn = turn.then(() => (isOver ? undefined : take(result)));
     },
   });
+  return {
+    close() {
+      isOver = true;
+      watch.close();
+    },
+  };
 }
 
 /** Why the hub goes on with what it has: what is wrong, as `check` shows it. */
-function refuse(result: LoadResult, { sources }: Manifest): string | undefined {
+function explain(result: LoadResult, { sources }: Manifest): string | undefined {
   // Without them there may be no manifest at all: that is not what is wrong.
   const changed = sources.filter((file) => result.distrusted.includes(file));
   if (changed.length > 0) {

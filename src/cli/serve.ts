@@ -37,7 +37,7 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
 async function run(invocation: Invocation, world: World, journal: Journal): Promise<number> {
   const log = openLog(invocation, (record) => journal.write(record));
   const basis = await openBasis(invocation, world, log);
-  const { hub, bus, close } = openHub(basis.manifest, world, log, {
+  const { hub, bus, equip, close } = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
     snapshots: openSnapshots(world, log),
   });
@@ -53,7 +53,7 @@ async function run(invocation: Invocation, world: World, journal: Journal): Prom
     journal.open();
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
-    const following = followManifest(hub, loadOptions(invocation, world), basis, log);
+    const following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
     unfollow = () => following.close();
     await settle(basis.manifest, invocation, log);
   };

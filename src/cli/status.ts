@@ -27,8 +27,10 @@ export async function status(invocation: Invocation, world: World): Promise<numb
     line?.clear();
     print(level, text);
   };
-  const manifest = pickServers(await openManifest(invocation, world, log), invocation.words);
-  const { hub, bus, close } = openHub(manifest, world, log);
+  const whole = await openManifest(invocation, world, log);
+  const { hub, bus, manifest, close } = await openHub(whole, world, log, {
+    choose: (all) => pickServers(all, invocation.words),
+  });
   const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { type Piece, utf8 } from "../bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
-import { lastMember, scanObject, stringOf } from "../json.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import {
   allowsBatches,
   type Implementation,
@@ -10,6 +10,7 @@ import {
   Method,
   negotiate,
 } from "../protocol/legacy.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
 import type { Call, Caller } from "../router/call.ts";
 import type { Router, Running } from "../router/router.ts";
 import type { View } from "../upstream/view.ts";
@@ -161,6 +162,7 @@ export class Client implements LinkEvents {
       throw new HubError("invalidParams", "initialize needs a protocolVersion.");
     }
     this.#version = negotiate(requested);
+    this.#router.client = { ...this.#router.client, ...readClientInfo(request, members) };
     const result = initializeResult(this.#version, this.#host.serverInfo);
     respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
     this.#view.open();
@@ -270,6 +272,20 @@ class Asked implements Caller {
     this.#link.send(message);
   }
 }
+
+/** What the client says of itself; whatever is no text is left out. */
+function readClientInfo(
+  { bytes }: Request,
+  params: readonly Member[] = [],
+): Pick<ClientInfo, "name" | "version"> {
+  const info = lastMember(params, "clientInfo");
+  const members = (info && scanObject(bytes, info.start)?.items) ?? [];
+  const say = (key: string): string | undefined =>
+    stringOf(bytes, lastMember(members, key))?.slice(0, LONGEST_NAME);
+  return { name: say("name"), version: say("version") };
+}
+/** In UTF-16 units; what is longer is no name. */
+const LONGEST_NAME = 200;
 
 function joinBatch(answers: readonly Message[]): Message {
   const pieces = answers.flatMap((answer, i) => [

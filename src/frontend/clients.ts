@@ -1,3 +1,5 @@
+import type { Member } from "../plugin/member.ts";
+import type { PluginSet } from "../plugin/set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadline.ts";
@@ -13,6 +15,8 @@ export interface ClientsParts {
   serverInfo(): Implementation;
   /** What a client of that name sees. */
   view(client: string): View;
+  /** Those in force; undefined if there are none. */
+  plugins(): PluginSet | undefined;
   /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
   hold(held: boolean): void;
 }
@@ -39,15 +43,19 @@ export class Clients implements Host {
     return [...this.#clients.keys()].flatMap(({ calls }) => calls);
   }
 
-  /** Serves a client on a link. @returns when the client has left. */
-  async accept(link: Link, signal: AbortSignal): Promise<void> {
+  /** Serves a client on a link. @param plugin the plugin that it is, if it is one. @returns when the client has left. */
+  async accept(link: Link, signal: AbortSignal, plugin?: Member): Promise<void> {
     if (this.#isClosed) {
       await link.close();
       return;
     }
     const { deadlines, ledger } = this.#parts;
-    const view = this.#parts.view(`client-${++this.#count}`);
-    const client = new Client(link, this, view, new Router({ view, deadlines, ledger }));
+    const plugins = (): PluginSet | undefined => this.#parts.plugins();
+    const id = plugin === undefined ? `client-${++this.#count}` : `plugin-${plugin.name}`;
+    const view = this.#parts.view(id);
+    const who = { id, name: undefined, version: undefined };
+    const router = new Router(who, { view, deadlines, ledger, plugins, except: plugin });
+    const client = new Client(link, this, view, router);
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     try {
       await link.open(client, signal);

@@ -25,7 +25,8 @@ interface Positioned {
   readonly stack?: string;
 }
 
-function findPlace(thrown: unknown, path: string): string | undefined {
+/** Where in that file it was thrown, as `path:line:column`; undefined if its stack does not say so. */
+export function findPlace(thrown: unknown, path: string): string | undefined {
   if (typeof thrown !== "object" || thrown === null) return undefined;
   const { position, errors, stack = "" } = thrown as Positioned;
   if (position) return `${path}:${position.line}:${position.column}`;

@@ -1,15 +1,28 @@
 import type { Clock } from "../clock.ts";
+import { matchesGlob } from "../catalog/names.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
-import { matchesGlob } from "../catalog/names.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
+import { Breaker, MOST_FAILURES, REST } from "./breaker.ts";
 import { describeFault } from "./fault.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
-/** After so many failures in a row a plugin is broken: it is left alone for a while. */
-const MOST_FAILURES = 5;
-/** How long that is, in ms; then one more failure makes it broken again. */
-const REST = 30_000;
+/** What a plugin does for the hub, each of which may go well or not. */
+export type Duty = "call" | "list" | "event";
+
+/** What follows while it cannot be done; by the end of a sentence. */
+const CONSEQUENCES = {
+  refuse: {
+    call: "the calls that it is for are refused",
+    list: "the tools that it is for are hidden",
+    event: "it gets no events",
+  },
+  pass: {
+    call: "calls go past it",
+    list: "lists go past it",
+    event: "it gets no events",
+  },
+} as const satisfies Record<"refuse" | "pass", Record<Duty, string>>;
 
 export interface MemberParts {
   readonly spec: PluginSpec;
@@ -23,45 +36,46 @@ export interface PluginStatus {
   readonly name: string;
   /** As the manifest has it. */
   readonly use: string;
-  /** It has failed so often that it is left alone for a while. */
-  readonly isBroken: boolean;
+  /** What it has failed at so often that it is left alone for a while. */
+  readonly broken: readonly Duty[];
   readonly lastError: HubError | undefined;
 }
+
+/** So many different failures are told; more would only be noise. */
+const MOST_TOLD = 100;
 
 /** One plugin in use: what it is for, what it does, and how well that goes. */
 export class Member {
   readonly name: string;
-  /** Set when it was set up. */
+  readonly spec: PluginSpec;
+  /** What its setup has returned. */
   parts: Parts = {};
   readonly #parts: MemberParts;
-  #failures = 0;
-  /** When it may try again, in ms of the clock. */
-  #rested = 0;
+  readonly #breakers: Readonly<Record<Duty, Breaker>>;
   #lastError: HubError | undefined;
   /** What was told of it: who fails once fails often. */
   readonly #told = new Set<string>();
 
   constructor(parts: MemberParts) {
+    const { spec, plugin, clock } = parts;
     this.#parts = parts;
-    this.name = parts.plugin.name;
+    this.name = plugin.name;
+    this.spec = spec;
+    this.#breakers = {
+      call: new Breaker(clock),
+      list: new Breaker(clock),
+      event: new Breaker(clock),
+    };
   }
 
   /** Whether it is for that server. */
   isForServer(server: string): boolean {
-    return matchesAny(this.#parts.spec.servers, server);
+    return matchesAny(this.spec.servers, server);
   }
 
-  /** Whether it is for that tool, by its server's own name for it. */
+  /** Whether it is for tools of that name; servers' own names. */
   isForTool(tool: string): boolean {
-    return matchesAny(this.#parts.spec.tools, tool);
-  }
-
-  get spec(): PluginSpec {
-    return this.#parts.spec;
-  }
-
-  get isBroken(): boolean {
-    return this.#failures >= MOST_FAILURES && this.#parts.clock.now() < this.#rested;
+    return matchesAny(this.spec.tools, tool);
   }
 
   /** Whether calls and lists pass it by while it is broken, instead of being refused. */
@@ -70,50 +84,53 @@ export class Member {
   }
 
   get status(): PluginStatus {
-    const { name, isBroken } = this;
-    return { name, use: this.spec.use, isBroken, lastError: this.#lastError };
+    const { name, spec } = this;
+    const broken = (["call", "list", "event"] as const).filter((duty) => this.isBroken(duty));
+    return { name, use: spec.use, broken, lastError: this.#lastError };
   }
 
   log(level: LogLevel, text: string): void {
     this.#parts.log(level, `plugin "${this.name}": ${text}`);
   }
 
-  /** It did what it is for. */
-  succeed(): void {
-    this.#failures = 0;
+  isBroken(duty: Duty): boolean {
+    return this.#breakers[duty].isBroken;
+  }
+
+  succeed(duty: Duty): void {
+    this.#breakers[duty].succeed();
   }
 
   /** It threw, or did not do what it has to. @returns what is told of that. */
-  fail(thrown: unknown): HubError {
-    const { fault, place } = describeFault(thrown, this.spec.path);
-    const error = new HubError("pluginFailed", `Plugin "${this.name}" failed: ${fault}`, {
-      cause: thrown,
-    });
-    this.#lastError = error;
-    const text = `failed: ${fault}${place === undefined ? "" : ` (${place})`}`;
-    if (this.#told.size < MOST_TOLD && !this.#told.has(text)) {
-      this.#told.add(text);
-      this.log("error", text);
-    }
-    if (++this.#failures < MOST_FAILURES) return error;
-    this.#rested = this.#parts.clock.now() + REST;
-    if (this.#failures === MOST_FAILURES) {
-      const then = this.isOptional ? "all goes past it" : "what it is for is refused";
-      this.log("error", `failed ${MOST_FAILURES} times in a row; for ${REST / 1000} s ${then}`);
+  fail(duty: Duty, thrown: unknown): HubError {
+    const error = this.complain(thrown);
+    if (this.#breakers[duty].fail()) {
+      const then = CONSEQUENCES[this.isOptional ? "pass" : "refuse"][duty];
+      this.log("error", `failed ${MOST_FAILURES} times in a row: for ${REST / 1000} s ${then}`);
     }
     return error;
   }
 
-  /** Why something that it is for is refused while it is broken. */
+  /** Tells of a failure, once. @returns what the client is told, if one waits. */
+  complain(thrown: unknown): HubError {
+    const { fault, place } = describeFault(thrown, this.spec.path);
+    const text = `Plugin "${this.name}" failed: ${fault}`;
+    this.#lastError = new HubError("pluginFailed", text, { cause: thrown });
+    const line = `failed: ${fault}${place === undefined ? "" : ` (${place})`}`;
+    if (this.#told.size < MOST_TOLD && !this.#told.has(line)) {
+      this.#told.add(line);
+      this.log("error", line);
+    }
+    return this.#lastError;
+  }
+
+  /** Why what it is for is refused while it is broken. */
   refuse(): HubError {
     const why = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
-    const text = `${why} It has failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
+    const text = `${why} It failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
     return new HubError("pluginFailed", text);
   }
 }
-
-/** So many different failures are told; more would only be noise. */
-const MOST_TOLD = 100;
 
 function matchesAny(globs: readonly string[] | undefined, name: string): boolean {
   return globs?.some((glob) => matchesGlob(glob, name)) ?? true;

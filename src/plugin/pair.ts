@@ -4,22 +4,25 @@ import type { Frame } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import type { Transport } from "./plugin.ts";
 
-/** A Link, and at its other end what the SDK takes for a server. */
-export function makePair(): [Link, Transport] {
+/** A Link, and at its other end what the SDK takes for a server. `fault` is told what it throws, unless it wants to know that itself. */
+export function makePair(fault: (error: Error) => void): [Link, Transport] {
   const [ours, theirs] = memoryPair();
-  return [ours, new LinkTransport(theirs)];
+  return [ours, new LinkTransport(theirs, fault)];
 }
+
+const NEVER = new AbortController().signal;
 
 /** A Link as the SDK's interface for what carries messages. */
 class LinkTransport implements Transport {
-  onmessage?: ((message: never) => void) | undefined;
+  onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
   onerror?: ((error: Error) => void) | undefined;
   readonly #link: Link;
-  readonly #abort = new AbortController();
+  readonly #fault: (error: Error) => void;
 
-  constructor(link: Link) {
+  constructor(link: Link, fault: (error: Error) => void) {
     this.#link = link;
+    this.#fault = fault;
   }
 
   async start(): Promise<void> {
@@ -30,7 +33,7 @@ class LinkTransport implements Transport {
       pressure: () => {},
       closed: () => this.onclose?.(),
     };
-    await this.#link.open(events, this.#abort.signal);
+    await this.#link.open(events, NEVER);
   }
 
   send(message: object): Promise<void> {
@@ -45,10 +48,9 @@ class LinkTransport implements Transport {
   #take(frame: Frame): void {
     try {
       if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
-      // What the interface calls a message is whatever JSON says.
-      else this.onmessage?.(JSON.parse(textOf(frame.bytes)) as never);
+      else this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object);
     } catch (error) {
-      this.onerror?.(error instanceof Error ? error : new Error(String(error)));
+      (this.onerror ?? this.#fault)(error instanceof Error ? error : new Error(String(error)));
     }
   }
 }

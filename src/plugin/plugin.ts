@@ -173,7 +173,7 @@ export interface Transport {
   start(): Promise<void>;
   send(message: object): Promise<void>;
   close(): Promise<void>;
-  onmessage?: ((message: never) => void) | undefined;
+  onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
   onerror?: ((error: Error) => void) | undefined;
 }

@@ -49,16 +49,16 @@ function reviseWith(
   const own = items.filter(({ name }) => member.isForTool(name));
   const rest = items.filter(({ name }) => !member.isForTool(name));
   const failed = { items: member.isOptional ? items : rest, isWhole: false };
-  if (member.isBroken) return failed;
+  if (member.isBroken("list")) return failed;
   try {
     const tools = Object.freeze(own.map(toTool));
     const revised: unknown = member.parts.list?.(tools, server);
     if (!Array.isArray(revised)) throw new TypeError("its list() did not return an array");
     const shown = revised.map((tool: unknown) => toItem(tool));
-    member.succeed();
+    member.succeed("list");
     return { items: [...rest, ...shown], isWhole: true };
   } catch (error) {
-    member.fail(error);
+    member.fail("list", error);
     return failed;
   }
 }

@@ -20,6 +20,10 @@ export interface Passage {
 
 /** A call as the hub gives it to plugins. */
 export interface PassingCall extends ToolCall {
+  /** What plugins have put in the place of the client's arguments, as JSON text. */
+  readonly changed: string | undefined;
+  /** What plugins cancel it with, beside the call's own signal. */
+  readonly limits: readonly AbortSignal[];
   readonly [PASSAGE]: Passage;
 }
 
@@ -49,13 +53,13 @@ function wrap(member: Member, tool: ToolInfo, inner: Next): Next {
     own = member.parts.call?.(next, tool) ?? next;
     if (typeof own !== "function") throw new TypeError("its call() did not return a function");
   } catch (error) {
-    const failed = member.fail(error);
+    const failed = member.fail("call", error);
     own = () => Promise.reject(failed);
   }
   if (own === next) return inner;
   return (call) => {
     const passage = passing(call)[PASSAGE];
-    if (member.isBroken) {
+    if (member.isBroken("call")) {
       return member.isOptional ? inner(call) : Promise.reject(member.refuse());
     }
     passage.latest = undefined;
@@ -65,9 +69,14 @@ function wrap(member: Member, tool: ToolInfo, inner: Next): Next {
     } catch (error) {
       answer = Promise.reject(error);
     }
-    if (answer === undefined || answer !== passage.latest) return watch(member, answer, passage);
+    if (answer === undefined || answer !== passage.latest) {
+      const watched = watch(member, answer, passage);
+      // Whoever has lost interest in it need not take its failure.
+      watched.catch(() => {});
+      return watched;
+    }
     // It has only passed the call on, so there is nothing to watch.
-    member.succeed();
+    member.succeed("call");
     return passage.latest;
   };
 }
@@ -80,12 +89,12 @@ async function watch(member: Member, promise: unknown, passage: Passage): Promis
     if (!(answer instanceof Sendable)) {
       throw new TypeError("its call() has to end with what next() or call.answer() gave it");
     }
-    member.succeed();
+    member.succeed("call");
     return answer;
   } catch (error) {
     // What next() threw at it is not its own fault, nor is what comes after the end.
     if (error instanceof HubError || passage.isOver) throw error;
-    throw member.fail(error);
+    throw member.fail("call", error);
   } finally {
     passage.holders.splice(passage.holders.indexOf(member), 1);
   }

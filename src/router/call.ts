@@ -41,65 +41,32 @@ export interface CallParts {
   readonly ledger: Ledger;
 }
 
-type Place =
-  | { readonly at: "waiting" }
-  | { readonly at: "sent"; readonly session: Session; readonly id: number }
-  | { readonly at: "done" };
-const WAITING: Place = { at: "waiting" };
-const DONE: Place = { at: "done" };
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
-/** One `tools/call` in flight, from the client's request to the one answer that it gets. */
-export class Call implements Pending, Visitor, Timed {
-  readonly method = Method.toolsCall;
-  readonly isRelayed = true;
+/** One `tools/call` in flight, from the client's request to the one answer that it gets; how it gets that is left open. */
+export abstract class Call implements Timed {
   readonly number: number;
-  readonly name: string;
   deadline: number;
-  readonly #parts: CallParts;
+  protected readonly parts: CallParts;
+  /** It has got its answer, or will get none. */
+  isOver = false;
   readonly #latest: number;
-  #place: Place = WAITING;
-  /** It was not sent at once: its tool may be known only from an older listing. */
-  #waited = false;
 
   constructor(parts: CallParts) {
     const { began, route } = parts;
     const { limits } = route;
-    this.#parts = parts;
+    this.parts = parts;
     this.number = parts.ledger.next();
-    this.name = route.remoteName;
     this.#latest = began + limits.maxTimeout;
     this.deadline = Math.min(began + limits.timeout, this.#latest);
   }
 
   run(): void {
-    const { deadlines, ledger, route, connection } = this.#parts;
+    const { deadlines, ledger, route } = this.parts;
     deadlines.add(this);
     ledger.started(this.number, route);
     // Whoever heard of it may have ended it.
-    if (this.#place !== WAITING) return;
-    connection.visit(this);
-    this.#waited = this.#place === WAITING;
-  }
-
-  enter(session: Session): void {
-    if (this.#place.at !== "waiting") return;
-    const { route, connection } = this.#parts;
-    if (this.#waited && !connection.lists(route.remoteName)) {
-      this.fail(new HubError("unknownTool", `There is no tool "${route.name}" any more.`));
-      return;
-    }
-    const id = session.relay(this, this.#parts.request, this.#parts.rewrite);
-    this.#place = { at: "sent", session, id };
-  }
-
-  settle(response: Response): void {
-    this.#finish(readdress(response, this.#parts.request.id.slice), "answered");
-  }
-
-  fail(error: HubError): void {
-    const end: CallEnd = error.code === "serverStopped" ? SHUTDOWN : { cause: error };
-    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()), end);
+    if (!this.isOver) this.begin();
   }
 
   get call(): Call {
@@ -108,20 +75,25 @@ export class Call implements Pending, Visitor, Timed {
 
   /** What is told of it while it runs. */
   describe(): RunningCall {
-    const { route, began, deadlines } = this.#parts;
+    const { route, began, deadlines } = this.parts;
     const duration = deadlines.now() - began;
     return { call: this.number, server: route.server, tool: route.remoteName, duration };
+  }
+
+  fail(error: HubError): void {
+    const end: CallEnd = error.code === "serverStopped" ? SHUTDOWN : { cause: error };
+    this.finish(buildError(this.parts.request.id.slice, error.toRpc()), end);
   }
 
   /** Somebody at work ends it: the server is told, and the client gets an error. */
   abort(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
-    this.#withdraw("Cancelled by the operator of the hub.");
-    this.#finish(buildError(this.#parts.request.id.slice, error.toRpc()), { by: "operator" });
+    this.withdraw("Cancelled by the operator of the hub.", error);
+    this.finish(buildError(this.parts.request.id.slice, error.toRpc()), { by: "operator" });
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
-    const { route, deadlines, token, caller } = this.#parts;
+    const { route, deadlines, token, caller } = this.parts;
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
     if (token === undefined) return;
     caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
@@ -129,42 +101,45 @@ export class Call implements Pending, Visitor, Timed {
 
   /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
   cancel(why: Withdrawal, by: CancelledBy): void {
-    this.#withdraw(why);
-    this.#finish(undefined, { by });
+    this.withdraw(why, new HubError("cancelled", "The call was cancelled."));
+    this.finish(undefined, { by });
   }
 
   /** The deadline has passed: the model gets an answer that it can act on. */
   expire(): void {
-    const sent = this.#place.at === "sent";
-    this.#withdraw("The call took too long.");
-    this.#finish(answerLate(this.#parts.request, this.#timeoutText(sent)), { by: "deadline" });
+    const text = this.#describeDelay();
+    this.withdraw("The call took too long.", new HubError("callTimeout", text));
+    this.finish(answerLate(this.parts.request, text), { by: "deadline" });
   }
 
-  #withdraw(why: Withdrawal): void {
-    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
-    else if (this.#place.at === "waiting") this.#parts.connection.leave(this);
-  }
+  /** Sets it going. */
+  protected abstract begin(): void;
 
-  #finish(message: Message | undefined, end: CallEnd): void {
-    if (this.#place.at === "done") return;
-    this.#place = DONE;
-    const { deadlines, ledger } = this.#parts;
+  /** Gives up whatever is under way for it. `error` is for those who would wait in vain. */
+  protected abstract withdraw(why: Withdrawal, error: HubError): void;
+
+  /** Why it has got nowhere yet, in words that name the time limit; undefined if the server is at it. */
+  protected abstract explainWait(seconds: number): string | undefined;
+
+  protected finish(message: Message | undefined, end: CallEnd): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    const { deadlines, ledger, caller } = this.parts;
     deadlines.remove(this);
     if (ledger.isRead) ledger.ended(this.describe(), end);
-    this.#parts.caller.respond(message);
+    caller.respond(message);
   }
 
-  #timeoutText(sent: boolean): string {
-    const { route, deadlines } = this.#parts;
+  #describeDelay(): string {
+    const { route, deadlines } = this.parts;
     const { limits } = route;
     const total = deadlines.now() >= this.#latest;
     const seconds = (total ? limits.maxTimeout : limits.timeout) / 1000;
     const tool = `Tool "${route.remoteName}" of server "${route.server}"`;
     const key = total ? "maxCallTimeout" : "callTimeout, or tools.timeout for this tool";
     const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
-    if (!sent) {
-      return `${tool} was not called: the server was not ready within ${seconds} seconds. Try again later, ${raise}`;
-    }
+    const wait = this.explainWait(seconds);
+    if (wait !== undefined) return `${tool} ${wait} Try again later, ${raise}`;
     const { readOnly, idempotent } = readHints(route.item);
     const effect = readOnly
       ? "It only reads, so it can safely be tried again."
@@ -174,6 +149,70 @@ export class Call implements Pending, Visitor, Timed {
     const within = total ? `${seconds} seconds in all` : `${seconds} seconds`;
     return `${tool} did not finish within ${within} and was cancelled. ${effect} Try smaller steps, ${raise}`;
   }
+}
+
+type Place =
+  | { readonly at: "waiting" }
+  | { readonly at: "sent"; readonly session: Session; readonly id: number }
+  | { readonly at: "done" };
+const WAITING: Place = { at: "waiting" };
+const DONE: Place = { at: "done" };
+
+/** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
+export class RelayedCall extends Call implements Pending, Visitor {
+  readonly method = Method.toolsCall;
+  readonly isRelayed = true;
+  readonly name: string;
+  #place: Place = WAITING;
+  /** It was not sent at once: its tool may be known only from an older listing. */
+  #waited = false;
+
+  constructor(parts: CallParts) {
+    super(parts);
+    this.name = parts.route.remoteName;
+  }
+
+  enter(session: Session): void {
+    if (this.#place.at !== "waiting") return;
+    const { route, connection, request, rewrite } = this.parts;
+    if (this.#waited && !connection.lists(route.remoteName)) {
+      this.fail(goneError(route));
+      return;
+    }
+    this.#place = { at: "sent", session, id: session.relay(this, request, rewrite) };
+  }
+
+  settle(response: Response): void {
+    this.finish(readdress(response, this.parts.request.id.slice), "answered");
+  }
+
+  protected begin(): void {
+    this.parts.connection.visit(this);
+    this.#waited = this.#place === WAITING;
+  }
+
+  protected withdraw(why: Withdrawal): void {
+    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
+    else if (this.#place.at === "waiting") this.parts.connection.leave(this);
+  }
+
+  protected explainWait(seconds: number): string | undefined {
+    return this.#place.at === "sent" ? undefined : explainUnready(seconds);
+  }
+
+  protected override finish(message: Message | undefined, end: CallEnd): void {
+    this.#place = DONE;
+    super.finish(message, end);
+  }
+}
+
+/** The tool went while a call waited for its server. */
+export function goneError({ name }: Route): HubError {
+  return new HubError("unknownTool", `There is no tool "${name}" any more.`);
+}
+
+export function explainUnready(seconds: number): string {
+  return `was not called: the server was not ready within ${seconds} seconds.`;
 }
 
 /** `_meta` key of a result that the hub made itself, with the error's code: so a program can tell it from a tool's own error. */

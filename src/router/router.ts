@@ -2,12 +2,16 @@ import type { Edit, Piece, Range } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import type { Member as PluginMember } from "../plugin/member.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
+import type { PluginSet } from "../plugin/set.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import type { View } from "../upstream/view.ts";
 import { readId } from "../wire/id.ts";
 import type { Request } from "../wire/jsonrpc.ts";
-import { Call, type Caller } from "./call.ts";
+import { type Call, type Caller, RelayedCall } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
+import { InterceptedCall } from "./intercepted.ts";
 import type { Ledger } from "./ledger.ts";
 import { Search } from "./search.ts";
 
@@ -16,13 +20,20 @@ export interface RouterParts {
   readonly view: View;
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
+  /** Those in force; undefined if there are none. */
+  plugins(): PluginSet | undefined;
+  /** The plugin whose calls these are, which does not see them itself. */
+  readonly except: PluginMember | undefined;
 }
 
 /** Finds the way of one client's calls: the only parse of their params, the only look-up. */
 export class Router {
+  /** Whose calls they are. */
+  client: ClientInfo;
   readonly #parts: RouterParts;
 
-  constructor(parts: RouterParts) {
+  constructor(client: ClientInfo, parts: RouterParts) {
+    this.client = client;
     this.#parts = parts;
   }
 
@@ -55,7 +66,7 @@ export class Router {
     for (const { key, start, end } of params.members) {
       if (key === "name") edits.push({ start, end, by: route.remoteNameJson });
     }
-    return new Call({
+    const parts = {
       request,
       route,
       rewrite: { edits, tokens: params.tokens },
@@ -65,7 +76,12 @@ export class Router {
       began,
       deadlines,
       ledger,
-    });
+    };
+    const plugins = this.#parts.plugins();
+    const way = plugins?.way(route, connection.spec.isolation, this.#parts.except);
+    if (plugins === undefined || way === undefined) return new RelayedCall(parts);
+    const { client } = this;
+    return new InterceptedCall({ ...parts, plugins, way, client, members: params.members });
   }
 }
 

@@ -6,6 +6,7 @@ import {
   type Route,
   type Source,
 } from "../catalog/catalog.ts";
+import type { Item } from "../catalog/item.ts";
 import { compareCatalogs } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Bus } from "../events.ts";
@@ -18,6 +19,8 @@ export interface ShowcaseParts {
   readonly bus: Bus;
   readonly alerts: Alerts;
   readonly digest: Digest;
+  /** What plugins make of a server's listing. */
+  revise(server: string, items: readonly Item[]): readonly Item[];
 }
 
 /** The catalogs in force, by what clients can do; each is built when it is first needed after a change. */
@@ -100,11 +103,12 @@ export class Showcase {
       items: items ?? [],
       rules: { prefix: spec.prefix, ...spec.tools },
       limits: (remoteName) => limitsOf(spec, remoteName),
+      revise: (listed) => this.#parts.revise(spec.name, listed),
     }));
     const catalog = buildCatalog(sources, this.names, this.#parts.digest);
     for (const { kind, server, remoteName, text } of catalog.remarks) {
       const line = `Tool "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || this.#remarked.has(line)) continue;
+      if (kind === "filtered" || kind === "hidden" || this.#remarked.has(line)) continue;
       this.#remarked.add(line);
       const level = kind === "shortened" ? "info" : "warn";
       this.#parts.bus.emit({ kind: "log", level, source: "hub", text: line });

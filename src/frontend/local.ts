@@ -2,13 +2,26 @@ import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
-import type { Hub } from "../hub.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 import { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
+import type { Link } from "../wire/link.ts";
 import { memoryPair } from "../wire/memory.ts";
-import type { Progress } from "./progress.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+
+/** What serves clients: the hub. */
+export interface Doors {
+  readonly serverInfo: Implementation;
+  accept(link: Link, signal: AbortSignal): Promise<void>;
+}
+
+/** What a server says of how far it is; whatever a lying one puts there. */
+export interface Progress {
+  readonly progress?: unknown;
+  readonly total?: unknown;
+  readonly message?: unknown;
+}
 
 /** A client of a hub in the same process: it sees exactly what every other client sees. */
 export class LocalClient {
@@ -21,7 +34,7 @@ export class LocalClient {
   }
 
   /** Introduces itself to the hub, which starts the servers. Aborting `signal` ends everything that it waits for. */
-  static async connect(hub: Hub, signal: AbortSignal): Promise<LocalClient> {
+  static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
     signal.throwIfAborted();
     const [ours, theirs] = memoryPair();
     const session = new Session("toolmux", ours, {
@@ -35,19 +48,20 @@ export class LocalClient {
     return new LocalClient(session, signal);
   }
 
-  listTools(): Promise<readonly Item[]> {
-    return this.#session.list("tools", this.#signal);
+  listTools(signal = this.#signal): Promise<readonly Item[]> {
+    return this.#session.list("tools", signal);
   }
 
   /**
    * Calls a tool; `args` is a JSON object, sent as it is written. Progress is asked for only if somebody
    * wants to know of it.
-   * @throws {HubError} cancelled; the tool's server is told
+   * @throws the reason of the signal, when that is aborted; the tool's server is told
    */
   callTool(
     name: string,
     args: string,
     onProgress?: (progress: Progress) => void,
+    signal = this.#signal,
   ): Promise<Response> {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
@@ -56,19 +70,20 @@ export class LocalClient {
     const frame = readFrame(Buffer.from(text));
     if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {
+      signal.throwIfAborted();
       const cancel = (): void => {
         this.#session.cancel(id, "Interrupted.");
-        reject(this.#signal.reason);
+        reject(signal.reason);
       };
       const record = {
         method: frame.method,
         name,
         settle: (response: Response) => {
-          this.#signal.removeEventListener("abort", cancel);
+          signal.removeEventListener("abort", cancel);
           resolve(response);
         },
         fail: (error: HubError) => {
-          this.#signal.removeEventListener("abort", cancel);
+          signal.removeEventListener("abort", cancel);
           reject(error);
         },
         progress: ({ bytes, params: range }: Notification) => {
@@ -76,7 +91,7 @@ export class LocalClient {
         },
       };
       const id = this.#session.relay(record, frame, { edits: [], tokens: tokensOf(frame) });
-      this.#signal.addEventListener("abort", cancel, { once: true });
+      signal.addEventListener("abort", cancel, { once: true });
     });
   }
 }

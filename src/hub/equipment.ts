@@ -1,0 +1,120 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import { LocalClient } from "../frontend/local.ts";
+import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
+import type { Schemes } from "../manifest/secrets.ts";
+import { RelayedAnswer } from "../plugin/answer.ts";
+import type { HubAccess } from "../plugin/host.ts";
+import type { Member } from "../plugin/member.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import type { PluginSet } from "../plugin/set.ts";
+import { toTool } from "../plugin/revise.ts";
+import type { Identify } from "../upstream/recollection.ts";
+import type { Link } from "../wire/link.ts";
+
+export interface EquipmentParts {
+  /** What a client sees that is nobody in particular. */
+  catalog(): Catalog;
+  serverInfo(): Implementation;
+  /** Serves a plugin as a client. */
+  accept(link: Link, signal: AbortSignal, plugin: Member): Promise<void>;
+  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
+  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
+}
+
+/** How long the calls of plugins that make place for others may take to finish, in ms. */
+const DRAIN_LIMIT = 10_000;
+const NO_SCHEMES: Schemes = new Map();
+
+/** The plugins in force: what they do for the hub, and what the hub does for them. */
+export class Equipment {
+  readonly #parts: EquipmentParts;
+  #set: PluginSet | undefined;
+  /** Those that were in force and still have calls. */
+  readonly #departing = new Set<PluginSet>();
+  readonly #abort = new AbortController();
+  readonly #clients = new Map<Member, Promise<LocalClient>>();
+
+  constructor(parts: EquipmentParts) {
+    this.#parts = parts;
+  }
+
+  get set(): PluginSet | undefined {
+    return this.#set;
+  }
+
+  /** Puts plugins into force. Those before them end when their calls have. @returns whether they are others */
+  exchange(set: PluginSet | undefined): boolean {
+    const before = this.#set;
+    if (set === before) return false;
+    this.#set = set;
+    set?.attach(this.#access);
+    if (before === undefined) return true;
+    this.#departing.add(before);
+    void before.retire(DRAIN_LIMIT).then(() => this.#departing.delete(before));
+    return true;
+  }
+
+  /** Takes an error that nobody caught, if it came from a plugin. @returns whether it did */
+  claim(error: unknown): boolean {
+    return this.#sets.some((set) => set.claim(error));
+  }
+
+  /** A server's listing as clients may see it. */
+  revise(server: string, items: readonly Item[]): readonly Item[] {
+    return this.#set?.revise(server, items) ?? items;
+  }
+
+  identify(spec: RunnableServer): ReturnType<Identify> {
+    // What a plugin's server lists is known as soon as it is there.
+    if (spec.kind === "plugin") return Promise.resolve(undefined);
+    return this.#parts.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
+  }
+
+  makeLink(spec: RunnableServer): Promise<Link> {
+    const set = this.#set;
+    if (spec.kind === "stdio") return this.#parts.makeLink(spec, set?.schemes ?? NO_SCHEMES);
+    if (set !== undefined) return set.makeLink(spec);
+    const text = `There is no plugin "${spec.plugin}".`;
+    return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
+  }
+
+  /** Ends all plugins, at once; their calls have ended. Never rejects. */
+  async close(): Promise<void> {
+    this.#abort.abort(new HubError("cancelled", "The hub has ended."));
+    await Promise.all(this.#sets.map((set) => set.end()));
+  }
+
+  get #sets(): readonly PluginSet[] {
+    return [...this.#departing, ...(this.#set === undefined ? [] : [this.#set])];
+  }
+
+  readonly #access: HubAccess = {
+    list: async (member, signal) => {
+      const client = await this.#client(member);
+      return (await client.listTools(signal)).map(toTool);
+    },
+    call: async (member, name, args, signal) => {
+      const client = await this.#client(member);
+      return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
+    },
+    nameOf: (server, tool) => {
+      const { routes } = this.#parts.catalog();
+      return routes.find((it) => it.server === server && it.remoteName === tool)?.name;
+    },
+  };
+
+  /** What a plugin is as a client, from its first wish on. */
+  #client(member: Member): Promise<LocalClient> {
+    const known = this.#clients.get(member);
+    if (known !== undefined) return known;
+    const doors = {
+      serverInfo: this.#parts.serverInfo(),
+      accept: (link: Link, signal: AbortSignal) => this.#parts.accept(link, signal, member),
+    };
+    const client = LocalClient.connect(doors, this.#abort.signal);
+    this.#clients.set(member, client);
+    return client;
+  }
+}

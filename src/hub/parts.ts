@@ -1,0 +1,50 @@
+import type { Digest, NameRules } from "../catalog/names.ts";
+import type { Clock } from "../clock.ts";
+import type { Alert, Bus } from "../events.ts";
+import type { HubSettings, Manifest, RunnableServer, StdioServer } from "../manifest/schema.ts";
+import type { Schemes } from "../manifest/secrets.ts";
+import type { PluginStatus } from "../plugin/member.ts";
+import type { PluginSet } from "../plugin/set.ts";
+import type { RunningCall } from "../router/ledger.ts";
+import type { Snapshots } from "../snapshot/snapshot.ts";
+import type { Identify } from "../upstream/recollection.ts";
+import type { ServerStatus } from "../upstream/status.ts";
+import type { Link } from "../wire/link.ts";
+
+/** What a hub is made of; the parts with effects are arguments. */
+export interface HubParts {
+  readonly manifest: Manifest;
+  readonly bus: Bus;
+  readonly digest: Digest;
+  /** What is remembered of servers from one start to the next. */
+  readonly snapshots: Snapshots;
+  /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
+  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
+  /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
+  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
+  /** The manifest's, set up; undefined if it has none. */
+  readonly plugins?: PluginSet | undefined;
+  readonly clock?: Clock;
+  /** 0…1 */
+  readonly random?: () => number;
+}
+
+/** All that can be told of a hub at a moment. */
+export interface HubSnapshot {
+  readonly servers: readonly ServerStatus[];
+  readonly calls: readonly RunningCall[];
+  readonly alerts: readonly Alert[];
+  /** How many tools clients see. */
+  readonly tools: number;
+  readonly plugins: readonly PluginStatus[];
+}
+
+/** Those that can be run. */
+export function serversOf({ servers }: Manifest): readonly RunnableServer[] {
+  return servers.filter((spec) => spec.kind !== "unsupported");
+}
+
+/** How exposed names are made. */
+export function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
+  return { separator, limit: nameLimit - clientPrefix.length };
+}

@@ -1,0 +1,9 @@
+/** What loads plugins, by the name that the manifest has for them. */
+export type Loaders = Readonly<Record<string, () => Promise<{ readonly default: unknown }>>>;
+
+/** The plugins that toolmux contains; each is loaded when it is used. */
+export const BUILT_IN: Loaders = {
+  "audit-log": () => import("../../plugins/audit-log/index.ts"),
+  cache: () => import("../../plugins/cache/index.ts"),
+  "result-limit": () => import("../../plugins/result-limit/index.ts"),
+};

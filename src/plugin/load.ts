@@ -1,0 +1,156 @@
+import { type Complaint, describe, findNearest, type Path } from "../manifest/problem.ts";
+import type { PluginSpec } from "../manifest/schema.ts";
+import { createTable } from "../manifest/table.ts";
+import { validate } from "../manifest/validate.ts";
+import { importFile, resolvePackage } from "../runtime.ts";
+import { BUILT_IN, type Loaders } from "./builtin.ts";
+import { describeFault } from "./fault.ts";
+import {
+  type Api,
+  definePlugin,
+  delay,
+  globs,
+  limit,
+  matchesGlob,
+  type OptionIssue,
+  type Plugin,
+  type Schema,
+  size,
+} from "./plugin.ts";
+
+/** A plugin, and its options as its schema makes them. */
+export interface Loaded {
+  readonly plugin: Plugin;
+  /** The file that it was loaded from, absolute; undefined if it is built in. */
+  readonly path: string | undefined;
+  readonly options: unknown;
+}
+
+export type LoadResult =
+  | { readonly ok: true; readonly loaded: Loaded }
+  | { readonly ok: false; readonly complaints: readonly Complaint[] };
+
+/**
+ * Loads what an entry of the manifest names, and checks its options. Never rejects.
+ * @param loaders the plugins that are built in
+ */
+export async function loadPlugin(
+  spec: PluginSpec,
+  loaders: Loaders = BUILT_IN,
+): Promise<LoadResult> {
+  const { path: at } = spec.origin;
+  const found = await findPlugin(spec, loaders);
+  if ("fault" in found) {
+    return { ok: false, complaints: [complain([...at, "use"], found.fault)] };
+  }
+  const { plugin, path } = found;
+  const checked = await checkOptions(plugin, spec.options, [...at, "options"], path === undefined);
+  if (!checked.ok) return checked;
+  return { ok: true, loaded: { plugin, path, options: checked.value } };
+}
+
+/** What is wrong with an entry that names a built-in plugin; nothing is said of others, which are not loaded. Never rejects. */
+export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[]> {
+  const result = findBuiltIn(spec, BUILT_IN) ? await loadPlugin(spec) : undefined;
+  return result === undefined || result.ok ? [] : result.complaints;
+}
+
+/** The absolute path of what an entry names, which is code from outside; undefined if it is built in, or not there. */
+export function locatePlugin(spec: PluginSpec, loaders: Loaders = BUILT_IN): string | undefined {
+  if (findBuiltIn(spec, loaders)) return undefined;
+  return spec.path ?? resolvePackage(spec.use, spec.baseDir);
+}
+
+function findBuiltIn({ use, path }: PluginSpec, loaders: Loaders): Loaders[string] | undefined {
+  return path === undefined && Object.hasOwn(loaders, use) ? loaders[use] : undefined;
+}
+
+type Found =
+  { readonly plugin: Plugin; readonly path: string | undefined } | { readonly fault: string };
+
+async function findPlugin(spec: PluginSpec, loaders: Loaders): Promise<Found> {
+  const path = locatePlugin(spec, loaders);
+  const load = path === undefined ? findBuiltIn(spec, loaders) : () => importFile(path);
+  if (load === undefined) return { fault: explainAbsence(spec, loaders) };
+  try {
+    const module: unknown = await load();
+    const plugin = await toPlugin((module as { default?: unknown }).default);
+    if (typeof plugin === "string") return { fault: plugin };
+    return { plugin, path };
+  } catch (error) {
+    const { fault, place } = describeFault(error, path);
+    return { fault: `cannot be loaded: ${fault}${place === undefined ? "" : ` (${place})`}` };
+  }
+}
+
+function explainAbsence({ use, baseDir }: PluginSpec, loaders: Loaders): string {
+  const nearest = findNearest(use, Object.keys(loaders));
+  const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+  return `there is no built-in plugin "${use}", and no package of that name for ${baseDir}${guess}`;
+}
+
+/** A plugin that imports nothing is a function of what others import. */
+async function toPlugin(exported: unknown): Promise<Plugin | string> {
+  const value: unknown =
+    typeof exported === "function" ? await (exported as Factory)(await makeApi()) : exported;
+  const { name, setup, options } = (value ?? {}) as Partial<Record<keyof Plugin, unknown>>;
+  if (typeof name !== "string" || typeof setup !== "function") {
+    return "its default export is no plugin: expected { name, setup }, or a function that returns that";
+  }
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(name)) {
+    return `the plugin's name is ${describe(name, true)}: expected letters, digits, _ and -, 64 at most`;
+  }
+  if (options !== undefined && !isSchema(options)) {
+    return "the plugin's options are no schema: expected one of valibot, or any Standard Schema";
+  }
+  return value as Plugin;
+}
+
+type Factory = (api: Api) => unknown;
+
+async function makeApi(): Promise<Api> {
+  const v = await import("valibot");
+  return { v, definePlugin, delay, globs, limit, matchesGlob, size };
+}
+
+function isSchema(value: unknown): value is Schema<unknown> {
+  const standard: unknown = (value as Partial<Schema<unknown>> | null)?.["~standard"];
+  return typeof (standard as { validate?: unknown } | undefined)?.validate === "function";
+}
+
+type Checked =
+  | { readonly ok: true; readonly value: unknown }
+  | { readonly ok: false; readonly complaints: readonly Complaint[] };
+
+/** @param isOwn whether its messages are worded as those of the manifest */
+async function checkOptions(
+  { options: schema }: Plugin,
+  options: PluginSpec["options"],
+  base: Path,
+  isOwn: boolean,
+): Promise<Checked> {
+  if (schema === undefined) {
+    if (options === undefined) return { ok: true, value: undefined };
+    return { ok: false, complaints: [complain(base, "this plugin has no options", "key")] };
+  }
+  const input = options ?? createTable<unknown>();
+  if (isOwn) return validate(schema as unknown as Parameters<typeof validate>[0], input, base);
+  try {
+    const result = await schema["~standard"].validate(input);
+    if (result.issues === undefined) return { ok: true, value: result.value };
+    return { ok: false, complaints: result.issues.map((issue) => toComplaint(issue, base)) };
+  } catch (error) {
+    const { fault } = describeFault(error, undefined);
+    return { ok: false, complaints: [complain(base, `cannot be checked: ${fault}`)] };
+  }
+}
+
+function toComplaint({ message, path = [] }: OptionIssue, base: Path): Complaint {
+  const keys = path.map((key) => (typeof key === "object" ? key.key : key));
+  const inner = keys.map((key) => (typeof key === "symbol" ? String(key) : key));
+  return complain([...base, ...inner], message.replace(/\s+/g, " "));
+}
+
+function complain(path: Path, message: string, at: Complaint["at"] = "value"): Complaint {
+  return { path, at, message };
+}

@@ -1,0 +1,182 @@
+import { type Clock, systemClock } from "../clock.ts";
+import { HubError } from "../errors.ts";
+import type { Bus, HubEvent, LogLevel } from "../events.ts";
+import type { Env } from "../manifest/folders.ts";
+import { placeProblems } from "../manifest/place.ts";
+import type { Complaint, Problem } from "../manifest/problem.ts";
+import type { Manifest, PluginSpec } from "../manifest/schema.ts";
+import { untilAborted } from "../wire/grace.ts";
+import type { Loaders } from "./builtin.ts";
+import { describeFault } from "./fault.ts";
+import { type HostParts, listen, makeHost } from "./host.ts";
+import { type Loaded, loadPlugin } from "./load.ts";
+import { Member } from "./member.ts";
+import type { Parts } from "./plugin.ts";
+import { completeServers, type ServerFault } from "./servers.ts";
+import { disposeAll, PluginSet } from "./set.ts";
+
+/** What plugins are set up with. */
+export interface Surroundings {
+  readonly bus: Bus;
+  readonly env: Env;
+  /** The hub's state folder, absolute. */
+  readonly stateFolder: string;
+  readonly clock?: Clock;
+  /** The plugins that are built in. */
+  readonly loaders?: Loaders;
+}
+
+/** A manifest together with its plugins: the servers that these have are in it. */
+export type Equipped =
+  | { readonly ok: true; readonly manifest: Manifest; readonly plugins: PluginSet }
+  | { readonly ok: false; readonly problems: readonly Problem[] };
+
+/** How long a set-up may take, in ms. */
+const SETUP_LIMIT = 30_000;
+/** Taken: those of our own, and those that mean something in files of others. */
+const RESERVED = new Set(["env", "file", "input", "secret"]);
+
+let sets = 0;
+
+/**
+ * Loads all plugins of a manifest, checks their options, and sets them up in order. With any problem nothing is left of any
+ * of them. Never rejects.
+ */
+export async function setUpPlugins(manifest: Manifest, world: Surroundings): Promise<Equipped> {
+  const loading = await Promise.all(
+    manifest.plugins.map((spec) => loadPlugin(spec, world.loaders)),
+  );
+  const loaded: Loaded[] = [];
+  const faults: Fault[] = [];
+  for (const [i, result] of loading.entries()) {
+    const spec = manifest.plugins[i];
+    if (result.ok) loaded.push(result.loaded);
+    else if (spec) faults.push(...result.complaints.map((complaint) => ({ spec, complaint })));
+  }
+  if (faults.length > 0) return refuse(faults);
+  const { bus, clock = systemClock } = world;
+  const abort = new AbortController();
+  const echoes = new WeakSet<HubEvent>();
+  const running: { set?: PluginSet } = {};
+  const parts: HostParts = {
+    ...world,
+    signal: abort.signal,
+    hub: () => running.set?.hub,
+    isEcho: (event) => echoes.has(event),
+  };
+  const log = (level: LogLevel, text: string): void => {
+    const event: HubEvent = { kind: "log", level, source: "hub", text };
+    echoes.add(event);
+    bus.emit(event);
+  };
+  const members: Member[] = [];
+  for (const [i, { plugin, path, options }] of loaded.entries()) {
+    const entry = manifest.plugins[i];
+    if (entry === undefined) break;
+    const spec = { ...entry, path };
+    const member = new Member({ spec, plugin, clock, log });
+    members.push(member);
+    const fault = await setUp(member, async () => plugin.setup(options, makeHost(member, parts)));
+    if (fault !== undefined) faults.push({ spec, complaint: fault });
+    if (faults.length > 0) break;
+  }
+  const number = ++sets;
+  const { servers, faults: clashes } = completeServers(manifest, members, number);
+  faults.push(...[...findClashes(members), ...clashes].map(toFault));
+  if (faults.length > 0) {
+    await disposeAll(members, abort);
+    return refuse(faults);
+  }
+  const set = new PluginSet(number, members, abort);
+  running.set = set;
+  for (const member of members) {
+    const { parts: own } = member;
+    if (own.event) listen(member, parts, (event) => own.event?.(event), own.events, bus);
+    if (own.routes) member.log("warn", "its routes are not served: there is no HTTP face yet");
+  }
+  return { ok: true, manifest: { ...manifest, servers }, plugins: set };
+}
+
+/** The same for a manifest that has the very same plugins, which stay as they are. Never rejects. */
+export async function keepPlugins(manifest: Manifest, plugins: PluginSet): Promise<Equipped> {
+  const { servers, faults } = completeServers(manifest, plugins.members, plugins.number);
+  if (faults.length > 0) return refuse(faults.map(toFault));
+  return { ok: true, manifest: { ...manifest, servers }, plugins };
+}
+
+interface Fault {
+  readonly spec: PluginSpec;
+  readonly complaint: Complaint;
+}
+
+/** @returns what is wrong */
+async function setUp(member: Member, run: () => Promise<Parts>): Promise<Complaint | undefined> {
+  try {
+    const parts: unknown = await untilAborted(run(), AbortSignal.timeout(SETUP_LIMIT));
+    const strange = findStrange(parts);
+    if (strange !== undefined) throw new HubError("pluginFailed", strange);
+    member.parts = parts as Parts;
+    return undefined;
+  } catch (error) {
+    const isLate = error instanceof DOMException && error.name === "TimeoutError";
+    const { fault, place } = isLate
+      ? { fault: `did not end within ${SETUP_LIMIT / 1000} s`, place: undefined }
+      : describeFault(error, member.spec.path);
+    const where = place === undefined ? "" : ` (${place})`;
+    return blame(member, `plugin "${member.name}" failed in its setup: ${fault}${where}`).complaint;
+  }
+}
+
+const FUNCTIONS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
+const TABLES = ["secrets", "servers"] as const satisfies (keyof Parts)[];
+
+/** What of that which a setup has returned is none of the parts of a plugin. */
+function findStrange(parts: unknown): string | undefined {
+  if (typeof parts !== "object" || parts === null) return "it returned no object of parts";
+  const known = new Set<string>([...FUNCTIONS, ...TABLES, "events", "routes"]);
+  const unknown = Object.keys(parts).find((key) => !known.has(key));
+  if (unknown !== undefined) return `it returned "${unknown}", which is no part of a plugin`;
+  const all = parts as Partial<Record<string, unknown>>;
+  const wrong = FUNCTIONS.find((key) => !["function", "undefined"].includes(typeof all[key]));
+  if (wrong !== undefined) return `its ${wrong} is no function`;
+  for (const key of TABLES) {
+    const strange = Object.entries(all[key] ?? {}).find(([, value]) => typeof value !== "function");
+    if (strange !== undefined) return `its ${key}.${strange[0]} is no function`;
+  }
+  return undefined;
+}
+
+/** Schemes that cannot be theirs. */
+function findClashes(members: readonly Member[]): ServerFault[] {
+  const owners = new Map<string, Member>();
+  return members.flatMap((member) =>
+    Object.keys(member.parts.secrets ?? {}).flatMap((scheme) => {
+      const owner = owners.get(scheme);
+      owners.set(scheme, owner ?? member);
+      const fault = (message: string) => [{ member, message: `its scheme "${scheme}" ${message}` }];
+      if (!/^[a-z][a-z0-9+.-]*$/.test(scheme)) return fault("is none: expected lower-case letters");
+      if (RESERVED.has(scheme)) return fault("is toolmux's own");
+      return owner === undefined ? [] : fault(`is also one of plugin "${owner.name}"`);
+    }),
+  );
+}
+
+function toFault({ member, message }: ServerFault): Fault {
+  return blame(member, `plugin "${member.name}": ${message}`);
+}
+
+function blame({ spec }: Member, message: string): Fault {
+  return { spec, complaint: { path: spec.origin.path, at: "key", message } };
+}
+
+async function refuse(faults: readonly Fault[]): Promise<Equipped> {
+  const files = [...new Set(faults.map(({ spec }) => spec.origin.file))];
+  const problems = files.map((file) => {
+    const own = faults.filter(({ spec }) => spec.origin.file === file);
+    return placeProblems(
+      file,
+      own.map(({ complaint }) => complaint),
+    );
+  });
+  return { ok: false, problems: (await Promise.all(problems)).flat() };
+}

@@ -1,0 +1,85 @@
+import { textOf } from "../bytes.ts";
+import { type Member, lastMember } from "../json.ts";
+import { MadeAnswer, writeObject } from "../plugin/answer.ts";
+import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
+import { PASSAGE, type Passage, type PassingCall } from "../plugin/weave.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+
+/** What is the same of a call however often it is changed. */
+export interface PassingParts {
+  readonly tool: ToolInfo;
+  readonly client: ClientInfo;
+  readonly number: number;
+  readonly request: Request;
+  /** Of the request's `params`. */
+  readonly members: readonly Member[];
+  readonly passage: Passage;
+  /** Made when a plugin first wants it. */
+  signal(): AbortSignal;
+}
+
+/** A call as plugins see it; nothing of it is read before they ask. */
+export class Passing implements PassingCall {
+  readonly #parts: PassingParts;
+  readonly changed: string | undefined;
+  readonly limits: readonly AbortSignal[];
+  #arguments: Readonly<Record<string, unknown>> | undefined;
+
+  constructor(parts: PassingParts, changed?: string, limits: readonly AbortSignal[] = []) {
+    this.#parts = parts;
+    this.changed = changed;
+    this.limits = limits;
+  }
+
+  get [PASSAGE](): Passage {
+    return this.#parts.passage;
+  }
+
+  get tool(): ToolInfo {
+    return this.#parts.tool;
+  }
+
+  get client(): ClientInfo {
+    return this.#parts.client;
+  }
+
+  get number(): number {
+    return this.#parts.number;
+  }
+
+  get signal(): AbortSignal {
+    const own = this.#parts.signal();
+    return this.limits.length === 0 ? own : AbortSignal.any([own, ...this.limits]);
+  }
+
+  get size(): number {
+    return this.#parts.request.bytes.length;
+  }
+
+  get argumentsJson(): string {
+    if (this.changed !== undefined) return this.changed;
+    const { request, members } = this.#parts;
+    const member = lastMember(members, "arguments");
+    const text = member && textOf(request.bytes, member.start, member.end);
+    return text === undefined || text === "null" ? "{}" : text;
+  }
+
+  get arguments(): Readonly<Record<string, unknown>> {
+    this.#arguments ??= JSON.parse(this.argumentsJson) as Record<string, unknown>;
+    return this.#arguments;
+  }
+
+  with({ arguments: given, signal }: Parameters<ToolCall["with"]>[0]): ToolCall {
+    const changed = given === undefined ? this.changed : writeObject(given);
+    const limits = signal === undefined ? this.limits : [...this.limits, signal];
+    return new Passing(this.#parts, changed, limits);
+  }
+
+  answer(result: object | string): Answer {
+    return new MadeAnswer(result);
+  }
+
+  refuse(text: string): Answer {
+    return new MadeAnswer({ content: [{ type: "text", text }], isError: true });
+  }
+}
