@@ -1,0 +1,94 @@
+import assert from "node:assert/strict";
+import { Client } from "@modelcontextprotocol/sdk/client/index.js";
+import { textOf, utf8 } from "../../src/bytes.ts";
+import { makePair } from "../../src/plugin/pair.ts";
+import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
+import type { Frame } from "../../src/wire/jsonrpc.ts";
+import { BareHost } from "./seam.ts";
+
+export interface LibraryHost extends Host {
+  /** What clients call the tool that reads on. */
+  readMore: string | undefined;
+  readonly end: AbortController;
+}
+
+/** A host with pipes, of which the tool that reads on has that name. */
+export function libraryHost(readMore: string): LibraryHost {
+  const host: LibraryHost = Object.assign(new BareHost(), {
+    readMore,
+    nameOf: (server: string, tool: string) =>
+      server === "results" && tool === "read_more" ? host.readMore : undefined,
+    pair: () => makePair((error) => assert.fail(error)),
+  });
+  return host;
+}
+
+/** The end of a Link that a client of an MCP SDK takes. */
+export class LinkTransport {
+  onmessage?(message: object): void;
+  onclose?: (() => void) | undefined;
+  onerror?: ((error: Error) => void) | undefined;
+  readonly #link: Link;
+
+  constructor(link: Link) {
+    this.#link = link;
+  }
+
+  start(): Promise<void> {
+    const events = {
+      frame: (frame: Frame) => {
+        assert.ok(frame.kind !== "batch");
+        this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object);
+      },
+      log: () => {},
+      oversized: () => {},
+      pressure: () => {},
+      closed: () => this.onclose?.(),
+    };
+    return this.#link.open(events, new AbortController().signal);
+  }
+
+  send(message: object): Promise<void> {
+    this.#link.send(utf8(JSON.stringify(message)));
+    return Promise.resolve();
+  }
+
+  close(): Promise<void> {
+    return this.#link.close();
+  }
+}
+
+/** The plugin's server, as the hub would start it. */
+export async function openServer(parts: Parts): Promise<LinkTransport> {
+  const link = await parts.servers?.["results"]?.();
+  return new LinkTransport(link ?? assert.fail("there is no such server"));
+}
+
+export interface PageResult {
+  readonly content: readonly { readonly type: string; readonly text?: string }[];
+  readonly isError?: boolean;
+}
+
+/** A client of the server that has what was cut off. */
+export interface Reader {
+  /** Settles when the server has hung up. */
+  readonly closed: Promise<void>;
+  call(name: string, args: Record<string, unknown>): Promise<PageResult>;
+  read(uri: string): Promise<readonly object[]>;
+  close(): Promise<void>;
+}
+
+export async function readerOf(parts: Parts): Promise<Reader> {
+  const client = new Client({ name: "reader", version: "1" });
+  const closed = new Promise<void>((resolve) => {
+    // oxlint-disable-next-line unicorn/prefer-add-event-listener
+    client.onclose = resolve;
+  });
+  await client.connect(await openServer(parts));
+  return {
+    closed,
+    call: async (name, args) => (await client.callTool({ name, arguments: args })) as PageResult,
+    read: async (uri) => (await client.readResource({ uri })).contents,
+    close: () => client.close(),
+  };
+}
