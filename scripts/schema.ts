@@ -265,7 +265,7 @@ const PLUGIN: Book = {
     title: "Options",
     description: "What the plugin itself wants to know.",
     default: {},
-    examples: [{ path: "calls.log" }],
+    examples: [{ file: "calls.jsonl" }],
   },
   servers: {
     title: "For which servers",

@@ -173,7 +173,15 @@ const REMEDIES: readonly (readonly [
     "resolve",
     spec({ args: ["${x:y}"] }),
     /\$\{env:NAME\}, \$\{env:NAME:-default\}, \$\{file:PATH\}/,
+    /^\$\{x:…\} wants a plugin that has it/,
   ],
+  [
+    "valueMissing",
+    "resolve",
+    spec({ args: ["${x:y}", "${x:z}"], env: { B: "${env:HOME}" } }),
+    /^Make sure that the plugin for \$\{x:…\} has it\.$/,
+  ],
+  ["connectTimeout", "resolve", spec({ args: ["${x:y}"] }), /files and plugins/, /connectTimeout/],
   [
     "valueMissing",
     "resolve",

@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { compareServers } from "../src/manifest/difference.ts";
-import { LIMIT_DEFAULTS, type ServerSpec, type StdioServer } from "../src/manifest/schema.ts";
+import {
+  LIMIT_DEFAULTS,
+  type PluginServer,
+  type ServerSpec,
+  type StdioServer,
+} from "../src/manifest/schema.ts";
 
 const SERVER: StdioServer = {
   kind: "stdio",
@@ -15,6 +20,19 @@ const SERVER: StdioServer = {
   cwd: undefined,
   baseDir: "/one",
   syntax: "toolmux",
+  isolation: "shared",
+  lazy: false,
+  ...LIMIT_DEFAULTS,
+  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
+};
+
+const PLUGIN: PluginServer = {
+  kind: "plugin",
+  name: "a",
+  enabled: true,
+  prefix: "a",
+  plugin: "notes",
+  set: 1,
   isolation: "shared",
   lazy: false,
   ...LIMIT_DEFAULTS,
@@ -57,6 +75,20 @@ const SETTINGS = {
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir">, unknown> = {
   ...PROCESS,
+  ...SETTINGS,
+};
+
+/** The same for a server of a plugin. */
+const PLUGIN_PROCESS = {
+  name: "b",
+  plugin: "other",
+  set: 2,
+  isolation: "perClient",
+  maxMessage: 1,
+} as const satisfies Partial<PluginServer>;
+
+const PLUGIN_ALL: Record<Exclude<keyof PluginServer, "kind">, unknown> = {
+  ...PLUGIN_PROCESS,
   ...SETTINGS,
 };
 
@@ -112,6 +144,7 @@ describe("a server that was specified anew", () => {
     ["a command that may turn out to be a path", { command: "${env:SERVER}" }],
     ["a relative folder", { cwd: "." }],
     ["a folder that may turn out to be relative", { cwd: "${env:DIR}" }],
+    ["a command that a plugin fills in", { command: "${vault:x}" }],
     ["a relative file in an argument", { args: ["${file:token}"] }],
     ["a relative file in a variable", { env: { A: "x${file:./token}" } }],
   ] as const) {
@@ -126,11 +159,29 @@ describe("a server that was specified anew", () => {
     ["paths in the home folder", { command: "~/server", cwd: "~", args: ["${file:~/token}"] }],
     ["absolute paths", { cwd: "/work", args: ["./not-ours"], env: { A: "${file:/token}" } }],
     ["a text that only looks like a file", { args: ["$${file:token}"] }],
+    ["what a plugin fills in", { args: ["${vault:./x}"] }],
   ] as const) {
     it(`keeps its process in another folder if it has ${path}`, () => {
       assert.equal(compareBoth({ baseDir: "/two" }, { ...SERVER, ...base }), "settings");
     });
   }
+
+  for (const [key, value] of Object.entries(PLUGIN_ALL)) {
+    const expected = key in PLUGIN_PROCESS ? "process" : "settings";
+    it(`and that a plugin has is another ${expected} if its ${key} is another`, () => {
+      const other = { ...PLUGIN, [key]: value };
+      assert.equal(compareServers(PLUGIN, other), expected);
+      assert.equal(compareServers(other, PLUGIN), expected);
+    });
+  }
+
+  it("and that a plugin has is the same if it says the same, and never what a process is", () => {
+    assert.equal(compareServers(PLUGIN, { ...PLUGIN, tools: { ...PLUGIN.tools } }), "same");
+    for (const other of [SERVER, UNSUPPORTED]) {
+      assert.equal(compareServers(PLUGIN, other), "process");
+      assert.equal(compareServers(other, PLUGIN), "process");
+    }
+  });
 
   it("is another process if it can be run only before or only after", () => {
     assert.equal(compareServers(SERVER, UNSUPPORTED), "process");

@@ -188,6 +188,71 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:2:11: servers.a.command: expected a string that is not empty, found a string",
     ],
   ],
+  plugins: [
+    [
+      `[plugins]\nuse = "x"`,
+      "t.toml:1:2: plugins: expected an array of tables, found a table; in TOML each begins with [[plugins]]",
+    ],
+    [`plugins = "x"`, "t.toml:1:11: plugins: expected an array of tables, found a string"],
+    [`plugins = ["x"]`, "t.toml:1:12: plugins[0]: expected a table, found a string"],
+    [`[[plugins]]`, "t.toml:1:3: plugins[0].use: is missing"],
+    [
+      `[[plugins]]\nuse = "a"\n[[plugins]]\n  use = ""`,
+      `t.toml:4:9: plugins[1].use: expected a string that is not empty, found ""`,
+    ],
+    [`[[plugins]]\nuse = 5`, "t.toml:2:7: plugins[0].use: expected a string, found 5"],
+    [
+      `[[plugins]]\nuse = "a"\noption = {}\nserver = []`,
+      `t.toml:3:1: plugins[0].option: unknown key; did you mean "options"?`,
+      `t.toml:4:1: plugins[0].server: unknown key; did you mean "servers"?`,
+    ],
+    [
+      `[[plugins]]\nuse = "a"\ncolour = 1`,
+      "t.toml:3:1: plugins[0].colour: unknown key; expected one of use, options, servers, tools",
+    ],
+    [
+      `[[plugins]]\nuse = "a"\noptions = "sk-123"`,
+      "t.toml:3:11: plugins[0].options: expected a table, found a string",
+    ],
+    [
+      `[[plugins]]\nuse = "a"\noptions = []`,
+      "t.toml:3:11: plugins[0].options: expected a table, found an array",
+    ],
+    [
+      `[[plugins]]\nuse = "a"\nservers = "x"\ntools = [1, ""]`,
+      't.toml:3:11: plugins[0].servers: expected an array of names or patterns, found "x"',
+      "t.toml:4:10: plugins[0].tools[0]: expected a string, found 1",
+      `t.toml:4:13: plugins[0].tools[1]: expected a string that is not empty, found ""`,
+    ],
+    [`plugin = []`, `t.toml:1:1: plugin: unknown key; did you mean "plugins"?`],
+  ],
+  "servers of plugins": [
+    [
+      `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []`,
+      "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or part of a plugin",
+      "t.toml:4:1: servers.a.args: cannot stand beside plugin, which starts no process",
+    ],
+    [
+      `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."`,
+      "t.toml:3:1: servers.a.env: cannot stand beside plugin, which starts no process",
+      "t.toml:4:1: servers.a.inheritEnv: cannot stand beside plugin, which starts no process",
+      "t.toml:5:1: servers.a.cwd: cannot stand beside plugin, which starts no process",
+    ],
+    [
+      `[servers.a]\nplugin = ""`,
+      `t.toml:2:10: servers.a.plugin: expected the name of a plugin: letters, digits, _ and -, found ""`,
+    ],
+    [
+      `[servers.a]\nplugin = "./x.ts"`,
+      `t.toml:2:10: servers.a.plugin: expected the name of a plugin: letters, digits, _ and -, found "./x.ts"`,
+    ],
+    [`[servers.a]\nplugin = 5`, "t.toml:2:10: servers.a.plugin: expected a string, found 5"],
+    [
+      `[servers.a]\nplugn = "p"`,
+      "t.toml:1:10: servers.a.command: is missing",
+      `t.toml:2:1: servers.a.plugn: unknown key; did you mean "plugin"?`,
+    ],
+  ],
   "durations and sizes": [
     [`[hub]\nlistWait = "5"`, `t.toml:2:12: hub.listWait: ${DURATION}, found "5"`],
     [
@@ -383,6 +448,16 @@ const JSONC: Record<string, readonly Row[]> = {
       `{"servers": {"a": {"command": "x"},\r\n\t"a": {"command": "y"}}}`,
       "t.json:2:2: servers.a: the key stands twice",
     ],
+    [
+      `{"plugins": {"use": "x"}}`,
+      "t.json:1:13: plugins: expected an array of tables, found a table; in TOML each begins with [[plugins]]",
+    ],
+    [
+      `{"plugins": [{"use": "x"},\n  {"us": "y", "tools": null}]}`,
+      "t.json:2:3: plugins[1].use: is missing",
+      `t.json:2:4: plugins[1].us: unknown key; did you mean "use"?`,
+      "t.json:2:24: plugins[1].tools: expected an array of names or patterns, found null",
+    ],
     [`[1, 2]`, "t.json:1:1: expected a table, found an array"],
     [`"x"`, "t.json:1:1: expected a table, found a string"],
     [
@@ -532,6 +607,8 @@ describe("a wrong manifest", () => {
       `[servers.a]\ncommand = "x"\nenv.A = "${secret}`,
       `[servers.a]\ncommand = "x"\nenv.A = ${secret}`,
       `[servers.a]\ncommand = "x"\nenv.A = "${secret}" "${secret}"`,
+      `[[plugins]]\nuse = "x"\noptions = "${secret}"`,
+      `[[plugins]]\nuse = "x"\noptions = ["${secret}"]`,
       `{"servers": {"a": {"command": "x", "env": {"A": "${secret}}}}`,
       `{"servers": {"a": {"command": "x", "env": {"A": ${secret}}}}`,
     ];

@@ -231,3 +231,72 @@ describe("a resolved server", () => {
     assert.deepEqual(await read({ TOKEN: "two" }), ["two"]);
   });
 });
+
+describe("what a plugin fills in", () => {
+  /** A server with one form of a plugin's in an argument, and one in a variable. */
+  const makeServerOf = async (arg: string, more = ""): Promise<StdioServer> => {
+    const text = `[[plugins]]\nuse = "x"\n[servers.s]\ncommand = "x"\nargs = ["${arg}"]\n${more}`;
+    return getServer((await loadText(text)).manifest, "s");
+  };
+  const words = 'server "s" cannot be started: ';
+
+  it("is asked for by what stands behind the colon, and by the server, at each start", async () => {
+    const server = await makeServerOf("a${vault:db/pw:-x}b${env:TOKEN}", 'env.A = "${op://x}"');
+    const asked: string[] = [];
+    const answer = (path: string, name: string): Promise<string> => {
+      asked.push(`${path} ${name}`);
+      return Promise.resolve(`${path}-${asked.length}-value`);
+    };
+    const schemes = new Map([
+      ["vault", answer],
+      ["op", answer],
+    ]);
+    const one = await resolveServer(server, ENV, "/work", schemes);
+    assert.deepEqual(one.args, ["adb/pw:-x-1-valuebtoken-value"]);
+    assert.deepEqual(plain(one.env), { A: "//x-2-value" });
+    const two = await resolveServer(server, ENV, "/work", schemes);
+    assert.deepEqual(plain(two.env), { A: "//x-4-value" });
+    assert.deepEqual(asked, ["db/pw:-x s", "//x s", "db/pw:-x s", "//x s"]);
+  });
+
+  it("counts as secret, and is not looked into again", async () => {
+    const server = await makeServerOf("x-${vault:a}");
+    const schemes = new Map([["vault", () => Promise.resolve("${env:TOKEN}")]]);
+    const { args, secrets } = await resolveServer(server, ENV, "/work", schemes);
+    assert.deepEqual([args, secrets], [["x-${env:TOKEN}"], ["${env:TOKEN}"]]);
+  });
+
+  it("that no plugin has is told as any unknown form", async () => {
+    const server = await makeServerOf("${vault:a}");
+    const schemes = new Map([["op", () => Promise.resolve("")]]);
+    for (const given of [schemes, undefined]) {
+      await assert.rejects(resolveServer(server, ENV, "/work", given), {
+        name: "HubError",
+        code: "notSupported",
+        server: "s",
+        step: "resolve",
+        message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME} and \${file:PATH}, and no plugin has it`,
+      });
+    }
+  });
+
+  it("that is not there is told with all else that is missing", async () => {
+    const server = await makeServerOf("${vault:db/pw}", 'env = { A = "${env:NONE}" }');
+    const schemes = new Map([["vault", () => Promise.reject(new Error("sealed"))]]);
+    await assert.rejects(resolveServer(server, ENV, "/work", schemes), {
+      code: "valueMissing",
+      server: "s",
+      step: "resolve",
+      message: `${words}args[0] needs \${vault:db/pw}: sealed; env.A needs the environment variable NONE, which is not set`,
+    });
+  });
+
+  it("stays a fault in a client's file", async () => {
+    const schemes = new Map([["vault", () => Promise.resolve("x")]]);
+    const server = await makeServer("${vault:a}", "foreign");
+    await assert.rejects(resolveServer(server, ENV, "/work", schemes), {
+      code: "notSupported",
+      message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME} and \${file:PATH}`,
+    });
+  });
+});

@@ -2,17 +2,20 @@ import { isAbsolute } from "node:path";
 import { HubError } from "../errors.ts";
 import { decode, readSmall } from "../manifest/file.ts";
 import type { Env } from "../manifest/folders.ts";
-import { loadManifest } from "../manifest/load.ts";
+import { loadManifest, type LoadResult } from "../manifest/load.ts";
+import { placeProblems } from "../manifest/place.ts";
 import { type Problem, printProblem } from "../manifest/problem.ts";
-import type { Manifest, ServerSpec } from "../manifest/schema.ts";
-import { resolveServer } from "../manifest/secrets.ts";
+import type { PluginSpec, ServerSpec, StdioServer } from "../manifest/schema.ts";
+import { resolveServer, type Schemes } from "../manifest/secrets.ts";
+import { listSchemes } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { openLog } from "./open.ts";
 import { drawProblem } from "./picture.ts";
+import { describePlugin, examinePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
-import { printLine } from "./report.ts";
+import { clean, printLine } from "./report.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -22,34 +25,69 @@ interface Row {
   readonly text: string;
 }
 
-/** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing. */
+/** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing, and loads no code of others. */
 export async function check(invocation: Invocation, world: World): Promise<number> {
   const { env, cwd, platform } = world;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
-  const rows = loaded.ok ? await examine(loaded.manifest, world) : [];
-  const problems = loaded.ok ? [] : loaded.problems;
-  const counted = count(problems.length, "problem");
+  const { problems, files, servers, plugins } = await inspect(loaded, world);
+  const ok = problems.length === 0;
   if (invocation.json !== false) {
-    const files = loaded.ok ? loaded.manifest.sources : [];
-    const ok = loaded.ok;
-    const document = { ok, problems: problems.map(toJson), notes, files, servers: rows };
+    const document = {
+      ok,
+      problems: problems.map(toJson),
+      notes,
+      files,
+      servers,
+      plugins: plugins.map(pluginToJson),
+    };
     console.log(JSON.stringify(document, null, 2));
     return ok ? 0 : 2;
   }
   const log = openLog(invocation);
   for (const note of notes) log("warn", note);
   for (const problem of problems) await tellProblem(problem, world);
-  if (!loaded.ok) {
-    printLine(`${counted}; nothing would be started`);
+  if (!ok) {
+    printLine(`${count(problems.length, "problem")}; nothing would be started`);
     return 2;
   }
-  for (const file of loaded.manifest.sources) console.log(`manifest: ${file}`);
-  const table = rows.map(({ name, state, text }) => [name, state, text]);
+  for (const file of files) console.log(`manifest: ${file}`);
+  const table = servers.map(({ name, state, text }) => [name, state, text]);
   if (table.length > 0)
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env)));
-  console.log(`no problems; ${countServers(rows)}`);
+  tellPlugins(plugins);
+  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
+  console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
+}
+
+interface Findings {
+  /** With any there is nothing else. */
+  readonly problems: readonly Problem[];
+  readonly files: readonly string[];
+  readonly servers: readonly Row[];
+  readonly plugins: readonly PluginSpec[];
+}
+
+async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
+  const nothing = { files: [], servers: [], plugins: [] };
+  if (!loaded.ok) return { ...nothing, problems: loaded.problems };
+  const { servers, plugins, sources: files } = loaded.manifest;
+  const problems = (await Promise.all(plugins.map(findProblems))).flat();
+  if (problems.length > 0) return { ...nothing, problems };
+  const rows = await Promise.all(servers.map((spec) => examineServer(spec, world)));
+  return { problems, files, servers: rows, plugins };
+}
+
+async function findProblems(spec: PluginSpec): Promise<readonly Problem[]> {
+  return placeProblems(spec.origin.file, await examinePlugin(spec));
+}
+
+/** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
+function tellPlugins(plugins: readonly PluginSpec[]): void {
+  for (const plugin of plugins) console.log(`plugin ${clean(describePlugin(plugin))}`);
+  if (plugins.every((plugin) => kindOf(plugin) === "builtIn")) return;
+  console.log("What is not built in was not loaded: its options are checked when it is.");
 }
 
 async function tellProblem(problem: Problem, { env }: World): Promise<void> {
@@ -78,10 +116,6 @@ function countServers(rows: readonly Row[]): string {
   return started === rows.length ? whole : `${whole}, of which ${started} would start`;
 }
 
-function examine({ servers }: Manifest, world: World): Promise<Row[]> {
-  return Promise.all(servers.map((spec) => examineServer(spec, world)));
-}
-
 async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row> {
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
@@ -89,10 +123,15 @@ async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {
-    await resolveServer(spec, env, cwd);
+    await resolveServer(spec, env, cwd, assumeSchemes(spec));
     return { name, state: "starts", text };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
     return { name, state: "incomplete", text: error.message };
   }
+}
+
+/** What plugins fill in is known only when they are loaded: here it counts as there. */
+function assumeSchemes(spec: StdioServer): Schemes {
+  return new Map(listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")]));
 }

@@ -2,7 +2,7 @@ import { basename, resolve } from "node:path";
 import type { HubError } from "../errors.ts";
 import { expandHome, type Env } from "../manifest/folders.ts";
 import type { ServerSpec, StdioServer } from "../manifest/schema.ts";
-import { parseTemplate, type Part } from "../manifest/template.ts";
+import { listSchemes, partsOf } from "../manifest/template.ts";
 import { describeCommand } from "./commandline.ts";
 import { formatDuration, formatSize } from "./print.ts";
 
@@ -44,7 +44,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
     case "valueMissing":
       return provideValues(spec, env);
     case "notSupported":
-      return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`];
+      return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];
     case "commandNotFound":
       return findCommand(spec);
     case "notExecutable":
@@ -99,7 +99,11 @@ function provideValues(spec: StdioServer, env: Env): string[] {
     part.kind === "file" ? [locate(part.path, spec, env)] : [],
   );
   const list = [...new Set(files)].join(", ");
-  return list === "" ? variables : [...variables, `Make sure that you can read: ${list}`];
+  return [
+    ...variables,
+    ...(list === "" ? [] : [`Make sure that you can read: ${list}`]),
+    ...listSchemes(spec).map((scheme) => `Make sure that the plugin for \${${scheme}:…} has it.`),
+  ];
 }
 
 function findCommand({ command, baseDir }: StdioServer): string[] {
@@ -135,7 +139,12 @@ function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
   const program = basename(spec.command);
   switch (step) {
     case "resolve":
-      return ["Look at the files that its ${file:…} name: one of them does not end.", raise];
+      return [
+        listSchemes(spec).length === 0
+          ? "Look at the files that its ${file:…} name: one of them does not end."
+          : "Look at the files and plugins that its ${…} name: one of them does not end.",
+        raise,
+      ];
     case "list":
       return [raise, "If that does not help, it is stuck at its list of tools."];
     default:
@@ -161,9 +170,10 @@ function tryByHand(spec: StdioServer, env: Env): string {
   return `${advice}: ${line}`;
 }
 
-function partsOf({ command, args, env, cwd, syntax }: StdioServer): readonly Part[] {
-  const texts = [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];
-  return texts.flatMap((text) => parseTemplate(text, syntax));
+function needPlugins(spec: StdioServer): string[] {
+  return listSchemes(spec).map(
+    (scheme) => `\${${scheme}:…} wants a plugin that has it ([[plugins]]).`,
+  );
 }
 
 function formsOf({ syntax }: StdioServer): readonly string[] {

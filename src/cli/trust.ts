@@ -5,9 +5,10 @@ import { manifestError } from "../manifest/problem.ts";
 import { trust } from "../manifest/trust.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
+import { describePlugin } from "./plugins.ts";
 import { clean } from "./report.ts";
 
-/** Trusts a file as it is now, and says which commands that allows. A file with problems is not trusted. */
+/** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
 export async function trustFile({ words }: Invocation, world: World): Promise<number> {
   const { cwd, platform } = world;
   const [word = ""] = words;
@@ -22,5 +23,9 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
     console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
   }
+  const { plugins } = loaded.manifest;
+  if (plugins.length > 0)
+    console.log("and uses these plugins, whatever is in their files by then:");
+  for (const plugin of plugins) console.log(`  ${clean(describePlugin(plugin))}`);
   return 0;
 }

@@ -7,7 +7,7 @@ import type {
   UnsupportedServer,
 } from "./schema.ts";
 import { isTable } from "./table.ts";
-import { parseTemplate } from "./template.ts";
+import { partsOf } from "./template.ts";
 
 /** `process`: what a running process or its link was made from; `settings`: anything else. */
 type Part = "process" | "settings";
@@ -93,15 +93,13 @@ function compare<T extends object>(
 }
 
 /** Whether `resolveServer` may find something relative to `baseDir`. */
-function dependsOnFolder({ command, args, env, cwd, syntax }: StdioServer): boolean {
-  const parts = [command, ...args, ...Object.values(env), cwd ?? ""].flatMap((text) =>
-    parseTemplate(text, syntax),
-  );
+function dependsOnFolder(server: StdioServer): boolean {
+  const { command, cwd } = server;
   return (
     (cwd !== undefined && isRelative(cwd)) ||
     // What a form is filled in with may be a path.
     ((command.includes("/") || command.includes("${")) && isRelative(command)) ||
-    parts.some((part) => part.kind === "file" && isRelative(part.path))
+    partsOf(server).some((part) => part.kind === "file" && isRelative(part.path))
   );
 }
 

@@ -5,13 +5,15 @@ import type { Locate } from "./document.ts";
 import { interpretFile, interpretVariable } from "./interpret.ts";
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
-import { place } from "./place.ts";
+import { place, placeProblems } from "./place.ts";
 import { gatherPlugins, type Gathered } from "./plugins.ts";
 import type { Problem } from "./problem.ts";
 import type { Manifest } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Source } from "./source.ts";
 import { digest, MAX_MANIFEST } from "./trust.ts";
+
+export { placeProblems };
 
 const VARIABLE = "TOOLMUX_SERVERS";
 

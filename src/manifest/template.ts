@@ -1,3 +1,5 @@
+import type { StdioServer } from "./schema.ts";
+
 /** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
 export type Syntax = "toolmux" | "foreign";
 
@@ -106,4 +108,16 @@ function explainBare(body: string): Part {
 
 function fault(message: string): Part {
   return { kind: "fault", message };
+}
+
+/** All that stands in the texts of a server. */
+export function partsOf({ command, args, env, cwd, syntax }: StdioServer): readonly Part[] {
+  const texts = [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];
+  return texts.flatMap((text) => parseTemplate(text, syntax));
+}
+
+/** The schemes of what only plugins can fill in for a server, each once. */
+export function listSchemes(server: StdioServer): readonly string[] {
+  const parts = partsOf(server);
+  return [...new Set(parts.flatMap((part) => (part.kind === "scheme" ? [part.scheme] : [])))];
 }
