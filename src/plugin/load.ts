@@ -1,7 +1,7 @@
 import { type Complaint, describe, findNearest, type Path } from "../manifest/problem.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
-import { validate } from "../manifest/validate.ts";
+import { validateOptions, type Validated } from "../manifest/validate.ts";
 import { importFile, resolvePackage } from "../runtime.ts";
 import { BUILT_IN, type Loaders } from "./builtin.ts";
 import { describeFault } from "./fault.ts";
@@ -12,7 +12,6 @@ import {
   globs,
   limit,
   matchesGlob,
-  type OptionIssue,
   type Plugin,
   type Schema,
   size,
@@ -44,7 +43,7 @@ export async function loadPlugin(
     return { ok: false, complaints: [complain([...at, "use"], found.fault)] };
   }
   const { plugin, path } = found;
-  const checked = await checkOptions(plugin, spec.options, [...at, "options"], path === undefined);
+  const checked = await checkOptions(plugin, spec.options, [...at, "options"]);
   if (!checked.ok) return checked;
   return { ok: true, loaded: { plugin, path, options: checked.value } };
 }
@@ -118,37 +117,21 @@ function isSchema(value: unknown): value is Schema<unknown> {
   return typeof (standard as { validate?: unknown } | undefined)?.validate === "function";
 }
 
-type Checked =
-  | { readonly ok: true; readonly value: unknown }
-  | { readonly ok: false; readonly complaints: readonly Complaint[] };
-
-/** @param isOwn whether its messages are worded as those of the manifest */
 async function checkOptions(
   { options: schema }: Plugin,
   options: PluginSpec["options"],
   base: Path,
-  isOwn: boolean,
-): Promise<Checked> {
+): Promise<Validated<unknown>> {
   if (schema === undefined) {
     if (options === undefined) return { ok: true, value: undefined };
     return { ok: false, complaints: [complain(base, "this plugin has no options", "key")] };
   }
-  const input = options ?? createTable<unknown>();
-  if (isOwn) return validate(schema as unknown as Parameters<typeof validate>[0], input, base);
   try {
-    const result = await schema["~standard"].validate(input);
-    if (result.issues === undefined) return { ok: true, value: result.value };
-    return { ok: false, complaints: result.issues.map((issue) => toComplaint(issue, base)) };
+    return await validateOptions(schema, options ?? createTable<unknown>(), base);
   } catch (error) {
     const { fault } = describeFault(error, undefined);
     return { ok: false, complaints: [complain(base, `cannot be checked: ${fault}`)] };
   }
-}
-
-function toComplaint({ message, path = [] }: OptionIssue, base: Path): Complaint {
-  const keys = path.map((key) => (typeof key === "object" ? key.key : key));
-  const inner = keys.map((key) => (typeof key === "symbol" ? String(key) : key));
-  return complain([...base, ...inner], message.replace(/\s+/g, " "));
 }
 
 function complain(path: Path, message: string, at: Complaint["at"] = "value"): Complaint {
