@@ -62,6 +62,10 @@ describe("the plugins of a manifest", () => {
       assert.deepEqual(namesOf(turned.manifest), ["three", "one", "one", "two"]);
     }));
 
+  it("may have servers: that there are no others is not noted", async () => {
+    assert.deepEqual((await loadText(use("any"))).notes, []);
+  });
+
   for (const [name, path] of [
     ["./x.ts", "conf/x.ts"],
     ["../x.ts", "x.ts"],

@@ -69,12 +69,16 @@ async function watchFile(box: Sandbox, text: string) {
 async function watch(box: Sandbox, files: readonly string[], folders = new Folders()) {
   const clock = new WatchedClock();
   const loads: string[] = [];
+  const digests: string[] = [];
   const troubles: string[] = [];
   const handle = watchManifest(
     { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
     {
       digest: (await box.load({ files })).digest,
-      onLoad: (result) => loads.push(describeLoad(result)),
+      onLoad: (result) => {
+        loads.push(describeLoad(result));
+        digests.push(result.digest);
+      },
       onTrouble: (text) => troubles.push(text),
       clock,
       watchFolder: folders.watch,
@@ -86,7 +90,7 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
     clock.advance(100);
     await clock.untilArmed(next);
   };
-  return { clock, folders, loads, troubles, handle, look };
+  return { clock, folders, loads, digests, troubles, handle, look };
 }
 
 function describeLoad(result: LoadResult): string {
@@ -449,6 +453,64 @@ describe("the watch of a manifest", () => {
       await look();
       assert.deepEqual([...folders.open.keys()], [dirname(file)]);
       assert.deepEqual(troubles, []);
+    }));
+
+  it("looks when the file of a plugin changes, comes or goes", () =>
+    withSandbox(async (box) => {
+      const code = await box.write("code/x.ts", "one");
+      const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
+      const { folders, loads, look } = await watchFile(box, text);
+      assert.deepEqual([...folders.open.keys()], [join(box.root, "conf"), dirname(code)]);
+      folders.tell(code);
+      await look();
+      assert.deepEqual(loads, []);
+      await writeFile(code, "two");
+      folders.tell(code);
+      await look();
+      await rm(code);
+      folders.tell(code);
+      await look();
+      await writeFile(code, "two");
+      folders.tell(code);
+      await look();
+      assert.deepEqual(loads, ["a", "problems", "a"]);
+    }));
+
+  it("waits a second with an empty file of a plugin, which may be one that is just being written", () =>
+    withSandbox(async (box) => {
+      const code = await box.write("code/x.ts", "one");
+      const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
+      const { folders, loads, look } = await watchFile(box, text);
+      await writeFile(code, "");
+      folders.tell(code);
+      await look(1000);
+      await writeFile(code, "two");
+      folders.tell(code);
+      await look();
+      assert.deepEqual(loads, ["a"]);
+    }));
+
+  it("watches the files of plugins that it finds before it reads them, and no longer than they are used", () =>
+    withSandbox(async (box) => {
+      const { file, folders, digests, look } = await watchFile(box, server("a"));
+      const code = await box.write("code/x.ts", "one");
+      const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
+      await writeFile(file, text);
+      folders.onEnter = (folder) => {
+        assert.equal(folder, dirname(code));
+        writeFileSync(code, "two");
+      };
+      folders.tell(file);
+      await look();
+      assert.deepEqual(digests, [(await box.load({ files: [file] })).digest]);
+      assert.deepEqual([...folders.open.keys()], [dirname(file), dirname(code)]);
+      await writeFile(file, server("a"));
+      folders.tell(file);
+      await look();
+      assert.deepEqual([...folders.open.keys()], [dirname(file), dirname(code)]);
+      folders.tell(file);
+      await look();
+      assert.deepEqual([...folders.open.keys()], [dirname(file)]);
     }));
 
   it("leaves every folder and every timer when it is closed, and tells nothing more", () =>

@@ -250,6 +250,37 @@ describe("a named manifest", () => {
       });
     }));
 
+  it("is read again when the file of a plugin is written to, replaced, taken away, and put back", () =>
+    withSandbox(async (box) => {
+      const code = await box.write("code/x.ts", "one");
+      const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
+      await box.write("conf/a.toml", text);
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await writeFile(code, "two");
+        assert.equal(await watched.next(), "a");
+        await replace(code, "three");
+        assert.equal(await watched.next(), "a");
+        await rm(code);
+        assert.equal(await watched.next(), "problems");
+        await replace(code, "four");
+        assert.equal(await watched.next(), "a");
+        await watched.settle(replace(code, "four"));
+      });
+    }));
+
+  it("is read again when it names the file of a plugin that then changes, in a folder that was not", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("a.toml", server("a"));
+      await watching(box, ["a.toml"], async (watched) => {
+        await appendFile(file, '[[plugins]]\nuse = "./x/y.ts"\n');
+        assert.equal(await watched.next(), "problems");
+        await box.write("x/y.ts", "one");
+        assert.equal(await watched.next(), "a");
+        await appendFile(join(box.root, "x/y.ts"), "two");
+        assert.equal(await watched.next(), "a");
+      });
+    }));
+
   it("that changed before the watch began is told", () =>
     withSandbox(async (box) => {
       const file = await box.write("a.toml", server("a"));

@@ -173,7 +173,9 @@ async function combine(
     ...merged.notes,
   ];
   if (problems.length > 0) return { ok: false, problems, notes };
-  if (merged.servers.length === 0) notes.push("the manifest holds no servers");
+  // Plugins may have some.
+  const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
+  if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
   const { hub, servers, defaults } = merged;
   const manifest = { hub, servers, defaults, plugins: plugins.specs, sources: files };

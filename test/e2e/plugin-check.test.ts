@@ -1,0 +1,160 @@
+import assert from "node:assert/strict";
+import { appendFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+
+/** Runs a command in the stage's folder to its end. */
+async function run(stage: Stage, ...args: string[]) {
+  const command = new RawClient(executable(), args, stage.dir, stage.env);
+  command.end();
+  const { code } = await command.ended(END);
+  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  return { code, stdout, stderr: command.stderr };
+}
+
+/** Writes a plugin that leaves a trace when it is loaded. @returns whether it has been. */
+function writePlugin(path: string, name: string): () => boolean {
+  const trace = `${path}.loaded`;
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(
+    path,
+    `import { writeFileSync } from "node:fs";
+     writeFileSync(${JSON.stringify(trace)}, "");
+     export default { name: ${JSON.stringify(name)}, setup: () => ({}) };`,
+  );
+  return () => existsSync(trace);
+}
+
+const use = (name: string, more = "") => `[[plugins]]\nuse = "${name}"\n${more}`;
+
+interface Document {
+  readonly ok: boolean;
+  readonly problems: readonly { readonly line: number; readonly path: string }[];
+  readonly plugins: readonly object[];
+}
+
+describe("check", () => {
+  it(
+    "names all plugins and the code that would be loaded for them, and loads none of it",
+    LIMIT,
+    () =>
+      withStage(
+        use("audit-log", 'options = { file = "calls.jsonl" }\n') +
+          use("./own.mjs") +
+          use("@me/wide"),
+        async (stage) => {
+          const own = join(stage.dir, "own.mjs");
+          const wide = join(stage.dir, "node_modules/@me/wide/index.mjs");
+          const isLoaded = [writePlugin(own, "own"), writePlugin(wide, "wide")];
+          const about = { name: "@me/wide", version: "1.0.0", type: "module", main: "index.mjs" };
+          writeFileSync(join(dirname(wide), "package.json"), JSON.stringify(about));
+
+          const { code, stdout, stderr } = await run(stage, "check", "--config", stage.config);
+          assert.deepEqual([code, stderr], [0, ""]);
+          assert.deepEqual(stdout.split("\n"), [
+            `manifest: ${stage.config}`,
+            "plugin audit-log: built in",
+            `plugin ./own.mjs: code that is loaded from ${own}`,
+            `plugin @me/wide: a package, code that is loaded from ${wide}`,
+            "What is not built in was not loaded: its options are checked when it is.",
+            "no problems; 0 servers; 3 plugins",
+            "",
+          ]);
+          const json = await run(stage, "check", "--json", "--config", stage.config);
+          assert.deepEqual((JSON.parse(json.stdout) as Document).plugins, [
+            { use: "audit-log", path: null, kind: "builtIn" },
+            { use: "./own.mjs", path: own, kind: "file" },
+            { use: "@me/wide", path: wide, kind: "package" },
+          ]);
+          assert.deepEqual(
+            isLoaded.map((look) => look()),
+            [false, false],
+          );
+
+          await run(stage, "list", "--config", stage.config);
+          assert.deepEqual(
+            isLoaded.map((look) => look()),
+            [true, true],
+            "not even when they are used",
+          );
+        },
+      ),
+  );
+
+  it("checks the options of plugins that are built in, and no others", LIMIT, () =>
+    withStage(
+      use("audit-log", "options.fle = 1\n") + use("./own.mjs", "options.any = 1\n"),
+      async (stage) => {
+        writePlugin(join(stage.dir, "own.mjs"), "own");
+        const { code, stdout, stderr } = await run(stage, "check", "--config", stage.config);
+        assert.deepEqual([code, stdout], [2, ""]);
+        const problem = `${stage.config}:3:9: plugins[0].options.fle: unknown key; did you mean "file"?`;
+        assert.ok(stderr.startsWith(`${problem}\n`), stderr);
+        assert.match(stderr, /1 problem; nothing would be started\n$/);
+        const json = await run(stage, "check", "--json", "--config", stage.config);
+        const { ok, problems, plugins } = JSON.parse(json.stdout) as Document;
+        assert.deepEqual([json.code, ok, plugins], [2, false, []]);
+        assert.deepEqual(
+          problems.map(({ line, path }) => [line, path]),
+          [[3, "plugins[0].options.fle"]],
+        );
+      },
+    ),
+  );
+
+  it("finds a plugin that is not there", LIMIT, () =>
+    withStage(use("audit-lg") + use("./none.ts"), async (stage) => {
+      const files = await run(stage, "check", "--config", stage.config);
+      assert.equal(files.code, 2);
+      assert.match(files.stderr, /:4:7: plugins\[1\]\.use: .*none\.ts does not exist\n/);
+      writeFileSync(stage.config, use("audit-lg"));
+      const { code, stderr } = await run(stage, "check", "--config", stage.config);
+      assert.equal(code, 2);
+      const problem =
+        'plugins[0].use: there is neither a built-in plugin nor a package of that name; did you mean "audit-log"?';
+      assert.ok(stderr.startsWith(`${stage.config}:2:7: ${problem}\n`), stderr);
+    }),
+  );
+
+  it("takes what plugins fill in as given", LIMIT, () =>
+    withStage(
+      `${use("./own.mjs")}[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
+      async (stage) => {
+        writePlugin(join(stage.dir, "own.mjs"), "own");
+        const { code, stdout } = await run(stage, "check", "--config", stage.config);
+        assert.equal(code, 0);
+        assert.match(stdout, /\na +starts +x \$\{vault:db\/pw\}\nb +starts +plugin own\n/);
+      },
+    ),
+  );
+});
+
+describe("a manifest in the working directory with a plugin", () => {
+  it("has it loaded only once the manifest is trusted, which says what that allows", LIMIT, () =>
+    withStage(use("./own.mjs") + use("audit-log"), async (stage) => {
+      const own = join(stage.dir, "own.mjs");
+      const isLoaded = writePlugin(own, "own");
+      const config = join(stage.dir, "config/toolmux/toolmux.toml");
+      mkdirSync(dirname(config));
+      writeFileSync(config, "");
+      for (const command of ["list", "check", "status"]) await run(stage, command);
+      assert.ok(!isLoaded());
+
+      const { code, stdout } = await run(stage, "trust", "toolmux.toml");
+      assert.equal(code, 0);
+      assert.match(stdout, /\nand uses these plugins, whatever is in their files by then:\n/);
+      assert.ok(stdout.includes(`\n  ./own.mjs: code that is loaded from ${own}\n`), stdout);
+      assert.match(stdout, /\n {2}audit-log: built in\n/);
+      assert.ok(!isLoaded());
+
+      appendFileSync(stage.config, "# changed\n");
+      await run(stage, "list");
+      assert.ok(!isLoaded());
+      await run(stage, "trust", "toolmux.toml");
+      await run(stage, "list");
+      assert.ok(isLoaded());
+    }),
+  );
+});
