@@ -73,7 +73,7 @@ function sizeOfAll(items: readonly Item[]): number {
 /** What of the entries is shown: those before the first cut, the beginning of the one that is cut, all media, and a line. */
 function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
   const texts = items.flatMap((item) => (item.kind === "writing" ? [item.text] : []));
-  const bytes = Buffer.from(texts.join(SEPARATOR).toWellFormed());
+  const bytes = Buffer.from(texts.join(SEPARATOR));
   const ends = paginate(bytes, max - NOTICE_SIZE);
   const shown = ends[0] ?? 0;
   const content: Item[] = [];

@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import * as fc from "fast-check";
 import * as v from "valibot";
 import plugin from "../../plugins/result-limit/index.ts";
+import { printSize } from "../../plugins/result-limit/words.ts";
 import { HubError } from "../../src/errors.ts";
 import { MadeAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";
@@ -85,9 +86,19 @@ function sizeOf({ content }: Result): number {
 }
 
 describe("a result", () => {
-  it("within the limit is the same answer", async () => {
+  it("within the limit is the same answer, and is not looked at", async () => {
     const { limit } = await setUp();
-    const answer = new MadeAnswer({ content: [text("x".repeat(MAX - 100))] });
+    const answer: Answer = {
+      kind: "result",
+      size: MAX,
+      isError: false,
+      get json() {
+        return assert.fail();
+      },
+      get value() {
+        return assert.fail();
+      },
+    };
     assert.equal(await limit(answer), answer);
   });
 
@@ -167,7 +178,8 @@ describe("a result", () => {
 
   it("that is a JSON-RPC error is left alone, and so is a call without an answer", async () => {
     const { limit, parts } = await setUp();
-    const error = errorAnswer("x".repeat(9000));
+    const { json } = new MadeAnswer({ content: [text(lines(1000))] });
+    const error: Answer = { ...errorAnswer("no"), json, size: json.length };
     assert.equal(await limit(error), error);
     const tool = toolInfo("files", "read");
     const lost = new HubError("connectionLost", "gone");
@@ -247,7 +259,7 @@ describe("a result", () => {
 describe("a picture", () => {
   it("does not count as text, and stays where it is", async () => {
     const { limit, cut } = await setUp();
-    const answer = new MadeAnswer({ content: [image(100_000), text("a picture")] });
+    const answer = new MadeAnswer({ content: [image(5_000_000), text("a picture")] });
     assert.equal(await limit(answer), answer);
     const result = await cut({ content: [text(lines(1000)), image(100_000)] });
     assert.deepEqual(
@@ -346,6 +358,13 @@ describe("structured content", () => {
     });
   }
 
+  it("is not taken for what the text says if that is less", async () => {
+    const { cut } = await setUp();
+    const structuredContent = { result: [quotes, 2, 3] };
+    const { content } = await cut({ content: [text(quotes), text("2")], structuredContent });
+    assert.match(content.at(-1)?.text ?? "", /too long/);
+  });
+
   it("that is all there is becomes text", async () => {
     const { cut } = await setUp();
     const result = await cut({ structuredContent: big });
@@ -362,6 +381,19 @@ describe("structured content", () => {
     assert.deepEqual(result.structuredContent, big);
     assert.ok(sizeOf(result) <= MAX);
   });
+});
+
+describe("a size", () => {
+  for (const [bytes, printed] of [
+    [999, "999 bytes"],
+    [1000, "1 KB"],
+    [63_488, "63.5 KB"],
+    [999_949, "999.9 KB"],
+    [999_950, "1 MB"],
+    [12_340_000, "12.3 MB"],
+  ] as const) {
+    it(`of ${bytes} is printed as ${printed}`, () => assert.equal(printSize(bytes), printed));
+  }
 });
 
 describe("the plugin", () => {

@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import plugin from "../../plugins/result-limit/index.ts";
+import { ask, callTool, introduce, type Json, type Peer, Script } from "../fixtures/memory.ts";
+import { setUpWith, type Use } from "../fixtures/plugins.ts";
+
+const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
+// What a plugin takes is for its own schema to say.
+const USE: Use = { plugin: plugin as unknown as Use["plugin"], options: { max: "4KB" } };
+
+/** A server with one tool, which has an output schema and answers with that result. */
+function serverWith(result: object): Script {
+  const script = new Script();
+  script.tools = [
+    '{"name":"read","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}',
+  ];
+  script.onCall = () => `"result":${JSON.stringify(result)}`;
+  return script;
+}
+
+async function ready(client: Peer): Promise<Json> {
+  await introduce(client);
+  return ask(client, "tools/list");
+}
+
+async function textsOf(client: Peer, name: string, args = {}): Promise<string[]> {
+  const { result } = await callTool(client, name, args);
+  return (result?.["content"] as { text: string }[]).map(({ text }) => text);
+}
+
+/** What the last line of a result says that is to be called. */
+function nextOf(notice = ""): { name: string; args: object } | undefined {
+  const [, name, args] = /call the tool (\S+) with (\{.*?\})/.exec(notice) ?? [];
+  return name === undefined || args === undefined
+    ? undefined
+    : { name, args: JSON.parse(args) as object };
+}
+
+describe("in a hub, a result that is too long", () => {
+  it("is read to its end by doing what its last line says", async () => {
+    const files = serverWith({ content: [{ type: "text", text: LONG }] });
+    const { client, hub } = await setUpWith([USE], { files });
+    const list = await ready(client);
+    assert.deepEqual(
+      (list.result?.["tools"] as { name: string }[]).map(({ name }) => name),
+      ["files__read", "results__read_more"],
+    );
+    assert.equal(JSON.stringify(list).includes("outputSchema"), false);
+    let whole = "";
+    let calls = 0;
+    for (let next = nextOf(`call the tool files__read with {}`); next !== undefined; calls++) {
+      const [page, notice] = await textsOf(client, next.name, next.args);
+      whole += page;
+      next = nextOf(notice);
+    }
+    assert.equal(whole, LONG);
+    assert.equal(calls, 3);
+    await hub.close();
+  });
+
+  it("is read on under the name that clients see", async () => {
+    const files = serverWith({ content: [{ type: "text", text: LONG }] });
+    const { client, hub } = await setUpWith([USE], { files }, { hub: { separator: "-" } });
+    await ready(client);
+    const [, notice] = await textsOf(client, "files-read");
+    assert.equal(nextOf(notice)?.name, "results-read_more");
+    await hub.close();
+  });
+
+  it("is left alone where the entry is not for it", async () => {
+    const files = serverWith({ content: [{ type: "text", text: LONG }] });
+    const { client, hub } = await setUpWith([{ ...USE, servers: ["other"] }], { files });
+    const list = await ready(client);
+    assert.equal(JSON.stringify(list).includes("outputSchema"), true);
+    assert.deepEqual(await textsOf(client, "files__read"), [LONG]);
+    await hub.close();
+  });
+
+  it("is read on by any client that was told its id", async () => {
+    const files = serverWith({ content: [{ type: "text", text: LONG }] });
+    const { client, hub, connect } = await setUpWith([USE], { files });
+    await ready(client);
+    const [first, notice] = await textsOf(client, "files__read");
+    const other = connect();
+    await ready(other);
+    const { name, args } = nextOf(notice) ?? assert.fail();
+    const [second] = await textsOf(other, name, args);
+    assert.ok(LONG.startsWith(`${first}${second}`));
+    const guess = { ...args, id: "0".repeat(32) };
+    assert.equal((await callTool(other, name, guess)).result?.["isError"], true);
+    await hub.close();
+  });
+});
