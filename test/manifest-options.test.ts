@@ -86,6 +86,30 @@ for (const [whose, v] of [
       ]);
     });
 
+    it("may not be null elsewhere", async () => {
+      const outer = v.strictObject({ one: v.optional(v.strictObject({ a: v.number() })) });
+      assert.deepEqual(await check(outer, { one: null }), ["one: expected a table, found null"]);
+    });
+
+    it("have keys of a wrong form told", async () => {
+      const outer = v.record(
+        v.pipe(v.string(), v.regex(/^[a-z]+$/, "lower-case letters")),
+        v.number(),
+      );
+      assert.deepEqual(await check(outer, { a: 1, B: 2 }), [
+        "B: expected lower-case letters, found a string",
+      ]);
+      const table = v.record(v.picklist(["a"]), v.number());
+      assert.deepEqual(await check(table, { b: 1 }), [`b: expected "a", found a string`]);
+    });
+
+    it("have no advice that is for servers", async () => {
+      const outer = v.strictObject({ command: v.string() });
+      assert.deepEqual(await check(outer, { command: "x", url: "u" }), [
+        "url: unknown key; expected one of command",
+      ]);
+    });
+
     it("have unknown keys in arrays and records told, each", async () => {
       const item = v.object({ a: v.optional(v.number()) });
       const outer = v.object({ list: v.array(item), table: v.record(v.string(), item) });
@@ -154,6 +178,16 @@ for (const [whose, v] of [
           ),
         ),
       });
+      const echo = v.pipe(
+        v.string(),
+        v.check(
+          () => false,
+          ({ input }) => `something else than ${input}`,
+        ),
+      );
+      assert.deepEqual(await check(echo, "sk-secret"), [
+        "expected something else than •••, found a string",
+      ]);
       assert.deepEqual(await check(outer, { a: 1, b: 1, c: "sk-secret" }), [
         "a: expected a string, found a number",
         "b: This has to be a text.",

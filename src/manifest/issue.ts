@@ -25,15 +25,14 @@ export function pathOf({ path = [] }: Issue): Path {
 
 /** @param path of what is wrong; @param whole all that was checked */
 export function explainIssue(issue: Issue, path: Path, whole: unknown): Complaint {
-  const at = "value";
   if (!isOfValibot(issue)) {
-    return { path, at, message: hideTexts(issue.message, findValue(whole, pathOf(issue))) };
+    const message = hideTexts(issue.message, findValue(whole, pathOf(issue)));
+    return { path, at: "value", message };
   }
-  const { message, expected, input } = issue;
-  if (isAboutKey(issue)) {
-    return expected === "never"
-      ? { path, at: "key", message: "unknown key" }
-      : { path, at, message: "is missing" };
+  const { type, message, expected, input } = issue;
+  const at = isAboutKey(issue) ? "key" : "value";
+  if (at === "key" && type.includes("object")) {
+    return { path, at, message: expected === "never" ? "unknown key" : "is missing" };
   }
   const found = describe(input, !isPrivate(path));
   const usual = readUsual(issue);
@@ -52,11 +51,10 @@ function isOfValibot(issue: Issue): issue is ValibotIssue {
   return "kind" in issue && "type" in issue && "received" in issue && "expected" in issue;
 }
 
-/** Of a table: that it lacks a key, or has one too many. */
-function isAboutKey({ type, path = [] }: ValibotIssue): boolean {
+/** Whether a table lacks a key, has one too many, or one of a wrong form. */
+function isAboutKey({ path = [] }: ValibotIssue): boolean {
   const last = path.at(-1);
-  const isKey = typeof last === "object" && "origin" in last && last.origin === "key";
-  return isKey && type.includes("object");
+  return typeof last === "object" && "origin" in last && last.origin === "key";
 }
 
 /** What valibot says if the schema does not. It shows the value, which may be a secret. */
