@@ -57,10 +57,7 @@ function isTooLarge(item: Item, { maxMedia }: Limits): item is Media {
 
 /** What can only be read in the structured content. */
 function whatIsLost(items: readonly Item[], structured: string): Writing[] {
-  const texts = items.flatMap((item) =>
-    item.kind === "writing" && item.isText ? [item.text] : [],
-  );
-  if (repeats(texts, structured)) return [];
+  if (repeats(items, structured)) return [];
   // Too long to be shown whole, so it stands nowhere as the entry that it is not.
   return [{ kind: "writing", json: structured, isText: false, text: structured }];
 }

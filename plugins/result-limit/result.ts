@@ -68,25 +68,31 @@ function readItem(json: string, entry: unknown): Item {
   return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
 }
 
-/** Whether the texts say what the structured content says, so that nothing is lost without it. */
-export function repeats(texts: readonly string[], structured: string): boolean {
+/** Whether the entries say what the structured content says, so that nothing is lost without it. */
+export function repeats(items: readonly Item[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
-  if (says(texts, value)) return true;
-  // What is no object is wrapped in one by some servers' libraries.
-  return isObject(value) && Object.keys(value).join() === "result" && says(texts, value["result"]);
+  if (say(items, value)) return true;
+  // What is no object has to be wrapped in one, as `{"result": …}` or `{"content": …}`.
+  const [inner, ...others] = isObject(value) ? Object.values(value) : [];
+  return others.length === 0 && say(items, inner);
 }
 
-function says(texts: readonly string[], value: unknown): boolean {
-  const [first] = texts;
-  if (texts.length === 1 && first !== undefined && isTextOf(first, value)) return true;
-  if (!Array.isArray(value) || value.length !== texts.length) return false;
-  return texts.every((text, i) => isTextOf(text, value[i]));
+function say(items: readonly Item[], value: unknown): boolean {
+  const [first] = items;
+  if (items.length === 1 && first !== undefined && says(first, value)) return true;
+  if (!Array.isArray(value) || value.length !== items.length) return false;
+  return items.every((item, i) => says(item, value[i]));
 }
 
-function isTextOf(text: string, value: unknown): boolean {
-  if (text === value) return true;
+/** An entry says what its text says, that it is this text, and what it is. */
+function says(item: Item, value: unknown): boolean {
+  const text = item.kind === "media" ? item.data : item.text;
+  return text === value || isJsonOf(text, value) || isJsonOf(item.json, value);
+}
+
+function isJsonOf(json: string, value: unknown): boolean {
   try {
-    return isDeepStrictEqual(JSON.parse(text), value);
+    return isDeepStrictEqual(JSON.parse(json), value);
   } catch {
     return false;
   }

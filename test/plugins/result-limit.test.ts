@@ -347,9 +347,11 @@ describe("structured content", () => {
   /** A text within the limit, and structured content that says the same and is not. */
   const quotes = '"'.repeat(MAX - 1000);
   const same: [string, Item[], object][] = [
-    ["wrapped in an object", [text(quotes)], { result: quotes }],
+    ["wrapped in an object", [text(quotes)], { content: quotes }],
     ["one entry for each element", [text(quotes), text("2")], { result: [quotes, 2] }],
     ["one after the other", [text(quotes), text("b")], [quotes, "b"]],
+    ["the same entry", [image(2 * MAX)], { content: [image(2 * MAX)] }],
+    ["what a picture is made of", [image(2 * MAX), text("b")], [image(2 * MAX)["data"], "b"]],
   ];
   for (const [how, content, structuredContent] of same) {
     it(`is known to be what the text says: ${how}`, async () => {
@@ -360,8 +362,14 @@ describe("structured content", () => {
 
   it("is not taken for what the text says if that is less", async () => {
     const { cut } = await setUp();
-    const structuredContent = { result: [quotes, 2, 3] };
-    const { content } = await cut({ content: [text(quotes), text("2")], structuredContent });
+    for (const structuredContent of [{ result: [quotes, 2, 3] }, { result: quotes, more: 1 }]) {
+      const { content } = await cut({ content: [text(quotes), text("2")], structuredContent });
+      assert.match(content.at(-1)?.text ?? "", /too long/);
+    }
+    const { content } = await cut({
+      content: [text(quotes)],
+      structuredContent: { a: quotes, b: 1 },
+    });
     assert.match(content.at(-1)?.text ?? "", /too long/);
   });
 
