@@ -56,8 +56,12 @@ export class Stage {
     }
   }
 
-  /** Many echo servers behind a hub that remembers nothing of another. @returns undefined if it has not been built. */
-  hub(count: number, options: EchoOptions): HubScene | undefined {
+  /**
+   * Many echo servers behind a hub that remembers nothing of another.
+   * @param plugins the entries of its manifest
+   * @returns undefined if it has not been built
+   */
+  hub(count: number, options: EchoOptions, plugins: readonly object[] = []): HubScene | undefined {
     const { toolmux } = this.programs;
     if (toolmux === undefined) return undefined;
     const { file: command, args } = this.#echo(options);
@@ -69,7 +73,8 @@ export class Stage {
     );
     const folder = this.makeFolder(`hub${++this.#hubs}`);
     const manifest = join(folder, "toolmux.json");
-    writeFileSync(manifest, JSON.stringify({ defaults: { callTimeout: CALL_TIMEOUT }, servers }));
+    const defaults = { callTimeout: CALL_TIMEOUT };
+    writeFileSync(manifest, JSON.stringify({ defaults, servers, plugins }));
     const { file, args: words, env } = this.#command(toolmux, ["serve", "--config", manifest]);
     const middle = names[count >> 1] ?? "";
     return {

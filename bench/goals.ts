@@ -1,6 +1,7 @@
 import type { SnapshotsResult } from "./endurance.ts";
 import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
 import type { CyclesResult, KillsResult, Weight } from "./job.ts";
+import type { PluginsResult } from "./plugins.ts";
 import type { Figures, RelayResult } from "./relay.ts";
 
 /** All that was measured; what is undefined was not. */
@@ -12,6 +13,7 @@ export interface Measurements {
   readonly snapshots?: SnapshotsResult | undefined;
   readonly kills?: KillsResult | undefined;
   readonly cycles?: CyclesResult | undefined;
+  readonly plugins?: PluginsResult | undefined;
   readonly soak?: SoakResult | undefined;
 }
 
@@ -29,7 +31,7 @@ export type Verdict = "reached" | "missed" | "not measured";
 
 /** What the hub is held to. Where several loads count, the worst of them does. */
 export function setGoals({ relay, start, slow, broad, soak, ...others }: Measurements): Goal[] {
-  const { snapshots, kills, cycles } = others;
+  const { snapshots, kills, cycles, plugins } = others;
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
@@ -127,6 +129,27 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
       limit: 0,
       unit: "",
       figure: cycles && countFaults(cycles),
+    },
+    {
+      name: "small calls that no plugin looks at: rate to a hub without plugins",
+      bound: "atLeast",
+      limit: 0.95,
+      unit: "×",
+      figure: plugins?.small.elsewhere.rateToNone,
+    },
+    {
+      name: "small calls that a plugin only passes on: rate to a hub without plugins",
+      bound: "atLeast",
+      limit: 0.8,
+      unit: "×",
+      figure: plugins?.small.passing.rateToNone,
+    },
+    {
+      name: "results of 1 MB that a plugin awaits: rate to a hub without plugins",
+      bound: "atLeast",
+      limit: 0.95,
+      unit: "×",
+      figure: plugins?.large.awaiting.rateToNone,
     },
   ];
 }

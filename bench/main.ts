@@ -14,6 +14,7 @@ import { judge, type Measurements, setGoals } from "./goals.ts";
 import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
 import { describeMachine } from "./machine.ts";
 import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
+import { measurePlugins } from "./plugins.ts";
 import { measureRelays } from "./relay.ts";
 import { formatGoals, formatHub, formatMachine, formatRelay } from "./report.ts";
 import { killAll } from "./runner.ts";
@@ -70,6 +71,7 @@ async function measure(
     snapshots: await attempt("snapshots", measureSnapshots),
     kills: await attempt("kills", measureKills),
     cycles: await attempt("cycles", measureCycles),
+    plugins: await attempt("plugins", measurePlugins),
     soak: await attempt("soak", measureSoak),
   };
 }

@@ -20,6 +20,7 @@ export const SCENARIOS = [
   "snapshots",
   "kills",
   "cycles",
+  "plugins",
   "soak",
 ] as const;
 export type Scenario = (typeof SCENARIOS)[number];

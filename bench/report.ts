@@ -1,6 +1,7 @@
 import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
+import { CUSTOMS } from "./plugins.ts";
 import { PACES, type Weight } from "./job.ts";
 import type { Machine } from "./machine.ts";
 import type { RelayResult } from "./relay.ts";
@@ -69,7 +70,7 @@ export function formatHub({ start, slow, broad, soak, ...others }: Measurements)
       lines.push(`broad: ${text}, ${times} for ${formatNumber(size)} bytes`);
     }
   }
-  lines.push(...formatEndurance(others));
+  lines.push(...formatEndurance(others), ...formatPlugins(others.plugins));
   if (soak) {
     const [early, late] = [formatNumber(soak.early / 1e6), formatNumber(soak.late / 1e6)];
     lines.push(`soak: ${formatNumber(soak.calls)} calls, ${early} MB early, ${late} MB late`);
@@ -100,6 +101,18 @@ function formatEndurance({ snapshots, kills, cycles }: Endurance): string[] {
     lines.push(`cycles: ${times}; ${lives} lives, ${overlaps} overlaps; ${rest}`);
   }
   return lines;
+}
+
+function formatPlugins(result: Measurements["plugins"]): string[] {
+  if (result === undefined) return [];
+  return (["small", "large"] as const).map((size) => {
+    const tolls = CUSTOMS.map((custom) => {
+      const { rate, cpu, rateToNone } = result[size][custom];
+      const figures = [rate, cpu, rateToNone].map(formatNumber);
+      return `${custom} ${figures[0]} calls/s, ${figures[1]} µs (${figures[2]} ×)`;
+    });
+    return `plugins, ${size}: ${tolls.join("; ")}`;
+  });
 }
 
 type Endurance = Pick<Measurements, "snapshots" | "kills" | "cycles">;
