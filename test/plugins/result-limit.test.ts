@@ -288,6 +288,11 @@ describe("a picture", () => {
     await client.close();
   });
 
+  it("is limited also if its own limit is the lower one", async () => {
+    const { cut } = await setUp({ maxMedia: 1000 });
+    assert.equal((await cut({ content: [image(1004)] })).content[0]?.type, "text");
+  });
+
   it("that has no room on the shelf is said to be gone", async () => {
     const { cut } = await setUp({ maxMedia: 10_000, keep: 5000 });
     const blob = { type: "resource", resource: { uri: "file:///z", blob: "A".repeat(20_000) } };
