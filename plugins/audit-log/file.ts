@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { constants, type FileHandle, lstat, mkdir, open, rename, rm } from "node:fs/promises";
 import { dirname } from "node:path";
+import { setTimeout } from "node:timers/promises";
 
 /**
  * Appending, so that hubs that share a file add to it and never write over each other; reading, to see how it ends. Links
@@ -15,6 +16,9 @@ const FLAGS =
 
 /** Nobody rotates for so long, in ms: an older lock is one whose hub was killed. */
 const OLDEST_LOCK = 10_000;
+
+/** Nobody takes so long from one part of a write to the next, in ms. */
+const SETTLING = 10;
 
 const NEWLINE = 0x0a;
 const LINK = "it is a symbolic link, which is not followed";
@@ -73,9 +77,9 @@ export class LogFile {
     // /dev/null is as good as a file; a pipe would lose what nobody reads.
     if (!isFile && !stats.isCharacterDevice()) throw new Error("it is no file");
     if (isFile && (stats.mode & 0o077) !== 0) await handle.chmod(0o600);
+    const { end, isCut } = isFile ? await findEnd(handle) : { end: undefined, isCut: false };
+    const room = end === undefined ? Infinity : this.#limits.maxSize - end;
     // A line that a full disk or the end of a hub has cut off must not run into the next one.
-    const isCut = isFile && !(await endsWithLine(handle, stats.size));
-    const room = isFile ? this.#limits.maxSize - stats.size : Infinity;
     const parts = [isCut ? "\n" : ""];
     const ends: number[] = [];
     let size = parts.join("").length;
@@ -86,8 +90,8 @@ export class LogFile {
       ends.push(size);
     }
     const bytes = Buffer.from(parts.join(""));
-    const written = await write(handle, bytes, isFile ? stats.size : undefined);
-    const whole = ends.filter((end) => end <= written).length;
+    const written = await write(handle, bytes, end);
+    const whole = ends.filter((length) => length <= written).length;
     if (whole === 0) throw new Error("it took only a part of a line");
     return whole;
   }
@@ -128,29 +132,37 @@ export class LogFile {
 }
 
 /**
- * @param size of the file before; undefined if it is none
+ * @param end of the file before, in bytes; undefined if it is none
  * @returns how many bytes are in it now. Deno does not tell when it fails in the middle, so they are looked for: a line may
  * be there twice if other hubs write at that moment, but none is lost.
  */
-async function write(handle: FileHandle, bytes: Buffer, size: number | undefined): Promise<number> {
+async function write(handle: FileHandle, bytes: Buffer, end: number | undefined): Promise<number> {
   try {
     const { bytesWritten } = await handle.write(bytes, 0, bytes.length, null);
     return bytesWritten;
   } catch (error) {
-    if (size === undefined) throw error;
+    if (end === undefined) throw error;
     const found = Buffer.alloc(bytes.length);
-    const { bytesRead } = await handle.read(found, 0, found.length, size);
+    const { bytesRead } = await handle.read(found, 0, found.length, end);
     const same = bytes.findIndex((byte, i) => i >= bytesRead || byte !== found[i]);
     if (same === 0) throw error;
     return same === -1 ? bytes.length : same;
   }
 }
 
-async function endsWithLine(handle: FileHandle, size: number): Promise<boolean> {
-  if (size === 0) return true;
+/** Where a file ends, in bytes, and whether that is in the middle of a line. While another hub writes it may look so: then it grows. */
+async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolean }> {
   const last = Buffer.alloc(1);
-  const { bytesRead } = await handle.read(last, 0, 1, size - 1);
-  return bytesRead === 0 || last[0] === NEWLINE;
+  let before = -1;
+  for (;;) {
+    const { size: end } = await handle.stat();
+    if (end === 0) return { end, isCut: false };
+    await handle.read(last, 0, 1, end - 1);
+    if (last[0] === NEWLINE) return { end, isCut: false };
+    if (end === before) return { end, isCut: true };
+    before = end;
+    await setTimeout(SETTLING);
+  }
 }
 
 /** @returns whether this is now who has the lock. */

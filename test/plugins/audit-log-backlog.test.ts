@@ -16,10 +16,12 @@ class Disk implements Sink {
   room = Infinity;
   /** Writes wait for it. */
   gate: Promise<void> | undefined;
+  onWrite: (() => void) | undefined;
   readonly #listeners: (() => void)[] = [];
 
   async append(lines: readonly string[]): Promise<number> {
     this.writes.push(lines.length);
+    this.onWrite?.();
     this.ring();
     await this.gate;
     if (this.fault !== undefined) throw new Error(this.fault);
@@ -77,6 +79,14 @@ async function withBacklog(
   }
 }
 
+/** Whatever was going to be written by now has been, as far as it takes no more than a turn of its own. */
+function untilAnotherHasWritten(): Promise<void> {
+  return withBacklog({}, async ({ disk, backlog }) => {
+    backlog.add("a");
+    await disk.until("a line", () => disk.lines.length === 1);
+  });
+}
+
 const FAILED =
   "warn: /logs/audit.jsonl cannot be written to: ENOSPC; calls go on, and it is tried again";
 
@@ -123,6 +133,34 @@ describe("a backlog", () => {
       assert.deepEqual(logged, [FAILED, "info: /logs/audit.jsonl can be written to again"]);
     }));
 
+  it("keeps the order of lines when a write fails while others come", () =>
+    withBacklog({}, async ({ disk, backlog, logged }) => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      disk.gate = promise;
+      disk.fault = "ENOSPC";
+      backlog.add("a");
+      await disk.until("a write", () => disk.writes.length === 1);
+      backlog.add("b");
+      resolve();
+      await disk.until("a failure", () => logged.length === 1);
+      disk.fault = undefined;
+      await disk.until("two lines", () => disk.lines.length === 2);
+      assert.deepEqual(disk.lines, ["a", "b"]);
+    }));
+
+  it("waits longer after each failure, up to a limit", () =>
+    withBacklog({ pauses: { first: 10, most: 40 } }, async ({ disk, backlog }) => {
+      disk.fault = "ENOSPC";
+      const times: number[] = [];
+      disk.onWrite = () => times.push(performance.now());
+      backlog.add("a");
+      await disk.until("five tries", () => times.length === 5);
+      const pauses = times.slice(1).map((time, i) => time - (times[i] ?? 0));
+      // A timer may be early by less than 2 ms.
+      const shortest = [10, 20, 40, 40].map((ms, i) => (pauses[i] ?? 0) > ms - 2);
+      assert.deepEqual(shortest, [true, true, true, true], JSON.stringify(pauses));
+    }));
+
   it("drops the oldest lines beyond its limit, and says in their place how many", () =>
     withBacklog({ limit: 12 }, async ({ disk, backlog, logged }) => {
       disk.fault = "ENOSPC";
@@ -158,6 +196,7 @@ describe("a backlog", () => {
       backlog.add("a");
       await disk.until("a write", () => disk.writes.length === 1);
       for (let i = 0; i < 1000; i++) backlog.add("x".repeat(1000));
+      await untilAnotherHasWritten();
       const closed = backlog.close(5000);
       assert.deepEqual(disk.writes, [1]);
       resolve();
@@ -208,6 +247,7 @@ describe("the end of a backlog", () => {
       await Promise.all([backlog.close(5000), backlog.close(5000)]);
       backlog.add("b");
       await backlog.close(5000);
+      await untilAnotherHasWritten();
       assert.deepEqual(disk.lines, ["a"]);
       assert.deepEqual(disk.writes, [1]);
     }));
