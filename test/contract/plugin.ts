@@ -1,0 +1,684 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { textOf, utf8 } from "../../src/bytes.ts";
+import { readItem } from "../../src/catalog/item.ts";
+import { type ErrorCode, HubError } from "../../src/errors.ts";
+import { Bus, type EventKind, type HubEvent } from "../../src/events.ts";
+import { loadPlugin } from "../../src/plugin/load.ts";
+import type { Plugin, Tool, ToolInfo } from "../../src/plugin/plugin.ts";
+import { toTool } from "../../src/plugin/revise.ts";
+import { setUpPlugins } from "../../src/plugin/setup.ts";
+import type { Link } from "../../src/wire/link.ts";
+import { turn } from "../fixtures/clock.ts";
+import {
+  ask as request,
+  callTool,
+  introduce,
+  type Json,
+  listNames,
+  manifestOf,
+  Peer,
+  serverOf,
+} from "../fixtures/memory.ts";
+import { deadline, poll } from "../harness/clock.ts";
+import { runAlone } from "./alone.ts";
+import {
+  answerTo,
+  ask,
+  explain,
+  load,
+  type Options,
+  type Rig,
+  send,
+  settled,
+  specOf,
+  type Subject,
+  withFolder,
+  withPlugin,
+  withRig,
+} from "./specimen.ts";
+
+export type { Change, Options, Subject } from "./specimen.ts";
+
+/** One thing that every plugin has to do, as the end of a sentence that begins with its name. */
+export interface Demand {
+  readonly says: string;
+  /**
+   * @returns why it does not apply to this plugin, if so
+   * @throws if the plugin does not do it
+   */
+  check(subject: Subject): Promise<string | void>;
+}
+
+const NO_TOOL = "with these options clients see none of the suite's tools";
+const FAILED = -31006;
+
+/** What plugins have to do, whatever they are for. */
+export const DEMANDS: readonly Demand[] = [
+  {
+    says: "can be loaded, and is set up with its options",
+    async check(subject) {
+      await withFolder(async (folder) => {
+        const equipped = await setUpAsNamed(subject, folder, subject.options);
+        if (!equipped.ok) assert.fail(explain(equipped));
+        assert.deepEqual(
+          equipped.plugins.members.map(({ name }) => name).filter(isName),
+          equipped.plugins.members.map(({ name }) => name),
+        );
+        await equipped.plugins.end();
+      });
+    },
+  },
+  {
+    says: "refuses wrong options before it is set up, and says which",
+    async check(subject) {
+      const { wrong = [{ "no-such-option": true }] } = subject;
+      for (const options of wrong) {
+        const told = JSON.stringify(options);
+        const checked = await loadPlugin(specOf(subject, options));
+        if (checked.ok) assert.fail(`it took ${told}`);
+        for (const { path, message } of checked.complaints) {
+          assert.equal(path[2], "options", `${told}: ${message}`);
+          assert.doesNotMatch(message, /^cannot be checked/, told);
+        }
+      }
+    },
+  },
+  {
+    says: "can be set up and ended without ever being used",
+    check: (subject) => withRig(subject, () => Promise.resolve()),
+  },
+  {
+    says: "makes the same of the same list, and changes nothing that it is given",
+    check: (subject) =>
+      withRig(subject, async (rig) => {
+        const { list, servers } = rig.instance.parts;
+        if (list === undefined) return "it has no list";
+        const own = Object.keys(servers ?? {});
+        for (const [what, tools] of Object.entries(listings())) {
+          for (const server of ["s", ...own]) {
+            const before = JSON.stringify(tools);
+            const [first, second] = [0, 1].map(() => {
+              const made: unknown = rig.instance.parts.list?.(Object.freeze([...tools]), server);
+              assert.ok(Array.isArray(made), `${what}: list() returned no array`);
+              return made.map((tool: unknown) => readTool(tool, what));
+            });
+            assert.deepEqual(first, second, `${what}: another list from the same one`);
+            assert.equal(JSON.stringify(tools), before, `${what}: the list was changed`);
+            const names = first?.map((tool) => (JSON.parse(tool) as Tool).name) ?? [];
+            assert.equal(new Set(names).size, names.length, `${what}: two tools of one name`);
+          }
+        }
+        return undefined;
+      }),
+  },
+  {
+    says: "answers the calls of tools that it adds to a list",
+    check: (subject) =>
+      withRig(subject, async ({ instance, client, script, tools }) => {
+        if (instance.parts.list === undefined) return "it has no list";
+        const listed = (await listNames(client)).filter((name) => name.startsWith("s__"));
+        const added = listed.filter((name) => !tools.includes(name));
+        if (added.length === 0) return "it adds no tools";
+        for (const name of added) refuseFailure(await ask(client, name));
+        const names = script
+          .asked("tools/call")
+          .map(({ params }) => `s__${String(params?.["name"])}`);
+        assert.deepEqual(
+          names.filter((name) => added.includes(name)),
+          [],
+          "the server was asked for a tool that it does not have",
+        );
+        return undefined;
+      }),
+  },
+  {
+    says: "looks at any tool, and leaves it alone or wraps it",
+    check: (subject) =>
+      withRig(subject, async ({ instance }) => {
+        const { call } = instance.parts;
+        if (call === undefined) return "it has no call";
+        for (const tool of strangeTools()) {
+          const next = (): Promise<never> => Promise.reject(new Error("nothing is called here"));
+          const own: unknown = instance.parts.call?.(next, tool);
+          assert.equal(typeof own, "function", JSON.stringify(tool.name));
+        }
+        await turn();
+        return undefined;
+      }),
+  },
+  {
+    says: "passes arguments and results on as they are spelled, unless it says that it changes them",
+    check: (subject) =>
+      onTools(subject, async ({ client, script }, tool) => {
+        const { changes = [] } = subject;
+        const result = `{"content":[{"type":"text","text":"${tool}"}],"structuredContent":{"n":1234567890123456789},"f":1.0,"e":1e400, "u":"\\u00fc"}`;
+        const args = `{"n":1234567890123456789,"f":1.0,"e":1e400, "u":"\\u00fc","of":"${tool}"}`;
+        let came = "";
+        script.onCall = (_, text) => {
+          came = text;
+          return `"result":${result}`;
+        };
+        const answer = await ask(client, tool, args);
+        if (changes.length > 0) return refuseFailure(answer);
+        assert.ok(came.includes(`"arguments":${args}`), `the server got ${came}`);
+        assert.ok(answer.includes(`"result":${result}`), `the client got ${answer}`);
+      }),
+  },
+  {
+    says: "leaves errors what they are: those of a tool and those of the protocol",
+    check: (subject) =>
+      onTools(subject, async ({ client, script }, tool) => {
+        const { changes = [] } = subject;
+        const errors = [
+          '"result":{"content":[{"type":"text","text":"no"}],"isError":true}',
+          '"error":{"code":-32001,"message":"no","data":{"n":1.0}}',
+        ];
+        for (const [i, error] of errors.entries()) {
+          script.onCall = () => error;
+          const answer = await ask(client, tool, `{"error":${i}}`);
+          refuseFailure(answer);
+          if (!changes.includes("results")) assert.ok(answer.includes(error), answer);
+        }
+      }),
+  },
+  {
+    says: "copes with any result, however odd or large",
+    check: (subject) =>
+      onTools(subject, async ({ client, script }, tool) => {
+        for (const [i, result] of oddResults().entries()) {
+          script.onCall = () => `"result":${result}`;
+          refuseFailure(await ask(client, tool, `{"odd":${i}}`));
+        }
+      }),
+  },
+  {
+    says: "copes with any arguments, however odd or large, and with none",
+    check: (subject) =>
+      onTools(subject, async ({ client }, tool) => {
+        for (const args of oddArguments()) {
+          const given = args === undefined ? "" : `,"arguments":${args}`;
+          refuseFailure(await answerTo(client, send(client, `{"name":"${tool}"${given}}`)));
+        }
+      }),
+  },
+  {
+    says: "passes on why there is no answer, or finds one",
+    async check(subject) {
+      let code: ErrorCode = "cancelled";
+      const inner: Plugin<undefined> = {
+        name: "inner",
+        setup: () => ({ call: () => () => Promise.reject(new HubError(code, "there is none")) }),
+      };
+      const codes = [
+        "connectionLost",
+        "callTimeout",
+        "serverStopped",
+        "spawnFailed",
+        "messageTooLarge",
+        "cancelled",
+      ] as const;
+      const check = async ({ client }: Rig, tool: string): Promise<void> => {
+        for (code of codes) {
+          const answer = await ask(client, tool, `{"code":"${code}"}`);
+          const { error } = JSON.parse(answer) as Json;
+          if (error === undefined || subject.changes?.includes("results")) refuseFailure(answer);
+          else assert.equal(error.code, new HubError(code, "").toRpc().code, `${code}: ${answer}`);
+        }
+      };
+      return onTools(subject, check, { inner });
+    },
+  },
+  {
+    says: "bears that the server dies during a call, and goes on with the next one",
+    check: (subject) =>
+      onTools(
+        subject,
+        async ({ client, script }, tool) => {
+          const { onCall } = script;
+          script.onCall = () => {
+            script.die();
+            return undefined;
+          };
+          refuseFailure(await ask(client, tool, '{"dies":1}'));
+          script.onCall = onCall;
+          const { result } = JSON.parse(await ask(client, tool, '{"dies":0}')) as Json;
+          assert.ok(result, "the call after that had no result");
+        },
+        { servers: { s: { callTimeout: 5000, reconnect: AT_ONCE } } },
+      ),
+  },
+  {
+    says: "lets go of calls that are cancelled, asks for nothing more, and goes on with the next one",
+    check: (subject) =>
+      onTools(subject, async (rig, tool) => {
+        const { client, script, hub, instance } = rig;
+        const { onCall } = script;
+        script.onCall = () => undefined;
+        const ids = numbers(20).map((n) =>
+          send(client, `{"name":"${tool}","arguments":{"n":${n}}}`),
+        );
+        await turn();
+        await turn();
+        for (const id of ids) cancel(client, id);
+        await poll(
+          2000,
+          () => `the calls ${JSON.stringify(hub.snapshot().calls)}`,
+          () => (hub.snapshot().calls.length === 0 ? true : undefined),
+        );
+        await settled(rig);
+        await turn();
+        assert.equal(
+          instance.late,
+          0,
+          `next() was called ${instance.late} times for what was cancelled`,
+        );
+        script.onCall = onCall;
+        const { result } = JSON.parse(await ask(client, tool, '{"n":-1}')) as Json;
+        assert.ok(result, "the call after that had no result");
+      }),
+  },
+  {
+    says: "answers each of 100 calls at a time with its own answer",
+    check: (subject) =>
+      onTools(subject, async ({ client, script }, tool) => {
+        answerInReverse(script);
+        const ids = numbers(100).map((n) =>
+          send(client, `{"name":"${tool}","arguments":{"n":${n}}}`),
+        );
+        const answers = await Promise.all(ids.map((id) => answerTo(client, id)));
+        for (const [n, answer] of answers.entries()) {
+          refuseFailure(answer);
+          if (subject.changes?.includes("results")) continue;
+          assert.ok(answer.includes(`<${n}>`), `call ${n} got ${answer}`);
+        }
+      }),
+  },
+  {
+    says: "does not let the end of one call be the end of another that is like it",
+    check: (subject) =>
+      onTools(subject, async ({ client, script }, tool) => {
+        const { onCall } = script;
+        script.onCall = () => undefined;
+        const params = `{"name":"${tool}","arguments":{"n":1}}`;
+        const [first, second] = [send(client, params), send(client, params)];
+        await turn();
+        await turn();
+        cancel(client, first);
+        await turn();
+        script.onCall = onCall;
+        for (const { id } of script.asked("tools/call")) {
+          script.peer?.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":{"content":[]}}`);
+        }
+        const { error } = JSON.parse(await answerTo(client, second)) as Json;
+        assert.equal(error, undefined);
+      }),
+  },
+  {
+    says: "shares nothing with another of its kind",
+    check: async (subject) => {
+      const loaded = await load(subject);
+      return withPlugin(subject, loaded, async (one) => {
+        const [tool] = one.tools;
+        if (tool === undefined) return NO_TOOL;
+        const mine = await useThrice(one, tool);
+        await withPlugin(subject, loaded, async (other) => {
+          assert.deepEqual(other.tools, one.tools, "the second one shows other tools");
+          const theirs = await useThrice(other, tool);
+          assert.deepEqual(theirs, mine, "the second one asked its server for something else");
+        });
+        const { result } = JSON.parse(await ask(one.client, tool, '{"after":true}')) as Json;
+        assert.ok(result, "the first one does not work since the second has ended");
+        return undefined;
+      });
+    },
+  },
+  {
+    says: "bears events of every kind",
+    check: (subject) =>
+      withRig(subject, async ({ bus }) => {
+        for (const event of Object.values(EVENTS).flat()) bus.emit(event);
+        await turn();
+      }),
+  },
+  {
+    says: "gives the secrets that it has, and refuses others without a word of those",
+    check: (subject) =>
+      withRig(subject, async ({ instance, plugins }) => {
+        const { secrets = {} } = instance.parts;
+        if (Object.keys(secrets).length === 0) return "it has no secrets";
+        const values = Object.values(subject.secrets ?? {}).flatMap((known) =>
+          Object.values(known),
+        );
+        for (const scheme of Object.keys(secrets)) {
+          const resolve = async (path: string): Promise<string> =>
+            plugins.schemes.get(scheme)?.(path, "s") ?? assert.fail(scheme);
+          for (const [path, value] of Object.entries(subject.secrets?.[scheme] ?? {})) {
+            assert.equal(await resolve(path), value);
+          }
+          const unknown = [
+            "no/such/path",
+            "",
+            "..",
+            "__proto__",
+            "constructor",
+            "a\nb",
+            "x".repeat(10_000),
+          ];
+          for (const path of unknown) {
+            const refusal = await resolve(path).then(
+              () => assert.fail(`${scheme}:${path.slice(0, 20)} has a value`),
+              (error: unknown) => error,
+            );
+            assert.ok(refusal instanceof Error, `${scheme} threw what is no Error`);
+            const told = values.filter((value) => value !== "" && refusal.message.includes(value));
+            assert.equal(told.length, 0, `${scheme} tells a value in its refusal`);
+          }
+        }
+        return undefined;
+      }),
+  },
+  {
+    says: "has servers that shake hands, list, answer all that they are asked, and end",
+    check: (subject) =>
+      withRig(subject, async ({ instance, hub }) => {
+        const servers = Object.entries(instance.parts.servers ?? {});
+        if (servers.length === 0) return "it has no servers";
+        await hub.settled();
+        for (const [name, make] of servers) {
+          const [status] = serverOf(hub, name).connections;
+          assert.equal(status?.state, "connected", `${name} in the hub`);
+          await visit(name, [await make(), await make()]);
+        }
+        return undefined;
+      }),
+  },
+  {
+    says: "lets go of calls that run when the hub ends",
+    check: (subject) =>
+      onTools(subject, async (rig, tool) => {
+        const { client, script, hub } = rig;
+        script.onCall = () => undefined;
+        for (const n of numbers(20)) send(client, `{"name":"${tool}","arguments":{"n":${n}}}`);
+        await turn();
+        await hub.close();
+        await settled(rig);
+      }),
+  },
+  {
+    says: "writes nothing to stdout, leaves the process as it was, and nothing behind that keeps it running",
+    check: runAlone,
+  },
+];
+
+/** What every plugin must do. A plugin of a file or a package is named as a manifest in `subject.folder` would. */
+export function pluginContract(name: string, subject: Subject): void {
+  describe(`the plugin ${name}`, () => {
+    for (const { says, check } of DEMANDS) {
+      it(says, async () => {
+        await check(subject);
+      });
+    }
+  });
+}
+
+/** One that starts again at once, as nobody waits in a test. */
+const AT_ONCE = { policy: "immediate", base: 1, max: 1, jitter: 0, maxAttempts: 0 } as const;
+
+const isName = (name: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(name);
+const numbers = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
+
+function setUpAsNamed(
+  subject: Subject,
+  stateFolder: string,
+  options: Options | undefined,
+): ReturnType<typeof setUpPlugins> {
+  const manifest = { ...manifestOf({}), plugins: [specOf(subject, options)] };
+  return setUpPlugins(manifest, { bus: new Bus(), env: { HOME: stateFolder }, stateFolder });
+}
+
+/** Checks it with each tool that clients see. */
+function onTools(
+  subject: Subject,
+  check: (rig: Rig, tool: string) => Promise<void>,
+  settings: Parameters<typeof withRig>[2] = {},
+): Promise<string | void> {
+  return load(subject).then(async (loaded): Promise<string | void> => {
+    let seen: readonly string[] | undefined;
+    for (let i = 0; seen === undefined || i < seen.length; i++) {
+      const shown = await withPlugin(
+        subject,
+        loaded,
+        async (rig) => {
+          const tool = rig.tools[i];
+          if (tool !== undefined) await check(rig, tool);
+          return rig.tools;
+        },
+        settings,
+      );
+      seen ??= shown;
+    }
+    return seen.length === 0 ? NO_TOOL : undefined;
+  });
+}
+
+/** An answer that is due to the server, or one that the plugin has made; but it has not failed. */
+function refuseFailure(answer: string): void {
+  const { result, error } = JSON.parse(answer) as Json;
+  assert.ok(result !== undefined || error !== undefined, answer);
+  if (error?.code === FAILED) assert.fail(error.message);
+}
+
+function cancel(client: Peer, requestId: string): void {
+  client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId } });
+}
+
+/** The server answers what it has got so far at the end of each turn, the last call first. */
+function answerInReverse(script: Rig["script"]): void {
+  const waiting: (() => void)[] = [];
+  script.onCall = ({ id, params }) => {
+    const n = String((params?.["arguments"] as { n?: unknown } | undefined)?.n);
+    const answer = `{"content":[{"type":"text","text":"<${n}>"}]}`;
+    if (waiting.length === 0) {
+      setTimeout(() => {
+        for (const give of waiting.splice(0).toReversed()) give();
+      }, 0);
+    }
+    const { peer } = script;
+    waiting.push(() =>
+      peer?.send(`{"jsonrpc":"2.0","id":${JSON.stringify(id)},"result":${answer}}`),
+    );
+    return undefined;
+  };
+}
+
+/** The same call, three times. @returns what the server got */
+async function useThrice({ client, script }: Rig, tool: string): Promise<readonly unknown[]> {
+  for (let i = 0; i < 3; i++) refuseFailure(await ask(client, tool, '{"n":1}'));
+  return script.asked("tools/call").map(({ params }) => params);
+}
+
+/** A tool of a list as a client gets it. @returns its text */
+function readTool(tool: unknown, what: string): string {
+  const text = JSON.stringify(tool ?? null);
+  const item = readItem(utf8(text));
+  assert.ok(item, `${what}: list() returned ${text.slice(0, 100)}, which is no tool with a name`);
+  return textOf(item.bytes);
+}
+
+function parseTools(texts: readonly string[]): readonly Tool[] {
+  return texts.map((text) => {
+    const item = readItem(utf8(text));
+    assert.ok(item, text);
+    return toTool(item);
+  });
+}
+
+const DEEP = 1000;
+const deep = `${'{"properties":{"x":'.repeat(DEEP)}{}${"}}".repeat(DEEP)}`;
+const SCHEMA = '"inputSchema":{"type":"object"}';
+
+function listings(): Readonly<Record<string, readonly Tool[]>> {
+  const odd = [
+    '{"name":"a"}',
+    '{"name":"b","description":null,"inputSchema":null,"outputSchema":null,"annotations":null}',
+    '{"name":"c","description":1,"inputSchema":[],"annotations":"none","icons":{},"_meta":[]}',
+    '{"name":"d","inputSchema":true,"annotations":{"readOnlyHint":"yes","title":1}}',
+    `{"name":"e","inputSchema":{"$ref":"#"}}`,
+    '{"name":"f","inputSchema":{"type":["object","null"],"properties":null,"required":"x"}}',
+    '{"name":"__proto__","inputSchema":{"type":"object","properties":{"__proto__":{"type":"string"}}}}',
+    '{"name":"constructor","__proto__":{"polluted":true},"inputSchema":{"type":"object"}}',
+    '{"name":"ü ","description":"\\u0000\\ud800","inputSchema":{"type":"object","properties":{"":{}}}}',
+    `{"name":"${"n".repeat(1000)}",${SCHEMA}}`,
+  ];
+  const huge = `{"name":"huge","description":"${"long ".repeat(200_000)}",${SCHEMA}}`;
+  const nested = `{"name":"nested","inputSchema":${deep}}`;
+  const many = numbers(2000).map(
+    (n) => `{"name":"tool-${n}","description":"Does ${n}.",${SCHEMA}}`,
+  );
+  return {
+    "no tools": [],
+    "odd tools": parseTools(odd),
+    "a huge description": parseTools([huge]),
+    "a deep schema": parseTools([nested]),
+    "2,000 tools": parseTools(many),
+  };
+}
+
+function strangeTools(): readonly ToolInfo[] {
+  const { "2,000 tools": _, ...others } = listings();
+  const definitions = Object.values(others).flat();
+  const isolations = ["shared", "perClient"] as const;
+  return isolations.flatMap((isolation) =>
+    definitions.map((definition) => {
+      const { name } = definition;
+      return { server: "s", name, exposedName: `s__${name}`, definition, isolation };
+    }),
+  );
+}
+
+function oddResults(): readonly string[] {
+  const text = (size: number): string =>
+    `{"type":"text","text":"${"0123456789".repeat(size / 10)}"}`;
+  return [
+    "{}",
+    "null",
+    "[]",
+    '"text"',
+    '{"content":null}',
+    '{"content":{}}',
+    '{"content":[]}',
+    '{"content":[null,1,"x",[],{}]}',
+    '{"content":[{"type":"text"},{"type":"text","text":1},{"type":1},{"type":"unknown","x":1}]}',
+    '{"content":[{"type":"image","data":"","mimeType":"image/png"},{"type":"resource"},{"type":"resource","resource":{"uri":1}}]}',
+    '{"isError":"yes","content":[],"structuredContent":[1]}',
+    '{"content":[],"content":[{"type":"text","text":"twice"}],"isError":true,"isError":false}',
+    '{"__proto__":{"isError":true},"content":[{"type":"text","text":"\\ud800\\u0000"}]}',
+    `{"content":[],"structuredContent":${deep}}`,
+    `{"content":[${text(2_000_000)}]}`,
+    `{"content":[${text(2_000_000)}],"structuredContent":{"all":"${"x".repeat(500_000)}"},"isError":true}`,
+    `{"content":[${numbers(5000)
+      .map(() => text(500))
+      .join()}]}`,
+    `{"content":[{"type":"image","mimeType":"image/png","data":"${"AAAA".repeat(1_000_000)}"}]}`,
+  ];
+}
+
+function oddArguments(): readonly (string | undefined)[] {
+  return [
+    undefined,
+    "null",
+    "{}",
+    "{ }",
+    "[]",
+    "1",
+    '"text"',
+    '{"a":1,"a":2}',
+    '{"__proto__":{"polluted":true},"constructor":null,"":0}',
+    '{"text":"\\ud800\\u0000","n":-0,"e":1e-400}',
+    `{"deep":${deep}}`,
+    `{"long":"${"x".repeat(1_000_000)}"}`,
+  ];
+}
+
+const LOST = new HubError("connectionLost", "It has ended.");
+const CALL = { call: 1, server: "s", tool: "plain" };
+
+/** Each kind of event, in all of its forms. */
+const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind: Kind }>[] } = {
+  server: (["added", "changed", "removed"] as const).map((change) => ({
+    kind: "server",
+    server: "t",
+    change,
+  })),
+  state: [
+    { kind: "state", server: "s", from: "idle", to: "connecting", attempt: 1 },
+    {
+      kind: "state",
+      server: "t",
+      client: "c9",
+      from: "connected",
+      to: "reconnecting",
+      cause: LOST,
+      retryAt: 1,
+    },
+    { kind: "state", server: "t", from: "connecting", to: "failed", cause: LOST },
+    { kind: "state", server: "s", from: "connecting", to: "connected" },
+  ],
+  log: [
+    { kind: "log", level: "debug", source: "hub", text: "" },
+    { kind: "log", level: "error", source: "stderr", server: "s", text: "two\nlines" },
+  ],
+  callStarted: [{ kind: "callStarted", ...CALL, name: "s__plain" }],
+  callFinished: [
+    { kind: "callFinished", ...CALL, duration: 1, outcome: "answered" },
+    { kind: "callFinished", ...CALL, duration: 0, outcome: "failed", cause: LOST },
+  ],
+  callCancelled: (["client", "deadline", "disconnect", "shutdown", "operator"] as const).map(
+    (by) => ({ kind: "callCancelled", ...CALL, duration: 1, by }),
+  ),
+  catalog: [
+    { kind: "catalog", added: [], removed: [], altered: [] },
+    { kind: "catalog", added: ["t__a"], removed: ["s__plain"], altered: ["s__reader", "none"] },
+  ],
+  alert: [
+    { kind: "alert", raised: true, alert: { kind: "toolsChanged", server: "s", text: "Look." } },
+    { kind: "alert", raised: false, alert: { kind: "disconnected", server: "t", text: "" } },
+  ],
+  manifest: [
+    { kind: "manifest", outcome: "reloaded", servers: 0 },
+    { kind: "manifest", outcome: "refused", problems: "toolmux.toml:1:1: no" },
+  ],
+};
+
+/** Two clients of a server that a plugin has: each gets its own answers, and the end of one is not that of the other. */
+async function visit(name: string, links: readonly [Link, Link]): Promise<void> {
+  const [one, other] = links.map((link) => new Peer(link));
+  assert.ok(one && other);
+  for (const peer of [one, other]) {
+    await introduce(peer);
+    const { result } = await peer.find(({ id, method }) => id === "init" && method === undefined);
+    assert.equal(typeof result?.["protocolVersion"], "string", `${name}: initialize`);
+    peer.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    assert.deepEqual((await request(peer, "ping")).result, {}, `${name}: ping`);
+    const { result: listed } = await request(peer, "tools/list");
+    for (const tool of (listed?.["tools"] as Tool[] | undefined) ?? []) {
+      readTool(tool, name);
+      assert.equal(typeof tool.inputSchema, "object", `${name}: ${tool.name} has no inputSchema`);
+    }
+    const { result: called, error } = await callTool(peer, "no-such-tool");
+    assert.ok(error ?? called?.["isError"], `${name}: a tool that it does not have`);
+    assert.ok((await request(peer, "no/such/method")).error, `${name}: an unknown method`);
+  }
+  await closing(name, one.link);
+  assert.deepEqual((await request(other, "ping")).result, {}, `${name}: after another left`);
+  await closing(name, other.link);
+}
+
+function closing(name: string, link: Link): Promise<void> {
+  return deadline(
+    2000,
+    () => `the end of ${name}`,
+    (resolve, reject) => void link.close().then(resolve, reject),
+  );
+}

@@ -1,0 +1,261 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import type { Bus } from "../../src/events.ts";
+import { printProblem } from "../../src/manifest/problem.ts";
+import type { PluginSpec } from "../../src/manifest/schema.ts";
+import type { Loaders } from "../../src/plugin/builtin.ts";
+import { type Loaded, loadPlugin } from "../../src/plugin/load.ts";
+import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
+import type { PluginSet } from "../../src/plugin/set.ts";
+import { type Equipped, setUpPlugins } from "../../src/plugin/setup.ts";
+import {
+  introduce,
+  isAnswer,
+  listen,
+  listNames,
+  manifestFor,
+  type Peer,
+  Script,
+  setUp,
+  type Settings,
+} from "../fixtures/memory.ts";
+import { poll } from "../harness/clock.ts";
+
+export type Options = Readonly<Record<string, unknown>>;
+
+/** What a plugin does to what crosses it, with these options. */
+export type Change = "arguments" | "results";
+
+/** A plugin that is put to the test, as data: it is also loaded in another process. */
+export interface Subject {
+  /** As a manifest names it: one that is built in, a package, or a path. */
+  readonly use: string;
+  /** Where that manifest would be, absolute. */
+  readonly folder: string;
+  readonly options?: Options;
+  /** Options each of which has to be refused; by default one that there is not. */
+  readonly wrong?: readonly Options[];
+  /** What it may change on its way, also of calls and answers that are small and right; by default nothing. */
+  readonly changes?: readonly Change[];
+  /** Values that it has for `${scheme:path}`, by scheme and path. */
+  readonly secrets?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+}
+
+/** A plugin that was set up, and what was seen of it. */
+export interface Instance {
+  readonly parts: Parts;
+  readonly host: Host;
+  /** Calls that it has not settled yet. */
+  readonly holding: number;
+  /** How often it has asked for more although the call was over. */
+  readonly late: number;
+}
+
+/** A hub over one scripted server `s` with the plugin as the outermost. */
+export interface Rig extends ReturnType<typeof setUp> {
+  readonly instance: Instance;
+  readonly plugins: PluginSet;
+  readonly script: Script;
+  readonly bus: Bus;
+  /** The names under which clients see tools of `s`. */
+  readonly tools: readonly string[];
+  readonly stateFolder: string;
+}
+
+/** What the server of a rig has: a tool that clients know nothing of, one that only reads, one with structured results, and odd ones. */
+export const TOOLS = [
+  '{"name":"plain","inputSchema":{"type":"object"}}',
+  '{"name":"reader","description":"Reads.","inputSchema":{"type":"object","properties":{"n":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}',
+  '{"name":"structured","inputSchema":{"type":"object"},"outputSchema":{"type":"object"}}',
+  '{"name":"bare"}',
+  '{"name":"odd","description":null,"inputSchema":[],"annotations":"none","_meta":1,"n":1234567890123456789}',
+];
+
+export function specOf(subject: Subject, options = subject.options, at = 0): PluginSpec {
+  const { use, folder } = subject;
+  const path = /^(?:\.{0,2}|~)\//.test(use) ? resolve(folder, use) : undefined;
+  const origin = { file: join(folder, "toolmux.toml"), path: ["plugins", at] };
+  return { use, path, options, servers: undefined, tools: undefined, baseDir: folder, origin };
+}
+
+/** Loads a subject, which has to be there and to take its options. */
+export async function load(subject: Subject): Promise<Loaded> {
+  const result = await loadPlugin(specOf(subject));
+  if (result.ok) return result.loaded;
+  return assert.fail(
+    result.complaints.map(({ path, message }) => `${path.join(".")}: ${message}`).join("; "),
+  );
+}
+
+export function explain(equipped: Equipped): string {
+  return equipped.ok ? "" : equipped.problems.map(printProblem).join("; ");
+}
+
+/** Gives `run` a folder, and removes it afterwards. */
+export async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {
+  const folder = await mkdtemp(join(tmpdir(), "plugin-"));
+  try {
+    return await run(folder);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+export interface RigSettings extends Settings {
+  /** Stands between the plugin and the server. */
+  readonly inner?: Plugin<undefined>;
+}
+
+/**
+ * Gives `run` a hub with the plugin, and ends it afterwards. The plugin must not have failed at anything, and nothing of it
+ * may still be going on when it has ended.
+ */
+export async function withRig<T>(
+  subject: Subject,
+  run: (rig: Rig) => Promise<T>,
+  settings: RigSettings = {},
+): Promise<T> {
+  return withPlugin(subject, await load(subject), run, settings);
+}
+
+/** The same with a plugin that was loaded before: one that is set up several times is loaded once. */
+export function withPlugin<T>(
+  subject: Subject,
+  loaded: Loaded,
+  run: (rig: Rig) => Promise<T>,
+  settings: RigSettings = {},
+): Promise<T> {
+  return withFolder(async (stateFolder) => {
+    const rig = await assemble(subject, loaded, stateFolder, settings);
+    const { hub, plugins, events } = rig;
+    let value: T;
+    try {
+      value = await run(rig);
+    } finally {
+      await hub.close();
+      await plugins.end();
+    }
+    const [status] = plugins.status;
+    assert.equal(status?.lastError?.message, undefined);
+    await settled(rig);
+    const lines = events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
+    assert.deepEqual(
+      lines.filter((line) => line.includes("its dispose did not end")),
+      [],
+    );
+    return value;
+  });
+}
+
+/** Waits until the plugin holds no call any more. */
+export async function settled({ instance }: Rig): Promise<void> {
+  const what = (): string => `the plugin, which holds ${instance.holding} calls that are over`;
+  await poll(2000, what, () => (instance.holding === 0 ? true : undefined));
+}
+
+async function assemble(
+  subject: Subject,
+  loaded: Loaded,
+  stateFolder: string,
+  settings: RigSettings,
+): Promise<Rig> {
+  const { bus, events } = listen();
+  const script = new Script();
+  script.tools = TOOLS;
+  const { plugin, find } = watch(loaded);
+  const { inner } = settings;
+  const loaders: Record<string, Loaders[string]> = {
+    [plugin.name]: () => Promise.resolve({ default: plugin }),
+  };
+  const uses = [plugin.name];
+  if (inner !== undefined) {
+    loaders["inner"] = () => Promise.resolve({ default: inner });
+    uses.push("inner");
+  }
+  const entries = uses.map((use, at) => specOf({ use, folder: subject.folder }, undefined, at));
+  const manifest = { ...manifestFor({ s: script }, settings), plugins: entries };
+  const env = { HOME: stateFolder };
+  const equipped = await setUpPlugins(manifest, { bus, env, stateFolder, loaders });
+  assert.ok(equipped.ok, explain(equipped));
+  const { plugins } = equipped;
+  const realm = setUp({ s: script }, { ...settings, equipped: { ...equipped, bus, events } });
+  await introduce(realm.client);
+  const names = await listNames(realm.client);
+  const own = TOOLS.map((tool) => `s__${(JSON.parse(tool) as { name: string }).name}`);
+  const tools = names.filter((name) => own.includes(name));
+  return { ...realm, instance: find(), plugins, script, bus, tools, stateFolder };
+}
+
+/** The plugin with its options, and with an eye on what it does with calls. */
+function watch({ plugin, options }: Loaded): { plugin: Plugin<undefined>; find(): Instance } {
+  let instance: Instance | undefined;
+  const watched: Plugin<undefined> = {
+    name: plugin.name,
+    ...(plugin.whenBroken !== undefined && { whenBroken: plugin.whenBroken }),
+    async setup(_, host) {
+      const parts = await plugin.setup(options, host);
+      const seen = { parts, host, holding: 0, late: 0 };
+      instance = seen;
+      if (typeof parts?.call !== "function") return parts;
+      const call: Parts["call"] = (next, tool) => {
+        const counted: Next = (inner) => {
+          if (inner.signal.aborted) seen.late++;
+          return next(inner);
+        };
+        const own = parts.call?.(counted, tool) ?? counted;
+        if (own === counted) return next;
+        return (outer) => {
+          seen.holding++;
+          const leave = (): void => void seen.holding--;
+          let answer: ReturnType<Next>;
+          try {
+            answer = own(outer);
+          } catch (error) {
+            leave();
+            throw error;
+          }
+          Promise.resolve(answer).then(leave, leave);
+          return answer;
+        };
+      };
+      return { ...copyOf(parts), call };
+    },
+  };
+  return {
+    plugin: watched,
+    find: () => instance ?? assert.fail("the plugin was not set up"),
+  };
+}
+
+const KEYS = ["list", "event", "events", "secrets", "servers", "routes", "dispose"];
+
+/** What setup returned as a plain object: it may be of a class. */
+function copyOf(parts: Parts): Parts {
+  const all = [...new Set([...Object.keys(parts), ...KEYS])].map((key): [string, unknown] => {
+    const part: unknown = Reflect.get(parts, key);
+    return [key, typeof part === "function" ? part.bind(parts) : part];
+  });
+  return Object.fromEntries(all.filter(([, part]) => part !== undefined));
+}
+
+/** The text of the answer with that id. */
+export async function answerTo(client: Peer, id: string): Promise<string> {
+  await client.find(isAnswer(id));
+  return client.received.at(client.messages.findIndex(isAnswer(id))) ?? "";
+}
+
+let asked = 0;
+
+/** Sends a call whose params are that text. @returns its id */
+export function send(client: Peer, params: string): string {
+  const id = `call-${++asked}`;
+  client.send(`{"jsonrpc":"2.0","id":"${id}","method":"tools/call","params":${params}}`);
+  return id;
+}
+
+/** Makes a call with arguments that are that text. @returns the text of the answer */
+export function ask(client: Peer, tool: string, args = "{}"): Promise<string> {
+  return answerTo(client, send(client, `{"name":"${tool}","arguments":${args}}`));
+}
