@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { type Piece, textOf } from "../bytes.ts";
+import { HubError } from "../errors.ts";
 import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../json.ts";
 import { buildResult, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Answer } from "./plugin.ts";
@@ -9,16 +10,20 @@ export abstract class Sendable implements Answer {
   abstract readonly kind: "result" | "error";
   abstract readonly size: number;
   abstract readonly json: string;
-  #value: unknown;
-  #isParsed = false;
+  // oxlint-disable-next-line no-unused-private-class-members -- it is looked for in `is`
+  readonly #isReal = true;
+
+  /** Whether it is one, and not only something that looks like it, as a Proxy or what was made with it as the prototype. */
+  static is(value: unknown): value is Sendable {
+    return typeof value === "object" && value !== null && #isReal in value;
+  }
 
   /** As a message with that id. */
   abstract under(id: Piece): Message;
 
   get value(): unknown {
-    if (!this.#isParsed) this.#value = JSON.parse(this.json);
-    this.#isParsed = true;
-    return this.#value;
+    // Anew each time: whoever changes what he got changes it for nobody else.
+    return JSON.parse(this.json) as unknown;
   }
 
   get isError(): boolean {
@@ -32,10 +37,13 @@ export abstract class Sendable implements Answer {
 /** What a server answered, passed on byte for byte. */
 export class RelayedAnswer extends Sendable {
   readonly #response: Response;
+  /** Its inside is known to be JSON. */
+  #isChecked: boolean;
 
   constructor(response: Response) {
     super();
     this.#response = response;
+    this.#isChecked = response.shape.at === "scanned";
   }
 
   get kind(): "result" | "error" {
@@ -47,8 +55,11 @@ export class RelayedAnswer extends Sendable {
     return end - start;
   }
 
+  /** @throws {HubError} internal if the server has sent something malformed, for which no plugin is to blame */
   get json(): string {
     const { bytes, body } = this.#response;
+    this.#isChecked ||= skipValue(bytes, skipSpace(bytes, body.start)) === body.end;
+    if (!this.#isChecked) throw new HubError("internal", "The server's answer is no valid JSON.");
     return textOf(bytes, body.start, body.end);
   }
 
@@ -96,13 +107,12 @@ export class MadeAnswer extends Sendable {
  * @throws {TypeError} if it is none
  */
 export function writeObject(value: object | string): string {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  // Only between the values of a JSON text can there be line ends.
-  const line = typeof value === "string" ? text.replace(/[\r\n]/g, " ").trim() : text;
-  const bytes = Buffer.from(line ?? "");
+  const text = (typeof value === "string" ? value.trim() : JSON.stringify(value)) ?? "";
+  const bytes = Buffer.from(text);
   const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
   if (!isObject) throw new TypeError("expected an object, or the JSON text of one");
-  return line;
+  // Now that it is known to be JSON, there are line ends between its values only.
+  return text.replace(/[\r\n]/g, " ");
 }
 
 function readsError(bytes: Uint8Array, at: number): boolean {

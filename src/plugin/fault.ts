@@ -1,3 +1,5 @@
+import { HubError } from "../errors.ts";
+
 /** What was thrown, and where, for people. */
 export interface Fault {
   /** One sentence or a part of one, without a line end. */
@@ -9,29 +11,74 @@ export interface Fault {
 /** The longest message that is repeated, in characters. */
 const LONGEST = 500;
 
-/** @param path the plugin's own file, absolute; undefined for one that is built in */
+/**
+ * Never throws, whatever was thrown.
+ * @param path the plugin's own file, absolute; undefined for one that is built in
+ */
 export function describeFault(thrown: unknown, path: string | undefined): Fault {
-  const text = thrown instanceof Error ? thrown.message || thrown.name : String(thrown);
   return {
-    fault: text.replace(/\s+/g, " ").trim().slice(0, LONGEST),
+    fault: wordsOf(thrown),
     place: path === undefined ? undefined : findPlace(thrown, path),
   };
+}
+
+/** Whether it is an error of toolmux's own. Never throws, whatever it is. */
+export function isOwnError(thrown: unknown): thrown is HubError {
+  try {
+    return thrown instanceof HubError;
+  } catch {
+    return false;
+  }
+}
+
+const entrusted = new WeakSet();
+
+/** Remembers that a plugin was given this error: if nobody catches it, it was the plugin that lost interest in it. */
+export function entrust<T extends HubError>(error: T): T {
+  entrusted.add(error);
+  return error;
+}
+
+export function isEntrusted(thrown: unknown): boolean {
+  return isOwnError(thrown) && entrusted.has(thrown);
+}
+
+/** Takes no notice of the failure of what was not to be a promise. */
+export function disown(value: unknown): void {
+  if (value instanceof Promise) value.catch(() => {});
+}
+
+function wordsOf(thrown: unknown): string {
+  try {
+    const text: unknown = thrown instanceof Error ? thrown.message || thrown.name : thrown;
+    return String(text).replace(/\s+/g, " ").trim().slice(0, LONGEST);
+  } catch {
+    return "it threw something that cannot be described";
+  }
 }
 
 /** What Bun's errors of syntax have. */
 interface Positioned {
   readonly position?: { readonly line: number; readonly column: number } | null;
-  readonly errors?: readonly unknown[];
+  readonly errors?: unknown;
   readonly stack?: string;
 }
 
-/** Where in that file it was thrown, as `path:line:column`; undefined if its stack does not say so. */
+/** Where in that file it was thrown, as `path:line:column`; undefined if it does not say so. Never throws. */
 export function findPlace(thrown: unknown, path: string): string | undefined {
-  if (typeof thrown !== "object" || thrown === null) return undefined;
-  const { position, errors, stack = "" } = thrown as Positioned;
+  try {
+    const { errors } = thrown as Positioned;
+    const first: unknown = Array.isArray(errors) ? errors[0] : undefined;
+    const inner = first === undefined ? undefined : placeOf(first, path);
+    return inner ?? placeOf(thrown, path);
+  } catch {
+    return undefined;
+  }
+}
+
+function placeOf(thrown: unknown, path: string): string | undefined {
+  const { position, stack = "" } = thrown as Positioned;
   if (position) return `${path}:${position.line}:${position.column}`;
-  const [first] = errors ?? [];
-  if (first !== undefined) return findPlace(first, path);
   // Of a file that was loaded anew, the path has a query behind it; in a URL some characters are escaped.
   for (const name of [path, encodeURI(path)]) {
     const at = stack.indexOf(name);

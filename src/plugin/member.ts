@@ -4,7 +4,7 @@ import { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { Breaker, MOST_FAILURES, REST } from "./breaker.ts";
-import { describeFault } from "./fault.ts";
+import { describeFault, entrust } from "./fault.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
 /** What a plugin does for the hub, each of which may go well or not. */
@@ -115,7 +115,7 @@ export class Member {
   complain(thrown: unknown): HubError {
     const { fault, place } = describeFault(thrown, this.spec.path);
     const text = `Plugin "${this.name}" failed: ${fault}`;
-    this.#lastError = new HubError("pluginFailed", text, { cause: thrown });
+    this.#lastError = entrust(new HubError("pluginFailed", text, { cause: thrown }));
     const line = `failed: ${fault}${place === undefined ? "" : ` (${place})`}`;
     if (this.#told.size < MOST_TOLD && !this.#told.has(line)) {
       this.#told.add(line);
@@ -128,7 +128,7 @@ export class Member {
   refuse(): HubError {
     const why = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
     const text = `${why} It failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
-    return new HubError("pluginFailed", text);
+    return entrust(new HubError("pluginFailed", text));
   }
 }
 

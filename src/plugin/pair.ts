@@ -2,6 +2,7 @@ import { textOf, utf8 } from "../bytes.ts";
 import { memoryPair } from "../wire/memory.ts";
 import type { Frame } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
+import { describeFault } from "./fault.ts";
 import type { Transport } from "./plugin.ts";
 
 /** A Link, and at its other end what the SDK takes for a server. `fault` is told what it throws, unless it wants to know that itself. */
@@ -31,14 +32,14 @@ class LinkTransport implements Transport {
       log: () => {},
       oversized: () => {},
       pressure: () => {},
-      closed: () => this.onclose?.(),
+      closed: () => this.#try(() => this.onclose?.()),
     };
     await this.#link.open(events, NEVER);
   }
 
-  send(message: object): Promise<void> {
+  // What cannot be written rejects.
+  async send(message: object): Promise<void> {
     this.#link.send(utf8(JSON.stringify(message)));
-    return Promise.resolve();
   }
 
   close(): Promise<void> {
@@ -46,11 +47,23 @@ class LinkTransport implements Transport {
   }
 
   #take(frame: Frame): void {
+    if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
+    else this.#try(() => this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object));
+  }
+
+  /** What the server's side throws is its own business. */
+  #try(work: () => void): void {
     try {
-      if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
-      else this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object);
+      work();
     } catch (error) {
-      (this.onerror ?? this.#fault)(error instanceof Error ? error : new Error(String(error)));
+      const { fault } = describeFault(error, undefined);
+      const told = error instanceof Error ? error : new Error(fault);
+      try {
+        if (this.onerror) this.onerror(told);
+        else this.#fault(told);
+      } catch (again) {
+        this.#fault(again instanceof Error ? again : told);
+      }
     }
   }
 }

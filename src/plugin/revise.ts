@@ -1,5 +1,6 @@
 import { textOf, utf8 } from "../bytes.ts";
 import { type Item, readItem } from "../catalog/item.ts";
+import { disown } from "./fault.ts";
 import type { Member } from "./member.ts";
 import type { Tool } from "./plugin.ts";
 
@@ -53,7 +54,10 @@ function reviseWith(
   try {
     const tools = Object.freeze(own.map(toTool));
     const revised: unknown = member.parts.list?.(tools, server);
-    if (!Array.isArray(revised)) throw new TypeError("its list() did not return an array");
+    if (!Array.isArray(revised)) {
+      disown(revised);
+      throw new TypeError("its list() did not return an array");
+    }
     const shown = revised.map((tool: unknown) => toItem(tool));
     member.succeed("list");
     return { items: [...rest, ...shown], isWhole: true };

@@ -30,7 +30,7 @@ export function completeServers(
       const advice = `say so under [servers.NAME] with plugin = "${member.name}"`;
       if (owner !== undefined) {
         fault(`its server "${name}" is also one of plugin "${owner.name}"`);
-      } else if (said === undefined && (isTaken || !isPrefix(name, hub.separator))) {
+      } else if (said === undefined && (name === "" || isTaken || !isPrefix(name, hub.separator))) {
         fault(
           `its server "${name}" needs another prefix; ${advice.replace("NAME", name)} and prefix = "…"`,
         );

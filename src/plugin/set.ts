@@ -5,7 +5,7 @@ import type { PluginServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { untilAborted, within } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
-import { findPlace } from "./fault.ts";
+import { findPlace, isEntrusted } from "./fault.ts";
 import type { HubAccess } from "./host.ts";
 import type { Member, PluginStatus } from "./member.ts";
 import type { Answer, ToolInfo } from "./plugin.ts";
@@ -51,14 +51,16 @@ export class PluginSet {
     this.schemes = schemesOf(members, abort.signal);
   }
 
-  /** Takes the blame for an error that nobody caught, if it came from a plugin's own file. @returns whether it did */
+  /**
+   * Takes the blame for an error that nobody caught, if it came from a plugin's own file, or was given to a plugin, which
+   * has lost interest in it. @returns whether it did
+   */
   claim(error: unknown): boolean {
-    const stack = error instanceof Error ? (error.stack ?? "") : "";
     const member = this.members.find(
-      ({ spec }) => spec.path !== undefined && findPlace({ stack }, spec.path) !== undefined,
+      ({ spec }) => spec.path !== undefined && findPlace(error, spec.path) !== undefined,
     );
     member?.complain(error);
-    return member !== undefined;
+    return member !== undefined || isEntrusted(error);
   }
 
   get status(): readonly PluginStatus[] {

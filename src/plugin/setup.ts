@@ -1,11 +1,10 @@
 import { type Clock, systemClock } from "../clock.ts";
-import { HubError } from "../errors.ts";
 import type { Bus, HubEvent, LogLevel } from "../events.ts";
 import type { Env } from "../manifest/folders.ts";
 import { placeProblems } from "../manifest/place.ts";
 import type { Complaint, Problem } from "../manifest/problem.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
-import { untilAborted } from "../wire/grace.ts";
+import { within } from "../wire/grace.ts";
 import type { Loaders } from "./builtin.ts";
 import { describeFault } from "./fault.ts";
 import { type HostParts, listen, makeHost } from "./host.ts";
@@ -24,6 +23,8 @@ export interface Surroundings {
   readonly clock?: Clock;
   /** The plugins that are built in. */
   readonly loaders?: Loaders;
+  /** How long a set-up may take, in ms. */
+  readonly setupLimit?: number;
 }
 
 /** A manifest together with its plugins: the servers that these have are in it. */
@@ -31,12 +32,14 @@ export type Equipped =
   | { readonly ok: true; readonly manifest: Manifest; readonly plugins: PluginSet }
   | { readonly ok: false; readonly problems: readonly Problem[] };
 
-/** How long a set-up may take, in ms. */
+/** How long a set-up may take by default, in ms. */
 const SETUP_LIMIT = 30_000;
 /** Taken: those of our own, and those that mean something in files of others. */
 const RESERVED = new Set(["env", "file", "input", "secret"]);
 
 let sets = 0;
+/** Events that tell what some plugin has logged: of all sets, as two of them are there while one makes place for another. */
+const echoes = new WeakSet<HubEvent>();
 
 /**
  * Loads all plugins of a manifest, checks their options, and sets them up in order. With any problem nothing is left of any
@@ -54,9 +57,8 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
     else if (spec) faults.push(...result.complaints.map((complaint) => ({ spec, complaint })));
   }
   if (faults.length > 0) return refuse(faults);
-  const { bus, clock = systemClock } = world;
+  const { bus, clock = systemClock, setupLimit = SETUP_LIMIT } = world;
   const abort = new AbortController();
-  const echoes = new WeakSet<HubEvent>();
   const running: { set?: PluginSet } = {};
   const parts: HostParts = {
     ...world,
@@ -76,7 +78,8 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
     const spec = { ...entry, path };
     const member = new Member({ spec, plugin, clock, log });
     members.push(member);
-    const fault = await setUp(member, async () => plugin.setup(options, makeHost(member, parts)));
+    const run = async (): Promise<Parts> => plugin.setup(options, makeHost(member, parts));
+    const fault = await setUp(member, run(), setupLimit);
     if (fault !== undefined) faults.push({ spec, complaint: fault });
     if (faults.length > 0) break;
   }
@@ -110,21 +113,34 @@ interface Fault {
 }
 
 /** @returns what is wrong */
-async function setUp(member: Member, run: () => Promise<Parts>): Promise<Complaint | undefined> {
-  try {
-    const parts: unknown = await untilAborted(run(), AbortSignal.timeout(SETUP_LIMIT));
-    const strange = findStrange(parts);
-    if (strange !== undefined) throw new HubError("pluginFailed", strange);
-    member.parts = parts as Parts;
-    return undefined;
-  } catch (error) {
-    const isLate = error instanceof DOMException && error.name === "TimeoutError";
-    const { fault, place } = isLate
-      ? { fault: `did not end within ${SETUP_LIMIT / 1000} s`, place: undefined }
-      : describeFault(error, member.spec.path);
-    const where = place === undefined ? "" : ` (${place})`;
-    return blame(member, `plugin "${member.name}" failed in its setup: ${fault}${where}`).complaint;
+async function setUp(
+  member: Member,
+  promise: Promise<Parts>,
+  limit: number,
+): Promise<Complaint | undefined> {
+  let outcome: { readonly parts: unknown } | { readonly thrown: unknown } | undefined;
+  const done = promise.then(
+    (parts: unknown) => (outcome = { parts }),
+    (thrown: unknown) => (outcome = { thrown }),
+  );
+  await within(limit, done);
+  if (outcome === undefined) {
+    // Too late it is of no use, but what it has begun has to end.
+    void promise.then((parts) => parts.dispose?.()).catch(() => {});
+    return complain(member, `did not end within ${limit / 1000} s`);
   }
+  if ("thrown" in outcome) {
+    const { fault, place } = describeFault(outcome.thrown, member.spec.path);
+    return complain(member, place === undefined ? fault : `${fault} (${place})`);
+  }
+  const strange = findStrange(outcome.parts);
+  if (strange !== undefined) return complain(member, strange);
+  member.parts = outcome.parts as Parts;
+  return undefined;
+}
+
+function complain(member: Member, fault: string): Complaint {
+  return blame(member, `plugin "${member.name}" failed in its setup: ${fault}`).complaint;
 }
 
 const FUNCTIONS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
@@ -132,15 +148,23 @@ const TABLES = ["secrets", "servers"] as const satisfies (keyof Parts)[];
 
 /** What of that which a setup has returned is none of the parts of a plugin. */
 function findStrange(parts: unknown): string | undefined {
-  if (typeof parts !== "object" || parts === null) return "it returned no object of parts";
+  if (typeof parts !== "object" || parts === null || Array.isArray(parts)) {
+    return "it returned no object of parts";
+  }
   const known = new Set<string>([...FUNCTIONS, ...TABLES, "events", "routes"]);
   const unknown = Object.keys(parts).find((key) => !known.has(key));
   if (unknown !== undefined) return `it returned "${unknown}", which is no part of a plugin`;
   const all = parts as Partial<Record<string, unknown>>;
   const wrong = FUNCTIONS.find((key) => !["function", "undefined"].includes(typeof all[key]));
   if (wrong !== undefined) return `its ${wrong} is no function`;
+  const { events = [] } = all;
+  if (!(Array.isArray(events) && events.every((kind) => typeof kind === "string"))) {
+    return "its events are no array of names";
+  }
   for (const key of TABLES) {
-    const strange = Object.entries(all[key] ?? {}).find(([, value]) => typeof value !== "function");
+    const table = all[key] ?? {};
+    if (typeof table !== "object" || Array.isArray(table)) return `its ${key} are no object`;
+    const strange = Object.entries(table).find(([, value]) => typeof value !== "function");
     if (strange !== undefined) return `its ${key}.${strange[0]} is no function`;
   }
   return undefined;
