@@ -1,0 +1,85 @@
+import { isObject, isSchema, type Schema } from "./keywords.ts";
+import { Notes } from "./notes.ts";
+import { findExcess, survey } from "./references.ts";
+import { ANYTHING, flatten, inline, rename, type Root, type } from "./root.ts";
+import { Walk } from "./walk.ts";
+
+/** What became of a schema. */
+export type Repair =
+  | { readonly kind: "fine" }
+  /** `done` is a line for people; `text` is what the model should know besides. */
+  | {
+      readonly kind: "repaired";
+      readonly schema: Schema;
+      readonly done: string;
+      readonly text: string;
+    }
+  /** `fault`: why nothing can be made of it. */
+  | { readonly kind: "hopeless"; readonly fault: string };
+
+/** For arguments, which models' providers read; or for results, which only clients do. */
+export type Purpose = "arguments" | "results";
+
+/** One repair may lay bare the next; each leaves less that could be wrong. */
+const MAX_ROUNDS = 20;
+
+/**
+ * Makes of a schema one that clients and providers take. It accepts all objects that the schema accepted; repairing it again
+ * changes nothing. Pure, and takes a time in proportion to the schema's size.
+ */
+export function repair(given: unknown, purpose: Purpose): Repair {
+  const notes = new Notes();
+  const excess = findExcess(given);
+  if (excess !== undefined) return { kind: "hopeless", fault: excess };
+  if (purpose === "arguments" && (given === undefined || given === null || given === true)) {
+    return { kind: "repaired", schema: ANYTHING, done: "a missing schema added", text: "" };
+  }
+  if (!isObject(given)) {
+    return { kind: "hopeless", fault: isSchema(given) ? "it accepts nothing" : "it is no schema" };
+  }
+  const texts: string[] = [];
+  let schema = given;
+  for (let round = 0; round < MAX_ROUNDS; round++) {
+    const next = improve(schema, purpose, notes);
+    if ("fault" in next) return { kind: "hopeless", fault: next.fault };
+    if (next.text !== undefined) texts.push(next.text);
+    if (next.schema === schema) {
+      if (schema === given) return { kind: "fine" };
+      return { kind: "repaired", schema, done: notes.toString(), text: texts.join("\n") };
+    }
+    schema = next.schema;
+  }
+  return { kind: "hopeless", fault: "there is always something left to repair" };
+}
+
+/** One round; the same schema if nothing was to be done. */
+function improve(schema: Schema, purpose: Purpose, notes: Notes): Root {
+  const isForModels = purpose === "arguments";
+  const whole = survey(schema);
+  if (typeof whole === "string") return { fault: whole };
+  const walk = (areTargetsWider: boolean): { schema: unknown; notes: Notes; again: boolean } => {
+    const own = new Notes();
+    const refStandsAlone = /\/draft-0[3-7]\//.test(String(schema["$schema"]));
+    const walker = new Walk({ ...whole, refStandsAlone, areTargetsWider, isForModels, notes: own });
+    const outcome = walker.repair(schema, undefined);
+    const again = walker.hasWidened && whole.hasReferences && !areTargetsWider;
+    return { schema: outcome.schema, notes: own, again };
+  };
+  const first = walk(false);
+  const walked = first.again ? walk(true) : first;
+  if (walked.schema !== schema) {
+    notes.join(walked.notes);
+    return { schema: walked.schema as Schema };
+  }
+  const inlined = inline(schema, notes);
+  if (inlined !== schema) return { schema: inlined };
+  const typed = type(schema, notes, isForModels);
+  if ("fault" in typed || typed.schema !== schema || !isForModels) return typed;
+  const flat = flatten(schema, notes);
+  if ("fault" in flat || flat.schema !== schema) return flat;
+  const renamed = rename(schema, notes);
+  if (renamed !== schema) return { schema: renamed };
+  if (isObject(schema["properties"])) return { schema };
+  notes.add("missing properties added");
+  return { schema: { ...schema, properties: {} } };
+}

@@ -1,0 +1,181 @@
+import { ANNOTATIONS, DEFINITIONS, isObject, type Schema } from "./keywords.ts";
+import type { Notes } from "./notes.ts";
+import { resolve } from "./references.ts";
+import { isPropertyName } from "./walk.ts";
+
+/** What stands for arguments of any kind. */
+export const ANYTHING: Schema = { type: "object", properties: {} };
+
+/** A longer text would cost the model more than it tells it. */
+const MAX_TEXT = 2000;
+
+/** The root of a schema that is an object's, or why there is none. */
+export type Root = { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
+
+/** Makes the root say that it is an object. */
+export function type(schema: Schema, notes: Notes, isForModels: boolean): Root {
+  const names = [schema["type"]].flat();
+  if (schema["type"] === "object") return { schema };
+  const isOpen = schema["type"] === undefined && (isForModels || isObject(schema["properties"]));
+  if (!isOpen && !names.includes("object")) return { fault: "it is not the schema of an object" };
+  notes.add("the type of the whole set to object");
+  return { schema: { ...schema, type: "object" } };
+}
+
+/** Puts what the root refers to in its place. */
+export function inline(schema: Schema, notes: Notes): Schema {
+  const target = Object.hasOwn(schema, "$ref") ? resolve(schema, schema["$ref"]) : undefined;
+  if (!isObject(target)) return schema;
+  const isOwn = (keyword: string): boolean =>
+    keyword === "$ref" || [...ANNOTATIONS, ...DEFINITIONS].includes(keyword);
+  notes.add("the reference at its root resolved");
+  const { $ref: _, ...own } = schema;
+  if (!Object.keys(schema).every(isOwn)) {
+    const all = (own["allOf"] as unknown[] | undefined) ?? [];
+    return { ...own, allOf: [...all, { $ref: schema["$ref"] }] };
+  }
+  // Its own definitions are still where they were, and that is where references look for them.
+  const entries = Object.entries(target).filter(([key]) => !DEFINITIONS.includes(key));
+  return { ...Object.fromEntries(entries), ...own };
+}
+
+/** What providers refuse at the root. */
+const COMBINED = ["allOf", "anyOf", "oneOf", "not", "enum", "const"] as const;
+
+/**
+ * Leaves out what combines schemas at the root. What arguments it names, and which have to be there whatever is chosen, goes
+ * into `properties` and `required`; the rest becomes a text for the model.
+ */
+export function flatten(schema: Schema, notes: Notes): Root {
+  const found = COMBINED.filter((keyword) => Object.hasOwn(schema, keyword));
+  if (found.length === 0) return { schema };
+  const properties = new Map(
+    Object.entries(isObject(schema["properties"]) ? schema["properties"] : {}),
+  );
+  const required = new Set(namesIn(schema["required"]));
+  const isClosed = schema["additionalProperties"] === false;
+  // Whether nothing is lost.
+  let isWhole = found.length === 1 && found[0] === "allOf";
+  const add = (shapes: readonly Shape[], mode: "all" | "any"): void => {
+    const names = new Set(shapes.flatMap((shape) => Object.keys(shape.properties)));
+    for (const name of names) {
+      if (isClosed || properties.has(name)) {
+        isWhole = false;
+        continue;
+      }
+      properties.set(name, mode === "all" ? allOf(name, shapes) : anyOf(name, shapes));
+    }
+    for (const name of new Set(shapes.flatMap((shape) => shape.required))) {
+      const count = shapes.filter((shape) => shape.required.includes(name)).length;
+      if (mode === "all" || count === shapes.length) required.add(name);
+    }
+  };
+  for (const keyword of ["allOf", "anyOf", "oneOf"] as const) {
+    const list = schema[keyword];
+    if (!Array.isArray(list)) continue;
+    const shapes = list.map((part) => shapeOf(schema, part)).filter((shape) => shape !== undefined);
+    const isEmpty = keyword === "allOf" ? shapes.length < list.length : shapes.length === 0;
+    if (isEmpty) return { fault: "it accepts no arguments at all" };
+    isWhole &&= shapes.every((shape) => shape.isWhole);
+    add(shapes, keyword === "allOf" ? "all" : "any");
+  }
+  notes.add(`${found.join(", ")} at its root left out`);
+  // What the others look at can no longer be told from what is left over.
+  const gone: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
+  const kept = Object.entries(schema).filter(([key]) => !gone.includes(key));
+  const whole = {
+    ...Object.fromEntries(kept),
+    ...(properties.size > 0 && { properties: Object.fromEntries(properties) }),
+    ...(required.size > 0 && { required: [...required] }),
+  };
+  const rest = JSON.stringify(Object.fromEntries(found.map((key) => [key, schema[key]])));
+  if (isWhole || rest.length > MAX_TEXT) return { schema: whole };
+  return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
+}
+
+/** What of a schema says which arguments there are. */
+interface Shape {
+  readonly properties: Schema;
+  readonly required: readonly string[];
+  /** Whether there may be no others. */
+  readonly isClosed: boolean;
+  /** Whether that is all that it says. */
+  readonly isWhole: boolean;
+}
+
+const SHAPING = ["type", "properties", "required", ...ANNOTATIONS, ...DEFINITIONS];
+
+/** @returns undefined if no object matches it */
+function shapeOf(root: Schema, part: unknown): Shape | undefined {
+  let schema = part;
+  // References are in no circle by now.
+  while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
+    schema = resolve(root, schema["$ref"]);
+  }
+  if (schema === false) return undefined;
+  if (!isObject(schema)) return { properties: {}, required: [], isClosed: false, isWhole: true };
+  const { type: types, properties, required } = schema;
+  if (types !== undefined && ![types].flat().includes("object")) return undefined;
+  return {
+    properties: isObject(properties) ? properties : {},
+    required: namesIn(required),
+    isClosed: schema["additionalProperties"] === false && !isObject(schema["patternProperties"]),
+    isWhole: Object.keys(schema).every((keyword) => SHAPING.includes(keyword)),
+  };
+}
+
+function allOf(name: string, shapes: readonly Shape[]): unknown {
+  const each = distinct(schemasFor(name, shapes));
+  return each.length === 1 ? each[0] : { allOf: each };
+}
+
+/** An argument that one of several shapes does not mention is free there, so it is free altogether. */
+function anyOf(name: string, shapes: readonly Shape[]): unknown {
+  const each = distinct(schemasFor(name, shapes));
+  const isFree = shapes.some((shape) => !shape.isClosed && !Object.hasOwn(shape.properties, name));
+  if (!isFree) return each.length === 1 ? each[0] : { anyOf: each };
+  const described = each
+    .filter(isObject)
+    .find((schema) => typeof schema["description"] === "string");
+  return described === undefined ? {} : { description: described["description"] };
+}
+
+function schemasFor(name: string, shapes: readonly Shape[]): unknown[] {
+  return shapes
+    .filter(({ properties }) => Object.hasOwn(properties, name))
+    .map(({ properties }) => properties[name]);
+}
+
+function distinct(schemas: readonly unknown[]): unknown[] {
+  return [...new Map(schemas.map((schema) => [JSON.stringify(schema), schema])).values()];
+}
+
+function namesIn(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((name) => typeof name === "string") : [];
+}
+
+/** Moves arguments whose names providers refuse to `patternProperties`, where they mean the same. */
+export function rename(schema: Schema, notes: Notes): Schema {
+  const { properties, patternProperties } = schema;
+  if (!isObject(properties)) return schema;
+  const odd = Object.entries(properties).filter(([name]) => !isPropertyName(name));
+  if (odd.length === 0) return schema;
+  const patterns = new Map(Object.entries(isObject(patternProperties) ? patternProperties : {}));
+  for (const [name, value] of odd) {
+    notes.add("arguments with unusual names moved to patternProperties", {
+      name,
+      above: undefined,
+    });
+    const pattern = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$`;
+    patterns.set(
+      pattern,
+      patterns.has(pattern) ? { allOf: [patterns.get(pattern), value] } : value,
+    );
+  }
+  const usual = Object.entries(properties).filter(([name]) => isPropertyName(name));
+  return {
+    ...schema,
+    properties: Object.fromEntries(usual),
+    patternProperties: Object.fromEntries(patterns),
+  };
+}
