@@ -12,8 +12,9 @@ export interface Passage {
   relay(call: PassingCall): Promise<Answer>;
   /** Nobody waits for the answer any more. */
   readonly isOver: boolean;
-  /** The plugins that have not given it back, from the outermost to the innermost: the last one holds it. */
-  readonly holders: Member[];
+  /** That plugin has it, and has not given it back: the last one of those who do has it in its hands. */
+  hold(member: Member): void;
+  release(member: Member): void;
   /** What the plugin that was entered last got from its `next`. */
   latest: Promise<Answer> | undefined;
 }
@@ -83,7 +84,7 @@ function wrap(member: Member, tool: ToolInfo, inner: Next): Next {
 
 /** What a plugin answers, once that is known to be an answer; what it throws fails the call. */
 async function watch(member: Member, promise: unknown, passage: Passage): Promise<Answer> {
-  passage.holders.push(member);
+  passage.hold(member);
   try {
     const answer = await promise;
     if (!(answer instanceof Sendable)) {
@@ -96,7 +97,7 @@ async function watch(member: Member, promise: unknown, passage: Passage): Promis
     if (error instanceof HubError || passage.isOver) throw error;
     throw member.fail("call", error);
   } finally {
-    passage.holders.splice(passage.holders.indexOf(member), 1);
+    passage.release(member);
   }
 }
 

@@ -1,64 +1,60 @@
 import { textOf } from "../bytes.ts";
-import { type Member, lastMember } from "../json.ts";
+import { lastMember, type Member } from "../json.ts";
 import { MadeAnswer, writeObject } from "../plugin/answer.ts";
 import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
 import { PASSAGE, type Passage, type PassingCall } from "../plugin/weave.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
 /** What is the same of a call however often it is changed. */
-export interface PassingParts {
+export interface Substance extends Passage {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
   readonly number: number;
   readonly request: Request;
   /** Of the request's `params`. */
   readonly members: readonly Member[];
-  readonly passage: Passage;
-  /** Made when a plugin first wants it. */
-  signal(): AbortSignal;
+  readonly signal: AbortSignal;
 }
+
+const NO_LIMITS: readonly AbortSignal[] = [];
 
 /** A call as plugins see it; nothing of it is read before they ask. */
 export class Passing implements PassingCall {
-  readonly #parts: PassingParts;
+  readonly [PASSAGE]: Substance;
   readonly changed: string | undefined;
   readonly limits: readonly AbortSignal[];
   #arguments: Readonly<Record<string, unknown>> | undefined;
 
-  constructor(parts: PassingParts, changed?: string, limits: readonly AbortSignal[] = []) {
-    this.#parts = parts;
+  constructor(substance: Substance, changed?: string, limits = NO_LIMITS) {
+    this[PASSAGE] = substance;
     this.changed = changed;
     this.limits = limits;
   }
 
-  get [PASSAGE](): Passage {
-    return this.#parts.passage;
-  }
-
   get tool(): ToolInfo {
-    return this.#parts.tool;
+    return this[PASSAGE].tool;
   }
 
   get client(): ClientInfo {
-    return this.#parts.client;
+    return this[PASSAGE].client;
   }
 
   get number(): number {
-    return this.#parts.number;
+    return this[PASSAGE].number;
   }
 
   get signal(): AbortSignal {
-    const own = this.#parts.signal();
-    return this.limits.length === 0 ? own : AbortSignal.any([own, ...this.limits]);
+    const { signal } = this[PASSAGE];
+    return this.limits.length === 0 ? signal : AbortSignal.any([signal, ...this.limits]);
   }
 
   get size(): number {
-    return this.#parts.request.bytes.length;
+    return this[PASSAGE].request.bytes.length;
   }
 
   get argumentsJson(): string {
     if (this.changed !== undefined) return this.changed;
-    const { request, members } = this.#parts;
+    const { request, members } = this[PASSAGE];
     const member = lastMember(members, "arguments");
     const text = member && textOf(request.bytes, member.start, member.end);
     return text === undefined || text === "null" ? "{}" : text;
@@ -72,7 +68,7 @@ export class Passing implements PassingCall {
   with({ arguments: given, signal }: Parameters<ToolCall["with"]>[0]): ToolCall {
     const changed = given === undefined ? this.changed : writeObject(given);
     const limits = signal === undefined ? this.limits : [...this.limits, signal];
-    return new Passing(this.#parts, changed, limits);
+    return new Passing(this[PASSAGE], changed, limits);
   }
 
   answer(result: object | string): Answer {

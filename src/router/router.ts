@@ -81,7 +81,7 @@ export class Router {
     const way = plugins?.way(route, connection.spec.isolation, this.#parts.except);
     if (plugins === undefined || way === undefined) return new RelayedCall(parts);
     const { client } = this;
-    return new InterceptedCall({ ...parts, plugins, way, client, members: params.members });
+    return new InterceptedCall(parts, { plugins, way, client, members: params.members });
   }
 }
 

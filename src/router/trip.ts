@@ -1,0 +1,163 @@
+import type { Range } from "../bytes.ts";
+import type { Route } from "../catalog/catalog.ts";
+import type { HubError } from "../errors.ts";
+import { RelayedAnswer } from "../plugin/answer.ts";
+import type { Answer } from "../plugin/plugin.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Connection, Visitor } from "../upstream/connection.ts";
+import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Session } from "../upstream/session.ts";
+import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
+import { goneError } from "./call.ts";
+
+/** Whose trip it is. */
+export interface Traveller {
+  readonly request: Request;
+  readonly route: Route;
+  readonly connection: Connection;
+  progress(notification: Notification, tokens: readonly Range[]): void;
+  /** It has come to an end. */
+  arrived(trip: Trip): void;
+  /** The answer, or the failure, of a trip that is all there is to the call. */
+  settle(response: Response): void;
+  fail(error: HubError): void;
+}
+
+type Outcome = { readonly answer: Answer } | { readonly reason: unknown };
+
+/**
+ * One request on its way to the server and back, of a call that may make several. Plugins take it for the promise of an
+ * answer, and it is one; but the promise is made only if somebody looks. If nobody does, what comes back goes to the
+ * client as if there were no plugins.
+ */
+export class Trip implements Pending, Visitor, Promise<Answer> {
+  readonly method = Method.toolsCall;
+  readonly isRelayed = true;
+  readonly name: string;
+  readonly #traveller: Traveller;
+  readonly #rewrite: Rewrite;
+  #sent: { readonly session: Session; readonly id: number } | undefined;
+  #waited = false;
+  #isOver = false;
+  /** Nobody but the traveller will ever look at it. */
+  #isDirect = false;
+  #outcome: Outcome | undefined;
+  #promise: Promise<Answer> | undefined;
+  #settle: ((outcome: Outcome) => void) | undefined;
+  /** Stops the signals that cancel it from holding it. */
+  #undo: (() => void) | undefined;
+
+  constructor(traveller: Traveller, rewrite: Rewrite) {
+    this.#traveller = traveller;
+    this.#rewrite = rewrite;
+    this.name = traveller.route.remoteName;
+  }
+
+  get [Symbol.toStringTag](): string {
+    return "Promise";
+  }
+
+  get isSent(): boolean {
+    return this.#sent !== undefined;
+  }
+
+  /** @param limits give it up when one of them is aborted */
+  run(limits: readonly AbortSignal[]): void {
+    if (limits.length > 0) this.#watch(AbortSignal.any([...limits]));
+    if (this.#isOver) return;
+    this.#traveller.connection.visit(this);
+    this.#waited = this.#sent === undefined;
+  }
+
+  /** From now on its outcome is the traveller's own. */
+  direct(): void {
+    const outcome = this.#outcome;
+    if (outcome === undefined) this.#isDirect = true;
+    else if ("reason" in outcome) this.#traveller.fail(outcome.reason as HubError);
+  }
+
+  enter(session: Session): void {
+    if (this.#isOver) return;
+    const { route, connection, request } = this.#traveller;
+    if (this.#waited && !connection.lists(route.remoteName)) this.fail(goneError(route));
+    else this.#sent = { session, id: session.relay(this, request, this.#rewrite) };
+  }
+
+  settle(response: Response): void {
+    if (!this.#end()) return;
+    if (this.#isDirect) this.#traveller.settle(response);
+    else this.#finish({ answer: new RelayedAnswer(response) });
+  }
+
+  fail(error: HubError): void {
+    if (!this.#end()) return;
+    if (this.#isDirect) this.#traveller.fail(error);
+    else this.#finish({ reason: error });
+  }
+
+  progress(notification: Notification, tokens: readonly Range[]): void {
+    if (!this.#isOver) this.#traveller.progress(notification, tokens);
+  }
+
+  /** Nobody wants its answer any more; the server is told. */
+  giveUp(why: Withdrawal, reason: unknown): void {
+    if (!this.#end()) return;
+    if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
+    else this.#traveller.connection.leave(this);
+    this.#finish({ reason });
+  }
+
+  // oxlint-disable-next-line unicorn/no-thenable -- it is a promise
+  then<A = Answer, B = never>(
+    onAnswer?: ((answer: Answer) => A | PromiseLike<A>) | null,
+    onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.#asPromise().then(onAnswer, onFailure);
+  }
+
+  catch<B = never>(
+    onFailure?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<Answer | B> {
+    return this.#asPromise().catch(onFailure);
+  }
+
+  finally(onEnd?: (() => void) | null): Promise<Answer> {
+    return this.#asPromise().finally(onEnd);
+  }
+
+  #asPromise(): Promise<Answer> {
+    if (this.#promise === undefined) {
+      this.#promise = new Promise((resolve, reject) => {
+        this.#settle = (outcome) => {
+          if ("answer" in outcome) resolve(outcome.answer);
+          else reject(outcome.reason);
+        };
+      });
+      // A plugin that has lost interest in it need not take its failure.
+      this.#promise.catch(() => {});
+      if (this.#outcome !== undefined) this.#settle?.(this.#outcome);
+    }
+    return this.#promise;
+  }
+
+  #finish(outcome: Outcome): void {
+    this.#outcome = outcome;
+    this.#settle?.(outcome);
+  }
+
+  #watch(limit: AbortSignal): void {
+    const give = (): void => this.giveUp("Cancelled by a plugin of the hub.", limit.reason);
+    limit.addEventListener("abort", give, { once: true });
+    this.#undo = () => limit.removeEventListener("abort", give);
+    if (limit.aborted) give();
+  }
+
+  /** @returns whether it was not over yet */
+  #end(): boolean {
+    if (this.#isOver) return false;
+    this.#isOver = true;
+    this.#undo?.();
+    this.#traveller.arrived(this);
+    return true;
+  }
+}
