@@ -1,0 +1,188 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import plugin from "../../plugins/audit-log/index.ts";
+import { definePlugin } from "../../src/plugin/plugin.ts";
+import { call, callTool, introduce, isAnswer, type Peer, Script } from "../fixtures/memory.ts";
+import { setUpWith, type Use } from "../fixtures/plugins.ts";
+
+interface Line {
+  readonly call: number;
+  readonly client: { readonly id: string; readonly name: string; readonly version: string };
+  readonly server: string;
+  readonly tool: string;
+  readonly name: string;
+  readonly outcome: string;
+  readonly error?: string;
+  readonly sizes: { readonly request: number; readonly answer?: number };
+  readonly arguments?: unknown;
+}
+
+interface Stage {
+  readonly client: Peer;
+  readonly files: Script;
+  /** Ends the hub, and reads what was logged. */
+  end(): Promise<readonly Line[]>;
+}
+
+/** A hub whose log is the first plugin, over one server. */
+async function withHub(
+  options: Use["options"],
+  run: (stage: Stage) => Promise<void>,
+  inner: readonly Use[] = [],
+  settings: { callTimeout?: number } = {},
+): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "toolmux-audit-"));
+  const files = new Script("read", "write");
+  const file = join(folder, "audit.jsonl");
+  const use = { plugin: plugin as unknown as Use["plugin"], options: { file, ...options } };
+  const servers = { files: settings };
+  const { client, hub } = await setUpWith([use, ...inner], { files }, { servers });
+  try {
+    await introduce(client);
+    await run({
+      client,
+      files,
+      async end() {
+        await hub.close();
+        const lines = readFileSync(file, "utf8").trimEnd().split("\n");
+        return lines.map((line) => JSON.parse(line) as Line);
+      },
+    });
+  } finally {
+    await hub.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+describe("in a hub, the audit log", () => {
+  it("has every call by its number, with its client and the server's own name of the tool", () =>
+    withHub({ arguments: true }, async ({ client, end }) => {
+      await callTool(client, "files__read", { path: "a" });
+      await callTool(client, "files__write", {});
+      const [first, second, ...more] = await end();
+      assert.deepEqual(more, []);
+      assert.deepEqual([first?.call, second?.call], [1, 2]);
+      assert.deepEqual([first?.client.name, first?.client.version], ["t", "1"]);
+      assert.equal(first?.client.id, second?.client.id);
+      const names = [first?.server, first?.tool, first?.name, first?.outcome];
+      assert.deepEqual(names, ["files", "read", "files__read", "ok"]);
+      assert.deepEqual([first?.arguments, second?.arguments], [{ path: "a" }, {}]);
+    }));
+
+  it("has the sizes of messages as they were sent", () =>
+    withHub({}, async ({ client, files, end }) => {
+      const result = '{"content":[],"é":1.0}';
+      files.onCall = () => `"result":${result}`;
+      const request = JSON.stringify(call("x", "files__read", { a: "é" }));
+      client.send(request);
+      await client.find(isAnswer("x"));
+      const [line] = await end();
+      assert.deepEqual(line?.sizes, {
+        request: Buffer.byteLength(request),
+        answer: Buffer.byteLength(result),
+      });
+    }));
+
+  it("tells errors of the server, and of its tools", () =>
+    withHub({}, async ({ client, files, end }) => {
+      files.onCall = () => '"error":{"code":-32602,"message":"no"}';
+      await callTool(client, "files__read");
+      files.onCall = () => '"result":{"content":[],"isError":true}';
+      await callTool(client, "files__read");
+      const told = (await end()).map(({ outcome, error }) => [outcome, error]);
+      assert.deepEqual(told, [
+        ["error", "-32602"],
+        ["toolError", undefined],
+      ]);
+    }));
+
+  it("tells of calls that the client cancelled", () =>
+    withHub({}, async ({ client, files, end }) => {
+      files.onCall = () => undefined;
+      client.send(call("x", "files__read"));
+      await files.peer?.find(({ method }) => method === "tools/call");
+      client.send({
+        jsonrpc: "2.0",
+        method: "notifications/cancelled",
+        params: { requestId: "x" },
+      });
+      await files.peer?.find(({ method }) => method === "notifications/cancelled");
+      const [line] = await end();
+      assert.deepEqual([line?.outcome, line?.error], ["cancelled", "cancelled"]);
+    }));
+
+  it("tells of calls that took too long", () =>
+    withHub(
+      {},
+      async ({ client, files, end }) => {
+        files.onCall = () => undefined;
+        await callTool(client, "files__read");
+        const [line] = await end();
+        assert.deepEqual([line?.outcome, line?.error], ["timedOut", "callTimeout"]);
+      },
+      [],
+      { callTimeout: 30 },
+    ));
+
+  it("tells of calls that lost their server, and of those for which it could not be started", () =>
+    withHub({}, async ({ client, files, end }) => {
+      files.onCall = () => {
+        files.die();
+        return undefined;
+      };
+      await callTool(client, "files__read");
+      files.onInitialize = () => '"error":{"code":1,"message":"no"}';
+      await callTool(client, "files__read");
+      const told = (await end()).map(({ outcome, error }) => [outcome, error]);
+      assert.deepEqual(told, [
+        ["lost", "connectionLost"],
+        ["unavailable", "handshakeFailed"],
+      ]);
+    }));
+
+  it("has calls that plugins behind it answer, refuse, and fail", () => {
+    const stranger: Use = {
+      plugin: definePlugin({
+        name: "stranger",
+        setup: () => ({
+          call: () => (asked) => {
+            const { how } = asked.arguments;
+            if (how === "answer") return Promise.resolve(asked.answer({ content: [] }));
+            if (how === "refuse") return Promise.resolve(asked.refuse("no"));
+            throw new Error("a secret");
+          },
+        }),
+      }),
+    };
+    return withHub(
+      {},
+      async ({ client, files, end }) => {
+        for (const how of ["answer", "refuse", "fail"])
+          await callTool(client, "files__read", { how });
+        assert.deepEqual(files.asked("tools/call"), []);
+        const lines = await end();
+        const told = lines.map(({ outcome, error }) => [outcome, error]);
+        assert.deepEqual(told, [
+          ["ok", undefined],
+          ["toolError", undefined],
+          ["failed", "pluginFailed"],
+        ]);
+        assert.doesNotMatch(JSON.stringify(lines), /secret/);
+      },
+      [stranger],
+    );
+  });
+
+  it("has the calls that still ran when the hub ended", () =>
+    withHub({}, async ({ client, files, end }) => {
+      files.onCall = () => undefined;
+      client.send(call("x", "files__read"));
+      await files.peer?.find(({ method }) => method === "tools/call");
+      const lines = await end();
+      assert.equal(lines.length, 1);
+      assert.notEqual(lines[0]?.outcome, "ok");
+    }));
+});
