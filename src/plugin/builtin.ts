@@ -6,4 +6,5 @@ export const BUILT_IN: Loaders = {
   "audit-log": () => import("../../plugins/audit-log/index.ts"),
   cache: () => import("../../plugins/cache/index.ts"),
   "result-limit": () => import("../../plugins/result-limit/index.ts"),
+  "schema-repair": () => import("../../plugins/schema-repair/index.ts"),
 };

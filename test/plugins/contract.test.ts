@@ -20,3 +20,8 @@ pluginContract("result-limit", {
   folder,
   wrong: [{ "no-such-option": 1 }, { max: 1 }, { ttl: "x" }, { keep: null }],
 });
+pluginContract("schema-repair", {
+  use: "schema-repair",
+  folder,
+  wrong: [{ "no-such-option": 1 }, { unrepairable: "fix" }, { unrepairable: true }],
+});

@@ -238,7 +238,7 @@ for (const purpose of ["arguments", "results"] as const) {
 /** A schema that refers to itself without end accepts nothing. */
 function accepts(validate: ValidateFunction, value: unknown): boolean {
   try {
-    return Boolean(validate(value));
+    return validate(value);
   } catch {
     return false;
   }
