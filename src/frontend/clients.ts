@@ -51,7 +51,7 @@ export class Clients implements Host {
     }
     const { deadlines, ledger } = this.#parts;
     const plugins = (): PluginSet | undefined => this.#parts.plugins();
-    const id = plugin === undefined ? `client-${++this.#count}` : `plugin-${plugin.name}`;
+    const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const view = this.#parts.view(id);
     const who = { id, name: undefined, version: undefined };
     const router = new Router(who, { view, deadlines, ledger, plugins, except: plugin });

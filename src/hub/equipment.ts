@@ -25,6 +25,8 @@ export interface EquipmentParts {
 
 /** How long the calls of plugins that make place for others may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
+/** How long they may take at the end of the hub, in ms. */
+const END_LIMIT = 250;
 const NO_SCHEMES: Schemes = new Map();
 
 /** The plugins in force: what they do for the hub, and what the hub does for them. */
@@ -34,7 +36,7 @@ export class Equipment {
   /** Those that were in force and still have calls. */
   readonly #departing = new Set<PluginSet>();
   readonly #abort = new AbortController();
-  readonly #clients = new Map<Member, Promise<LocalClient>>();
+  readonly #clients = new Map<Member, PluginClient>();
 
   constructor(parts: EquipmentParts) {
     this.#parts = parts;
@@ -52,7 +54,10 @@ export class Equipment {
     set?.attach(this.#access);
     if (before === undefined) return true;
     this.#departing.add(before);
-    void before.retire(DRAIN_LIMIT).then(() => this.#departing.delete(before));
+    void before.retire(DRAIN_LIMIT).then(() => {
+      this.#departing.delete(before);
+      for (const member of before.members) this.#dismiss(member);
+    });
     return true;
   }
 
@@ -80,10 +85,10 @@ export class Equipment {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
-  /** Ends all plugins, at once; their calls have ended. Never rejects. */
+  /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
   async close(): Promise<void> {
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));
-    await Promise.all(this.#sets.map((set) => set.end()));
+    await Promise.all(this.#sets.map((set) => set.retire(END_LIMIT)));
   }
 
   get #sets(): readonly PluginSet[] {
@@ -108,13 +113,28 @@ export class Equipment {
   /** What a plugin is as a client, from its first wish on. */
   #client(member: Member): Promise<LocalClient> {
     const known = this.#clients.get(member);
-    if (known !== undefined) return known;
+    if (known !== undefined) return known.ready;
+    let leave = (): void => {};
     const doors = {
       serverInfo: this.#parts.serverInfo(),
-      accept: (link: Link, signal: AbortSignal) => this.#parts.accept(link, signal, member),
+      accept: (link: Link, signal: AbortSignal) => {
+        leave = () => void link.close();
+        return this.#parts.accept(link, signal, member);
+      },
     };
-    const client = LocalClient.connect(doors, this.#abort.signal);
-    this.#clients.set(member, client);
-    return client;
+    const ready = LocalClient.connect(doors, this.#abort.signal);
+    this.#clients.set(member, { ready, leave: () => leave() });
+    return ready;
   }
+
+  /** A plugin that is no longer used is no client any more either. */
+  #dismiss(member: Member): void {
+    this.#clients.get(member)?.leave();
+    this.#clients.delete(member);
+  }
+}
+
+interface PluginClient {
+  readonly ready: Promise<LocalClient>;
+  leave(): void;
 }

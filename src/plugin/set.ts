@@ -5,10 +5,10 @@ import type { PluginServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { untilAborted, within } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
-import { findPlace, isEntrusted } from "./fault.ts";
+import { describeFault, findPlace, isEntrusted } from "./fault.ts";
 import type { HubAccess } from "./host.ts";
 import type { Member, PluginStatus } from "./member.ts";
-import type { Answer, ToolInfo } from "./plugin.ts";
+import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { Reviser, toTool } from "./revise.ts";
 import { type PassingCall, weave } from "./weave.ts";
 
@@ -35,6 +35,8 @@ export class PluginSet {
   readonly #reviser: Reviser;
   readonly #callers: readonly Member[];
   readonly #ways = new WeakMap<Route, Way | "none">();
+  /** By the listed tool: a way stays the same while routes are made anew, as long as the tool is the same. */
+  readonly #tools = new WeakMap<Item, { readonly tool: ToolInfo; readonly way: Way | "none" }[]>();
   #hub: HubAccess | undefined;
   /** Calls that are on their way through plugins, and who waits until there are none. */
   #running = 0;
@@ -84,10 +86,10 @@ export class PluginSet {
   /** The way of a route's calls, composed once; undefined if no plugin looks at them. @param except a plugin that calls itself */
   way(route: Route, isolation: ToolInfo["isolation"], except: Member | undefined): Way | undefined {
     if (this.#callers.length === 0) return undefined;
-    if (except !== undefined) return this.#compose(route, isolation, except);
+    if (except !== undefined) return this.#compose(infoOf(route, isolation), except);
     let way = this.#ways.get(route);
     if (way === undefined) {
-      way = this.#compose(route, isolation, undefined) ?? "none";
+      way = this.#find(route, isolation);
       this.#ways.set(route, way);
     }
     return way === "none" ? undefined : way;
@@ -114,7 +116,9 @@ export class PluginSet {
       throw new HubError("notSupported", text, { server });
     }
     try {
-      return await make();
+      const link: unknown = await make();
+      if (isLink(link)) return link;
+      throw new TypeError(`what it made for its server "${server}" is no link`);
     } catch (error) {
       throw new HubError("pluginFailed", member.complain(error).message, { server, cause: error });
     }
@@ -134,41 +138,66 @@ export class PluginSet {
     return this.#ended;
   }
 
-  #compose(
-    route: Route,
-    isolation: ToolInfo["isolation"],
-    except: Member | undefined,
-  ): Way | undefined {
-    const { server, remoteName, name: exposedName, item } = route;
-    const tool: ToolInfo = {
-      server,
-      name: remoteName,
-      exposedName,
-      isolation,
-      get definition() {
-        return toTool(item);
-      },
-    };
+  #find(route: Route, isolation: ToolInfo["isolation"]): Way | "none" {
+    const { server, name, item } = route;
+    const known = this.#tools.get(item) ?? [];
+    const same = known.find(
+      ({ tool }) =>
+        tool.server === server && tool.exposedName === name && tool.isolation === isolation,
+    );
+    if (same !== undefined) return same.way;
+    const tool = infoOf(route, isolation);
+    const way = this.#compose(tool, undefined) ?? "none";
+    this.#tools.set(item, [...known, { tool, way }]);
+    return way;
+  }
+
+  #compose(tool: ToolInfo, except: Member | undefined): Way | undefined {
     const members = this.#callers.filter(
-      (member) => member !== except && member.isForServer(server) && member.isForTool(remoteName),
+      (member) =>
+        member !== except && member.isForServer(tool.server) && member.isForTool(tool.name),
     );
     const pass = weave(members, tool);
     return pass && { tool, pass };
   }
 }
 
-/** Tells plugins that they are no longer used, the last one first, and waits until they have ended, for a while. Never rejects. */
+function isLink(value: unknown): value is Link {
+  const { open, send, close } = (value ?? {}) as Partial<Record<keyof Link, unknown>>;
+  return [open, send, close].every((part) => typeof part === "function");
+}
+
+function infoOf(
+  { server, remoteName, name: exposedName, item }: Route,
+  isolation: ToolInfo["isolation"],
+): ToolInfo {
+  return Object.freeze({
+    server,
+    name: remoteName,
+    exposedName,
+    isolation,
+    get definition() {
+      return toTool(item);
+    },
+  });
+}
+
+/**
+ * Tells plugins that they are no longer used, the last one first, and waits until all have ended, for a while: one that does
+ * not end keeps none of the others from it. Never rejects.
+ */
 export async function disposeAll(
   members: readonly Member[],
   abort: AbortController,
 ): Promise<void> {
   abort.abort(new HubError("cancelled", "The plugin is no longer used."));
-  for (const member of members.toReversed()) {
+  const endings = members.toReversed().map(async (member) => {
     const dispose = async (): Promise<void> => member.parts.dispose?.();
     const disposed = dispose().catch((error: unknown) => void member.complain(error));
-    if (await within(DISPOSE_LIMIT, disposed)) continue;
+    if (await within(DISPOSE_LIMIT, disposed)) return;
     member.log("warn", `its dispose did not end within ${DISPOSE_LIMIT} ms`);
-  }
+  });
+  await Promise.all(endings);
 }
 
 /** By scheme; each is in one plugin only, which was checked. */
@@ -177,15 +206,30 @@ function schemesOf(members: readonly Member[], signal: AbortSignal): Schemes {
     members.flatMap(({ parts }) =>
       Object.entries(parts.secrets ?? {}).map(([scheme, resolve]) => [
         scheme,
-        async (path: string, server: string): Promise<string> => {
-          const late = AbortSignal.timeout(SECRET_LIMIT);
-          const limit = AbortSignal.any([signal, late]);
-          const resolved = (async () => resolve(path, { server, signal: limit }))();
-          const value: unknown = await untilAborted(resolved, limit);
-          if (typeof value === "string") return value;
-          throw new TypeError("the plugin gave something that is no string");
-        },
+        (path: string, server: string) => askSecret(resolve, path, server, signal),
       ]),
     ),
   );
+}
+
+/** @throws {HubError} valueMissing, in the plugin's words */
+async function askSecret(
+  resolve: ResolveSecret,
+  path: string,
+  server: string,
+  end: AbortSignal,
+): Promise<string> {
+  const late = AbortSignal.timeout(SECRET_LIMIT);
+  const signal = AbortSignal.any([end, late]);
+  let value: unknown;
+  try {
+    value = await untilAborted((async () => resolve(path, { server, signal }))(), signal);
+  } catch (error) {
+    const seconds = SECRET_LIMIT / 1000;
+    const { fault } = describeFault(error, undefined);
+    const text = late.aborted ? `the plugin did not give it within ${seconds} s` : fault;
+    throw new HubError("valueMissing", text);
+  }
+  if (typeof value === "string") return value;
+  throw new HubError("valueMissing", "the plugin gave something that is no string");
 }
