@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import process from "node:process";
 import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
 import type { Redaction } from "./redaction.ts";
 
@@ -81,6 +82,8 @@ export function describeCall(
   const shown = redaction && showArguments(call.argumentsJson, redaction);
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
+    // Numbers of calls and ids of clients are unique in one hub only, and several may write to one file.
+    hub: process.pid,
     call: call.number,
     client: { id: client.id, name: cut(client.name), version: cut(client.version) },
     server: cut(tool.server),

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError, type ErrorCode } from "../../src/errors.ts";
 import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
@@ -27,6 +28,7 @@ describe("the audit log", () => {
       assert.ok(duration >= 0 && duration <= after - before + 1);
       assert.equal(Math.round(duration * 10) / 10, duration);
       assert.deepEqual(line, {
+        hub: process.pid,
         call: 7,
         client: { id: "c1", name: "claude", version: "1.0" },
         server: "files",
