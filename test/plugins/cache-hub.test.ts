@@ -1,0 +1,110 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import plugin from "../../plugins/cache/index.ts";
+import { ask, callTool, introduce, type Peer, Script } from "../fixtures/memory.ts";
+import { setUpWith, type Use } from "../fixtures/plugins.ts";
+
+// What a plugin takes is for its own schema to say.
+const USE: Use = { plugin: plugin as unknown as Use["plugin"] };
+
+const READ = '{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}';
+const WRITE = '{"name":"write","inputSchema":{"type":"object"}}';
+
+/** A server with a tool that reads and one that writes, and answers how often it was called. */
+function counting(...tools: string[]): Script & { calls: number } {
+  const script = Object.assign(new Script(), { calls: 0 });
+  script.tools = tools.length > 0 ? tools : [READ, WRITE];
+  script.onCall = () => `"result":{"n":1.0,"content":[],"count":${++script.calls}}`;
+  return script;
+}
+
+async function ready(client: Peer): Promise<void> {
+  await introduce(client);
+  await ask(client, "tools/list");
+}
+
+async function count(client: Peer, name: string, args = {}): Promise<unknown> {
+  return (await callTool(client, name, args)).result?.["count"];
+}
+
+describe("in a hub, the cache", () => {
+  it("answers equal calls of all clients itself, byte for byte but for its mark", async () => {
+    const files = counting();
+    const { client, hub, connect } = await setUpWith([USE], { files });
+    const other = connect();
+    await ready(client);
+    await ready(other);
+    assert.equal(await count(client, "files__read", { a: 1, b: 2 }), 1);
+    assert.equal(await count(other, "files__read", { b: 2, a: 1 }), 1);
+    assert.equal(files.calls, 1);
+    const answer = other.received.at(-1) ?? "";
+    assert.match(
+      answer,
+      /"result":\{"n":1\.0,"content":\[\],"count":1,"_meta":\{"toolmux\/cached":"[^"]+"\}\}/,
+    );
+    assert.doesNotMatch(client.received.at(-1) ?? "", /cached/);
+    await hub.close();
+  });
+
+  it("asks again after a tool of that server was called that may have changed something", async () => {
+    const [files, web] = [counting(), counting()];
+    const { client, hub } = await setUpWith([USE], { files, web });
+    await ready(client);
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "web__write"), 1);
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "files__write"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
+
+  it("asks again after such a tool was called that the entry is not for", async () => {
+    const files = counting();
+    const { client, hub } = await setUpWith([{ ...USE, tools: ["read"] }], { files });
+    await ready(client);
+    assert.equal(await count(client, "files__read"), 1);
+    assert.equal(await count(client, "files__write"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
+
+  it("asks again after the server was started anew", async () => {
+    const files = counting();
+    const { client, hub, events } = await setUpWith([USE], { files });
+    await ready(client);
+    assert.equal(await count(client, "files__read"), 1);
+    const before = events.length;
+    files.die();
+    const isBack = (): boolean =>
+      events.slice(before).some((event) => event.kind === "state" && event.to === "connected");
+    // The call that is not cached brings the server back, and is the one that changes nothing.
+    while (!isBack()) await callTool(client, "files__read", { again: true });
+    assert.notEqual(await count(client, "files__read"), 1);
+    await hub.close();
+  });
+
+  it("keeps the clients of a server apart that has a process for each", async () => {
+    const files = counting();
+    const servers = { files: { isolation: "perClient" } } as const;
+    const { client, hub, connect } = await setUpWith([USE], { files }, { servers });
+    const other = connect();
+    await ready(client);
+    await ready(other);
+    const one = await count(client, "files__read");
+    assert.notEqual(await count(other, "files__read"), one);
+    await hub.close();
+  });
+
+  it("stops caching a tool that is no longer read-only", async () => {
+    const files = counting();
+    const { client, hub } = await setUpWith([USE], { files });
+    await ready(client);
+    assert.equal(await count(client, "files__read"), 1);
+    files.tools = [READ.replace("true", "false"), WRITE];
+    files.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await client.find(({ method }) => method === "notifications/tools/list_changed");
+    assert.equal(await count(client, "files__read"), 2);
+    assert.equal(await count(client, "files__read"), 3);
+    await hub.close();
+  });
+});
