@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { definePlugin, type Tool } from "../../src/plugin/plugin.ts";
+import { definePlugin, type LogLevel, type Tool } from "../../src/plugin/plugin.ts";
 import { printName } from "./notes.ts";
 import { repair } from "./repair.ts";
 
@@ -25,77 +25,84 @@ export default definePlugin<v.InferOutput<typeof options>>({
   whenBroken: "pass",
   setup({ unrepairable }, host) {
     const told = new Set<string>();
-    /** Logs what was done to which tools, those to which the same was done together. */
-    const tell = (server: string, done: ReadonlyMap<string, readonly string[]>): void => {
-      for (const [what, names] of done) {
-        const fresh = names.filter((name) => !told.has(`${server}\0${name}\0${what}`));
-        if (fresh.length === 0) continue;
-        if (told.size > MAX_LINES) told.clear();
-        for (const name of fresh) told.add(`${server}\0${name}\0${what}`);
-        const more = fresh.length - MAX_NAMES;
-        const list = fresh.slice(0, MAX_NAMES).map((name) => `"${printName(name)}"`);
-        if (more > 0) list.push(`${more} more`);
-        host.log(
-          "warn",
-          `Server "${server}", tool${fresh.length > 1 ? "s" : ""} ${list.join(", ")}: ${what}.`,
-        );
-      }
+    /** Logs what was done to tools; those to which the same was done together. */
+    const tell = (server: string, what: string, { names, level }: Remark): void => {
+      const fresh = names.filter((name) => !told.has(`${server}\0${name}\0${what}`));
+      if (fresh.length === 0) return;
+      if (told.size > MAX_LINES) told.clear();
+      for (const name of fresh) told.add(`${server}\0${name}\0${what}`);
+      const list = fresh.slice(0, MAX_NAMES).map((name) => `"${printName(name)}"`);
+      if (fresh.length > MAX_NAMES) list.push(`${fresh.length - MAX_NAMES} more`);
+      const tools = `tool${fresh.length > 1 ? "s" : ""} ${list.join(", ")}`;
+      host.log(level, `Server "${server}", ${tools}: ${what}.`);
     };
     return {
       list(items, server) {
-        const done = new Map<string, string[]>();
-        const shown = items.flatMap((tool) => {
-          const { tool: repaired, done: what, isHopeless } = repairTool(tool);
-          const isHidden = isHopeless && unrepairable === "hide";
-          if (what !== undefined) {
-            const line = isHidden
-              ? `not shown, as ${what}`
-              : isHopeless
-                ? `shown, although ${what}`
-                : what;
-            done.set(line, [...(done.get(line) ?? []), tool.name]);
-          }
-          return isHidden ? [] : [repaired];
+        const remarks = new Map<string, Remark>();
+        const shown = items.flatMap((given) => {
+          const { tool, done, isMinor } = repairTool(given);
+          const isHidden = tool === undefined && unrepairable === "hide";
+          const fate = isHidden ? "not shown, as " : tool === undefined ? "shown, although " : "";
+          const remark = remarks.get(fate + done) ?? {
+            names: [],
+            level: isMinor ? "info" : "warn",
+          };
+          if (done !== "") remarks.set(fate + done, remark);
+          remark.names.push(given.name);
+          return isHidden ? [] : [tool ?? given];
         });
-        tell(server, done);
+        for (const [what, remark] of remarks) tell(server, what, remark);
         return shown;
       },
     };
   },
 });
 
-interface RepairedTool {
-  /** The same object if there was nothing to do. */
-  readonly tool: Tool;
-  /** For people. */
-  readonly done: string | undefined;
-  /** Whether the schema of its arguments is still as bad as it was. */
-  readonly isHopeless: boolean;
+interface Remark {
+  readonly names: string[];
+  readonly level: LogLevel;
 }
 
-export function repairTool(tool: Tool): RepairedTool {
-  const done: string[] = [];
-  const changes: Record<string, unknown> = {};
-  const input = repair(tool.inputSchema, "arguments");
-  if (input.kind === "repaired") {
-    done.push(`its inputSchema was repaired: ${input.done}`);
-    changes["inputSchema"] = input.schema;
-    const parts = [tool.description, input.text].filter((text) => (text ?? "") !== "");
-    if (input.text !== "") changes["description"] = parts.join("\n\n");
+interface RepairedTool {
+  /** The same object if there was nothing to do; undefined if nothing can be done. */
+  readonly tool: Tool | undefined;
+  /** What was done, or why nothing can be; empty if there was nothing to do. */
+  readonly done: string;
+  /** Whether it is not worth a warning. */
+  readonly isMinor: boolean;
+}
+
+function repairTool(tool: Tool): RepairedTool {
+  const { description, inputSchema, outputSchema } = tool;
+  const input = repair(inputSchema, "arguments");
+  if (input.kind === "hopeless") {
+    const done = `its inputSchema cannot be repaired: ${input.fault}`;
+    return { tool: undefined, done, isMinor: false };
   }
-  const { outputSchema, ...rest } = tool;
-  const output =
-    outputSchema === undefined ? { kind: "fine" as const } : repair(outputSchema, "results");
-  if (output.kind === "repaired") {
-    done.push(`its outputSchema was repaired: ${output.done}`);
+  const output = outputSchema === undefined ? undefined : repair(outputSchema, "results");
+  const remarks: string[] = [];
+  const changes: Record<string, unknown> = {};
+  let isMinor = true;
+  if (input.kind === "repaired") {
+    remarks.push(`its inputSchema was repaired: ${input.done}`);
+    changes["inputSchema"] = input.schema;
+    const texts = typeof description === "string" ? [description, input.text] : [input.text];
+    if (input.text !== "")
+      changes["description"] = texts.filter((text) => text !== "").join("\n\n");
+    isMinor &&= input.isMinor;
+  }
+  if (output?.kind === "repaired") {
+    remarks.push(`its outputSchema was repaired: ${output.done}`);
     changes["outputSchema"] = output.schema;
+    isMinor &&= output.isMinor;
   }
   // Results can do without: they may still be structured, only nothing is promised of them.
-  if (output.kind === "hopeless") done.push(`its outputSchema was left out: ${output.fault}`);
-  if (input.kind === "hopeless") {
-    return { tool, done: `its inputSchema cannot be repaired: ${input.fault}`, isHopeless: true };
-  }
-  if (done.length === 0) return { tool, done: undefined, isHopeless: false };
-  const base = output.kind === "hopeless" ? rest : tool;
-  return { tool: { ...base, ...changes }, done: done.join("; "), isHopeless: false };
+  const isDropped = output?.kind === "hopeless";
+  if (isDropped) remarks.push(`its outputSchema was left out: ${output.fault}`);
+  const done = remarks.join("; ");
+  if (done === "") return { tool, done, isMinor };
+  const { outputSchema: _, ...rest } = { ...tool, ...changes };
+  return isDropped
+    ? { tool: rest, done, isMinor: false }
+    : { tool: { ...tool, ...changes }, done, isMinor };
 }

@@ -8,6 +8,9 @@ export interface Place {
 const MAX_PLACES = 3;
 const MAX_NAME = 40;
 
+/** What is done to most schemas, as generators have not stopped writing it, and what changes nothing. */
+export const MARK = "the mark of an older draft left out";
+
 /** What was done to a schema, and where, for people. */
 export class Notes {
   readonly #done = new Map<string, { readonly places: Set<string>; count: number }>();
@@ -17,6 +20,11 @@ export class Notes {
     this.#done.set(what, done);
     done.count++;
     if (place !== undefined && done.places.size < MAX_PLACES) done.places.add(print(place));
+  }
+
+  /** Whether that is not worth a warning. */
+  get isMinor(): boolean {
+    return [...this.#done.keys()].every((what) => what === MARK);
   }
 
   /** Takes over what others have noted. */

@@ -1,4 +1,5 @@
 import type { Draft } from "./draft.ts";
+import { MARK } from "./notes.ts";
 import { FORMS, isObject, isSchema, TYPES } from "./keywords.ts";
 
 export interface Dialect {
@@ -6,7 +7,7 @@ export interface Dialect {
   readonly refStandsAlone: boolean;
   readonly isRoot: boolean;
   /** Called when something was done. */
-  readonly note: () => void;
+  readonly note: (what?: string) => void;
 }
 
 /** Keywords that mean nothing up to draft-07. */
@@ -65,7 +66,7 @@ export function modernize(draft: Draft, dialect: Dialect): void {
     if (isSchema(rest)) draft.set("items", rest);
   }
   if (draft.has("$schema") && !(dialect.isRoot && isModern(draft.get("$schema")))) {
-    note();
+    note(MARK);
     draft.delete("$schema");
   }
   splitDependencies(draft, dialect);

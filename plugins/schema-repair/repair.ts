@@ -7,11 +7,12 @@ import { Walk } from "./walk.ts";
 /** What became of a schema. */
 export type Repair =
   | { readonly kind: "fine" }
-  /** `done` is a line for people; `text` is what the model should know besides. */
+  /** `done` is a line for people, who need not see it if it `isMinor`; `text` is what the model should know besides. */
   | {
       readonly kind: "repaired";
       readonly schema: Schema;
       readonly done: string;
+      readonly isMinor: boolean;
       readonly text: string;
     }
   /** `fault`: why nothing can be made of it. */
@@ -32,7 +33,13 @@ export function repair(given: unknown, purpose: Purpose): Repair {
   const excess = findExcess(given);
   if (excess !== undefined) return { kind: "hopeless", fault: excess };
   if (purpose === "arguments" && (given === undefined || given === null || given === true)) {
-    return { kind: "repaired", schema: ANYTHING, done: "a missing schema added", text: "" };
+    return {
+      kind: "repaired",
+      schema: ANYTHING,
+      done: "a missing schema added",
+      isMinor: false,
+      text: "",
+    };
   }
   if (!isObject(given)) {
     return { kind: "hopeless", fault: isSchema(given) ? "it accepts nothing" : "it is no schema" };
@@ -45,7 +52,13 @@ export function repair(given: unknown, purpose: Purpose): Repair {
     if (next.text !== undefined) texts.push(next.text);
     if (next.schema === schema) {
       if (schema === given) return { kind: "fine" };
-      return { kind: "repaired", schema, done: notes.toString(), text: texts.join("\n") };
+      return {
+        kind: "repaired",
+        schema,
+        done: notes.toString(),
+        isMinor: notes.isMinor,
+        text: texts.join("\n"),
+      };
     }
     schema = next.schema;
   }
@@ -55,11 +68,12 @@ export function repair(given: unknown, purpose: Purpose): Repair {
 /** One round; the same schema if nothing was to be done. */
 function improve(schema: Schema, purpose: Purpose, notes: Notes): Root {
   const isForModels = purpose === "arguments";
+  const { $schema: dialect } = schema;
+  const refStandsAlone = typeof dialect === "string" && /\/draft-0[3-7]\//.test(dialect);
   const whole = survey(schema);
   if (typeof whole === "string") return { fault: whole };
   const walk = (areTargetsWider: boolean): { schema: unknown; notes: Notes; again: boolean } => {
     const own = new Notes();
-    const refStandsAlone = /\/draft-0[3-7]\//.test(String(schema["$schema"]));
     const walker = new Walk({ ...whole, refStandsAlone, areTargetsWider, isForModels, notes: own });
     const outcome = walker.repair(schema, undefined);
     const again = walker.hasWidened && whole.hasReferences && !areTargetsWider;

@@ -55,7 +55,7 @@ export class Walk {
     modernize(draft, {
       refStandsAlone: this.#options.refStandsAlone,
       isRoot: place === undefined,
-      note: () => this.#note("keywords of older drafts rewritten", place),
+      note: (what = OLDER) => this.#note(what, place),
     });
     this.#checkForms(draft, place);
     this.#descend(draft, place);
@@ -76,7 +76,7 @@ export class Walk {
     // Not all readers know that nothing beside it counts: what is left suits those who do, and those who do not.
     const ignored = refStandsAlone ? draft.keywords().filter(isIgnored) : [];
     if (ignored.length > 0) {
-      this.#note("keywords of older drafts rewritten", place);
+      this.#note(OLDER, place);
       draft.widen(...ignored);
     }
     if (!cuts.has(schema)) return;
@@ -214,6 +214,8 @@ export class Walk {
 function isIgnored(keyword: string): boolean {
   return keyword !== "$ref" && !ANNOTATIONS.includes(keyword) && !DEFINITIONS.includes(keyword);
 }
+
+const OLDER = "keywords of older drafts rewritten";
 
 const UNEVALUATED = ["unevaluatedItems", "unevaluatedProperties"] as const;
 

@@ -1,6 +1,6 @@
 import type { Range } from "../bytes.ts";
 import type { Route } from "../catalog/catalog.ts";
-import type { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -23,7 +23,7 @@ export interface Traveller {
   fail(error: HubError): void;
 }
 
-type Outcome = { readonly answer: Answer } | { readonly reason: unknown };
+type Outcome = Response | { readonly kind: "failure"; readonly reason: unknown };
 
 /**
  * One request on its way to the server and back, of a call that may make several. Plugins take it for the promise of an
@@ -39,7 +39,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
   #isOver = false;
-  /** Nobody but the traveller will ever look at it. */
+  /** What comes back is what the call is answered with, whoever else looks at it. */
   #isDirect = false;
   #outcome: Outcome | undefined;
   #promise: Promise<Answer> | undefined;
@@ -69,11 +69,14 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#waited = this.#sent === undefined;
   }
 
-  /** From now on its outcome is the traveller's own. */
+  /** What comes back is what the call is answered with. */
   direct(): void {
+    this.#isDirect = true;
     const outcome = this.#outcome;
-    if (outcome === undefined) this.#isDirect = true;
-    else if ("reason" in outcome) this.#traveller.fail(outcome.reason as HubError);
+    if (outcome === undefined) return;
+    // It failed before it was on its way.
+    if (outcome.kind === "failure") this.#traveller.fail(cancelledBy(outcome.reason));
+    else this.#pass(outcome);
   }
 
   enter(session: Session): void {
@@ -84,27 +87,23 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   settle(response: Response): void {
-    if (!this.#end()) return;
-    if (this.#isDirect) this.#traveller.settle(response);
-    else this.#finish({ answer: new RelayedAnswer(response) });
+    if (this.#end()) this.#finish(response);
   }
 
   fail(error: HubError): void {
-    if (!this.#end()) return;
-    if (this.#isDirect) this.#traveller.fail(error);
-    else this.#finish({ reason: error });
+    if (this.#end()) this.#finish({ kind: "failure", reason: error });
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
     if (!this.#isOver) this.#traveller.progress(notification, tokens);
   }
 
-  /** Nobody wants its answer any more; the server is told. */
+  /** The traveller does not want its answer any more; the server is told. */
   giveUp(why: Withdrawal, reason: unknown): void {
     if (!this.#end()) return;
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
     else this.#traveller.connection.leave(this);
-    this.#finish({ reason });
+    this.#tell({ kind: "failure", reason });
   }
 
   // oxlint-disable-next-line unicorn/no-thenable -- it is a promise
@@ -129,8 +128,8 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (this.#promise === undefined) {
       this.#promise = new Promise((resolve, reject) => {
         this.#settle = (outcome) => {
-          if ("answer" in outcome) resolve(outcome.answer);
-          else reject(outcome.reason);
+          if (outcome.kind === "failure") reject(outcome.reason);
+          else resolve(new RelayedAnswer(outcome));
         };
       });
       // A plugin that has lost interest in it need not take its failure.
@@ -141,12 +140,27 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   #finish(outcome: Outcome): void {
+    if (this.#isDirect) this.#pass(outcome);
+    this.#tell(outcome);
+  }
+
+  #pass(outcome: Outcome): void {
+    if (outcome.kind === "failure") this.#traveller.fail(toHubError(outcome.reason));
+    else this.#traveller.settle(outcome);
+  }
+
+  /** Tells those who take it for a promise. */
+  #tell(outcome: Outcome): void {
     this.#outcome = outcome;
     this.#settle?.(outcome);
   }
 
   #watch(limit: AbortSignal): void {
-    const give = (): void => this.giveUp("Cancelled by a plugin of the hub.", limit.reason);
+    const give = (): void => {
+      if (this.#isOver) return;
+      this.giveUp("Cancelled by a plugin of the hub.", limit.reason);
+      if (this.#isDirect) this.#traveller.fail(cancelledBy(limit.reason));
+    };
     limit.addEventListener("abort", give, { once: true });
     this.#undo = () => limit.removeEventListener("abort", give);
     if (limit.aborted) give();
@@ -160,4 +174,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#traveller.arrived(this);
     return true;
   }
+}
+
+function cancelledBy(reason: unknown): HubError {
+  if (reason instanceof HubError) return reason;
+  const text = `A plugin of the hub cancelled the call: ${toHubError(reason).message}`;
+  return new HubError("cancelled", text, { cause: reason });
 }

@@ -4,8 +4,7 @@ import plugin from "../../plugins/cache/index.ts";
 import { ask, callTool, introduce, type Peer, Script } from "../fixtures/memory.ts";
 import { setUpWith, type Use } from "../fixtures/plugins.ts";
 
-// What a plugin takes is for its own schema to say.
-const USE: Use = { plugin: plugin as unknown as Use["plugin"] };
+const USE: Use = { plugin };
 
 const READ = '{"name":"read","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}';
 const WRITE = '{"name":"write","inputSchema":{"type":"object"}}';

@@ -5,8 +5,7 @@ import type { HubEvent } from "../../src/events.ts";
 import { ask, callTool, introduce, listNames, type Peer, Script } from "../fixtures/memory.ts";
 import { setUpWith, type Use } from "../fixtures/plugins.ts";
 
-// What a plugin takes is for its own schema to say.
-const USE: Use = { plugin: plugin as unknown as Use["plugin"] };
+const USE: Use = { plugin };
 
 const FINE =
   '{"name":"fine","inputSchema":{ "type":"object","properties":{"n":{"maximum":1.0e2}} }}';

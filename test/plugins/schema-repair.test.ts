@@ -507,6 +507,23 @@ describe("the plugin", () => {
     assert.match(lines()[1]!, /tool "third": its inputSchema/);
   });
 
+  it("warns of all but the mark of an older draft, which nearly all have", async () => {
+    const { list, lines } = await setUp();
+    const $schema = "http://json-schema.org/draft-07/schema#";
+    list({ ...fine, inputSchema: { ...NOTHING, $schema } });
+    list({ ...bad, inputSchema: { type: "object", $schema } });
+    assert.match(lines()[0]!, /^info .*: the mark of an older draft left out\.$/);
+    assert.match(lines()[1]!, /^warn .*left out; missing properties added\.$/);
+  });
+
+  it("bears a draft that is no text, and a description that is none", async () => {
+    const { list } = await setUp();
+    const inputSchema = { ...NOTHING, $schema: { toString: 1, valueOf: 1 }, not: {} };
+    const [tool] = list({ name: "t", description: null, inputSchema } as unknown as Tool);
+    assert.deepEqual(tool?.inputSchema, NOTHING);
+    assert.match(tool?.description ?? "", /^The arguments/);
+  });
+
   it("lets no name break a line of the log, or fill it", async () => {
     const { list, lines } = await setUp();
     const name = `a\nb\u001b[31m${"c".repeat(5000)}`;
