@@ -48,7 +48,7 @@ function look(): Record<string, string | number> {
   const { polluted } = {} as { polluted?: unknown };
   return {
     "the working directory": process.cwd(),
-    "the variables": JSON.stringify(Object.entries(process.env).toSorted()),
+    "the variables": JSON.stringify(Object.entries(process.env).map(String).toSorted()),
     "what all objects have": String(polluted),
     ...Object.fromEntries(
       ["exit", "beforeExit", "SIGINT", "SIGTERM", "SIGHUP", "uncaughtException"].map((name) => [
