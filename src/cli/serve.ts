@@ -3,6 +3,7 @@ import { OwnStdio } from "../frontend/stdio.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import { within } from "../wire/grace.ts";
 import type { Invocation, World } from "./command.ts";
+import { divertConsole } from "./console.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
 import { Notices } from "./notices.ts";
@@ -26,16 +27,26 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
   const journal = new Journal((record) => notices.print(formatRecord(record, logFormat)));
   // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
   process.once("exit", () => journal.flush());
+  const log = openLog(invocation, (record) => journal.write(record));
+  const restore = divertConsole(log);
   try {
-    return await run(invocation, world, journal);
+    return await run(invocation, world, { journal, log, tell: (text) => notices.print(text) });
   } finally {
+    restore();
     journal.flush();
     await within(FLUSH_LIMIT, notices.drained());
   }
 }
 
-async function run(invocation: Invocation, world: World, journal: Journal): Promise<number> {
-  const log = openLog(invocation, (record) => journal.write(record));
+/** What takes lines for people: records, and texts as they are. */
+interface Voices {
+  readonly journal: Journal;
+  readonly log: Log;
+  tell(text: string): void;
+}
+
+async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
+  const { journal, log } = voices;
   const basis = await openBasis(invocation, world, log);
   const { hub, bus, equip, close } = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
@@ -55,7 +66,7 @@ async function run(invocation: Invocation, world: World, journal: Journal): Prom
     if (isOver) return;
     const following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
     unfollow = () => following.close();
-    await settle(basis.manifest, invocation, log);
+    await settle(basis.manifest, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
   await Promise.race([gone, aborted(world.signal), orphaned()]);
@@ -79,25 +90,27 @@ function messageLimit({ servers }: Manifest): number {
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 
-async function settle(manifest: Manifest, { logFormat }: Invocation, log: Log): Promise<void> {
+async function settle(
+  manifest: Manifest,
+  { logFormat }: Invocation,
+  { log, tell }: Pick<Voices, "log" | "tell">,
+): Promise<void> {
   const { isatty } = await import("node:tty");
-  if (logFormat === "text" && isatty(0)) await greet(manifest);
+  if (logFormat === "text" && isatty(0)) tell(await greet(manifest));
   tellUnsupported(manifest, log);
 }
 
-async function greet({ servers, sources }: Manifest): Promise<void> {
+async function greet({ servers, sources }: Manifest): Promise<string> {
   const { describeEntry } = await import("./entry.ts");
   const count = servers.filter(({ enabled }) => enabled).length;
-  console.warn(
-    [
-      `toolmux serves ${count} ${count === 1 ? "server" : "servers"} as one on stdin and stdout, and waits for an MCP client there.`,
-      "It is not meant to be typed to: let a client start it, with this in its configuration:",
-      "",
-      describeEntry(sources),
-      "",
-      "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
-    ].join("\n"),
-  );
+  return [
+    `toolmux serves ${count} ${count === 1 ? "server" : "servers"} as one on stdin and stdout, and waits for an MCP client there.`,
+    "It is not meant to be typed to: let a client start it, with this in its configuration:",
+    "",
+    describeEntry(sources),
+    "",
+    "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
+  ].join("\n");
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

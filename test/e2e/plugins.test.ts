@@ -188,6 +188,20 @@ for (const [name, program] of Object.entries(PROGRAMS)) {
         }),
     );
 
+    it("that write with console write to the log, and nothing to stdout", LIMIT, () =>
+      realm(async (place) => {
+        const talk = `console.log("one %s", "line", { a: 1 }); console.error("another");`;
+        writeFileSync(join(place.dir, "mine.ts"), marking("talking", talk));
+        place.edit(withPlugins(place, 'use = "./mine.ts"'));
+        const [command = "", ...words] = program();
+        const args = [...words, "--log-level", "info", "--config", place.config];
+        const client = new RawClient(command, args, place.dir, place.env);
+        await client.open();
+        await saying(client, /info one line \{ a: 1 \}[^]*error another/);
+        await end(client);
+      }),
+    );
+
     it("give servers of their own, and secrets for those of others", LIMIT, () =>
       realm(async (place) => {
         writeFileSync(
