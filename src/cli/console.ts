@@ -1,0 +1,31 @@
+import process from "node:process";
+import type { LogLevel } from "../events.ts";
+import type { Log } from "./open.ts";
+
+/** The methods that programs write with, and what level that is. */
+const LEVELS = {
+  log: "info",
+  info: "info",
+  debug: "debug",
+  trace: "debug",
+  dir: "info",
+  table: "info",
+  warn: "warn",
+  error: "error",
+} as const satisfies Partial<Record<keyof Console, LogLevel>>;
+
+/**
+ * Sends what plugins write with `console` to the log: stdout is the client's, and on stderr some runtimes' consoles wait
+ * for ever for somebody who reads it. @returns the undo
+ */
+export function divertConsole(log: Log): () => void {
+  const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];
+  const before = names.map((name) => [name, console[name]] as const);
+  for (const name of names) {
+    console[name] = (...values: unknown[]) => {
+      const { format } = process.getBuiltinModule("node:util");
+      log(LEVELS[name], format(...values));
+    };
+  }
+  return () => Object.assign(console, Object.fromEntries(before));
+}
