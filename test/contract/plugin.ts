@@ -188,7 +188,7 @@ export const DEMANDS: readonly Demand[] = [
       onTools(subject, async ({ client, script }, tool) => {
         for (const [i, result] of oddResults().entries()) {
           script.onCall = () => `"result":${result}`;
-          refuseFailure(await ask(client, tool, `{"odd":${i}}`));
+          refuseFailure(await ask(client, tool, `{"odd":${i}}`), `the result ${shorten(result)}`);
         }
       }),
   },
@@ -198,7 +198,8 @@ export const DEMANDS: readonly Demand[] = [
       onTools(subject, async ({ client }, tool) => {
         for (const args of oddArguments()) {
           const given = args === undefined ? "" : `,"arguments":${args}`;
-          refuseFailure(await answerTo(client, send(client, `{"name":"${tool}"${given}}`)));
+          const answer = await answerTo(client, send(client, `{"name":"${tool}"${given}}`));
+          refuseFailure(answer, `the arguments ${shorten(args ?? "that are not there")}`);
         }
       }),
   },
@@ -460,11 +461,14 @@ function onTools(
 }
 
 /** An answer that is due to the server, or one that the plugin has made; but it has not failed. */
-function refuseFailure(answer: string): void {
+function refuseFailure(answer: string, what?: string): void {
   const { result, error } = JSON.parse(answer) as Json;
   assert.ok(result !== undefined || error !== undefined, answer);
-  if (error?.code === FAILED) assert.fail(error.message);
+  if (error?.code !== FAILED) return;
+  assert.fail(what === undefined ? error.message : `${what}: ${error.message}`);
 }
+
+const shorten = (text: string): string => (text.length > 100 ? `${text.slice(0, 100)}…` : text);
 
 /** What the server answers well is answered well, unless the plugin says that it changes results. */
 function refuseError({ changes }: Subject, answer: string, what: string): void {

@@ -1,0 +1,110 @@
+/**
+ * Checks a plugin against the contract of plugins, and says of each demand whether it is met; run by bun.
+ *
+ *   npm run contract -- ./my-plugin.ts --options '{"limit":10}' --wrong '{"limit":"many"}'
+ *
+ * The plugin is a file, one that is built in, or a package. The exit code is 0 if it meets every demand that applies to it,
+ * 1 if not, 2 if the arguments make no sense.
+ */
+import { dirname, resolve } from "node:path";
+import process from "node:process";
+import { parseArgs } from "node:util";
+import { isTable } from "../src/manifest/table.ts";
+import {
+  type Change,
+  type Demand,
+  DEMANDS,
+  type Options,
+  type Subject,
+} from "../test/contract/plugin.ts";
+
+const USAGE = `Usage: npm run contract -- PLUGIN [--options JSON] [--wrong JSON]… [--changes arguments|results]…
+
+  --options  what it is set up with: an object, as in its manifest
+  --wrong    options that it has to refuse; by default one that there is not
+  --changes  what it may change of calls on purpose; by default nothing`;
+
+/** Where the command was given: npm runs scripts elsewhere. */
+const HERE = process.env["INIT_CWD"] ?? process.cwd();
+
+/** @throws {Error} on arguments that make no sense */
+function readSubject(args: readonly string[]): Subject {
+  const { positionals, values } = parseArgs({
+    args: [...args],
+    allowPositionals: true,
+    options: {
+      options: { type: "string" },
+      wrong: { type: "string", multiple: true },
+      changes: { type: "string", multiple: true },
+    },
+  });
+  const [name, ...rest] = positionals;
+  if (name === undefined || rest.length > 0) throw new Error("expected one plugin");
+  const file = /^(?:\.{0,2})\//.test(name) ? resolve(HERE, name) : undefined;
+  const { options, wrong, changes } = values;
+  return {
+    use: file ?? name,
+    folder: file === undefined ? HERE : dirname(file),
+    ...(options !== undefined && { options: readOptions(options) }),
+    ...(wrong !== undefined && { wrong: wrong.map(readOptions) }),
+    ...(changes !== undefined && { changes: changes.map(readChange) }),
+  };
+}
+
+function readOptions(text: string): Options {
+  const value: unknown = JSON.parse(text);
+  if (!isTable(value)) throw new Error(`expected a JSON object, not ${text}`);
+  return value;
+}
+
+function readChange(text: string): Change {
+  if (text === "arguments" || text === "results") return text;
+  throw new Error(`--changes is "arguments" or "results", not "${text}"`);
+}
+
+/** @returns whether every demand that applies is met */
+async function check(subject: Subject): Promise<boolean> {
+  const [first, ...others] = DEMANDS;
+  // One that cannot be loaded would only be told that again and again.
+  if (first === undefined || (await tell(first, subject)) === "unmet") return false;
+  const verdicts: Verdict[] = ["met"];
+  for (const demand of others) verdicts.push(await tell(demand, subject));
+  const count = (verdict: Verdict): number => verdicts.filter((it) => it === verdict).length;
+  console.log(`\n${count("met")} met, ${count("unmet")} not met, ${count("beside")} do not apply`);
+  return count("unmet") === 0;
+}
+
+type Verdict = "met" | "unmet" | "beside";
+
+async function tell(demand: Demand, subject: Subject): Promise<Verdict> {
+  const { says } = demand;
+  try {
+    const why = await demand.check(subject);
+    console.log(why === undefined ? `  ✓  ${says}` : `  –  ${says} (${why})`);
+    return why === undefined ? "met" : "beside";
+  } catch (error) {
+    console.log(`  ✗  ${says}\n${indent(error instanceof Error ? error.message : String(error))}`);
+    return "unmet";
+  }
+}
+
+function indent(text: string): string {
+  const lines = text
+    .trim()
+    .split("\n")
+    .filter((line) => line.trim() !== "");
+  return lines.map((line) => `       ${line.slice(0, 500)}`).join("\n");
+}
+
+// What a plugin throws where nobody catches it is seen in the process that it has for itself.
+process.on("uncaughtException", (error) => console.error(`       nobody caught ${error.message}`));
+process.on("unhandledRejection", (error) => console.error(`       nobody caught ${String(error)}`));
+
+let subject: Subject | undefined;
+try {
+  subject = readSubject(process.argv.slice(2));
+} catch (error) {
+  console.error(`${error instanceof Error ? error.message : String(error)}\n\n${USAGE}`);
+}
+// A plugin that leaves something running would keep this process as well.
+process.exit(subject === undefined ? 2 : (await check(subject)) ? 0 : 1);
