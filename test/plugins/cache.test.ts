@@ -260,6 +260,24 @@ describe("the cache", () => {
     assert.equal(server.count, 1);
   });
 
+  it("knows nothing of a tool that is gone: a call of it that ends may have changed something", async () => {
+    const { wrap, tell } = await setUp();
+    const server = counter();
+    const call = wrap(server, read);
+    wrap(server, toolInfo("files", "stat", READ_ONLY));
+    tell({ kind: "catalog", added: [], removed: ["files__stat"], altered: [] });
+    await call(toolCall(read, "{}"));
+    tell(finished("files", "stat"));
+    await call(toolCall(read, "{}"));
+    assert.equal(server.count, 2);
+  });
+
+  it("listens to calls once, however many tools it caches", async () => {
+    const { wrap, host } = await setUp();
+    for (const name of ["a", "b", "c"]) wrap(counter(), toolInfo("files", name, READ_ONLY));
+    assert.equal(host.subscriptions, 1);
+  });
+
   it("lets a cancelled call take no other with it", async () => {
     const { wrap } = await setUp();
     const call = wrap(async (given) => {
@@ -338,6 +356,7 @@ describe("the store", () => {
     store.put(shelf, "e", answer(900));
     assert.equal(store.get("b"), undefined);
     for (const key of ["a", "c", "d", "e"]) assert.ok(store.get(key), key);
+    assert.deepEqual([...shelf.keys].sort(), ["a", "c", "d", "e"]);
   });
 
   it("counts keys: many small answers to long questions do not pass its size either", () => {

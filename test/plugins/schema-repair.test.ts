@@ -208,6 +208,21 @@ describe("a repair", () => {
       { anyOf: [{}, { type: "null" }] },
     ],
     [
+      "asks nothing of what is left over by what may look at less",
+      { anyOf: [{ $ref: "#/$defs/gone" }], unevaluatedProperties: false, unevaluatedItems: false },
+      { anyOf: [{}] },
+    ],
+    [
+      "leaves a not out in which arguments that were additional are described",
+      { not: { properties: { a: {} }, required: ["a", "b"], additionalProperties: false } },
+      {},
+    ],
+    [
+      "counts no matches of what would match more often",
+      { type: "array", contains: { pattern: "(" }, maxContains: 1, items: {} },
+      { type: "array", contains: {}, items: {} },
+    ],
+    [
       "leaves out a condition that would hold more often",
       // oxlint-disable-next-line unicorn/no-thenable -- a keyword of schemas
       { if: { minimum: "1" }, then: { type: "string" }, else: { type: "null" } },
