@@ -61,6 +61,9 @@ export class Notices {
   }
 }
 
+/** Taken before anybody puts another in its place. */
+const warn = console.warn.bind(console);
+
 /** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
 function openStderr(): Outlet {
   if (isPipe(2)) {
@@ -68,7 +71,7 @@ function openStderr(): Outlet {
     return (text) => stderr.write(utf8(text));
   }
   return (text) => {
-    console.warn(text.slice(0, -1));
+    warn(text.slice(0, -1));
     return undefined;
   };
 }
