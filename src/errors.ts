@@ -95,9 +95,13 @@ export interface RpcError {
   readonly data?: unknown;
 }
 
-/** Gives anything thrown the shape of a HubError; what is none already becomes `internal`. */
+/** Gives anything thrown the shape of a HubError; what is none already becomes `internal`. Never throws. */
 export function toHubError(thrown: unknown): HubError {
-  if (thrown instanceof HubError) return thrown;
-  const message = thrown instanceof Error ? thrown.message : String(thrown);
-  return new HubError("internal", message, { cause: thrown });
+  try {
+    if (thrown instanceof HubError) return thrown;
+    const message = thrown instanceof Error ? thrown.message : String(thrown);
+    return new HubError("internal", message, { cause: thrown });
+  } catch {
+    return new HubError("internal", "Something was thrown that cannot be described.");
+  }
 }

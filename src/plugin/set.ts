@@ -83,10 +83,9 @@ export class PluginSet {
     return this.#reviser.revise(server, items);
   }
 
-  /** The way of a route's calls, composed once; undefined if no plugin looks at them. @param except a plugin that calls itself */
-  way(route: Route, isolation: ToolInfo["isolation"], except: Member | undefined): Way | undefined {
+  /** The way of a route's calls, composed once; undefined if no plugin looks at them. */
+  way(route: Route, isolation: ToolInfo["isolation"]): Way | undefined {
     if (this.#callers.length === 0) return undefined;
-    if (except !== undefined) return this.#compose(infoOf(route, isolation), except);
     let way = this.#ways.get(route);
     if (way === undefined) {
       way = this.#find(route, isolation);
@@ -147,15 +146,14 @@ export class PluginSet {
     );
     if (same !== undefined) return same.way;
     const tool = infoOf(route, isolation);
-    const way = this.#compose(tool, undefined) ?? "none";
+    const way = this.#compose(tool) ?? "none";
     this.#tools.set(item, [...known, { tool, way }]);
     return way;
   }
 
-  #compose(tool: ToolInfo, except: Member | undefined): Way | undefined {
+  #compose(tool: ToolInfo): Way | undefined {
     const members = this.#callers.filter(
-      (member) =>
-        member !== except && member.isForServer(tool.server) && member.isForTool(tool.name),
+      (member) => member.isForServer(tool.server) && member.isForTool(tool.name),
     );
     const pass = weave(members, tool);
     return pass && { tool, pass };

@@ -20,6 +20,8 @@ export interface Interception {
   readonly plugins: PluginSet;
   readonly way: Way;
   readonly client: ClientInfo;
+  /** The plugin whose call it is, if it is one's. */
+  readonly except: PluginMember | undefined;
   /** Of the request's `params`. */
   readonly members: readonly Member[];
 }
@@ -31,6 +33,10 @@ export class InterceptedCall extends Call implements Substance, Traveller {
   /** Those that are under way; there is rarely more than one. */
   #trips: readonly Trip[] = NONE;
   #holders: readonly PluginMember[] = NONE;
+  /** Its answer is that of its one trip. */
+  #isDirect = false;
+  /** A server may have done what it asks for. */
+  #wasSent = false;
   #controller: AbortController | undefined;
   #ended: HubError | undefined;
 
@@ -45,6 +51,14 @@ export class InterceptedCall extends Call implements Substance, Traveller {
 
   get client(): ClientInfo {
     return this.#own.client;
+  }
+
+  get except(): PluginMember | undefined {
+    return this.#own.except;
+  }
+
+  get held(): number {
+    return this.#holders.length;
   }
 
   get members(): readonly Member[] {
@@ -75,17 +89,20 @@ export class InterceptedCall extends Call implements Substance, Traveller {
   relay({ changed, limits }: PassingCall): Promise<Answer> {
     const trip = new Trip(this, this.#rewrite(changed));
     this.#trips = [...this.#trips, trip];
-    if (this.isOver) trip.giveUp("The call has ended.", this.#why());
+    // It may be ending just now.
+    const isOver = this.isOver || this.#ended !== undefined;
+    if (isOver) trip.giveUp("The call has ended.", this.#why());
     else trip.run(limits);
     return trip;
   }
 
   arrived(trip: Trip): void {
+    this.#wasSent ||= trip.isSent;
     this.#trips = this.#trips.filter((other) => other !== trip);
   }
 
-  hold(member: PluginMember): void {
-    this.#holders = [...this.#holders, member];
+  hold(member: PluginMember, at: number): void {
+    this.#holders = this.#holders.toSpliced(at, 0, member);
   }
 
   release(member: PluginMember): void {
@@ -101,13 +118,19 @@ export class InterceptedCall extends Call implements Substance, Traveller {
     const { plugins, way } = this.#own;
     plugins.enter();
     const answer = way.pass(new Passing(this));
-    // No plugin has looked at what comes back, so it goes straight to the client.
-    if (answer instanceof Trip) answer.direct();
-    else
-      void answer.then(
+    if (!(answer instanceof Trip)) {
+      const end = answer.then(
         (it) => this.#answer(it),
         (error: unknown) => this.fail(toHubError(error)),
       );
+      void end.then(() => plugins.leave());
+    } else if (this.isOver) {
+      plugins.leave();
+    } else {
+      // No plugin has to look at what comes back before it goes to the client.
+      this.#isDirect = true;
+      answer.direct();
+    }
   }
 
   protected withdraw(why: Withdrawal, error: HubError): void {
@@ -120,9 +143,11 @@ export class InterceptedCall extends Call implements Substance, Traveller {
   protected explainWait(seconds: number): string | undefined {
     if (this.#trips.some(({ isSent }) => isSent)) return undefined;
     const holder = this.#trips.length === 0 ? this.#holders.at(-1) : undefined;
-    if (holder === undefined) return explainUnready(seconds);
+    if (holder === undefined) return this.#wasSent ? undefined : explainUnready(seconds);
     holder.fail("call", new Error("it did not end before the call's deadline"));
-    return `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
+    const held = `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
+    if (!this.#wasSent) return held;
+    return `${held} Its server was called before that: check what took effect before it is repeated.`;
   }
 
   protected override finish(message: Message | undefined, end: CallEnd): void {
@@ -130,11 +155,11 @@ export class InterceptedCall extends Call implements Substance, Traveller {
     super.finish(message, end);
     // Plugins may still be at it, but nothing that they send is of use any more.
     if (this.#trips.length > 0) this.#giveUp("The call was answered.", this.#why());
-    this.#own.plugins.leave();
+    if (this.#isDirect) this.#own.plugins.leave();
   }
 
   #answer(answer: Answer): void {
-    if (answer instanceof Sendable) this.finish(answer.under(this.request.id.slice), "answered");
+    if (Sendable.is(answer)) this.finish(answer.under(this.request.id.slice), "answered");
   }
 
   /** Why nothing more is done for it. (Making an error is dear.) */

@@ -23,7 +23,7 @@ export class Passing implements PassingCall {
   readonly [PASSAGE]: Substance;
   readonly changed: string | undefined;
   readonly limits: readonly AbortSignal[];
-  #arguments: Readonly<Record<string, unknown>> | undefined;
+  #signal: AbortSignal | undefined;
 
   constructor(substance: Substance, changed?: string, limits = NO_LIMITS) {
     this[PASSAGE] = substance;
@@ -45,7 +45,9 @@ export class Passing implements PassingCall {
 
   get signal(): AbortSignal {
     const { signal } = this[PASSAGE];
-    return this.limits.length === 0 ? signal : AbortSignal.any([signal, ...this.limits]);
+    if (this.limits.length === 0) return signal;
+    this.#signal ??= AbortSignal.any([signal, ...this.limits]);
+    return this.#signal;
   }
 
   get size(): number {
@@ -61,8 +63,8 @@ export class Passing implements PassingCall {
   }
 
   get arguments(): Readonly<Record<string, unknown>> {
-    this.#arguments ??= JSON.parse(this.argumentsJson) as Record<string, unknown>;
-    return this.#arguments;
+    // Anew each time: whoever changes what he got changes it for nobody else.
+    return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 
   with({ arguments: given, signal }: Parameters<ToolCall["with"]>[0]): ToolCall {

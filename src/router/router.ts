@@ -78,10 +78,12 @@ export class Router {
       ledger,
     };
     const plugins = this.#parts.plugins();
-    const way = plugins?.way(route, connection.spec.isolation, this.#parts.except);
+    const way = plugins?.way(route, connection.spec.isolation);
     if (plugins === undefined || way === undefined) return new RelayedCall(parts);
     const { client } = this;
-    return new InterceptedCall(parts, { plugins, way, client, members: params.members });
+    const { except } = this.#parts;
+    const { members } = params;
+    return new InterceptedCall(parts, { plugins, way, client, except, members });
   }
 }
 

@@ -1,7 +1,8 @@
 import type { Range } from "../bytes.ts";
 import type { Route } from "../catalog/catalog.ts";
-import { HubError, toHubError } from "../errors.ts";
+import { HubError } from "../errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
+import { describeFault, entrust, isOwnError } from "../plugin/fault.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
@@ -23,7 +24,7 @@ export interface Traveller {
   fail(error: HubError): void;
 }
 
-type Outcome = Response | { readonly kind: "failure"; readonly reason: unknown };
+type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
  * One request on its way to the server and back, of a call that may make several. Plugins take it for the promise of an
@@ -72,11 +73,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** What comes back is what the call is answered with. */
   direct(): void {
     this.#isDirect = true;
-    const outcome = this.#outcome;
-    if (outcome === undefined) return;
-    // It failed before it was on its way.
-    if (outcome.kind === "failure") this.#traveller.fail(cancelledBy(outcome.reason));
-    else this.#pass(outcome);
+    if (this.#outcome !== undefined) this.#pass(this.#outcome);
   }
 
   enter(session: Session): void {
@@ -99,7 +96,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   /** The traveller does not want its answer any more; the server is told. */
-  giveUp(why: Withdrawal, reason: unknown): void {
+  giveUp(why: Withdrawal, reason: HubError): void {
     if (!this.#end()) return;
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
     else this.#traveller.connection.leave(this);
@@ -145,12 +142,13 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   #pass(outcome: Outcome): void {
-    if (outcome.kind === "failure") this.#traveller.fail(toHubError(outcome.reason));
+    if (outcome.kind === "failure") this.#traveller.fail(outcome.reason);
     else this.#traveller.settle(outcome);
   }
 
   /** Tells those who take it for a promise. */
   #tell(outcome: Outcome): void {
+    if (outcome.kind === "failure") entrust(outcome.reason);
     this.#outcome = outcome;
     this.#settle?.(outcome);
   }
@@ -158,8 +156,9 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   #watch(limit: AbortSignal): void {
     const give = (): void => {
       if (this.#isOver) return;
-      this.giveUp("Cancelled by a plugin of the hub.", limit.reason);
-      if (this.#isDirect) this.#traveller.fail(cancelledBy(limit.reason));
+      const reason = cancelledBy(limit.reason);
+      this.giveUp("Cancelled by a plugin of the hub.", reason);
+      if (this.#isDirect) this.#traveller.fail(reason);
     };
     limit.addEventListener("abort", give, { once: true });
     this.#undo = () => limit.removeEventListener("abort", give);
@@ -177,7 +176,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 }
 
 function cancelledBy(reason: unknown): HubError {
-  if (reason instanceof HubError) return reason;
-  const text = `A plugin of the hub cancelled the call: ${toHubError(reason).message}`;
+  if (isOwnError(reason)) return reason;
+  const text = `A plugin of the hub cancelled the call: ${describeFault(reason, undefined).fault}`;
   return new HubError("cancelled", text, { cause: reason });
 }
