@@ -231,15 +231,18 @@ describe("hubs that log", () => {
     withFolder(async (_, path) => {
       for (const name of ["a", "b", "c"]) {
         const child = startWriter(path, 1e9, 1, name, Infinity);
-        const before = existsSync(path) ? statSync(path).size : 0;
-        await poll(
-          20_000,
-          () => "lines",
-          () => (existsSync(path) && statSync(path).size > before + 200_000) || undefined,
-        );
         const ended = outputOf(child);
-        child.kill("SIGKILL");
-        await ended;
+        const before = existsSync(path) ? statSync(path).size : 0;
+        try {
+          await poll(
+            20_000,
+            () => "lines",
+            () => (existsSync(path) && statSync(path).size > before + 200_000) || undefined,
+          );
+        } finally {
+          child.kill("SIGKILL");
+          await ended;
+        }
       }
       await new LogFile(path, { maxSize: 1e9, keep: 1 }).append(["{}"]);
       const lines = read(path).split("\n").slice(0, -1);
