@@ -29,6 +29,12 @@ pluginContract("result-limit", {
   wrong: [{ "no-such-option": 1 }, { max: 1 }, { ttl: "x" }, { keep: null }],
 });
 
+pluginContract("schema-repair", {
+  use: "schema-repair",
+  folder: ROOT,
+  wrong: [{ "no-such-option": 1 }, { unrepairable: "fix" }],
+});
+
 writeFileSync(
   join(folder, "plain.mjs"),
   `export default {
