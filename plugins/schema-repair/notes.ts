@@ -55,6 +55,6 @@ function print(place: Place | undefined): string {
 
 /** A name that a server chose, so that it can stand in a line of a log. */
 export function printName(name: string): string {
-  const line = name.replace(/[^\p{L}\p{N}\p{P}\p{S} ]/gu, "?");
-  return line.length > MAX_NAME ? `${line.slice(0, MAX_NAME - 1)}…` : line;
+  const short = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name;
+  return short.replace(/[^\p{L}\p{N}\p{P}\p{S} ]/gu, "?");
 }

@@ -57,16 +57,12 @@ export function flatten(schema: Schema, notes: Notes): Root {
   // Whether nothing is lost.
   let isWhole = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly Shape[], mode: "all" | "any"): void => {
-    const names = new Set(shapes.flatMap((shape) => Object.keys(shape.properties)));
-    for (const name of names) {
-      if (isClosed || properties.has(name)) {
-        isWhole = false;
-        continue;
-      }
-      properties.set(name, mode === "all" ? allOf(name, shapes) : anyOf(name, shapes));
+    for (const [name, uses] of usesIn(shapes)) {
+      if (isClosed || properties.has(name)) isWhole = false;
+      else properties.set(name, join(uses, mode, shapes));
     }
-    for (const name of new Set(shapes.flatMap((shape) => shape.required))) {
-      const count = shapes.filter((shape) => shape.required.includes(name)).length;
+    const needed = shapes.flatMap((shape) => [...shape.required]);
+    for (const [name, count] of countEach(needed)) {
       if (mode === "all" || count === shapes.length) required.add(name);
     }
   };
@@ -96,7 +92,7 @@ export function flatten(schema: Schema, notes: Notes): Root {
 /** What of a schema says which arguments there are. */
 interface Shape {
   readonly properties: Schema;
-  readonly required: readonly string[];
+  readonly required: ReadonlySet<string>;
   /** Whether there may be no others. */
   readonly isClosed: boolean;
   /** Whether that is all that it says. */
@@ -113,37 +109,52 @@ function shapeOf(root: Schema, part: unknown): Shape | undefined {
     schema = resolve(root, schema["$ref"]);
   }
   if (schema === false) return undefined;
-  if (!isObject(schema)) return { properties: {}, required: [], isClosed: false, isWhole: true };
+  if (!isObject(schema))
+    return { properties: {}, required: new Set(), isClosed: false, isWhole: true };
   const { type: types, properties, required } = schema;
   if (types !== undefined && ![types].flat().includes("object")) return undefined;
   return {
     properties: isObject(properties) ? properties : {},
-    required: namesIn(required),
+    required: new Set(namesIn(required)),
     isClosed: schema["additionalProperties"] === false && !isObject(schema["patternProperties"]),
     isWhole: Object.keys(schema).every((keyword) => SHAPING.includes(keyword)),
   };
 }
 
-function allOf(name: string, shapes: readonly Shape[]): unknown {
-  const each = distinct(schemasFor(name, shapes));
-  return each.length === 1 ? each[0] : { allOf: each };
+/** What shapes say of one argument. */
+interface Uses {
+  readonly schemas: unknown[];
+  /** How many of them are not closed. */
+  open: number;
 }
 
-/** An argument that one of several shapes does not mention is free there, so it is free altogether. */
-function anyOf(name: string, shapes: readonly Shape[]): unknown {
-  const each = distinct(schemasFor(name, shapes));
-  const isFree = shapes.some((shape) => !shape.isClosed && !Object.hasOwn(shape.properties, name));
-  if (!isFree) return each.length === 1 ? each[0] : { anyOf: each };
-  const described = each
-    .filter(isObject)
-    .find((schema) => typeof schema["description"] === "string");
-  return described === undefined ? {} : { description: described["description"] };
+function usesIn(shapes: readonly Shape[]): ReadonlyMap<string, Uses> {
+  const uses = new Map<string, Uses>();
+  for (const { properties, isClosed } of shapes) {
+    for (const [name, schema] of Object.entries(properties)) {
+      const known = uses.get(name) ?? { schemas: [], open: 0 };
+      uses.set(name, known);
+      known.schemas.push(schema);
+      if (!isClosed) known.open++;
+    }
+  }
+  return uses;
 }
 
-function schemasFor(name: string, shapes: readonly Shape[]): unknown[] {
-  return shapes
-    .filter(({ properties }) => Object.hasOwn(properties, name))
-    .map(({ properties }) => properties[name]);
+function join({ schemas, open }: Uses, mode: "all" | "any", shapes: readonly Shape[]): unknown {
+  const each = distinct(schemas);
+  // An argument that one of several shapes does not mention is free there, so it is free altogether.
+  const isFree = mode === "any" && open < shapes.filter(({ isClosed }) => !isClosed).length;
+  if (!isFree) return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
+  const told = each.filter(isObject).map(({ description }) => description);
+  const description = told.find((text) => typeof text === "string");
+  return description === undefined ? {} : { description };
+}
+
+function countEach(names: readonly string[]): ReadonlyMap<string, number> {
+  const counts = new Map<string, number>();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return counts;
 }
 
 function distinct(schemas: readonly unknown[]): unknown[] {

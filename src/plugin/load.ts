@@ -2,9 +2,9 @@ import { type Complaint, describe, findNearest, type Path } from "../manifest/pr
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
 import { validateOptions, type Validated } from "../manifest/validate.ts";
-import { importFile, resolvePackage } from "../runtime.ts";
 import { BUILT_IN, type Loaders } from "./builtin.ts";
 import { describeFault } from "./fault.ts";
+import { importFile, locatePackage } from "./module.ts";
 import {
   type Api,
   definePlugin,
@@ -57,7 +57,7 @@ export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[
 /** The absolute path of what an entry names, which is code from outside; undefined if it is built in, or not there. */
 export function locatePlugin(spec: PluginSpec, loaders: Loaders = BUILT_IN): string | undefined {
   if (findBuiltIn(spec, loaders)) return undefined;
-  return spec.path ?? resolvePackage(spec.use, spec.baseDir);
+  return spec.path ?? locatePackage(spec.use, spec.baseDir);
 }
 
 function findBuiltIn({ use, path }: PluginSpec, loaders: Loaders): Loaders[string] | undefined {
