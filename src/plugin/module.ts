@@ -1,0 +1,64 @@
+import { existsSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { resolvePackage, runtimeName } from "../runtime.ts";
+
+/** How often each file was imported. */
+const imports = new Map<string, number>();
+
+/**
+ * Imports a file of JavaScript or TypeScript, anew each time: its own text, not that of what it imports itself.
+ * @param path absolute
+ * @throws whatever the file throws, or the runtime if it cannot read it
+ */
+export async function importFile(path: string): Promise<unknown> {
+  const count = imports.get(path) ?? 0;
+  imports.set(path, count + 1);
+  const query = count === 0 ? "" : `?v=${count}`;
+  // One takes no notice of the query of a URL, the others know no query of a path.
+  const name = runtimeName === "bun" ? path : pathToFileURL(path).href;
+  return import(name + query);
+}
+
+/** The file that importing a package from a folder would load, absolute; undefined if it is not there. */
+export function locatePackage(name: string, folder: string): string | undefined {
+  try {
+    return (resolvePackage ?? findEntry)(name, folder);
+  } catch {
+    return undefined;
+  }
+}
+
+/** As `import` resolves a package; what there is to ask takes the conditions of `require`. @throws {Error} if it is not there */
+function findEntry(name: string, folder: string): string | undefined {
+  const path = join(folder, "node_modules", name);
+  const file = join(path, "package.json");
+  if (!existsSync(file)) {
+    const above = dirname(folder);
+    return above === folder ? undefined : findEntry(name, above);
+  }
+  const { exports: all, main } = JSON.parse(readFileSync(file, "utf8")) as PackageJson;
+  const whole = typeof all === "object" ? (all["."] ?? all) : all;
+  const entry = pick(whole);
+  return entry === undefined
+    ? createRequire(file).resolve(join(path, main ?? "."))
+    : join(path, entry);
+}
+
+interface PackageJson {
+  readonly exports?: Exports;
+  readonly main?: string;
+}
+
+type Exports = string | { readonly [condition: string]: Exports };
+
+/** The first target whose conditions hold for `import`. */
+function pick(target: Exports | undefined): string | undefined {
+  if (target === undefined || typeof target === "string") return target;
+  for (const [condition, inner] of Object.entries(target)) {
+    const found = ["import", "node", "default"].includes(condition) ? pick(inner) : undefined;
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
