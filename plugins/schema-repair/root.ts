@@ -57,9 +57,12 @@ export function flatten(schema: Schema, notes: Notes): Root {
   // Whether nothing is lost.
   let isWhole = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly Shape[], mode: "all" | "any"): void => {
+    const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of usesIn(shapes)) {
+      // An argument that one of several shapes does not mention is free there, so it is free altogether.
+      const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isWhole = false;
-      else properties.set(name, join(uses, mode, shapes));
+      else properties.set(name, isFree ? describe(uses) : join(uses, mode));
     }
     const needed = shapes.flatMap((shape) => [...shape.required]);
     for (const [name, count] of countEach(needed)) {
@@ -141,12 +144,14 @@ function usesIn(shapes: readonly Shape[]): ReadonlyMap<string, Uses> {
   return uses;
 }
 
-function join({ schemas, open }: Uses, mode: "all" | "any", shapes: readonly Shape[]): unknown {
+function join({ schemas }: Uses, mode: "all" | "any"): unknown {
   const each = distinct(schemas);
-  // An argument that one of several shapes does not mention is free there, so it is free altogether.
-  const isFree = mode === "any" && open < shapes.filter(({ isClosed }) => !isClosed).length;
-  if (!isFree) return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
-  const told = each.filter(isObject).map(({ description }) => description);
+  return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
+}
+
+/** Only the words of a schema. */
+function describe({ schemas }: Uses): Schema {
+  const told = schemas.filter(isObject).map(({ description }) => description);
   const description = told.find((text) => typeof text === "string");
   return description === undefined ? {} : { description };
 }

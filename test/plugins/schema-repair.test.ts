@@ -60,6 +60,10 @@ describe("a schema that is fine", () => {
     ["lets anything be", having({ description: "anything" })],
     ["has tuples", having({ type: "array", prefixItems: [{ type: "string" }], items: false })],
     [
+      "says that of a list nothing may be left over",
+      having({ type: "array", prefixItems: [{}], unevaluatedItems: false }),
+    ],
+    [
       "has keywords that nobody knows",
       having({ type: "string", nullable: true, "x-order": [null] }),
     ],
@@ -87,6 +91,7 @@ describe("a schema that is fine", () => {
 });
 
 describe("a repair", () => {
+  const draft7 = { $schema: "http://json-schema.org/draft-07/schema#" };
   const roots: [string, unknown, unknown][] = [
     ["makes a missing schema one without arguments", undefined, NOTHING],
     ["makes null one without arguments", null, NOTHING],
@@ -153,6 +158,43 @@ describe("a repair", () => {
       },
     ],
   ];
+  roots.push(
+    [
+      "gives the dependencies of draft-07 their two names",
+      { ...NOTHING, ...draft7, dependencies: { a: ["b"], c: { required: ["d"] } } },
+      { ...NOTHING, dependentRequired: { a: ["b"] }, dependentSchemas: { c: { required: ["d"] } } },
+    ],
+    [
+      "leaves out what meant nothing in draft-07",
+      { ...NOTHING, ...draft7, dependentRequired: { a: ["b"] }, unevaluatedProperties: false },
+      NOTHING,
+    ],
+    [
+      "adds no arguments to those that are said to be all, and asks for no others than before",
+      {
+        type: "object",
+        properties: { a: { type: "string" } },
+        additionalProperties: false,
+        anyOf: [{ properties: { b: { type: "string" } } }],
+      },
+      { type: "object", properties: { a: { type: "string" } }, additionalProperties: false },
+    ],
+    [
+      "asks nothing of what is left over where alternatives at the root are left out",
+      { ...having({}), anyOf: [{ properties: { y: {} } }], unevaluatedProperties: false },
+      { type: "object", properties: { x: {}, y: {} } },
+    ],
+    [
+      "leaves out references to what is not in the place of a schema",
+      { ...having({ $ref: "#/x-types/a" }), "x-types": { a: { type: "array" } } },
+      { ...having({}), "x-types": { a: { type: "array" } } },
+    ],
+    [
+      "follows references with characters that are written otherwise in them",
+      { ...having({ $ref: "#/$defs/a~1b~0%20" }), $defs: { "a/b~ ": true } },
+      { ...having({ $ref: "#/$defs/a~1b~0%20" }), $defs: { "a/b~ ": {} } },
+    ],
+  );
   for (const [what, before, after] of roots) {
     it(what, () => assert.deepEqual(repaired(before), after));
   }
@@ -206,6 +248,33 @@ describe("a repair", () => {
       "makes exactly one of several at least one if they become wider",
       { oneOf: [{ pattern: "(" }, { type: "null" }] },
       { anyOf: [{}, { type: "null" }] },
+    ],
+    [
+      "leaves out where other items begin if it cannot be said where",
+      { prefixItems: "none", items: { type: "null" } },
+      {},
+    ],
+    ["leaves out items that are said in two ways", { prefixItems: [{}], items: [{}] }, {}],
+    [
+      "finds the type of whole numbers and others",
+      { enum: [1, 2.5] },
+      { enum: [1, 2.5], type: "number" },
+    ],
+    [
+      "leaves out dependencies where readers do not agree on them",
+      { dependencies: { a: ["b"] } },
+      {},
+    ],
+    ["leaves a not out that has some", { not: { dependencies: { a: ["b"] } } }, {}],
+    [
+      "leaves out references that start at a document within the document",
+      { $id: "http://127.0.0.1/x", properties: { a: { $ref: "#/properties/x" } } },
+      { $id: "http://127.0.0.1/x", properties: { a: {} } },
+    ],
+    [
+      "does not take what is only defined for a part",
+      { $defs: { a: { pattern: "(" } }, unevaluatedProperties: false },
+      { $defs: { a: {} }, unevaluatedProperties: false },
     ],
     [
       "asks nothing of what is left over by what may look at less",
