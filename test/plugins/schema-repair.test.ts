@@ -627,6 +627,10 @@ describe("the plugin", () => {
     );
     assert.ok(tool !== undefined);
     assert.deepEqual(list(tool), [tool]);
+    const long = { ...having({}), not: { required: ["y".repeat(2000)] } };
+    assert.deepEqual(list({ name: "t", description: "Does it.", inputSchema: long }), [
+      { name: "t", description: "Does it.", inputSchema: having({}) },
+    ]);
     assert.equal(
       list({ name: "t", inputSchema })[0]?.description?.startsWith("The arguments"),
       true,
