@@ -185,6 +185,17 @@ describe("a repair", () => {
       { type: "object", properties: { x: {}, y: {} } },
     ],
     [
+      "leaves out references that start at a document within the document",
+      {
+        ...having({ $id: "http://127.0.0.1/x", items: { $ref: "#/definitions/a" } }),
+        definitions: { a: { type: "string" } },
+      },
+      {
+        ...having({ $id: "http://127.0.0.1/x", items: {} }),
+        definitions: { a: { type: "string" } },
+      },
+    ],
+    [
       "leaves out references to what is not in the place of a schema",
       { ...having({ $ref: "#/x-types/a" }), "x-types": { a: { type: "array" } } },
       { ...having({}), "x-types": { a: { type: "array" } } },
@@ -266,11 +277,6 @@ describe("a repair", () => {
       {},
     ],
     ["leaves a not out that has some", { not: { dependencies: { a: ["b"] } } }, {}],
-    [
-      "leaves out references that start at a document within the document",
-      { $id: "http://127.0.0.1/x", properties: { a: { $ref: "#/properties/x" } } },
-      { $id: "http://127.0.0.1/x", properties: { a: {} } },
-    ],
     [
       "does not take what is only defined for a part",
       { $defs: { a: { pattern: "(" } }, unevaluatedProperties: false },
@@ -596,8 +602,10 @@ describe("the plugin", () => {
     const $schema = "http://json-schema.org/draft-07/schema#";
     list({ ...fine, inputSchema: { ...NOTHING, $schema } });
     list({ ...bad, inputSchema: { type: "object", $schema } });
+    list({ ...fine, outputSchema: { ...NOTHING, title: 1 } });
     assert.match(lines()[0]!, /^info .*: the mark of an older draft left out\.$/);
     assert.match(lines()[1]!, /^warn .*left out; missing properties added\.$/);
+    assert.match(lines()[2]!, /^warn .*outputSchema was repaired: title left out/);
   });
 
   it("bears a draft that is no text, and a description that is none", async () => {
