@@ -1,0 +1,101 @@
+import type { HubEvent } from "../../src/events.ts";
+import { HubError } from "../../src/errors.ts";
+import type {
+  Answer,
+  Host,
+  Next,
+  Parts,
+  Plugin,
+  ToolCall,
+  ToolInfo,
+} from "../../src/plugin/plugin.ts";
+import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { introduce, type Json, type Peer, type Script, type Settings } from "../fixtures/memory.ts";
+import { setUpWith, type Use } from "../fixtures/plugins.ts";
+
+type More = Partial<Pick<Use, "servers" | "tools" | "options"> & Pick<Plugin, "whenBroken">>;
+
+/** A plugin with these parts. */
+export function use(name: string, parts: Parts, more?: More): Use {
+  return hosted(name, () => parts, more);
+}
+
+/** The same for parts that need the host. */
+export function hosted(name: string, setup: (host: Host) => Parts, more: More = {}): Use {
+  const { whenBroken = "refuse", ...entry } = more;
+  return { plugin: { name, whenBroken, setup: (_: unknown, host) => setup(host) }, ...entry };
+}
+
+/** What a plugin does with one call; whatever it gives back is given back. */
+export type Run = (call: ToolCall, next: Next, tool: ToolInfo) => unknown;
+
+/** A plugin that does this with each call. */
+export function wrapping(name: string, run: Run, more: More = {}): Use {
+  const wrap = (next: Next, tool: ToolInfo): Next =>
+    ((call) => run(call, next, tool)) as (call: ToolCall) => Promise<Answer>;
+  return use(name, { call: wrap }, more);
+}
+
+type Realm = Awaited<ReturnType<typeof setUpWith>>;
+
+/** A hub with these plugins, and a client that has been told of its tools. */
+export async function open(
+  uses: readonly Use[],
+  scripts: Record<string, Script>,
+  settings: Settings = {},
+): Promise<Realm> {
+  const realm = await setUpWith(uses, scripts, settings);
+  await introduce(realm.client);
+  await realm.hub.settled();
+  return realm;
+}
+
+/** The same under a clock that the test moves. */
+export async function stage(
+  uses: readonly Use[],
+  scripts: Record<string, Script>,
+  settings: Settings = {},
+): Promise<Realm & { readonly clock: VirtualClock }> {
+  const clock = new VirtualClock();
+  const realm = await setUpWith(uses, scripts, { ...settings, clock, random: () => 0 });
+  await introduce(realm.client);
+  await turn();
+  return { ...realm, clock };
+}
+
+/** The text of each message of that method that a server got, as it got it. */
+export function textsTo(script: Script, method = "tools/call"): readonly string[] {
+  return script.peers.flatMap(({ received }) =>
+    received.filter((text) => (JSON.parse(text) as Json).method === method),
+  );
+}
+
+/** What a client got: all answers to that id. */
+export function answersTo({ messages }: Peer, id: unknown): readonly Json[] {
+  return messages.filter((message) => message.id === id && message.method === undefined);
+}
+
+export function logsOf(events: readonly HubEvent[]): readonly string[] {
+  return events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
+}
+
+/** What is told of calls, without durations. */
+export function callsOf(events: readonly HubEvent[]): readonly string[] {
+  return events.flatMap((event) => {
+    switch (event.kind) {
+      case "callStarted":
+        return [`started ${event.name}`];
+      case "callFinished":
+        return [`${event.outcome}${event.outcome === "failed" ? ` ${event.cause.code}` : ""}`];
+      case "callCancelled":
+        return [`cancelled by ${event.by}`];
+      default:
+        return [];
+    }
+  });
+}
+
+/** The code of an error, or what else was thrown. */
+export function codeOf(error: unknown): unknown {
+  return error instanceof HubError ? error.code : error;
+}
