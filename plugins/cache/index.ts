@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import {
+  type Answer,
   definePlugin,
   globs,
   type HubEvent,
@@ -58,14 +59,13 @@ export default definePlugin<v.InferOutput<typeof options>>({
           if (call.size > store.largest) return next(call);
           const key = keyOf(call);
           if (key === undefined) return next(call);
-          const kept = store.get(key);
-          if (kept !== undefined) return kept;
+          const known = store.get(key);
+          if (known !== undefined) return known;
           const shelf = store.shelf(tool.server);
           const answer = await next(call);
           if (answer.size > store.largest || answer.isError) return answer;
-          const json = mark(answer.json, new Date());
-          // An answer of a server would keep the memory that it was read into.
-          if (json !== undefined) store.put(shelf, key, call.answer(json));
+          const kept = keep(call, answer);
+          if (kept !== undefined) store.put(shelf, key, kept);
           return answer;
         };
       },
@@ -88,6 +88,17 @@ export default definePlugin<v.InferOutput<typeof options>>({
     };
   },
 });
+
+/** An answer as it is kept: one of a server would keep the memory that it was read into. undefined if it may not be kept. */
+function keep(call: ToolCall, answer: Answer): Answer | undefined {
+  const json = mark(answer.json, new Date());
+  try {
+    return json === undefined ? undefined : call.answer(json);
+  } catch {
+    // What a server says is passed on as it is, even if it is no JSON.
+    return undefined;
+  }
+}
 
 function isCallEnd(
   event: HubEvent,

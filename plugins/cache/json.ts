@@ -65,6 +65,8 @@ interface Member {
 const MAX_DEPTH = 500;
 
 const SPACE = /[\t\n\r ]*/y;
+/** What neither opens nor closes anything. */
+const PLAIN = /[^"[\]{}]*/y;
 const SCALAR = /[^\s",:[\]{}]+/y;
 
 /** Reads a JSON text from its start. @throws {SyntaxError} where it makes no sense */
@@ -175,19 +177,23 @@ class Reader {
     return true;
   }
 
-  /** Passes a value by. */
+  /** Passes a value by. Of what is in it only brackets are counted. */
   #skip(): void {
     let depth = 0;
     do {
-      const character = this.#next();
-      if (character === '"') this.#string();
-      else if (character === "{" || character === "[") depth++;
-      else if (character === "}" || character === "]") depth--;
-      else if (character !== "," && character !== ":") {
+      const character = this.#text[this.at];
+      if (character === '"') {
+        this.#string();
+      } else if (character === "{" || character === "[") {
+        depth++;
+        this.at++;
+      } else if (character === "}" || character === "]") {
+        depth--;
+        this.at++;
+      } else {
         this.#scalar();
-        continue;
       }
-      if (character !== '"') this.at++;
+      if (depth > 0) this.#match(PLAIN);
     } while (depth > 0);
   }
 }

@@ -16,10 +16,14 @@ const MAX_VALUES = 200_000;
 /** What references may unfold to: some clients, and some providers, put what they lead to in their place. */
 const MAX_UNFOLDED = 100_000;
 
+/** Where a reference leads that has to go; in a circle, to what `type`, if that is known. */
+export type Cut =
+  { readonly to: "nowhere" } | { readonly to: "itself"; readonly type: string | undefined };
+
 /** What has to be known of a whole schema before its parts can be looked at. */
 export interface Survey {
-  /** Schemas whose `$ref` leads nowhere or in a circle, and the `type` that it would have led to. */
-  readonly cuts: ReadonlyMap<Schema, string | undefined>;
+  /** Schemas whose `$ref` has to go. */
+  readonly cuts: ReadonlyMap<Schema, Cut>;
   readonly hasReferences: boolean;
   /** Whether anything asks what other keywords have looked at. */
   readonly hasUnevaluated: boolean;
@@ -46,14 +50,14 @@ export function findExcess(value: unknown): string | undefined {
 /** @returns why nothing can be made of it, if that is so. */
 export function survey(root: Schema): Survey | string {
   const parts = collect(root);
-  const cuts = new Map<Schema, string | undefined>();
+  const cuts = new Map<Schema, Cut>();
   const targets = new Map<Schema, Schema | boolean>();
   for (const [schema, isEmbedded] of parts) {
     if (!Object.hasOwn(schema, "$ref")) continue;
     const target = isEmbedded ? undefined : resolve(root, schema["$ref"]);
     const isKnown = typeof target === "boolean" || (target !== undefined && parts.has(target));
     if (isKnown && target !== undefined) targets.set(schema, target);
-    else cuts.set(schema, undefined);
+    else cuts.set(schema, { to: "nowhere" });
   }
   const size = targets.size === 0 ? 0 : unfold(root, targets, cuts);
   if (size > MAX_UNFOLDED) {
@@ -140,7 +144,7 @@ interface Step {
 function unfold(
   root: Schema,
   targets: ReadonlyMap<Schema, Schema | boolean>,
-  cuts: Map<Schema, string | undefined>,
+  cuts: Map<Schema, Cut>,
 ): number {
   const sizes = new Map<Schema, number>();
   const running = new Set<Schema>();
@@ -168,7 +172,8 @@ function unfold(
     } else if (running.has(step.to)) {
       visit.open.pop();
       const { type } = step.to;
-      cuts.set(visit.schema, TYPES.includes(type) ? (type as string) : undefined);
+      const isKnown = TYPES.includes(type);
+      cuts.set(visit.schema, { to: "itself", type: isKnown ? (type as string) : undefined });
     } else {
       enter(step.to);
     }

@@ -79,12 +79,14 @@ export class Walk {
       this.#note(OLDER, place);
       draft.widen(...ignored);
     }
-    if (!cuts.has(schema)) return;
-    const type = cuts.get(schema);
-    const what = type === undefined ? "references that lead nowhere" : "references in a circle";
-    this.#note(`${what} left out`, place);
+    const cut = cuts.get(schema);
+    if (cut === undefined) return;
+    const where = cut.to === "nowhere" ? "that lead nowhere" : "in a circle";
+    this.#note(`references ${where} left out`, place);
     draft.widen("$ref");
-    if (type !== undefined && !draft.has("type")) draft.set("type", type);
+    if (cut.to === "itself" && cut.type !== undefined && !draft.has("type")) {
+      draft.set("type", cut.type);
+    }
   }
 
   #checkForms(draft: Draft, place: Place | undefined): void {

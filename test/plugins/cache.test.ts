@@ -155,6 +155,24 @@ describe("the cache", () => {
     });
   }
 
+  for (const json of ['{"content":[1 2]}', '{"content":[}', '{"content":"', "null", "[]"]) {
+    it(`passes on what makes no sense, and does not keep it: ${json}`, async () => {
+      const { wrap } = await setUp();
+      const answer = {
+        kind: "result",
+        size: json.length,
+        json,
+        value: undefined,
+        isError: false,
+      } as const;
+      const server = countingNext(() => answer);
+      const call = wrap(server, read);
+      assert.equal(await call(toolCall(read, "{}")), answer);
+      assert.equal(await call(toolCall(read, "{}")), answer);
+      assert.equal(server.count, 2);
+    });
+  }
+
   it("passes on that there is no answer, and asks again the next time", async () => {
     const { wrap } = await setUp();
     const lost = new HubError("connectionLost", "It is gone.");
@@ -443,6 +461,8 @@ describe("a mark", () => {
   const member = '"toolmux/cached":"1970-01-01T00:00:00.000Z"';
   const table: [string, string | undefined][] = [
     ["{}", `{"_meta":{${member}}}`],
+    ['{"a":[1,"]",{"b":"}"}],"_meta":{}}', `{"a":[1,"]",{"b":"}"}],"_meta":{${member}}}`],
+    ['{"a":"\\\\","b":"\\"_meta\\":{}"}', `{"a":"\\\\","b":"\\"_meta\\":{}","_meta":{${member}}}`],
     ['{"a":1}', `{"a":1,"_meta":{${member}}}`],
     ['{"a":1 } ', `{"a":1 ,"_meta":{${member}}} `],
     ['{"_meta":{},"a":1}', `{"_meta":{${member}},"a":1}`],

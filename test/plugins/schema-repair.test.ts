@@ -321,6 +321,8 @@ describe("a repair", () => {
       $defs: { node: cut },
     });
     assert.deepEqual(repaired(having({ $ref: "#" })), having({ type: "object" }));
+    const result = repair({ properties: { x: { $ref: "#" } } }, "arguments");
+    assert.match(result.kind === "repaired" ? result.done : "", /^references in a circle left out/);
   });
 
   it("cuts references in a circle of two", () => {
