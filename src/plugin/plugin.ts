@@ -38,7 +38,8 @@ export function definePlugin<Options = undefined>(plugin: Plugin<Options>): Plug
 export interface Parts {
   /**
    * What clients are shown of a server's tools: filter, describe, add. Pure: the same for the same. The items are frozen;
-   * one that is returned as it is keeps its very bytes. A tool that is added has to be answered by `call`.
+   * one that is returned as it is keeps its very bytes. A tool that is added has to be answered by `call`. The plugin that
+   * comes first in the manifest is the outermost: it gets what the others made.
    */
   list?(items: readonly Tool[], server: string): readonly Tool[];
   /**

@@ -21,7 +21,8 @@ export class Reviser {
     const known = this.#known.get(server);
     if (known !== undefined && isSame(known.items, items)) return known.revised;
     let isWhole = true;
-    const revised = members.reduce((list, member) => {
+    // From the innermost to the outermost, as answers go.
+    const revised = members.reduceRight((list, member) => {
       const result = reviseWith(member, server, list);
       isWhole &&= result.isWhole;
       return result.items;
