@@ -125,9 +125,27 @@ describe("the layers of src", () => {
   }
 });
 
+describe("the plugins", () => {
+  it("import only src/plugin/plugin.ts, their own folder, and packages", () => {
+    const ownFolder = (path: string): string => path.split("/").slice(0, 2).join("/");
+    const wrong = everything
+      .filter(({ path }) => path.startsWith("plugins/"))
+      .flatMap(readImports)
+      .filter(({ relative }) => relative)
+      .filter(({ from, to }) => to !== "src/plugin/plugin.ts" && ownFolder(to) !== ownFolder(from));
+    assert.deepEqual(wrong.map(arrow), []);
+  });
+
+  it("are imported only where the built-in ones are named", () => {
+    const wrong = imports.filter(({ to }) => to.startsWith("plugins/"));
+    assert.deepEqual([...new Set(wrong.map(({ from }) => from))], ["src/plugin/builtin.ts"]);
+  });
+});
+
 describe("the files", () => {
-  it("of src have at most 300 lines", () => {
-    const long = sources
+  it("of src and plugins have at most 300 lines", () => {
+    const long = everything
+      .filter(({ path }) => path.startsWith("src/") || path.startsWith("plugins/"))
       .map(({ path, text }) => ({ path, lines: text.trimEnd().split("\n").length }))
       .filter(({ lines }) => lines > 300);
     assert.deepEqual(long, []);

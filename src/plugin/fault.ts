@@ -34,7 +34,7 @@ export function isOwnError(thrown: unknown): thrown is HubError {
 const entrusted = new WeakSet();
 
 /** Remembers that a plugin was given this error: if nobody catches it, it was the plugin that lost interest in it. */
-export function entrust<T extends HubError>(error: T): T {
+export function entrust(error: HubError): HubError {
   entrusted.add(error);
   return error;
 }
