@@ -12,7 +12,6 @@ import type { PluginSet } from "../../src/plugin/set.ts";
 import { type Equipped, setUpPlugins } from "../../src/plugin/setup.ts";
 import {
   introduce,
-  isAnswer,
   listen,
   listNames,
   manifestFor,
@@ -242,8 +241,12 @@ function copyOf(parts: Parts): Parts {
 
 /** The text of the answer with that id. */
 export async function answerTo(client: Peer, id: string): Promise<string> {
-  await client.find(isAnswer(id));
-  return client.received.at(client.messages.findIndex(isAnswer(id))) ?? "";
+  let found: string | undefined;
+  // Some answers are too long to parse each of them time and again.
+  const look = (): boolean =>
+    (found = client.received.find((text) => text.includes(`"id":"${id}"`))) !== undefined;
+  await client.until(look);
+  return found ?? "";
 }
 
 let asked = 0;
