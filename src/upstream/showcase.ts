@@ -98,9 +98,13 @@ export class Showcase {
   }
 
   #build(profile: Profile): Catalog {
-    const sources = this.#parts.pool.connections(profile).map(({ spec, items }): Source => ({
+    // Plugins could add to a list that there is not.
+    const shown = this.#parts.pool.connections(profile).flatMap(({ spec, items }) => {
+      return items === undefined ? [] : [{ spec, items }];
+    });
+    const sources = shown.map(({ spec, items }): Source => ({
       server: spec.name,
-      items: items ?? [],
+      items,
       rules: { prefix: spec.prefix, ...spec.tools },
       limits: (remoteName) => limitsOf(spec, remoteName),
       revise: (listed) => this.#parts.revise(spec.name, listed),
