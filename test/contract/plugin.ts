@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/bytes.ts";
 import { readItem } from "../../src/catalog/item.ts";
@@ -392,6 +394,16 @@ export const DEMANDS: readonly Demand[] = [
       }),
   },
   {
+    says: "keeps what it writes into its folder for the user alone",
+    check: (subject) =>
+      withRig(subject, async ({ hub, client, tools, stateFolder }) => {
+        for (const tool of tools) refuseFailure(await ask(client, tool));
+        await hub.close();
+        const open = await findOpen(stateFolder);
+        assert.deepEqual(open, [], "others may read or change it (mode 0600, folders 0700)");
+      }),
+  },
+  {
     says: "lets go of calls that run when the hub ends",
     check: (subject) =>
       onTools(subject, async (rig, tool) => {
@@ -659,6 +671,13 @@ const EVENTS: { readonly [Kind in EventKind]: readonly Extract<HubEvent, { kind:
     { kind: "manifest", outcome: "refused", problems: "toolmux.toml:1:1: no" },
   ],
 };
+
+/** What is in a folder, and not only for its owner. */
+async function findOpen(folder: string): Promise<readonly string[]> {
+  const paths = await readdir(folder, { recursive: true });
+  const modes = await Promise.all(paths.map(async (path) => (await stat(join(folder, path))).mode));
+  return paths.filter((_, i) => ((modes[i] ?? 0) & 0o077) !== 0);
+}
 
 /** Two clients of a server that a plugin has: each gets its own answers, and the end of one is not that of the other. */
 async function visit(name: string, links: readonly [Link, Link]): Promise<void> {

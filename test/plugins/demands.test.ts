@@ -48,6 +48,7 @@ const FINDS: readonly (readonly [fault: string, demand: string, says: RegExp])[]
   ["has what all objects have", "gives the secrets", /__proto__ has a value/],
   ["has a server that is silent", "has servers", /ping/],
   ["has a server that fails", "has servers", /own in the hub/],
+  ["writes for everybody to read", "keeps what it writes", /0600[^]*plugins\/faulty\/calls/],
   ["talks on stdout", "writes nothing to stdout", /stdout belongs to the protocol/],
   ["leaves a timer", "writes nothing to stdout", /keeps it running/],
   ["leaves a listener", "writes nothing to stdout", /listeners for SIGTERM/],
