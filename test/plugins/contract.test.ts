@@ -32,7 +32,7 @@ pluginContract("result-limit", {
 pluginContract("schema-repair", {
   use: "schema-repair",
   folder: ROOT,
-  wrong: [{ "no-such-option": 1 }, { unrepairable: "fix" }],
+  wrong: [{ "no-such-option": 1 }, { unrepairable: "fix" }, { unrepairable: true }],
 });
 
 writeFileSync(
