@@ -28,9 +28,11 @@ export function completeServers(
       const said = complete.find((spec) => spec.name === name);
       const isTaken = complete.some((spec) => spec.enabled && spec.prefix === name);
       const advice = `say so under [servers.NAME] with plugin = "${member.name}"`;
-      if (owner !== undefined) {
+      if (name === "") {
+        fault("one of its servers has no name");
+      } else if (owner !== undefined) {
         fault(`its server "${name}" is also one of plugin "${owner.name}"`);
-      } else if (said === undefined && (name === "" || isTaken || !isPrefix(name, hub.separator))) {
+      } else if (said === undefined && (isTaken || !isPrefix(name, hub.separator))) {
         fault(
           `its server "${name}" needs another prefix; ${advice.replace("NAME", name)} and prefix = "…"`,
         );

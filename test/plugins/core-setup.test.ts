@@ -1,0 +1,391 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import * as v from "valibot";
+import { systemClock } from "../../src/clock.ts";
+import { Bus, type HubEvent } from "../../src/events.ts";
+import { loadManifest } from "../../src/manifest/load.ts";
+import { printProblem } from "../../src/manifest/problem.ts";
+import type { Manifest } from "../../src/manifest/schema.ts";
+import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
+import type { PluginSet } from "../../src/plugin/set.ts";
+import { type Equipped, keepPlugins, setUpPlugins } from "../../src/plugin/setup.ts";
+import { memoryPair } from "../../src/wire/memory.ts";
+import { withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { Latch } from "../fixtures/memory.ts";
+import { logsOf } from "./core.ts";
+
+interface World {
+  readonly bus: Bus;
+  readonly events: HubEvent[];
+  readonly manifest: Manifest;
+  readonly equipped: Equipped;
+}
+
+type Given = { readonly options?: unknown } | ((host: Host) => Parts | Promise<Parts>);
+
+/** Sets up the plugins that a manifest names, of these. */
+async function setUp(
+  toml: string,
+  given: Readonly<Record<string, Given>>,
+  use: (world: World) => Promise<void> | void,
+  setupLimit = 30_000,
+): Promise<void> {
+  await withSandbox(async (box) => {
+    const file = await box.write("t.toml", toml);
+    const loaded = await loadManifest({ files: [file], env: {}, cwd: box.cwd, platform: "linux" });
+    assert.ok(loaded.ok, JSON.stringify(loaded));
+    const bus = new Bus();
+    const events: HubEvent[] = [];
+    bus.subscribe((event) => void events.push(event));
+    const loaders = Object.fromEntries(
+      Object.entries(given).map(([name, one]) => {
+        const plugin =
+          typeof one === "function"
+            ? { name, setup: (_: unknown, host: Host) => one(host) }
+            : { name, setup: () => ({}), ...one };
+        return [name, () => Promise.resolve({ default: plugin })];
+      }),
+    );
+    const world = { bus, env: {}, stateFolder: box.home, clock: systemClock, loaders, setupLimit };
+    const equipped = await setUpPlugins(loaded.manifest, world);
+    await use({ bus, events, manifest: loaded.manifest, equipped });
+  });
+}
+
+function problemsOf(equipped: Equipped): readonly string[] {
+  if (equipped.ok) return [];
+  return equipped.problems.map((problem) => printProblem(problem).replace(/^\S*\//, ""));
+}
+
+function setOf(equipped: Equipped): PluginSet {
+  return equipped.ok ? equipped.plugins : assert.fail(problemsOf(equipped).join("\n"));
+}
+
+const uses = (...names: string[]): string =>
+  names.map((name) => `[[plugins]]\nuse = "${name}"\n`).join("");
+
+const nonsense = (value: unknown): Parts => value as Parts;
+const throwing = (thrown: unknown): never => {
+  throw thrown;
+};
+
+describe("plugins that cannot be set up", () => {
+  it("are all told at once if it is seen before any is set up, each with its place", async () => {
+    let setUps = 0;
+    const options = v.strictObject({ n: v.number("a number") });
+    const given = { good: () => (setUps++, {}), picky: { options }, bare: {} };
+    const toml = `${uses("good")}\n[[plugins]]\nuse = "picky"\noptions = { n = "x", m = 1 }\n[[plugins]]\nuse = "bare"\noptions.x = 1\n[[plugins]]\nuse = "goood"\n`;
+    await setUp(toml, given, ({ equipped }) => {
+      const lines = problemsOf(equipped);
+      assert.deepEqual(lines.slice(0, 3), [
+        "t.toml:6:17: plugins[1].options.n: expected a number, found a string",
+        't.toml:6:22: plugins[1].options.m: unknown key; did you mean "n"?',
+        "t.toml:9:1: plugins[2].options: this plugin has no options",
+      ]);
+      assert.match(
+        lines[3] ?? "",
+        /^t\.toml:11:7: plugins\[3\]\.use: there is no built-in plugin "goood", .* mean "good"\?$/,
+      );
+      assert.equal(setUps, 0);
+    });
+  });
+
+  const FAULTS: Readonly<Record<string, readonly [Given, string]>> = {
+    throws: [() => throwing(new Error("boom\nand more")), "boom and more"],
+    rejects: [() => Promise.reject(new Error("boom")), "boom"],
+    "throws what cannot be written": [
+      () => throwing(Object.create(null)),
+      "it threw something that cannot be described",
+    ],
+    "gives back nothing": [() => nonsense(undefined), "it returned no object of parts"],
+    "gives back an array": [() => nonsense([]), "it returned no object of parts"],
+    "gives back a function": [() => nonsense(() => {}), "it returned no object of parts"],
+    "gives back an unknown part": [
+      () => nonsense({ calls: () => {} }),
+      'it returned "calls", which is no part of a plugin',
+    ],
+    "gives back a part that is no function": [
+      () => nonsense({ call: 1 }),
+      "its call is no function",
+    ],
+    "gives back events that are no names": [
+      () => nonsense({ events: "log" }),
+      "its events are no array of names",
+    ],
+    "gives back secrets that are no functions": [
+      () => nonsense({ secrets: { vault: "x" } }),
+      "its secrets.vault is no function",
+    ],
+    "gives back servers that are no object": [
+      () => nonsense({ servers: "x" }),
+      "its servers are no object",
+    ],
+  };
+  for (const [what, [given, fault]] of Object.entries(FAULTS)) {
+    it(`are told, and those before them are ended: one ${what}`, async () => {
+      const order: string[] = [];
+      const before = (name: string) => (host: Host) => {
+        host.signal.addEventListener("abort", () => order.push(`${name} aborted`));
+        return { dispose: () => void order.push(`${name} disposed`) };
+      };
+      const after = () => (order.push("after"), {});
+      const toml = uses("one", "two", "wrong", "after");
+      const all = { one: before("one"), two: before("two"), wrong: given, after };
+      await setUp(toml, all, ({ equipped, bus }) => {
+        assert.deepEqual(problemsOf(equipped), [
+          `t.toml:5:3: plugins[2]: plugin "wrong" failed in its setup: ${fault}`,
+        ]);
+        assert.deepEqual(order, ["one aborted", "two aborted", "two disposed", "one disposed"]);
+        assert.equal(bus.wants("state"), true);
+      });
+    });
+  }
+
+  it("are told if they take too long, and what they made too late is ended", async () => {
+    const late = new Latch();
+    const disposed = new Latch();
+    let signal: AbortSignal | undefined;
+    const slow = async (host: Host): Promise<Parts> => {
+      ({ signal } = host);
+      await late.wait();
+      return { dispose: () => disposed.open() };
+    };
+    await setUp(
+      uses("slow"),
+      { slow },
+      async ({ equipped }) => {
+        assert.deepEqual(problemsOf(equipped), [
+          't.toml:1:3: plugins[0]: plugin "slow" failed in its setup: did not end within 0.02 s',
+        ]);
+        assert.equal(signal?.aborted, true);
+        late.open();
+        await disposed.wait();
+      },
+      20,
+    );
+  });
+});
+
+const link = (): Link => memoryPair()[0];
+const server =
+  (name: string): Given =>
+  () => ({ servers: { [name]: link } });
+
+describe("servers of plugins", () => {
+  it("are servers like others, after them, with their own names as prefixes", async () => {
+    const toml = `${uses("p")}[servers.s]\ncommand = "x"\n[defaults]\ncallTimeout = "7s"\n`;
+    await setUp(toml, { p: server("mine") }, ({ equipped }) => {
+      const { number } = setOf(equipped);
+      assert.ok(equipped.ok);
+      const [s, mine, ...more] = equipped.manifest.servers;
+      assert.deepEqual([s?.name, more], ["s", []]);
+      assert.ok(mine?.kind === "plugin");
+      const { name, prefix, plugin, set, callTimeout } = mine;
+      const expected = {
+        name: "mine",
+        prefix: "mine",
+        plugin: "p",
+        set: number,
+        callTimeout: 7000,
+      };
+      assert.deepEqual({ name, prefix, plugin, set, callTimeout }, expected);
+    });
+  });
+
+  it("have the settings that the manifest has for them", async () => {
+    const toml = `${uses("p")}[servers.mine]\nplugin = "p"\nprefix = "other"\nlazy = true\n`;
+    await setUp(toml, { p: server("mine") }, ({ equipped }) => {
+      assert.ok(equipped.ok);
+      const [mine, ...more] = equipped.manifest.servers;
+      assert.ok(mine?.kind === "plugin" && more.length === 0);
+      assert.deepEqual([mine.prefix, mine.lazy, mine.set], ["other", true, setOf(equipped).number]);
+    });
+  });
+
+  const CLASHES: Readonly<
+    Record<string, readonly [string, Readonly<Record<string, Given>>, RegExp]>
+  > = {
+    "two plugins have one of that name": [
+      uses("p", "q"),
+      { p: server("x"), q: server("x") },
+      /^t\.toml:3:3: plugins\[1\]: plugin "q": its server "x" is also one of plugin "p"$/,
+    ],
+    "the manifest has another one of that name": [
+      `${uses("p")}[servers.x]\ncommand = "x"\n`,
+      { p: server("x") },
+      /its server "x" has the name of another server of the manifest/,
+    ],
+    "the manifest says that it is another plugin's": [
+      `${uses("p", "q")}[servers.x]\nplugin = "q"\n`,
+      { p: server("x"), q: {} },
+      /its server "x" has the name of another server of the manifest/,
+    ],
+    "its name is another's prefix": [
+      `${uses("p")}[servers.s]\ncommand = "x"\nprefix = "x"\n`,
+      { p: server("x") },
+      /its server "x" needs another prefix; say so under \[servers\.x\] with plugin = "p"/,
+    ],
+    "its name is no prefix": [uses("p"), { p: server("a__b") }, /"a__b" needs another prefix/],
+    "it has no name": [uses("p"), { p: server("") }, /one of its servers has no name/],
+  };
+  for (const [what, [toml, given, message]] of Object.entries(CLASHES)) {
+    it(`are refused, with the plugin's place, if ${what}`, async () => {
+      await setUp(toml, given, ({ equipped }) => {
+        const [first, ...more] = problemsOf(equipped);
+        assert.match(first ?? "", message);
+        assert.match(first ?? "", /^t\.toml:\d+:3: plugins\[\d\]: /);
+        assert.deepEqual(more, []);
+      });
+    });
+  }
+
+  it("may have the prefix of one that is switched off", async () => {
+    const toml = `${uses("p")}[servers.s]\ncommand = "x"\nprefix = "x"\nenabled = false\n`;
+    await setUp(toml, { p: server("x") }, ({ equipped }) => assert.ok(setOf(equipped)));
+  });
+
+  it("are made again for a manifest that keeps its plugins, with all its problems", async () => {
+    await setUp(uses("p"), { p: server("mine") }, async ({ equipped, manifest }) => {
+      const set = setOf(equipped);
+      const kept = await keepPlugins(manifest, set);
+      assert.ok(kept.ok && kept.plugins === set && equipped.ok);
+      assert.deepEqual(kept.manifest, equipped.manifest);
+      const [other] = equipped.manifest.servers;
+      assert.ok(other);
+      const clash = { ...manifest, servers: [{ ...other, name: "s" }] };
+      const refused = await keepPlugins(clash, set);
+      assert.match(problemsOf(refused)[0] ?? "", /"mine" needs another prefix/);
+      assert.equal(set.members[0]?.status.broken.length, 0);
+    });
+  });
+
+  it("fail to start if what makes them does, and the plugin is blamed", async () => {
+    const made: Record<string, () => unknown> = {
+      throwing: () => throwing(new Error("boom")),
+      rejecting: () => Promise.reject(new Error("boom")),
+      nothing: () => undefined,
+      strange: () => ({ open: 1 }),
+    };
+    await setUp(uses("p"), { p: () => nonsense({ servers: made }) }, async ({ equipped }) => {
+      const set = setOf(equipped);
+      assert.ok(equipped.ok);
+      for (const spec of equipped.manifest.servers) {
+        assert.ok(spec.kind === "plugin");
+        await assert.rejects(set.makeLink(spec), {
+          code: "pluginFailed",
+          server: spec.name,
+          message: /boom|is no link/,
+        });
+        await assert.rejects(set.makeLink({ ...spec, name: "toString" }), { code: "notSupported" });
+      }
+    });
+  });
+});
+
+describe("secrets of plugins", () => {
+  it("are asked for with the path, the server and a signal", async () => {
+    const seen: unknown[] = [];
+    const vault = () => ({
+      secrets: {
+        vault: (path: string, context: { server: string; signal: AbortSignal }) => {
+          seen.push(path, context.server, context.signal.aborted);
+          return Promise.resolve("value");
+        },
+      },
+    });
+    await setUp(uses("v"), { v: vault }, async ({ equipped }) => {
+      const { schemes } = setOf(equipped);
+      assert.equal(await schemes.get("vault")?.("a/b", "s"), "value");
+      assert.deepEqual(seen, ["a/b", "s", false]);
+      assert.deepEqual([...schemes.keys()], ["vault"]);
+    });
+  });
+
+  const SCHEMES: readonly [string, RegExp][] = [
+    ["env", /its scheme "env" is toolmux's own/],
+    ["file", /its scheme "file" is toolmux's own/],
+    ["input", /its scheme "input" is toolmux's own/],
+    ["secret", /its scheme "secret" is toolmux's own/],
+    ["Vault", /its scheme "Vault" is none: expected lower-case letters/],
+    ["a:b", /its scheme "a:b" is none/],
+    ["", /its scheme "" is none/],
+  ];
+  for (const [scheme, message] of SCHEMES) {
+    it(`cannot have the scheme ${JSON.stringify(scheme)}`, async () => {
+      const wrong = () => ({ secrets: { [scheme]: () => "x" } });
+      await setUp(uses("wrong"), { wrong }, ({ equipped }) => {
+        assert.match(problemsOf(equipped).join("\n"), message);
+      });
+    });
+  }
+
+  it("cannot have one scheme from two plugins, which is told with all else that clashes", async () => {
+    const both = () => ({ secrets: { vault: () => "x" }, servers: { s: link } });
+    await setUp(uses("p", "q"), { p: both, q: both }, ({ equipped }) => {
+      assert.deepEqual(problemsOf(equipped), [
+        't.toml:3:3: plugins[1]: plugin "q": its scheme "vault" is also one of plugin "p"',
+        't.toml:3:3: plugins[1]: plugin "q": its server "s" is also one of plugin "p"',
+      ]);
+    });
+  });
+
+  it("that there are not are told in the plugin's words, and those that are no text without their value", async () => {
+    const secrets = {
+      throwing: () => throwing(new Error("sealed\nfor now")),
+      strange: () => throwing(Object.create(null)),
+      number: () => 123_456_789 as unknown as string,
+    };
+    await setUp(uses("v"), { v: () => ({ secrets }) }, async ({ equipped }) => {
+      const { schemes } = setOf(equipped);
+      const messages: string[] = [];
+      for (const [scheme, ask] of schemes) {
+        await ask("x", "s").catch((error: unknown) =>
+          messages.push(`${scheme}: ${(error as Error).message}`),
+        );
+      }
+      assert.deepEqual(messages, [
+        "throwing: sealed for now",
+        "strange: it threw something that cannot be described",
+        "number: the plugin gave something that is no string",
+      ]);
+    });
+  });
+
+  it("are not waited for when the plugins end", async () => {
+    const vault = () => ({ secrets: { vault: () => new Promise<string>(() => {}) } });
+    await setUp(uses("v"), { v: vault }, async ({ equipped }) => {
+      const set = setOf(equipped);
+      const failed = assert.rejects(set.schemes.get("vault")?.("x", "s") ?? Promise.resolve());
+      await set.end();
+      await failed;
+    });
+  });
+});
+
+describe("the end of plugins", () => {
+  it("is once, from the last to the first, and one that hangs keeps no other from it", async () => {
+    const order: string[] = [];
+    const ending = (name: string, dispose: () => unknown) => () =>
+      nonsense({
+        dispose() {
+          order.push(name);
+          return dispose();
+        },
+      });
+    const given = {
+      a: ending("a", () => {}),
+      b: ending("b", () => throwing(Object.create(null))),
+      c: ending("c", () => new Promise(() => {})),
+      d: ending("d", () => new Promise(() => {})),
+    };
+    await setUp(uses("a", "b", "c", "d"), given, async ({ equipped, events }) => {
+      const set = setOf(equipped);
+      const began = performance.now();
+      await Promise.all([set.end(), set.end(), set.retire(10)]);
+      assert.ok(performance.now() - began < 1900);
+      assert.deepEqual(order, ["d", "c", "b", "a"]);
+      const told = logsOf(events).filter((text) => text.includes("dispose did not end"));
+      assert.equal(told.length, 2);
+    });
+  });
+});
