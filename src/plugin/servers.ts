@@ -1,5 +1,7 @@
 import { isPrefix } from "../manifest/prefix.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
+import type { Message } from "../wire/jsonrpc.ts";
+import type { Exchange, Link, LinkEvents, Outgoing, Vitals } from "../wire/link.ts";
 import type { Member } from "./member.ts";
 
 /** Something that a plugin has and that cannot be used. */
@@ -56,4 +58,78 @@ function specOf(
   const tools = { allow: undefined, deny: [], rename: {}, timeout: {} };
   const settings = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
   return { kind: "plugin", name, plugin, set, ...settings, ...defaults, tools };
+}
+
+/** Who wants to know whether somebody uses a link. */
+export interface Lessor {
+  enter(): void;
+  leave(): void;
+}
+
+/** A link of a plugin, which must not end while somebody uses it. */
+export class LeasedLink implements Link {
+  readonly #link: Link;
+  readonly #lessor: Lessor;
+  #state: "new" | "used" | "over" = "new";
+
+  constructor(link: Link, lessor: Lessor) {
+    this.#link = link;
+    this.#lessor = lessor;
+  }
+
+  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+    if (this.#state === "new") {
+      this.#state = "used";
+      this.#lessor.enter();
+    }
+    const told: LinkEvents = {
+      frame: (frame, exchange) => events.frame(frame, exchange),
+      log: (level, source, text) => events.log(level, source, text),
+      oversized: (head, tail, size) => events.oversized(head, tail, size),
+      pressure: (full) => events.pressure(full),
+      closed: (cause) => {
+        events.closed(cause);
+        this.#end();
+      },
+    };
+    try {
+      await this.#link.open(told, signal);
+    } catch (error) {
+      this.#end();
+      throw error;
+    }
+  }
+
+  send(message: Message, info?: Outgoing): Exchange {
+    return this.#link.send(message, info);
+  }
+
+  get queued(): number {
+    return this.#link.queued;
+  }
+
+  pause(): void {
+    this.#link.pause();
+  }
+
+  resume(): void {
+    this.#link.resume();
+  }
+
+  vitals(): Promise<Vitals | undefined> {
+    return this.#link.vitals();
+  }
+
+  async close(): Promise<void> {
+    try {
+      await this.#link.close();
+    } finally {
+      this.#end();
+    }
+  }
+
+  #end(): void {
+    if (this.#state === "used") this.#lessor.leave();
+    this.#state = "over";
+  }
 }

@@ -10,6 +10,7 @@ import type { HubAccess } from "./host.ts";
 import type { Member, PluginStatus } from "./member.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
 import { Reviser, toTool } from "./revise.ts";
+import { LeasedLink } from "./servers.ts";
 import { type PassingCall, weave } from "./weave.ts";
 
 /** The way of a tool's calls through the plugins that are for it. */
@@ -38,7 +39,7 @@ export class PluginSet {
   /** By the listed tool: a way stays the same while routes are made anew, as long as the tool is the same. */
   readonly #tools = new WeakMap<Item, { readonly tool: ToolInfo; readonly way: Way | "none" }[]>();
   #hub: HubAccess | undefined;
-  /** Calls that are on their way through plugins, and who waits until there are none. */
+  /** Calls that are on their way through plugins, and links to their servers; and who waits until there are none. */
   #running = 0;
   readonly #waiting: (() => void)[] = [];
   #ended: Promise<void> | undefined;
@@ -94,12 +95,12 @@ export class PluginSet {
     return way === "none" ? undefined : way;
   }
 
-  /** A call has set out on a way. */
+  /** A call has set out on a way, or a link to a server is used. */
   enter(): void {
     this.#running++;
   }
 
-  /** A call has come to its end. */
+  /** That has come to its end. */
   leave(): void {
     if (--this.#running === 0) for (const resolve of this.#waiting.splice(0)) resolve();
   }
@@ -116,14 +117,14 @@ export class PluginSet {
     }
     try {
       const link: unknown = await make();
-      if (isLink(link)) return link;
+      if (isLink(link)) return new LeasedLink(link, this);
       throw new TypeError(`what it made for its server "${server}" is no link`);
     } catch (error) {
       throw new HubError("pluginFailed", member.complain(error).message, { server, cause: error });
     }
   }
 
-  /** Ends all plugins, when their calls have ended or `limit` ms are over. Never rejects. */
+  /** Ends all plugins, when their calls and their servers have ended or `limit` ms are over. Never rejects. */
   async retire(limit: number): Promise<void> {
     if (this.#running > 0) {
       await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
