@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import process from "node:process";
+import { describe, it } from "node:test";
+import * as fc from "fast-check";
+import { isAnswer, Script } from "../fixtures/memory.ts";
+import type { Use } from "../fixtures/plugins.ts";
+import { open, textsTo, use, wrapping } from "./core.ts";
+
+const SEED = process.env["TOOLMUX_TEST_SEED"];
+const RUNS = 400;
+
+/** JSON as people and libraries spell it, not as JSON.stringify does. */
+const space = fc.constantFrom("", "", "", " ", "\t", "\r");
+const scalar = fc.oneof(
+  fc.constantFrom("1.0", "1e2", "-0", "0.10", "12345678901234567890", "null", "true", "1E+2"),
+  fc.constantFrom('"\\u0041"', '"\\/"', '"é"', '"\\ud800"', '"\\u2028"', '""', '"\\"}"'),
+  fc.string().map((text) => JSON.stringify(text)),
+);
+const key = fc.constantFrom(
+  '"a"',
+  '"b"',
+  '"\\u0061"',
+  '"id"',
+  '"isError"',
+  '"result"',
+  '"__proto__"',
+);
+const { object } = fc.letrec<{ value: string; object: string; array: string }>((tie) => ({
+  value: fc.oneof({ maxDepth: 3 }, scalar, tie("object"), tie("array")),
+  array: fc
+    .array(fc.tuple(space, tie("value"), space), { maxLength: 3 })
+    .map((items) => `[${items.map((parts) => parts.join("")).join(",")}]`),
+  object: fc
+    .array(fc.tuple(space, key, space, tie("value"), space), { maxLength: 3 })
+    .map((members) => {
+      const texts = members.map(([a, name, b, value, c]) => `${a}${name}${b}:${b}${value}${c}`);
+      return `{${texts.join(",")}}`;
+    }),
+}));
+
+/** What a plugin does that is to change nothing. */
+const KINDS = {
+  nothing: (name) => use(name, {}),
+  list: (name) => use(name, { list: (items) => items.slice() }),
+  unwrapped: (name) => use(name, { call: (next) => next }),
+  passed: (name) => wrapping(name, (given, next) => next(given)),
+  awaited: (name) => wrapping(name, async (given, next) => next(given)),
+  limited: (name) =>
+    wrapping(name, (given, next) => next(given.with({ signal: new AbortController().signal }))),
+  unchanged: (name) => wrapping(name, (given, next) => next(given.with({}))),
+  looked: (name) =>
+    wrapping(name, async (given, next) => {
+      void given.arguments;
+      const answer = await next(given);
+      void [answer.value, answer.isError, answer.json];
+      return answer;
+    }),
+  answered: (name) =>
+    wrapping(name, async (given, next) => {
+      const answer = await next(given);
+      return answer.kind === "error" ? answer : given.answer(answer.json);
+    }),
+  sent: (name) =>
+    wrapping(name, (given, next) => next(given.with({ arguments: given.argumentsJson }))),
+} as const satisfies Readonly<Record<string, (name: string) => Use>>;
+type Kind = keyof typeof KINDS;
+
+/** One member of the params of a call. */
+type Member = readonly [key: "name" | "arguments" | "other", spelled: string, value: string];
+
+const member: fc.Arbitrary<Member> = fc.oneof(
+  fc
+    .tuple(
+      fc.constantFrom('"arguments"', '"argu\\u006dents"'),
+      fc.oneof(object, fc.constant("null")),
+    )
+    .map(([spelled, value]): Member => ["arguments", spelled, value]),
+  object.map((value): Member => ["other", '"x"', value]),
+);
+const params = fc
+  .tuple(fc.array(member, { maxLength: 3 }), fc.array(member, { maxLength: 1 }))
+  .map(([before, after]): Member[] => [...before, ["name", '"name"', '"s__t"'], ...after]);
+
+const write = (members: readonly Member[]): string =>
+  `{${members.map(([, spelled, value]) => `${spelled}:${value}`).join(",")}}`;
+
+/** As a plugin's text of an object is written. */
+const inLine = (text: string): string => text.replace(/[\r\n]/g, " ");
+
+/** What the server is sent, but for its id. */
+function expected(members: readonly Member[], isSent: boolean): string {
+  const own = members.map((one): Member => (one[0] === "name" ? [one[0], one[1], '"t"'] : one));
+  if (!isSent) return write(own);
+  const last = own.findLast(([kind]) => kind === "arguments");
+  if (last === undefined) return write([["arguments", '"arguments"', "{}"], ...own]);
+  const value = last[2] === "null" ? "{}" : inLine(last[2]);
+  return write(own.map((one) => (one[0] === "arguments" ? [one[0], one[1], value] : one)));
+}
+
+const SHAPES: readonly ((id: unknown, body: string) => string)[] = [
+  (id, body) => `{"jsonrpc":"2.0","id":${String(id)},${body}}`,
+  (id, body) => `{${body},"jsonrpc":"2.0","id":${String(id)}}`,
+  (id, body) => `{ "id" : ${String(id)}, ${body} ,"jsonrpc":"2.0"}`,
+];
+
+/** Sends one call through a hub with these plugins. @returns what its server and its client got */
+async function run(
+  kinds: readonly Kind[],
+  members: readonly Member[],
+  answer: (id: unknown) => string,
+): Promise<{ readonly request: string; readonly response: string }> {
+  const s = new Script("t");
+  s.onCall = ({ id }) => {
+    s.peer?.send(answer(id));
+    return undefined;
+  };
+  const plugins = kinds.map((kind, i) => KINDS[kind](`p${i}`));
+  const { client, hub } = await open(plugins, { s });
+  const text = `{"jsonrpc":"2.0","id":"me","method":"tools/call","params":${write(members)}}`;
+  client.send(text);
+  await client.find(isAnswer("me"));
+  await hub.close();
+  const [request = "", ...more] = textsTo(s);
+  assert.deepEqual(more, []);
+  const response = client.received.find((line) => /"id" ?: ?"me"/.test(line)) ?? "";
+  return { request: request.replace(/"id":\d+/, '"id":0'), response };
+}
+
+describe("plugins that change nothing", () => {
+  it("leave every byte of a call and of its answer as it was, whatever they do for that", async () => {
+    const chain = fc.array(fc.constantFrom(...(Object.keys(KINDS) as Kind[])), { maxLength: 5 });
+    const shape = fc.constantFrom(...SHAPES);
+    const outcome = fc.constantFrom("result", "error");
+    await fc.assert(
+      fc.asyncProperty(
+        chain,
+        params,
+        object,
+        shape,
+        outcome,
+        async (kinds, given, body, form, what) => {
+          const answer = (id: unknown): string => form(id, `"${what}":${body}`);
+          const bare = await run([], given, answer);
+          const { request, response } = await run(kinds, given, answer);
+          const head = '{"jsonrpc":"2.0","id":0,"method":"tools/call","params":';
+          const isSent = kinds.includes("sent");
+          // A carriage return between values becomes a space in any hub: some readers take it for a line end.
+          assert.equal(inLine(request), inLine(`${head}${expected(given, isSent)}}`));
+          if (!isSent) assert.equal(request, bare.request);
+          const isMade = what === "result" && kinds.includes("answered");
+          const made = `{"jsonrpc":"2.0","result":${inLine(body)},"id":"me"}`;
+          assert.equal(response, isMade ? made : bare.response);
+          assert.ok(inLine(response).includes(inLine(body)));
+        },
+      ),
+      { numRuns: RUNS, ...(SEED !== undefined && { seed: Number(SEED) }) },
+    );
+  });
+});
