@@ -140,14 +140,14 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
     {
       name: "small calls that a plugin only passes on: rate to a hub without plugins",
       bound: "atLeast",
-      limit: 0.8,
+      limit: 0.75,
       unit: "×",
       figure: plugins?.small.passing.rateToNone,
     },
     {
       name: "results of 1 MB that a plugin awaits: rate to a hub without plugins",
       bound: "atLeast",
-      limit: 0.95,
+      limit: 0.8,
       unit: "×",
       figure: plugins?.large.awaiting.rateToNone,
     },

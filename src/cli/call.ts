@@ -6,6 +6,7 @@ import { HubError } from "../errors.ts";
 import { expandHome } from "../manifest/folders.ts";
 import type { HubSettings } from "../manifest/schema.ts";
 import { untilAborted } from "../wire/grace.ts";
+import { own } from "./console.ts";
 import { type Account, describeAnswer, type View } from "./answer.ts";
 import { readGiven, toArguments } from "./arguments.ts";
 import { describeAttachment, saveAttachment } from "./attachment.ts";
@@ -101,8 +102,8 @@ async function printAccount(
       }
     }
     const shown = isTerminal ? cleanLines(text + note) : text + note;
-    if (stream === "stdout") console.log(shown);
-    else console.warn(shown);
+    if (stream === "stdout") own.log(shown);
+    else own.warn(shown);
   }
   return isWhole;
 }

@@ -1,4 +1,5 @@
 import { HubError, toHubError } from "../errors.ts";
+import { own } from "./console.ts";
 import {
   type Command,
   type Invocation,
@@ -209,7 +210,7 @@ export const COMMANDS: readonly Command[] = [
     load: async () => {
       const { describeUse } = await import("./help.ts");
       return ({ words: [name] }) => {
-        console.log(
+        own.log(
           describeUse(COMMANDS, name === undefined ? undefined : findCommand(name, COMMANDS)),
         );
         return Promise.resolve(0);
@@ -225,7 +226,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":
-        console.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
+        own.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
         return 0;
       case "version":
         return await (await import("./version.ts")).printVersion();

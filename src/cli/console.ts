@@ -2,6 +2,12 @@ import process from "node:process";
 import type { LogLevel } from "../events.ts";
 import type { Log } from "./open.ts";
 
+/** What this program itself prints with, whatever plugins' console is. */
+export const own = {
+  log: console.log.bind(console),
+  warn: console.warn.bind(console),
+} as const;
+
 /** The methods that programs write with, and what level that is. */
 const LEVELS = {
   log: "info",
@@ -15,7 +21,7 @@ const LEVELS = {
 } as const satisfies Partial<Record<keyof Console, LogLevel>>;
 
 /**
- * Sends what plugins write with `console` to the log: stdout is the client's, and on stderr some runtimes' consoles wait
+ * Sends what plugins write with `console` to the log: stdout is for answers, and on stderr some runtimes' consoles wait
  * for ever for somebody who reads it. @returns the undo
  */
 export function divertConsole(log: Log): () => void {

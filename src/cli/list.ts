@@ -3,6 +3,7 @@ import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
 import { untilAborted } from "../wire/grace.ts";
 import { LocalClient } from "../frontend/local.ts";
+import { own } from "./console.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
@@ -29,7 +30,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     if (code === 0 && invocation.json === false) {
       const { remarks } = hub.catalog;
       const total = kind === "servers" ? countServers(standings) : countTools(standings, remarks);
-      console.log(total);
+      own.log(total);
     }
     return code;
   } finally {
@@ -57,22 +58,21 @@ async function printTools(
     // As clients get them, byte for byte: parsing would change numbers.
     const tools = `"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
     const more = all ? `,\n"remarks":${JSON.stringify(remarks.map(remarkToJson), null, 2)}` : "";
-    console.log(`{${tools}${more}}`);
+    own.log(`{${tools}${more}}`);
     return;
   }
   const rows = items.map(({ name, bytes }) => {
     const server = hub.catalog.find(name)?.server ?? "";
     return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
   });
-  if (rows.length > 0)
-    console.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));
+  if (rows.length > 0) own.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));
   const asides = remarks.map(({ remoteName, server, kind, text }) => {
     const state = kind === "shortened" ? "renamed" : "hidden";
     return [remoteName, server, state, text];
   });
-  if (rows.length > 0 && asides.length > 0) console.log();
+  if (rows.length > 0 && asides.length > 0) own.log();
   if (asides.length > 0)
-    console.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
+    own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
 }
 
 /** `{server, tool, kind, text}`; the tool by the name that its server gives it. */
@@ -109,7 +109,7 @@ function firstLine({ description, title }: Described): string {
 
 function printServers(standings: readonly Standing[], { json }: Invocation, { env }: World): void {
   if (json !== false) {
-    console.log(JSON.stringify({ servers: standings.map(toJson) }, null, 2));
+    own.log(JSON.stringify({ servers: standings.map(toJson) }, null, 2));
     return;
   }
   const rows = standings.map((standing) => [
@@ -119,7 +119,7 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
   if (rows.length > 0)
-    console.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
+    own.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
 }
 
 /** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */

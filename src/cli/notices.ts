@@ -1,6 +1,7 @@
 import process from "node:process";
 import { utf8 } from "../bytes.ts";
 import { ownStderr } from "../runtime.ts";
+import { own } from "./console.ts";
 
 /** So many characters wait for a reader of stderr; later lines are counted and dropped. */
 const MAX_WAITING = 256 * 1024;
@@ -61,9 +62,6 @@ export class Notices {
   }
 }
 
-/** Taken before anybody puts another in its place. */
-const warn = console.warn.bind(console);
-
 /** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
 function openStderr(): Outlet {
   if (isPipe(2)) {
@@ -71,7 +69,7 @@ function openStderr(): Outlet {
     return (text) => stderr.write(utf8(text));
   }
   return (text) => {
-    warn(text.slice(0, -1));
+    own.warn(text.slice(0, -1));
     return undefined;
   };
 }

@@ -10,6 +10,7 @@ import type { Equipped } from "../plugin/setup.ts";
 import { resolveServer } from "../manifest/secrets.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
+import { divertConsole } from "./console.ts";
 import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
@@ -102,8 +103,10 @@ export async function openHub(
   const { env, cwd, platform, claims } = world;
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
+  let restore: (() => void) | undefined;
   const equip: Equip = async (wanted, stay) => {
     if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
+    restore ??= divertConsole(log);
     const { keepPlugins, setUpPlugins } = await import("../plugin/setup.ts");
     if (stay !== undefined) return keepPlugins(wanted, stay);
     return setUpPlugins(wanted, { bus, env, stateFolder: stateFolder(env, platform) });
@@ -142,7 +145,11 @@ export async function openHub(
   const end = sweepBeside(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
   });
-  const close = (): Promise<void> => end().finally(() => claims.delete(claim));
+  const close = (): Promise<void> =>
+    end().finally(() => {
+      claims.delete(claim);
+      restore?.();
+    });
   return { hub, bus, manifest, equip, close };
 }
 

@@ -1,9 +1,10 @@
 import type { HubError } from "../errors.ts";
+import { own } from "./console.ts";
 import type { LogFormat } from "./command.ts";
 import { type LogRecord, recordsOf, SERVER } from "./log.ts";
 
 /*
- * All that is told on stderr goes through console.warn: console.error is red on some runtimes' terminals.
+ * All that is told on stderr goes through `warn`: console.error is red on some runtimes' terminals.
  */
 
 /** What a line of a log holds of one text, in characters, and of one list. */
@@ -12,7 +13,7 @@ const MAX_ITEMS = 100;
 
 /** Tells one line on stderr. */
 export function printLine(text: string): void {
-  console.warn(formatLine(text));
+  own.warn(formatLine(text));
 }
 
 /** A line as it stands on stderr, without its end. */
@@ -22,7 +23,7 @@ export function formatLine(text: string): string {
 
 /** Tells a record on stderr. */
 export function printRecord(record: LogRecord, format: LogFormat): void {
-  console.warn(formatRecord(record, format));
+  own.warn(formatRecord(record, format));
 }
 
 /** A record as it stands on stderr, without the last line end: as JSON one line; as text, a manifest's problems follow. */
@@ -78,7 +79,7 @@ function cutList<T>(items: readonly T[]): readonly (T | string)[] {
 
 /** Tells an error that ends a command on stderr. `topic`: the command whose help may help. */
 export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
-  if (format === "text") console.warn(describeError(error, topic));
+  if (format === "text") own.warn(describeError(error, topic));
   else for (const record of recordsOf(error)) printRecord(record, format);
 }
 

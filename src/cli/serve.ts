@@ -3,7 +3,6 @@ import { OwnStdio } from "../frontend/stdio.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import { within } from "../wire/grace.ts";
 import type { Invocation, World } from "./command.ts";
-import { divertConsole } from "./console.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
 import { Notices } from "./notices.ts";
@@ -28,11 +27,9 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
   // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
   process.once("exit", () => journal.flush());
   const log = openLog(invocation, (record) => journal.write(record));
-  const restore = divertConsole(log);
   try {
     return await run(invocation, world, { journal, log, tell: (text) => notices.print(text) });
   } finally {
-    restore();
     journal.flush();
     await within(FLUSH_LIMIT, notices.drained());
   }

@@ -3,6 +3,7 @@ import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
 import type { Inspection } from "../upstream/status.ts";
 import { untilAborted } from "../wire/grace.ts";
+import { own } from "./console.ts";
 import type { Invocation, World } from "./command.ts";
 import {
   describeDiagnoses,
@@ -35,7 +36,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
     endGauge?.();
-    console.log(
+    own.log(
       isForPeople
         ? describeDiagnoses(diagnoses, findPaper(world.env))
         : formatJson(toJson(diagnoses)),

@@ -17,7 +17,7 @@ const LONGEST = 500;
  */
 export function describeFault(thrown: unknown, path: string | undefined): Fault {
   return {
-    fault: wordsOf(thrown),
+    fault: wordsOf(firstOf(thrown)),
     place: path === undefined ? undefined : findPlace(thrown, path),
   };
 }
@@ -48,6 +48,16 @@ export function disown(value: unknown): void {
   if (value instanceof Promise) value.catch(() => {});
 }
 
+/** The first of several errors: which there are counts for less. Never throws. */
+function firstOf(thrown: unknown): unknown {
+  try {
+    const { errors } = thrown as Positioned;
+    return Array.isArray(errors) && errors.length > 0 ? (errors[0] as unknown) : thrown;
+  } catch {
+    return thrown;
+  }
+}
+
 function wordsOf(thrown: unknown): string {
   try {
     const text: unknown = thrown instanceof Error ? thrown.message || thrown.name : thrown;
@@ -67,10 +77,7 @@ interface Positioned {
 /** Where in that file it was thrown, as `path:line:column`; undefined if it does not say so. Never throws. */
 export function findPlace(thrown: unknown, path: string): string | undefined {
   try {
-    const { errors } = thrown as Positioned;
-    const first: unknown = Array.isArray(errors) ? errors[0] : undefined;
-    const inner = first === undefined ? undefined : placeOf(first, path);
-    return inner ?? placeOf(thrown, path);
+    return placeOf(firstOf(thrown), path) ?? placeOf(thrown, path);
   } catch {
     return undefined;
   }

@@ -127,7 +127,8 @@ export class Member {
   /** Why what it is for is refused while it is broken. */
   refuse(): HubError {
     const why = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
-    const text = `${why} It failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
+    const end = /[.!?]$/.test(why) ? "" : ".";
+    const text = `${why}${end} It failed ${MOST_FAILURES} times in a row and is left alone for a while.`;
     return entrust(new HubError("pluginFailed", text));
   }
 }

@@ -72,7 +72,7 @@ export interface Host {
   subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void;
   /** A path of an option as absolute: relative to the manifest's folder, `~/` is the home folder. */
   resolve(path: string): string;
-  /** A folder in which the plugin may keep what it likes, in the hub's state folder; made (0700) if need be. */
+  /** A folder in which the plugin may keep what it likes, in the hub's state folder, which all hubs of a user share; made (0700) if need be. */
   folder(): Promise<string>;
   /** The tools that clients see. @throws if the hub is not running yet, as in `setup` */
   list(signal?: AbortSignal): Promise<readonly Tool[]>;
@@ -133,7 +133,7 @@ export interface ToolCall {
   readonly size: number;
   /** The arguments as JSON text, exactly as the client spelled them; `{}` if there are none. */
   readonly argumentsJson: string;
-  /** The arguments, parsed when first read. Changing them changes nothing, see `with`. */
+  /** The arguments, parsed when first read. An object as a rule, though clients send what they like. Changing them changes nothing, see `with`. */
   readonly arguments: Readonly<Record<string, unknown>>;
   /** This call with other arguments (an object, or the JSON text of one), or with a further signal that cancels it, for `next`. */
   with(change: { readonly arguments?: object | string; readonly signal?: AbortSignal }): ToolCall;

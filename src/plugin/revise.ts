@@ -9,6 +9,8 @@ export class Reviser {
   readonly #members: readonly Member[];
   /** By server: the listing that was last revised, and what became of it. */
   readonly #known = new Map<string, Revision>();
+  /** By server and tool: who has added it, and has to answer its calls. */
+  readonly #adders = new Map<string, Map<string, Member>>();
 
   constructor(members: readonly Member[]) {
     this.#members = members.filter(({ parts }) => parts.list !== undefined);
@@ -21,15 +23,24 @@ export class Reviser {
     const known = this.#known.get(server);
     if (known !== undefined && isSame(known.items, items)) return known.revised;
     let isWhole = true;
+    const adders = new Map<string, Member>();
     // From the innermost to the outermost, as answers go.
     const revised = members.reduceRight((list, member) => {
       const result = reviseWith(member, server, list);
       isWhole &&= result.isWhole;
+      const before = new Set(list.map(({ name }) => name));
+      for (const { name } of result.items) if (!before.has(name)) adders.set(name, member);
       return result.items;
     }, items);
+    this.#adders.set(server, adders);
     // What a plugin has failed at is asked of it again.
     if (isWhole) this.#known.set(server, { items, revised });
     return revised;
+  }
+
+  /** Whether that plugin has added that tool of a server. */
+  hasAdded(member: Member, server: string, tool: string): boolean {
+    return this.#adders.get(server)?.get(tool) === member;
   }
 }
 

@@ -153,8 +153,11 @@ export class PluginSet {
   }
 
   #compose(tool: ToolInfo): Way | undefined {
+    const { server, name } = tool;
     const members = this.#callers.filter(
-      (member) => member.isForServer(tool.server) && member.isForTool(tool.name),
+      (member) =>
+        member.isForServer(server) &&
+        (member.isForTool(name) || this.#reviser.hasAdded(member, server, name)),
     );
     const pass = weave(members, tool);
     return pass && { tool, pass };

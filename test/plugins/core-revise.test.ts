@@ -47,6 +47,23 @@ describe("what plugins make of a listing", () => {
     assert.ok(before.includes('"x":1.0,"big":12345678901234567890'));
   });
 
+  it("may have a tool more than the entry's tools, and then its calls come to who has added it", async () => {
+    const adding = use(
+      "adding",
+      {
+        list: (items) => [...items, { name: "added", inputSchema: { type: "object" } }],
+        call: (next, { name }) =>
+          name === "added" ? async (call) => call.answer({ content: [], by: "adding" }) : next,
+      },
+      { tools: ["a"] },
+    );
+    const { client } = await open([adding], { s: exact("a", "b") });
+    assert.deepEqual(await listNames(client), ["s__a", "s__added", "s__b", "s__exact"]);
+    const { result } = await callTool(client, "s__added");
+    assert.equal(result?.["by"], "adding");
+    assert.equal((await callTool(client, "s__b")).result?.["by"], undefined);
+  });
+
   it("is filtered, described and added to, and the rest keeps its bytes", async () => {
     const changing = listing("changing", (items) => [
       ...items

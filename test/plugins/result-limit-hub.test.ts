@@ -5,8 +5,7 @@ import { ask, callTool, introduce, type Json, type Peer, Script } from "../fixtu
 import { setUpWith, type Use } from "../fixtures/plugins.ts";
 
 const LONG = Array.from({ length: 1000 }, (_, i) => `line ${i}`).join("\n");
-// What a plugin takes is for its own schema to say.
-const USE: Use = { plugin: plugin as unknown as Use["plugin"], options: { max: "4KB" } };
+const USE: Use = { plugin, options: { max: "4KB" } };
 
 /** A server with one tool, which has an output schema and answers with that result. */
 function serverWith(result: object): Script {
