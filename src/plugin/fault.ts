@@ -1,3 +1,5 @@
+import { dirname, sep } from "node:path";
+import { fileURLToPath } from "node:url";
 import { HubError } from "../errors.ts";
 
 /** What was thrown, and where, for people. */
@@ -80,6 +82,30 @@ export function findPlace(thrown: unknown, path: string): string | undefined {
     return placeOf(firstOf(thrown), path) ?? placeOf(thrown, path);
   } catch {
     return undefined;
+  }
+}
+
+/** Where toolmux itself is. */
+const OWN = dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** Whether it was thrown by a file beside or below that one, as a plugin's other files are. Never throws. */
+export function isThrownNear(thrown: unknown, path: string): boolean {
+  try {
+    const { stack = "" } = thrown as Positioned;
+    const frame = /^ *at .*?(?:file:\/\/)?(\/[^()]*?)(?:\?[^:/]*)?:\d+:\d+\)?$/m.exec(stack);
+    const file = decodeURI(frame?.[1] ?? "");
+    return file.startsWith(`${dirname(path)}${sep}`) && !file.startsWith(`${OWN}${sep}`);
+  } catch {
+    return false;
+  }
+}
+
+/** Whether it is no error, which toolmux itself never throws. */
+export function isStrange(thrown: unknown): boolean {
+  try {
+    return !(thrown instanceof Error);
+  } catch {
+    return true;
   }
 }
 

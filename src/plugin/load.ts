@@ -1,3 +1,4 @@
+import { realpath } from "node:fs/promises";
 import { type Complaint, describe, findNearest, type Path } from "../manifest/problem.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
@@ -68,7 +69,9 @@ type Found =
   { readonly plugin: Plugin; readonly path: string | undefined } | { readonly fault: string };
 
 async function findPlugin(spec: PluginSpec, loaders: Loaders): Promise<Found> {
-  const path = locatePlugin(spec, loaders);
+  const located = locatePlugin(spec, loaders);
+  // In stacks, files have their real names.
+  const path = located && (await realpath(located).catch(() => located));
   const load = path === undefined ? findBuiltIn(spec, loaders) : () => importFile(path);
   if (load === undefined) return { fault: explainAbsence(spec, loaders) };
   try {

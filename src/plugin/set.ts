@@ -5,7 +5,7 @@ import type { PluginServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { untilAborted, within } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
-import { describeFault, findPlace, isEntrusted } from "./fault.ts";
+import { describeFault, findPlace, isEntrusted, isStrange, isThrownNear } from "./fault.ts";
 import type { HubAccess } from "./host.ts";
 import type { Member, PluginStatus } from "./member.ts";
 import type { Answer, ResolveSecret, ToolInfo } from "./plugin.ts";
@@ -55,15 +55,25 @@ export class PluginSet {
   }
 
   /**
-   * Takes the blame for an error that nobody caught, if it came from a plugin's own file, or was given to a plugin, which
-   * has lost interest in it. @returns whether it did
+   * Takes the blame for an error that nobody caught, if it came from a plugin's own files, was given to a plugin, which has
+   * lost interest in it, or is nothing that toolmux would throw. @returns whether it did
    */
   claim(error: unknown): boolean {
-    const member = this.members.find(
-      ({ spec }) => spec.path !== undefined && findPlace(error, spec.path) !== undefined,
-    );
+    const outside = this.members.filter(({ spec }) => spec.path !== undefined);
+    const by = (isBy: (error: unknown, path: string) => unknown): Member | undefined =>
+      outside.find(({ spec: { path = "" } }) => isBy(error, path));
+    const member = by(findPlace) ?? by(isThrownNear);
     member?.complain(error);
-    return member !== undefined || isEntrusted(error);
+    if (member !== undefined || isEntrusted(error)) return true;
+    const [first, ...others] = outside;
+    if (first === undefined || !isStrange(error)) return false;
+    if (others.length === 0) first.complain(error);
+    else
+      first.log(
+        "error",
+        `this or another plugin threw no error, but: ${describeFault(error, undefined).fault}`,
+      );
+    return true;
   }
 
   get status(): readonly PluginStatus[] {
