@@ -97,7 +97,7 @@ describe("a call that plugins see, at its deadline,", () => {
       await next(given);
       return new Promise(() => {});
     });
-    const { client, clock } = await stage([keeping], { s: new Script("t") }, LIMITS);
+    const { client, clock } = await stage([keeping, waiting], { s: new Script("t") }, LIMITS);
     client.send(call(1, "s__t"));
     await clock.run(LIMIT);
     const text = textOf(await client.find(isAnswer(1)));

@@ -290,6 +290,27 @@ describe("a plugin on the way of a call", () => {
     assert.equal(textsTo(s).length, 1);
   });
 
+  it("gives what one call waits for to others that are equal", async () => {
+    const running = new Map<string, Promise<Answer>>();
+    const sharing = wrapping("sharing", (given, next) => {
+      const known = running.get(given.argumentsJson) ?? next(given);
+      running.set(given.argumentsJson, known);
+      return known;
+    });
+    const s = new Script("t");
+    s.onCall = () => undefined;
+    const { client } = await open([sharing], { s });
+    for (const id of [1, 2, 3]) client.send(call(id, "s__t"));
+    await s.peer?.find(({ method }) => method === "tools/call");
+    await turn();
+    const [sent, ...more] = s.asked("tools/call");
+    assert.deepEqual(more, []);
+    s.peer?.send(`{"jsonrpc":"2.0","id":${String(sent?.id)},"result":${RESULT}}`);
+    for (const id of [1, 2, 3]) {
+      assert.deepEqual((await client.find(isAnswer(id))).result, JSON.parse(RESULT));
+    }
+  });
+
   it("sends a call twice at a time, each under an id of its own", async () => {
     const doubling = wrapping("doubling", async (given, next) => {
       const args = (n: number) => given.with({ arguments: { n } });
