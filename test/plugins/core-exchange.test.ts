@@ -248,6 +248,9 @@ describe("plugins that make place for others", () => {
     assert.ok(hosts.slice(0, -1).every(({ signal }) => signal.aborted));
     await exchange();
     await turn();
+    // Who asks too late becomes no client again.
+    for (const host of hosts.slice(-3)) assert.equal(await host.list().catch(codeOf), "cancelled");
+    await turn();
     assert.equal(s.open, 1);
     heard = 0;
     bus.emit({ kind: "log", level: "info", source: "hub", text: "hello" });
