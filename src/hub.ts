@@ -59,6 +59,8 @@ export class Hub {
     this.#logbook = new Logbook(bus);
     this.#gate = new Gate(manifest.hub.parallelStarts, clock);
     this.#equipment = new Equipment({
+      clock,
+      changed: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
       accept: (link, signal, plugin) => this.#clients.accept(link, signal, plugin),

@@ -1,10 +1,12 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Item } from "../catalog/item.ts";
+import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { LocalClient } from "../frontend/local.ts";
 import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
+import { REST } from "../plugin/breaker.ts";
 import type { HubAccess } from "../plugin/host.ts";
 import type { Member } from "../plugin/member.ts";
 import type { Implementation } from "../protocol/legacy.ts";
@@ -14,6 +16,9 @@ import type { Identify } from "../upstream/recollection.ts";
 import type { Link } from "../wire/link.ts";
 
 export interface EquipmentParts {
+  readonly clock: Clock;
+  /** Lists may be others. */
+  changed(): void;
   /** What a client sees that is nobody in particular. */
   catalog(): Catalog;
   serverInfo(): Implementation;
@@ -36,6 +41,8 @@ export class Equipment {
   /** Those that were in force and still have calls. */
   readonly #departing = new Set<PluginSet>();
   readonly #abort = new AbortController();
+  /** Plugins that have failed at a listing are asked again: the undo of the wait for that. */
+  #again: (() => void) | undefined;
   readonly #clients = new Map<Member, PluginClient>();
 
   constructor(parts: EquipmentParts) {
@@ -68,7 +75,16 @@ export class Equipment {
 
   /** A server's listing as clients may see it. */
   revise(server: string, items: readonly Item[]): readonly Item[] {
-    return this.#set?.revise(server, items) ?? items;
+    const set = this.#set;
+    if (set === undefined) return items;
+    const revised = set.revise(server, items);
+    if (!set.isWhole) {
+      this.#again ??= this.#parts.clock.after(REST, () => {
+        this.#again = undefined;
+        this.#parts.changed();
+      });
+    }
+    return revised;
   }
 
   identify(spec: RunnableServer): ReturnType<Identify> {
@@ -87,6 +103,7 @@ export class Equipment {
 
   /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
   async close(): Promise<void> {
+    this.#again?.();
     this.#abort.abort(new HubError("cancelled", "The hub has ended."));
     await Promise.all(this.#sets.map((set) => set.retire(END_LIMIT)));
   }

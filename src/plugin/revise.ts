@@ -9,6 +9,8 @@ export class Reviser {
   readonly #members: readonly Member[];
   /** By server: the listing that was last revised, and what became of it. */
   readonly #known = new Map<string, Revision>();
+  /** Servers with whose listing some plugin has failed when it was last asked. */
+  readonly #unrevised = new Set<string>();
   /** By server and tool: who has added it, and has to answer its calls. */
   readonly #adders = new Map<string, Map<string, Member>>();
 
@@ -34,8 +36,18 @@ export class Reviser {
     }, items);
     this.#adders.set(server, adders);
     // What a plugin has failed at is asked of it again.
-    if (isWhole) this.#known.set(server, { items, revised });
+    if (isWhole) {
+      this.#known.set(server, { items, revised });
+      this.#unrevised.delete(server);
+    } else {
+      this.#unrevised.add(server);
+    }
     return revised;
+  }
+
+  /** Whether all that is shown has been revised by all plugins: none of them has failed at it. */
+  get isWhole(): boolean {
+    return this.#unrevised.size === 0;
   }
 
   /** Whether that plugin has added that tool of a server. */

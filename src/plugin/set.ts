@@ -94,6 +94,11 @@ export class PluginSet {
     return this.#reviser.revise(server, items);
   }
 
+  /** Whether plugins have failed at none of the listings that they were last asked for. */
+  get isWhole(): boolean {
+    return this.#reviser.isWhole;
+  }
+
   /** The way of a route's calls, composed once; undefined if no plugin looks at them. */
   way(route: Route, isolation: ToolInfo["isolation"]): Way | undefined {
     if (this.#callers.length === 0) return undefined;

@@ -272,6 +272,27 @@ describe("a plugin that makes a mistake with a listing", () => {
     assert.deepEqual(await listNames(client), ["s__t"]);
   });
 
+  it("is asked again after a while, and clients are told what came of that", async () => {
+    let isWrong = true;
+    const wrong = listing("wrong", (items) => (isWrong ? throwing(new Error("boom")) : items));
+    const { client, clock, hub } = await stage([wrong], { s: new Script("t") });
+    assert.deepEqual(await listNames(client), []);
+    const told = (): number =>
+      client.messages.filter(({ method }) => method?.endsWith("list_changed")).length;
+    const before = told();
+    await clock.run(REST + 1000);
+    assert.equal(told(), before);
+    isWrong = false;
+    await clock.run(REST + 1000);
+    assert.equal(told(), before + 1);
+    assert.deepEqual(await listNames(client), ["s__t"]);
+    await hub.close();
+    assert.deepEqual(
+      clock.armed.filter((ms) => ms <= REST),
+      [],
+    );
+  });
+
   it("is left alone for a while when it keeps failing", async () => {
     let asked = 0;
     const wrong = listing("wrong", () => throwing(new Error(`boom ${asked++}`)));
