@@ -59,12 +59,13 @@ export class PluginSet {
    * lost interest in it, or is nothing that toolmux would throw. @returns whether it did
    */
   claim(error: unknown): boolean {
+    if (isEntrusted(error)) return true;
     const outside = this.members.filter(({ spec }) => spec.path !== undefined);
     const by = (isBy: (error: unknown, path: string) => unknown): Member | undefined =>
       outside.find(({ spec: { path = "" } }) => isBy(error, path));
     const member = by(findPlace) ?? by(isThrownNear);
     member?.complain(error);
-    if (member !== undefined || isEntrusted(error)) return true;
+    if (member !== undefined) return true;
     const [first, ...others] = outside;
     if (first === undefined || !isStrange(error)) return false;
     if (others.length === 0) first.complain(error);

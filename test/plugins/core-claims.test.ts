@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { systemClock } from "../../src/clock.ts";
 import { HubError } from "../../src/errors.ts";
 import { Bus, type HubEvent } from "../../src/events.ts";
-import { describeFault, findPlace } from "../../src/plugin/fault.ts";
+import { describeFault, entrust, findPlace } from "../../src/plugin/fault.ts";
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
@@ -106,6 +106,14 @@ describe("an error that nobody caught", () => {
     const { plugins } = await open([wrapping("built-in", (given, next) => next(given))], {});
     assert.equal(plugins.claim("a text"), false);
   });
+
+  it("is nobody's if a plugin was given it, although its file is in the stack", () =>
+    withFiles(["one"], (set, events, [one = ""]) => {
+      const error = entrust(new HubError("cancelled", "The call has ended."));
+      error.stack = thrownAt(`${one}:1:2`).stack ?? "";
+      assert.equal(set.claim(error), true);
+      assert.deepEqual(logsOf(events), []);
+    }));
 
   it("is nobody's if a plugin was given it and has lost interest", async () => {
     const errors: unknown[] = [];
