@@ -61,7 +61,7 @@ function testSteps(files: readonly string[]): TestStep[] {
       name: "test-deno",
       command: "deno",
       args: ["test", "-A", "--no-check", `--junit-path=${deno}`, ...portable],
-      limit: 3 * MINUTE,
+      limit: 5 * MINUTE,
       log: `${OUTPUT}/test-deno.log`,
       report: deno,
       // Deno's report does not say which file ran, only where a test was declared.

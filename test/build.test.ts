@@ -40,6 +40,7 @@ describe("the build", () => {
       "toolmux.schema.json",
       "scripts",
       "src",
+      "plugins",
       ...portablePackages(),
     ];
     for (const file of files)
