@@ -257,7 +257,10 @@ export class Hub {
 
   async #close(): Promise<void> {
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
-    await Promise.all([this.#pool.end(), this.#clients.close(), kept]);
+    const stopped = this.#pool.end();
+    // What plugins make of that is for clients who are still there.
+    await this.#equipment.idle();
+    await Promise.all([stopped, this.#clients.close(), kept]);
     await this.#equipment.close();
     this.#notifying?.();
     this.#deadlines.end();

@@ -101,6 +101,11 @@ export class Equipment {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
+  /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
+  async idle(): Promise<void> {
+    await Promise.all(this.#sets.map((set) => set.idle(END_LIMIT)));
+  }
+
   /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
   async close(): Promise<void> {
     this.#again?.();

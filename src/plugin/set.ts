@@ -142,10 +142,14 @@ export class PluginSet {
 
   /** Ends all plugins, when their calls and their servers have ended or `limit` ms are over. Never rejects. */
   async retire(limit: number): Promise<void> {
-    if (this.#running > 0) {
-      await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
-    }
+    await this.idle(limit);
     await this.end();
+  }
+
+  /** Settles when their calls and their servers have ended or `limit` ms are over. Never rejects. */
+  async idle(limit: number): Promise<void> {
+    if (this.#running === 0) return;
+    await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
   }
 
   /** Ends all plugins now. Never rejects; repeated calls join the first. */
