@@ -275,7 +275,8 @@ describe("a plugin that makes a mistake with a listing", () => {
   it("is asked again after a while, and clients are told what came of that", async () => {
     let isWrong = true;
     const wrong = listing("wrong", (items) => (isWrong ? throwing(new Error("boom")) : items));
-    const { client, clock, hub } = await stage([wrong], { s: new Script("t") });
+    const s = new Script("t");
+    const { client, clock, hub } = await stage([wrong], { s });
     assert.deepEqual(await listNames(client), []);
     const told = (): number =>
       client.messages.filter(({ method }) => method?.endsWith("list_changed")).length;
@@ -286,6 +287,12 @@ describe("a plugin that makes a mistake with a listing", () => {
     await clock.run(REST + 1000);
     assert.equal(told(), before + 1);
     assert.deepEqual(await listNames(client), ["s__t"]);
+    isWrong = true;
+    s.tools.push('{"name":"u"}');
+    const refreshed = hub.refresh("s");
+    await clock.run(1000);
+    await refreshed;
+    assert.deepEqual(await listNames(client), []);
     await hub.close();
     assert.deepEqual(
       clock.armed.filter((ms) => ms <= REST),
