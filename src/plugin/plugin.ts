@@ -133,7 +133,7 @@ export interface ToolCall {
   readonly size: number;
   /** The arguments as JSON text, exactly as the client spelled them; `{}` if there are none. */
   readonly argumentsJson: string;
-  /** The arguments, parsed when first read. An object as a rule, though clients send what they like. Changing them changes nothing, see `with`. */
+  /** The arguments, parsed at each read. An object as a rule, though clients send what they like. Changing them changes nothing, see `with`. */
   readonly arguments: Readonly<Record<string, unknown>>;
   /** This call with other arguments (an object, or the JSON text of one), or with a further signal that cancels it, for `next`. */
   with(change: { readonly arguments?: object | string; readonly signal?: AbortSignal }): ToolCall;
@@ -151,7 +151,7 @@ export interface Answer {
   readonly size: number;
   /** The result or error as JSON text, exactly as it is passed on. */
   readonly json: string;
-  /** The result or error, parsed when first read. Changing it changes nothing, see `ToolCall.answer`. */
+  /** The result or error, parsed at each read. Changing it changes nothing, see `ToolCall.answer`. */
   readonly value: unknown;
   /** Whether it reports that something went wrong: a JSON-RPC error, or a result with `isError`. */
   readonly isError: boolean;
