@@ -259,7 +259,7 @@ export class Hub {
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     const stopped = this.#pool.end();
     // What plugins make of that is for clients who are still there.
-    await this.#equipment.idle();
+    if (this.#equipment.isBusy) await this.#equipment.idle();
     await Promise.all([stopped, this.#clients.close(), kept]);
     await this.#equipment.close();
     this.#notifying?.();

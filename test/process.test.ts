@@ -407,14 +407,15 @@ describe("what a server says beside the protocol", () => {
       },
     ));
 
-  it("may be 200 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
+  it("may be 400 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
     withScript(
-      `head -c 200000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last words >&2; echo '${notification(1)}'; cat >/dev/null; exit 1`,
+      `head -c 400000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last words >&2; echo '${notification(1)}'; cat >/dev/null; exit 1`,
       async ({ events }) => {
         const before = process.memoryUsage().rss;
         await events.until("a frame", () => events.has("frame"));
         const grown = (process.memoryUsage().rss - before) / MEGABYTE;
-        assert.ok(grown < 150, `${grown} MB more`);
+        // Garbage may be collected late, where much else was done before.
+        assert.ok(grown < 300, `${grown} MB more`);
         assert.ok(events.logs.every((line) => line.length < 2100));
       },
     ));

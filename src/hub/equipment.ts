@@ -101,6 +101,11 @@ export class Equipment {
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
   }
 
+  /** Whether a plugin has something to do for somebody. */
+  get isBusy(): boolean {
+    return this.#sets.some(({ isBusy }) => isBusy);
+  }
+
   /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
   async idle(): Promise<void> {
     await Promise.all(this.#sets.map((set) => set.idle(END_LIMIT)));

@@ -111,6 +111,11 @@ export class PluginSet {
     return way === "none" ? undefined : way;
   }
 
+  /** Whether there is a call on its way, or a link in use. */
+  get isBusy(): boolean {
+    return this.#running > 0;
+  }
+
   /** A call has set out on a way, or a link to a server is used. */
   enter(): void {
     this.#running++;
@@ -148,7 +153,7 @@ export class PluginSet {
 
   /** Settles when their calls and their servers have ended or `limit` ms are over. Never rejects. */
   async idle(limit: number): Promise<void> {
-    if (this.#running === 0) return;
+    if (!this.isBusy) return;
     await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
   }
 
