@@ -11,8 +11,8 @@ import {
   negotiate,
 } from "../protocol/legacy.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
-import type { Call, Caller } from "../router/call.ts";
-import type { Router, Running } from "../router/router.ts";
+import type { Call } from "../router/call.ts";
+import type { Router } from "../router/router.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
 import { readId } from "../wire/id.ts";
@@ -22,11 +22,14 @@ import {
   buildNotification,
   buildResult,
   type Frame,
+  type Invalid,
   type Message,
   type Notification,
   type Request,
 } from "../wire/jsonrpc.ts";
-import type { Link, LinkEvents } from "../wire/link.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
+import { Asked } from "./asked.ts";
+import { joinBatch } from "./batch.ts";
 
 /** What a client needs of the hub. */
 export interface Host {
@@ -35,11 +38,6 @@ export interface Host {
   pressure(client: Client, full: boolean): void;
   left(client: Client): void;
 }
-
-type Cancellable = Pick<Running, "cancel" | "call">;
-
-/** Takes the answer to one request, or undefined if none may be sent. */
-type Respond = (message: Message | undefined) => void;
 
 const EMPTY_RESULT = utf8("{}");
 const LIST_CHANGED = buildNotification(Method.toolsListChanged);
@@ -50,6 +48,8 @@ export class Client implements LinkEvents {
   readonly #host: Host;
   readonly #view: View;
   readonly #router: Router;
+  /** The way back of a link that has only one. */
+  readonly #whole: Inbound;
   /** What runs, by the key of the client's id. */
   readonly #running = new Map<string | number, Asked>();
   #version: LegacyVersion | undefined;
@@ -58,6 +58,10 @@ export class Client implements LinkEvents {
 
   constructor(link: Link, host: Host, view: View, router: Router) {
     this.#link = link;
+    this.#whole = {
+      notify: (message) => void link.send(message),
+      respond: (message) => void (message === undefined || link.send(message)),
+    };
     this.#host = host;
     this.#view = view;
     this.#router = router;
@@ -65,7 +69,7 @@ export class Client implements LinkEvents {
 
   /** Its calls that run. */
   get calls(): readonly Call[] {
-    return [...this.#running.values()].flatMap(({ running }) => running?.call ?? []);
+    return [...this.#running.values()].flatMap(({ call }) => call ?? []);
   }
 
   /** The catalog was replaced: tells the client if the list that it has is not the list that there is. */
@@ -76,10 +80,10 @@ export class Client implements LinkEvents {
     this.#link.send(LIST_CHANGED);
   }
 
-  frame(frame: Frame): void {
+  frame(frame: Frame, _?: Exchange, inbound: Inbound = this.#whole): void {
     switch (frame.kind) {
       case "request":
-        this.#accept(frame, this.#send);
+        this.#accept(frame, inbound);
         return;
       case "notification":
         this.#notified(frame);
@@ -88,10 +92,10 @@ export class Client implements LinkEvents {
         // The hub asks its clients nothing, so nobody waits for it.
         return;
       case "batch":
-        this.#batch(frame);
+        this.#batch(frame, inbound);
         return;
       case "invalid":
-        this.#refuse(frame.id?.slice, frame.code, `Not a JSON-RPC request: ${frame.reason}.`);
+        inbound.respond(refusal(frame.id?.slice, frame.code, explain(frame)));
     }
   }
 
@@ -99,7 +103,7 @@ export class Client implements LinkEvents {
     const edges = readEdges(head, tail);
     if (edges?.kind === "response") return;
     const text = `The message of ${size} bytes is over the limit.`;
-    this.#refuse(edges?.id.slice, "messageTooLarge", text);
+    this.#whole.respond(refusal(edges?.id.slice, "messageTooLarge", text));
   }
 
   log(): void {}
@@ -120,42 +124,34 @@ export class Client implements LinkEvents {
     this.#host.left(this);
   }
 
-  readonly #send: Respond = (message) => {
-    if (message !== undefined) this.#link.send(message);
-  };
-
-  #refuse(id: Piece | undefined, code: ErrorCode, text: string): void {
-    this.#link.send(buildError(id, new HubError(code, text).toRpc()));
-  }
-
-  #accept(request: Request, respond: Respond): void {
+  #accept(request: Request, inbound: Inbound): void {
     try {
-      this.#dispatch(request, respond);
+      this.#dispatch(request, inbound);
     } catch (error) {
-      respond(buildError(request.id.slice, toHubError(error).toRpc()));
+      inbound.respond(buildError(request.id.slice, toHubError(error).toRpc()));
     }
   }
 
-  #dispatch(request: Request, respond: Respond): void {
+  #dispatch(request: Request, inbound: Inbound): void {
     switch (request.method) {
       case Method.toolsCall:
-        this.#callTool(request, respond);
+        this.#callTool(request, inbound);
         return;
       case Method.toolsList:
-        this.#listTools(request, respond);
+        this.#listTools(request, inbound);
         return;
       case Method.initialize:
-        this.#initialize(request, respond);
+        this.#initialize(request, inbound);
         return;
       case Method.ping:
-        respond(buildResult(request.id.slice, EMPTY_RESULT));
+        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
         return;
       default:
         throw new HubError("methodNotFound", `There is no method "${request.method}".`);
     }
   }
 
-  #initialize(request: Request, respond: Respond): void {
+  #initialize(request: Request, inbound: Inbound): void {
     const members = request.params && scanObject(request.bytes, request.params.start)?.items;
     const requested = stringOf(request.bytes, lastMember(members ?? [], "protocolVersion"));
     if (requested === undefined) {
@@ -164,17 +160,17 @@ export class Client implements LinkEvents {
     this.#version = negotiate(requested);
     this.#router.client = { ...this.#router.client, ...readClientInfo(request, members) };
     const result = initializeResult(this.#version, this.#host.serverInfo);
-    respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
+    inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
     this.#view.open();
   }
 
-  #listTools(request: Request, respond: Respond): void {
+  #listTools(request: Request, inbound: Inbound): void {
     const { bytes, params, id } = request;
     const members = (params && scanObject(bytes, params.start)?.items) ?? [];
     if (lastMember(members, "cursor") !== undefined) {
       throw new HubError("invalidParams", "The cursor is not one of this hub's.");
     }
-    const asked = new Asked(id.key, respond, this.#running, this.#link);
+    const asked = new Asked(id.key, inbound, this.#running);
     this.#register(asked);
     this.#view.open();
     const forget = this.#view.whenListed((catalog) => {
@@ -190,9 +186,9 @@ export class Client implements LinkEvents {
     };
   }
 
-  #callTool(request: Request, respond: Respond): void {
+  #callTool(request: Request, inbound: Inbound): void {
     this.#view.open();
-    const asked = new Asked(request.id.key, respond, this.#running, this.#link);
+    const asked = new Asked(request.id.key, inbound, this.#running);
     const running = this.#router.route(request, asked);
     asked.running = running;
     this.#register(asked);
@@ -218,59 +214,39 @@ export class Client implements LinkEvents {
   }
 
   /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */
-  #batch({ items }: Batch): void {
+  #batch({ items }: Batch, inbound: Inbound): void {
     if (!allowsBatches(this.#version)) {
-      this.#refuse(undefined, "invalidRequest", "This protocol revision has no batches.");
+      const text = "This protocol revision has no batches.";
+      inbound.respond(refusal(undefined, "invalidRequest", text));
       return;
     }
     const answers: Message[] = [];
     let waiting = items.length;
-    const done: Respond = (message) => {
-      if (message !== undefined) answers.push(message);
-      if (--waiting === 0 && answers.length > 0) this.#link.send(joinBatch(answers));
+    const each: Inbound = {
+      notify: (message) => inbound.notify(message),
+      respond: (message) => {
+        if (message !== undefined) answers.push(message);
+        if (--waiting > 0) return;
+        inbound.respond(answers.length > 0 ? joinBatch(answers) : undefined);
+      },
     };
     for (const item of items) {
-      if (item.kind === "request") {
-        this.#accept(item, done);
-      } else if (item.kind === "invalid") {
-        const error = new HubError(item.code, `Not a JSON-RPC request: ${item.reason}.`);
-        done(buildError(item.id?.slice, error.toRpc()));
+      if (item.kind === "request" || item.kind === "invalid") {
+        this.frame(item, undefined, each);
       } else {
         this.frame(item);
-        done(undefined);
+        each.respond(undefined);
       }
     }
   }
 }
 
-/** One request of a client while it runs: takes its answer, and takes it off the list of what runs. */
-class Asked implements Caller {
-  readonly key: string | number;
-  running: Cancellable | undefined;
-  readonly #respond: Respond;
-  readonly #list: Map<string | number, Asked>;
-  readonly #link: Link;
+function refusal(id: Piece | undefined, code: ErrorCode, text: string): Message {
+  return buildError(id, new HubError(code, text).toRpc());
+}
 
-  constructor(
-    key: string | number,
-    respond: Respond,
-    list: Map<string | number, Asked>,
-    link: Link,
-  ) {
-    this.key = key;
-    this.#respond = respond;
-    this.#list = list;
-    this.#link = link;
-  }
-
-  respond(message: Message | undefined): void {
-    this.#list.delete(this.key);
-    this.#respond(message);
-  }
-
-  notify(message: Message): void {
-    this.#link.send(message);
-  }
+function explain({ reason }: Invalid): string {
+  return `Not a JSON-RPC request: ${reason}.`;
 }
 
 /** What the client says of itself; whatever is no text is left out. */
@@ -286,14 +262,3 @@ function readClientInfo(
 }
 /** In UTF-16 units; what is longer is no name. */
 const LONGEST_NAME = 200;
-
-function joinBatch(answers: readonly Message[]): Message {
-  const pieces = answers.flatMap((answer, i) => [
-    i === 0 ? BATCH_START : BATCH_COMMA,
-    ...(answer instanceof Uint8Array ? [answer] : answer),
-  ]);
-  return [...pieces, BATCH_END];
-}
-const BATCH_START = utf8("[");
-const BATCH_COMMA = utf8(",");
-const BATCH_END = utf8("]");

@@ -22,10 +22,24 @@ export interface Outgoing {
   unanswered?(cause: HubError): void;
 }
 
+/**
+ * One request of the peer, on a link that has a way back for each of them (HTTP: the response to its POST). Links that have one
+ * way for everything, as pipes do, have none of these.
+ */
+export interface Inbound {
+  /** Sends something that belongs to the request, before its answer: its progress, what is asked for its sake. */
+  notify(message: Message): void;
+  /** Sends the answer; undefined: there will be none. Called exactly once, and last. */
+  respond(message: Message | undefined): void;
+}
+
 /** What a Link tells its owner. All are called synchronously, in wire order, and never after `closed`. */
 export interface LinkEvents {
-  /** One message came in; `exchange` says on which request's stream, where the link can tell. */
-  frame(frame: Frame, exchange?: Exchange): void;
+  /**
+   * One message came in; `exchange` says on which request's stream, where the link can tell. A request, or a batch of them,
+   * comes with its way back, where it has one of its own.
+   */
+  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
   /** A line for the peer's log: stderr, stray output, a message that was dropped. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
   /**
