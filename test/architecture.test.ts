@@ -21,7 +21,7 @@ const LAYERS: readonly (readonly string[])[] = [
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   valibot: ["src/manifest/", "src/plugin/"],
-  hono: [],
+  hono: ["src/frontend/http/"],
   bun: ["src/runtime.ts"],
   "deno-std": ["src/vendor/"],
   "@logtape/logtape": ["src/cli/journal.ts"],
