@@ -251,7 +251,7 @@ describe("a client in the same process", () => {
     const client = await LocalClient.connect(hub, new AbortController().signal);
     const items = await client.listTools();
     assert.deepEqual(
-      items.map(({ name }) => name),
+      items.map(({ key }) => key),
       ["a__x", "a__y", "b__x"],
     );
     await hub.close();

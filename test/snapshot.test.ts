@@ -22,6 +22,7 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
+import { NO_OFFER } from "../src/catalog/offer.ts";
 import { type Past, review } from "../src/snapshot/mark.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
 import { memorySnapshots, type Snapshots, type Subject } from "../src/snapshot/snapshot.ts";
@@ -47,7 +48,7 @@ snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf))
 it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
   const snapshots = memorySnapshots({ now: () => START });
   const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
-  for (const subject of subjects) await snapshots.save(subject, []);
+  for (const subject of subjects) await snapshots.save(subject, NO_OFFER);
   const loads = await Promise.all(subjects.map((subject) => snapshots.load(subject)));
   assert.equal(
     loads.findIndex((found) => found !== undefined),
@@ -94,7 +95,7 @@ class Shelf implements Bench {
 
   /** What a hub that starts now finds. */
   async load(subject: Subject = SUBJECT): Promise<unknown> {
-    return look((await this.open().load(subject))?.items);
+    return look((await this.open().load(subject))?.offer);
   }
 
   /** All that is in the state folder, as relative paths. */
@@ -235,12 +236,12 @@ describe("snapshots on disk", () => {
 describe("what is known of tools", () => {
   it("is bounded, however many a server lists", async () => {
     const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
-    const { marks } = await review({ items: [], marks: new Map() }, listing(...tools), START);
+    const { marks } = await review({ items: [], marks: new Map() }, listing(...tools).tools, START);
     assert.equal(marks.size, 5000);
   });
 
   it("says since when a tool is described as it is", async () => {
-    const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)));
+    const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)).tools);
     let past: Past = { items: [], marks: new Map() };
     const since: (number | undefined)[] = [];
     for (const [day, items] of saves.entries()) {
@@ -284,7 +285,7 @@ describe("a snapshot's file that is not what was written", () => {
 
   it("is ignored under the name of another subject, and under its own after another key was made", () =>
     withShelf(async (shelf) => {
-      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, [])];
+      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, NO_OFFER)];
       await rename(file, other);
       assert.equal(await shelf.load(OTHER), undefined);
       await rename(other, file);
@@ -412,7 +413,7 @@ describe("the key of an installation", () => {
       assert.ok(await hub.load(SUBJECT));
       await rm(shelf.folder, { recursive: true });
       await hub.save(SUBJECT, ITEMS);
-      for (const found of [await shelf.load(), look((await hub.load(SUBJECT))?.items)]) {
+      for (const found of [await shelf.load(), look((await hub.load(SUBJECT))?.offer)]) {
         assert.deepEqual(found, SAVED);
       }
     }));
@@ -423,17 +424,18 @@ describe("hubs that share a folder", () => {
     withShelf(async (shelf) => {
       assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
       await shelf.open().save(SUBJECT, ITEMS);
-      assert.deepEqual(look((await shelf.snapshots.load(SUBJECT))?.items), SAVED);
+      assert.deepEqual(look((await shelf.snapshots.load(SUBJECT))?.offer), SAVED);
     }));
 
   it("see all of one listing, never a part, while two write it", () =>
     withShelf(async (shelf) => {
       const versions = ["a", "b"].map((text) => listing(tool(text, text.repeat(300_000))));
-      await shelf.snapshots.save(SUBJECT, versions[0] ?? []);
+      await shelf.snapshots.save(SUBJECT, versions[0] ?? NO_OFFER);
       let isWriting = true;
       const write = async (first: number): Promise<void> => {
         const hub = shelf.open();
-        for (let i = first; i < first + 20; i++) await hub.save(SUBJECT, versions[i % 2] ?? []);
+        for (let i = first; i < first + 20; i++)
+          await hub.save(SUBJECT, versions[i % 2] ?? NO_OFFER);
       };
       const writers = Promise.all([write(0), write(1)]).then(() => (isWriting = false));
       const whole = versions.map((items) => JSON.stringify(look(items)));
@@ -514,7 +516,7 @@ describe("the folder of snapshots", () => {
       for (const items of [long, long]) await shelf.snapshots.save(SUBJECT, items);
       assert.equal(await shelf.load(), undefined);
       assert.deepEqual(shelf.warnings, [
-        "A list of tools that is longer than 8388608 bytes is not kept; the first list after a start is complete only when every server has connected.",
+        "What a server lists is not kept if it is longer than 8388608 bytes; the first list after a start is complete only when every server has connected.",
       ]);
     }));
 });
@@ -548,7 +550,7 @@ describe("a folder that cannot be written", () => {
         const [warning = "", ...more] = shelf.warnings;
         assert.deepEqual(more, []);
         assert.ok(
-          warning.startsWith(`Lists of tools cannot be kept in ${shelf.place} (E`),
+          warning.startsWith(`What servers list cannot be kept in ${shelf.place} (E`),
           warning,
         );
         assert.ok(!/in-an?-/.test(warning), "no argument, variable or address is in it");

@@ -465,9 +465,9 @@ describe("what is remembered", () => {
       {
         snapshots: {
           load: () => Promise.resolve(undefined),
-          save: async (_, items) => {
+          save: async (_, { tools }) => {
             await latch.wait();
-            kept.push(...items.map(({ name }) => name));
+            kept.push(...tools.map(({ key }) => key));
             return [];
           },
           flush: () => Promise.resolve(),

@@ -74,7 +74,7 @@ export function buildCatalog(
         continue;
       }
       const text = `"${tool.name}" is already ${owner.remoteName} of server "${owner.server}".`;
-      remarks.push({ server, remoteName: tool.item.name, kind: "clash", text });
+      remarks.push({ server, remoteName: tool.item.key, kind: "clash", text });
     }
   }
   const sorted = [...routes.values()].sort((a, b) => (a.route.name < b.route.name ? -1 : 1));
@@ -91,18 +91,18 @@ function toRoute(source: Source, { item, name }: Shaped): Route {
     kind: "tool",
     server: source.server,
     name,
-    remoteName: item.name,
-    remoteNameJson: utf8(JSON.stringify(item.name)),
+    remoteName: item.key,
+    remoteNameJson: utf8(JSON.stringify(item.key)),
     item,
-    limits: source.limits(item.name),
+    limits: source.limits(item.key),
   };
 }
 
 /** The tool as the server wrote it, but for its name and, if that was cut, a word on what it was. */
 function toolBytes({ item, name, full }: Shaped): Uint8Array {
-  if (name === full && name === item.name) return item.bytes;
+  if (name === full && name === item.key) return item.bytes;
   const json = utf8(JSON.stringify(name));
-  const edits: Edit[] = item.names.map(({ start, end }) => ({ start, end, by: json }));
+  const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: json }));
   if (name !== full) edits.push(metaEdit(item, full));
   return joinPieces(applyEdits(item.bytes, edits));
 }

@@ -44,7 +44,7 @@ export function compareItems(before: Item, after: Item): Difference | undefined 
     compareAll(old.get(part) ?? [], present.get(part) ?? [], () => ({ key: part }), changes);
     return changes.count > told;
   });
-  return parts.length === 0 ? undefined : { name: after.name, parts, text: changes.text };
+  return parts.length === 0 ? undefined : { name: after.key, parts, text: changes.text };
 }
 
 /** The difference to an earlier tool of which it is only known in which parts it was another. */
@@ -54,7 +54,7 @@ export function describeReturn(after: Item, parts: readonly Part[]): Difference 
   for (const part of parts) {
     for (const tree of present.get(part) ?? []) changes.add({ key: part }, undefined, tree);
   }
-  return { name: after.name, parts, text: changes.text };
+  return { name: after.key, parts, text: changes.text };
 }
 
 /** The compared parts that a tool has, each as a text: two of a part are the same exactly if they say the same. */

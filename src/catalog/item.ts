@@ -2,13 +2,17 @@ import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
 import { lastMember, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
 
+/** What servers list. */
+export const KINDS = ["tools", "prompts", "resources", "resourceTemplates"] as const;
+export type Kind = (typeof KINDS)[number];
+
 /** One entry of a server's listing, as the bytes that the server sent. Era-free: nothing is added or removed. */
 export interface Item {
-  /** The server's own name for it. */
-  readonly name: string;
+  /** What requests call it: the server's own name, URI or URI template for it. */
+  readonly key: string;
   readonly bytes: Uint8Array;
-  /** Where the bytes spell the name: each `name` member's value. */
-  readonly names: readonly Range[];
+  /** Where the bytes spell the key: the value of each member that has it. */
+  readonly keys: readonly Range[];
   /** The value of `_meta`, if that is an object. */
   readonly meta: Range | undefined;
 }
@@ -16,7 +20,7 @@ export interface Item {
 /** One page of a listing. */
 export interface Page {
   readonly items: readonly Item[];
-  /** Entries that have no usable name, which nobody could call. */
+  /** Entries that have no usable key, which nobody could ask for. */
   readonly unnamed: number;
   readonly nextCursor: string | undefined;
 }
@@ -26,18 +30,18 @@ const MAX_ENTRIES = 1_000_000;
 
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
- * @param key the member that holds the entries.
+ * @param kind also the member that holds the entries.
  * @returns undefined if the result is not of that form.
  */
-export function readPage(bytes: Uint8Array, result: Range, key: string): Page | undefined {
+export function readPage(bytes: Uint8Array, result: Range, kind: Kind): Page | undefined {
   const object = scanObject(bytes, result.start);
   if (object === undefined || object.end !== result.end) return undefined;
-  const list = lastMember(object.items, key);
+  const list = lastMember(object.items, kind);
   const entries = list && scanArray(bytes, list.start, MAX_ENTRIES);
   if (entries === undefined) return undefined;
   const items: Item[] = [];
   for (const range of entries.items) {
-    const item = readItem(bytes.subarray(range.start, range.end));
+    const item = readItem(bytes.subarray(range.start, range.end), kind);
     if (item !== undefined) items.push(item);
   }
   return {
@@ -47,17 +51,26 @@ export function readPage(bytes: Uint8Array, result: Range, key: string): Page | 
   };
 }
 
-/** Reads one entry; undefined if it is no object with a name. */
-export function readItem(bytes: Uint8Array): Item | undefined {
+/** The member of an entry that has its key. */
+export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
+  tools: "name",
+  prompts: "name",
+  resources: "uri",
+  resourceTemplates: "uriTemplate",
+};
+
+/** Reads one entry; undefined if it is no object with a key. */
+export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
   const members = scanObject(bytes, 0)?.items;
   if (members === undefined) return undefined;
-  const name = stringOf(bytes, lastMember(members, "name"));
-  if (name === undefined) return undefined;
+  const own = KEY_MEMBERS[kind];
+  const key = stringOf(bytes, lastMember(members, own));
+  if (key === undefined) return undefined;
   const meta = lastMember(members, "_meta");
   return {
-    name,
+    key,
     bytes,
-    names: members.filter((member) => member.key === "name"),
+    keys: members.filter((member) => member.key === own),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
   };
 }
@@ -83,4 +96,14 @@ export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
       return other !== undefined && Buffer.compare(item.bytes, other.bytes) === 0;
     })
   );
+}
+
+/** Something for each kind, made in their order. */
+export function eachKind<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> {
+  return {
+    tools: make("tools"),
+    prompts: make("prompts"),
+    resources: make("resources"),
+    resourceTemplates: make("resourceTemplates"),
+  };
 }

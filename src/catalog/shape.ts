@@ -48,32 +48,32 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const { server, items, rules } = raw;
   const remarks: Remark[] = [];
   const remark = (item: Item, kind: Remark["kind"], text: string): void =>
-    void remarks.push({ server, remoteName: item.name, kind, text });
+    void remarks.push({ server, remoteName: item.key, kind, text });
 
   const seen = new Set<string>();
   const kept = items.filter((item) => {
-    if (seen.has(item.name)) {
+    if (seen.has(item.key)) {
       remark(item, "duplicate", "The server lists this name twice; the first is kept.");
       return false;
     }
-    seen.add(item.name);
-    const allowed = rules.allow?.some((glob) => matchesGlob(glob, item.name)) ?? true;
-    const denied = rules.deny.some((glob) => matchesGlob(glob, item.name));
+    seen.add(item.key);
+    const allowed = rules.allow?.some((glob) => matchesGlob(glob, item.key)) ?? true;
+    const denied = rules.deny.some((glob) => matchesGlob(glob, item.key));
     if (allowed && !denied) return true;
     remark(item, "filtered", denied ? "tools.deny names it." : "tools.allow does not name it.");
     return false;
   });
 
   const shown = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
-  const visible = new Set(shown.map(({ name }) => name));
+  const visible = new Set(shown.map(({ key }) => key));
   for (const item of kept) {
-    if (!visible.has(item.name)) remark(item, "hidden", "A plugin hides it.");
+    if (!visible.has(item.key)) remark(item, "hidden", "A plugin hides it.");
   }
 
   const tools = shown.map((item): Shaped => {
-    const renamed = Object.hasOwn(rules.rename, item.name);
-    const name = (renamed ? rules.rename[item.name] : undefined) ?? item.name;
-    const parts = { server, prefix: rules.prefix, remoteName: item.name, name };
+    const renamed = Object.hasOwn(rules.rename, item.key);
+    const name = (renamed ? rules.rename[item.key] : undefined) ?? item.key;
+    const parts = { server, prefix: rules.prefix, remoteName: item.key, name };
     const exposed = exposeName(names, parts, digest);
     if (exposed.name !== exposed.full) {
       remark(item, "shortened", `"${exposed.full}" is exposed as "${exposed.name}".`);
@@ -86,9 +86,9 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
 /** Of those with one name the first. */
 function firstOfEach(items: readonly Item[]): readonly Item[] {
   const seen = new Set<string>();
-  return items.filter(({ name }) => {
-    const isNew = !seen.has(name);
-    seen.add(name);
+  return items.filter(({ key }) => {
+    const isNew = !seen.has(key);
+    seen.add(key);
     return isNew;
   });
 }

@@ -44,7 +44,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
     const items = await client.listTools();
-    const item = items.find((one) => one.name === name);
+    const item = items.find((one) => one.key === name);
     if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = toArguments(given, inputSchema);
@@ -127,7 +127,7 @@ function explainAbsence(
     const text = `Server "${off.server}" is switched off in the manifest (enabled = false).`;
     return new HubError("serverStopped", text, { server: off.server });
   }
-  const names = items.map((item) => item.name);
+  const names = items.map((item) => item.key);
   const near = suggest(name, names) || " toolmux list shows what there is.";
   return new HubError("unknownTool", `There is no tool "${name}".${near}`);
 }

@@ -61,7 +61,7 @@ async function printTools(
     own.log(`{${tools}${more}}`);
     return;
   }
-  const rows = items.map(({ name, bytes }) => {
+  const rows = items.map(({ key: name, bytes }) => {
     const server = hub.catalog.find(name)?.server ?? "";
     return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
   });

@@ -1,8 +1,10 @@
 import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
+import { systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
+import { NOBODY } from "../upstream/audience.ts";
 import { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
@@ -37,10 +39,12 @@ export class LocalClient {
   static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
     signal.throwIfAborted();
     const [ours, theirs] = memoryPair();
-    const session = new Session("toolmux", ours, {
-      toolsChanged: () => {},
-      log: () => {},
-      closed: () => {},
+    const session = new Session({
+      server: "toolmux",
+      link: ours,
+      audience: NOBODY,
+      clock: systemClock,
+      events: { listChanged: () => {}, log: () => {}, closed: () => {} },
     });
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);

@@ -30,8 +30,8 @@ export class Reviser {
     const revised = members.reduceRight((list, member) => {
       const result = reviseWith(member, server, list);
       isWhole &&= result.isWhole;
-      const before = new Set(list.map(({ name }) => name));
-      for (const { name } of result.items) if (!before.has(name)) adders.set(name, member);
+      const before = new Set(list.map(({ key }) => key));
+      for (const { key } of result.items) if (!before.has(key)) adders.set(key, member);
       return result.items;
     }, items);
     this.#adders.set(server, adders);
@@ -71,8 +71,8 @@ function reviseWith(
   server: string,
   items: readonly Item[],
 ): { readonly items: readonly Item[]; readonly isWhole: boolean } {
-  const own = items.filter(({ name }) => member.isForTool(name));
-  const rest = items.filter(({ name }) => !member.isForTool(name));
+  const own = items.filter(({ key }) => member.isForTool(key));
+  const rest = items.filter(({ key }) => !member.isForTool(key));
   const failed = { items: member.isOptional ? items : rest, isWhole: false };
   if (member.isBroken("list")) return failed;
   try {
@@ -107,7 +107,7 @@ export function toTool(item: Item): Tool {
 /** The entry that a tool was parsed from, or that it is written as. @throws {TypeError} if it is none */
 function toItem(tool: unknown): Item {
   if (typeof tool === "object" && tool !== null) {
-    const item = items.get(tool) ?? readItem(utf8(JSON.stringify(tool)));
+    const item = items.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
     if (item !== undefined) return item;
   }
   throw new TypeError("its list() returned something that is no tool with a name");

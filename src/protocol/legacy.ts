@@ -1,3 +1,5 @@
+import type { Capabilities } from "./capabilities.ts";
+
 /**
  * The legacy dialect: revisions 2024-10-07 to 2025-11-25, which begin with `initialize`.
  * Stateless: tables and shapes only.
@@ -44,8 +46,8 @@ export function initializeResult(version: LegacyVersion, serverInfo: Implementat
 }
 
 /** The params of `initialize` towards a server: only what the hub can relay is declared. */
-export function initializeParams(clientInfo: Implementation): object {
-  return { protocolVersion: LATEST_LEGACY, capabilities: {}, clientInfo };
+export function initializeParams(clientInfo: Implementation, capabilities: Capabilities): object {
+  return { protocolVersion: LATEST_LEGACY, capabilities, clientInfo };
 }
 
 export const Method = {
@@ -58,6 +60,9 @@ export const Method = {
   toolsList: "tools/list",
   promptsList: "prompts/list",
   resourcesList: "resources/list",
+  templatesList: "resources/templates/list",
   toolsCall: "tools/call",
   toolsListChanged: "notifications/tools/list_changed",
+  promptsListChanged: "notifications/prompts/list_changed",
+  resourcesListChanged: "notifications/resources/list_changed",
 } as const;

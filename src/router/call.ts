@@ -175,7 +175,7 @@ export class RelayedCall extends Call implements Pending, Visitor {
   enter(session: Session): void {
     if (this.#place.at !== "waiting") return;
     const { route, connection, request, rewrite } = this.parts;
-    if (this.#waited && !connection.lists(route.remoteName)) {
+    if (this.#waited && !connection.lists("tools", route.remoteName)) {
       this.fail(goneError(route));
       return;
     }

@@ -79,7 +79,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   enter(session: Session): void {
     if (this.#isOver) return;
     const { route, connection, request } = this.#traveller;
-    if (this.#waited && !connection.lists(route.remoteName)) this.fail(goneError(route));
+    if (this.#waited && !connection.lists("tools", route.remoteName)) this.fail(goneError(route));
     else this.#sent = { session, id: session.relay(this, request, this.#rewrite) };
   }
 

@@ -69,7 +69,7 @@ function compareReturn(before: Mark, after: Mark, item: Item): Difference | unde
 /** Of tools of one name the first counts, as everywhere. */
 function firstOfEach(items: readonly Item[]): ReadonlyMap<string, Item> {
   const first = new Map<string, Item>();
-  for (const item of items) if (!first.has(item.name)) first.set(item.name, item);
+  for (const item of items) if (!first.has(item.key)) first.set(item.key, item);
   return first;
 }
 

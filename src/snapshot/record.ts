@@ -1,49 +1,55 @@
 import { Buffer } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
-import type { Item } from "../catalog/item.ts";
+import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
+import type { Offer } from "../catalog/offer.ts";
 import type { Seal } from "./key.ts";
 import type { Mark } from "./mark.ts";
 import type { Kept } from "./snapshot.ts";
 
 /*
  * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
- * when it was saved, where the tools' parts are, and the marks. The rest are the tools, each as the very bytes that
- * the server sent and a line end.
+ * when it was saved, the instructions, where the items' parts are, and the marks of the tools. The rest are the items,
+ * kind by kind, each as the very bytes that the server sent and a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
  *     1700000000000
- *     [{"name":"read","size":44,"names":[{"start":8,"end":14}]}]
+ *     {"text":"Read before you write."}
+ *     {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
  *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
  *     {"name":"read","description":"Reads a file"}
  *
- * What has the right seal was written by a hub of this installation: its form needs no check. The tools themselves
+ * What has the right seal was written by a hub of this installation: its form needs no check. The items themselves
  * are not looked at, as scanning those of all servers would be felt at each start.
  */
 
 /** Part of what a file's name is made of: with another form there are other files. */
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 const LF = 0x0a;
 const SEAL_LENGTH = 64;
 
 /** An item without its bytes. */
 interface Entry {
-  readonly name: string;
+  readonly key: string;
   /** Of its bytes. */
   readonly size: number;
-  readonly names: readonly Range[];
+  readonly keys: readonly Range[];
   readonly meta?: Range;
 }
 
 /** The file of that name for a snapshot. */
 export async function packRecord(
   name: string,
-  { items, savedAt, readMarks }: Kept,
+  { offer, savedAt, readMarks }: Kept,
   seal: Seal,
 ): Promise<Buffer> {
-  const lines = ["0".repeat(SEAL_LENGTH), name, savedAt, JSON.stringify(items.map(toEntry))];
-  const head = [...lines, JSON.stringify([...readMarks()]), ""].join("\n");
+  const items = KINDS.flatMap((kind) => offer[kind]);
+  const entries = eachKind((kind) => offer[kind].map(toEntry));
+  const json = [{ text: offer.instructions }, entries, [...readMarks()]].map((it) =>
+    JSON.stringify(it),
+  );
+  const head = ["0".repeat(SEAL_LENGTH), name, savedAt, ...json, ""].join("\n");
   const lineEnd = Buffer.of(LF);
   const file = Buffer.concat([Buffer.from(head), ...items.flatMap((it) => [it.bytes, lineEnd])]);
   file.write(await seal(file.subarray(SEAL_LENGTH + 1)), "latin1");
@@ -66,22 +72,25 @@ export async function readRecord(
   };
   if (readLine() !== name) return undefined;
   const savedAt = Number(readLine());
-  const entries = JSON.parse(readLine()) as Entry[];
+  const { text: instructions } = JSON.parse(readLine()) as { text?: string };
+  const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
   at = marks.end + 1;
-  const items = entries.map(({ name: tool, size, names, meta }): Item => {
+  const readItem = ({ key, size, keys, meta }: Entry): Item => {
     const bytes = file.subarray(at, at + size);
     at += size + 1;
-    return { name: tool, bytes, names, meta };
-  });
+    return { key, bytes, keys, meta };
+  };
+  const lists = eachKind((kind) => entries[kind].map((entry) => readItem(entry)));
+  const offer: Offer = { ...lists, instructions };
   const readMarks = () =>
     new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
-  return { items, savedAt, readMarks };
+  return { offer, savedAt, readMarks };
 }
 
-function toEntry({ name, bytes, names, meta }: Item): Entry {
+function toEntry({ key, bytes, keys, meta }: Item): Entry {
   const size = bytes.length;
-  return { name, size, names: names.map(toRange), ...(meta && { meta: toRange(meta) }) };
+  return { key, size, keys: keys.map(toRange), ...(meta && { meta: toRange(meta) }) };
 }
 
 function toRange({ start, end }: Range): Range {

@@ -1,5 +1,6 @@
 import type { Difference } from "../catalog/difference.ts";
-import { type Item, sameItems } from "../catalog/item.ts";
+import { KINDS } from "../catalog/item.ts";
+import { type Offer, sameOffers } from "../catalog/offer.ts";
 import { type Marks, review } from "./mark.ts";
 
 /** What a listing belongs to: another value of any of these is another snapshot. Values are as resolved, secrets included. */
@@ -14,10 +15,10 @@ export interface Subject {
   readonly era: "legacy";
 }
 
-/** A server's tools as it listed them last. */
+/** What a server offered last. */
 export interface Snapshot {
-  readonly items: readonly Item[];
-  /** ms since the epoch. A listing that comes again as it was is saved again only after a day. */
+  readonly offer: Offer;
+  /** ms since the epoch. An offer that comes again as it was is saved again only after a day. */
   readonly savedAt: number;
 }
 
@@ -29,7 +30,7 @@ export interface Snapshots {
    * Keeps a listing. Never rejects: what cannot be kept is told as a warning, once.
    * @returns the tools that are described otherwise than when they were kept last.
    */
-  save(subject: Subject, items: readonly Item[]): Promise<readonly Difference[]>;
+  save(subject: Subject, offer: Offer): Promise<readonly Difference[]>;
   /** Settles when every save has ended. */
   flush(): Promise<void>;
 }
@@ -98,13 +99,13 @@ export class Keeper implements Snapshots {
 
   async load(subject: Subject): Promise<Snapshot | undefined> {
     const kept = await this.#read(subject);
-    return kept && { items: kept.items, savedAt: kept.savedAt };
+    return kept && { offer: kept.offer, savedAt: kept.savedAt };
   }
 
-  save(subject: Subject, items: readonly Item[]): Promise<readonly Difference[]> {
+  save(subject: Subject, offer: Offer): Promise<readonly Difference[]> {
     this.#waiting++;
     const save = this.#last.then(async () => {
-      const differences = await this.#keep(subject, items);
+      const differences = await this.#keep(subject, offer);
       this.#waiting--;
       await this.#tidy();
       return differences;
@@ -133,32 +134,32 @@ export class Keeper implements Snapshots {
     return undefined;
   }
 
-  async #keep(subject: Subject, items: readonly Item[]): Promise<readonly Difference[]> {
+  async #keep(subject: Subject, offer: Offer): Promise<readonly Difference[]> {
     const { store } = this.#parts;
     const savedAt = this.#parts.now();
     // Nothing that long is read, compared or hashed: that would hold up everything else.
-    if (lengthOf(items) > MAX_LENGTH) return this.#refuse();
+    if (lengthOf(offer) > MAX_LENGTH) return this.#refuse();
     let differences: readonly Difference[] = [];
     try {
       const kept = await this.#read(subject);
-      const isSame = kept !== undefined && sameItems(kept.items, items);
+      const isSame = kept !== undefined && sameOffers(kept.offer, offer);
       if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
-      const past = { items: kept?.items ?? [], marks: kept?.readMarks() ?? new Map() };
-      const found = await review(past, items, savedAt);
+      const past = { items: kept?.offer.tools ?? [], marks: kept?.readMarks() ?? new Map() };
+      const found = await review(past, offer.tools, savedAt);
       differences = found.differences;
-      const next = { items, savedAt, readMarks: () => found.marks };
+      const next = { offer, savedAt, readMarks: () => found.marks };
       if (await store.write(subject, next)) this.#isTidy = false;
       else this.#refuse();
     } catch (error) {
       const why = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
-      this.#warn(`Lists of tools cannot be kept in ${store.place} (${why}); ${CONSEQUENCE}`);
+      this.#warn(`What servers list cannot be kept in ${store.place} (${why}); ${CONSEQUENCE}`);
     }
     return differences;
   }
 
   #refuse(): readonly Difference[] {
     this.#warn(
-      `A list of tools that is longer than ${MAX_LENGTH} bytes is not kept; ${CONSEQUENCE}`,
+      `What a server lists is not kept if it is longer than ${MAX_LENGTH} bytes; ${CONSEQUENCE}`,
     );
     return [];
   }
@@ -212,6 +213,7 @@ class Memory implements Store {
   }
 }
 
-function lengthOf(items: readonly Item[]): number {
-  return items.reduce((sum, { bytes }) => sum + bytes.length, 0);
+function lengthOf(offer: Offer): number {
+  const items = KINDS.flatMap((kind) => offer[kind]);
+  return items.reduce((sum, { bytes }) => sum + bytes.length, offer.instructions?.length ?? 0);
 }

@@ -1,4 +1,4 @@
-import type { Item } from "../catalog/item.ts";
+import type { Kind } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
@@ -6,7 +6,9 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
+import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
+import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
 
 /** What an attempt is made with. */
@@ -20,30 +22,39 @@ export interface Surroundings {
 
 /** What an attempt, and the session that comes of it, tells its connection. */
 export interface AttemptEvents {
-  /** `stale`: the server announced another listing while it was listed. `duration` in ms. */
-  opened(session: Session, items: readonly Item[], stale: boolean, duration: number): void;
+  /** `stale`: what the server announced to be another while it was listed. `duration` in ms. */
+  opened(session: Session, found: Harvest, stale: readonly Kind[], duration: number): void;
   /** It failed, or what it opened has ended. */
   lost(cause: HubError): void;
-  toolsChanged(): void;
+  listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
 }
 
 const TAIL_LINES = 10;
+/** How much of its time a start may wait for lists that a server can do without. */
+const PATIENCE = 0.5;
 
 /** One try to open a connection: wait for a turn, make the link, open it, shake hands, list. And the session that comes of it. */
 export class Attempt {
   readonly #spec: RunnableServer;
+  readonly #audience: Audience;
   readonly #surroundings: Surroundings;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
   #at: ConnectStep = "resolve";
   #session: Session | undefined;
   #phase: "opening" | "open" | "over" = "opening";
-  #stale = false;
+  readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
 
-  constructor(spec: RunnableServer, surroundings: Surroundings, events: AttemptEvents) {
+  constructor(
+    spec: RunnableServer,
+    audience: Audience,
+    surroundings: Surroundings,
+    events: AttemptEvents,
+  ) {
     this.#spec = spec;
+    this.#audience = audience;
     this.#surroundings = surroundings;
     this.#events = events;
   }
@@ -59,8 +70,8 @@ export class Attempt {
       leave = await gate.enter(signal);
       const began = clock.now();
       disarm = clock.after(this.#spec.connectTimeout, () => this.#expire());
-      const items = await this.#open(signal);
-      this.#opened(items, clock.now() - began);
+      const found = await this.#open(signal);
+      this.#opened(found, clock.now() - began);
     } catch (error) {
       this.#lose(toHubError(error));
     } finally {
@@ -76,27 +87,43 @@ export class Attempt {
     await this.#session?.close();
   }
 
-  async #open(signal: AbortSignal): Promise<readonly Item[]> {
+  async #open(signal: AbortSignal): Promise<Harvest> {
     const surroundings = this.#surroundings;
     const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
     this.#at = "spawn";
-    const session = new Session(this.#spec.name, link, {
-      toolsChanged: () => this.#toolsChanged(),
-      log: (level, source, text) => this.#log(level, source, text),
-      closed: (cause) => this.#lose(cause),
+    const session = new Session({
+      server: this.#spec.name,
+      link,
+      audience: this.#audience,
+      clock: surroundings.clock,
+      events: {
+        listChanged: (kinds) => this.#listChanged(kinds),
+        log: (level, source, text) => this.#log(level, source, text),
+        closed: (cause) => this.#lose(cause),
+      },
     });
     this.#session = session;
     await session.open(surroundings.clientInfo(), signal, () => {
       this.#at = "handshake";
     });
     this.#at = "list";
-    return session.list("tools", signal);
+    const late = new AbortController();
+    const text = `Server "${this.#spec.name}" takes too long to list all that it has.`;
+    const undo = surroundings.clock.after(this.#spec.connectTimeout * PATIENCE, () => {
+      late.abort(new HubError("connectTimeout", text));
+    });
+    const warn = (why: string): void => this.#log("warn", "server", why);
+    try {
+      return await harvest({ session, signal, late: late.signal, warn });
+    } finally {
+      undo();
+    }
   }
 
-  #opened(items: readonly Item[], duration: number): void {
+  #opened(found: Harvest, duration: number): void {
     if (this.#phase !== "opening" || this.#session === undefined) return;
     this.#phase = "open";
-    this.#events.opened(this.#session, items, this.#stale, duration);
+    this.#events.opened(this.#session, found, [...this.#stale], duration);
   }
 
   /** The first cause counts. One that comes before it was open says at which step, and the server's last words. */
@@ -118,9 +145,9 @@ export class Attempt {
     return new HubError(code, text, details);
   }
 
-  #toolsChanged(): void {
-    if (this.#phase === "opening") this.#stale = true;
-    else if (this.#phase === "open") this.#events.toolsChanged();
+  #listChanged(kinds: readonly Kind[]): void {
+    if (this.#phase === "opening") for (const kind of kinds) this.#stale.add(kind);
+    else if (this.#phase === "open") this.#events.listChanged(kinds);
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {

@@ -1,4 +1,5 @@
-import type { Item } from "../catalog/item.ts";
+import { type Kind, KINDS } from "../catalog/item.ts";
+import type { Offer } from "../catalog/offer.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { changesStart } from "../manifest/difference.ts";
@@ -20,10 +21,10 @@ export interface Visitor {
 export interface ConnectionParts extends LifeParts {
   readonly spec: RunnableServer;
   /** The listing of the connection that this one takes the place of. */
-  readonly items: readonly Item[] | undefined;
+  readonly offer: Offer | undefined;
   /** The listing that was kept when the server last ran. Never rejects. */
-  recall(): Promise<readonly Item[] | undefined>;
-  keep(items: readonly Item[]): void;
+  recall(): Promise<Offer | undefined>;
+  keep(offer: Offer): void;
   /** What it has for the catalog is another than before. */
   changed(): void;
   /** It may be settled or listable now. */
@@ -63,12 +64,12 @@ export class Connection {
       {
         clock: parts.surroundings.clock,
         recall: () => parts.recall(),
-        keep: (items) => parts.keep(items),
+        keep: (offer) => parts.keep(offer),
         changed: () => parts.changed(),
         warn: (text) => this.#log("warn", "server", text),
         limit: () => this.spec.connectTimeout,
       },
-      parts.items,
+      parts.offer,
     );
     const ready = Promise.all([parts.before, this.#listing.recalled]);
     this.#life = new Life(
@@ -76,11 +77,11 @@ export class Connection {
       { ...parts, goal: () => this.#goal, before: ready },
       {
         moved: (before, state, cause) => this.#moved(before, state, cause),
-        listed: (items, duration) => {
+        listed: (found, duration) => {
           this.#past.startDuration = duration;
-          this.#listing.adopt(items);
+          this.#listing.adopt(found);
         },
-        toolsChanged: () => void this.#listing.announce(),
+        listChanged: (kinds) => void this.#listing.announce(kinds),
         idle: () => parts.idled(),
         log: (level, source, text) => this.#log(level, source, text),
       },
@@ -96,8 +97,8 @@ export class Connection {
   }
 
   /** What is shown of it: the last listing that is known, unless it shall be down or has failed for good. */
-  get items(): readonly Item[] | undefined {
-    return this.#gone || !this.mayRun ? undefined : this.#listing.items;
+  get offer(): Offer | undefined {
+    return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
   }
 
   /** Whether a call would start it. */
@@ -117,7 +118,7 @@ export class Connection {
 
   /** Whether a list need not wait for it. */
   get isListable(): boolean {
-    return this.isSettled || this.#listing.items !== undefined;
+    return this.isSettled || this.#listing.offer !== undefined;
   }
 
   get status(): ConnectionStatus {
@@ -134,7 +135,7 @@ export class Connection {
       lastError: this.#past.lastError,
       peer: session?.peer ?? this.#past.peer,
       listing: this.#listing.from,
-      tools: this.#listing.items?.length,
+      tools: this.#listing.offer?.tools.length,
       startDuration: this.#past.startDuration,
       calls: this.#past.calls + (session?.calls ?? 0),
       inFlight: session?.inFlight ?? 0,
@@ -225,14 +226,14 @@ export class Connection {
     if (!this.#visitors.delete(visitor)) this.#retired?.successor?.leave(visitor);
   }
 
-  /** Whether the server lists that tool, as far as is known. */
-  lists(remoteName: string): boolean {
-    return this.#retired?.successor?.lists(remoteName) ?? this.#listing.has(remoteName);
+  /** Whether the server lists that, by its own name for it, as far as is known. */
+  lists(kind: Kind, key: string): boolean {
+    return this.#retired?.successor?.lists(kind, key) ?? this.#listing.has(kind, key);
   }
 
   /** Lists the server again. @returns when that is done; at once if it is not connected. */
   refresh(): Promise<void> {
-    return this.#listing.announce();
+    return this.#listing.announce(KINDS);
   }
 
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */

@@ -1,6 +1,9 @@
+import type { Kind } from "../catalog/item.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
-import type { Kind } from "./pages.ts";
 import type { PeerInfo } from "./status.ts";
+
+/** What a server can do beside listing and doing what it lists. */
+export type Feature = "completions" | "subscriptions";
 
 /** What a server says of itself when it is met. */
 export interface Handshake {
@@ -8,16 +11,24 @@ export interface Handshake {
   readonly peer: PeerInfo;
   /** What it has lists of. */
   readonly offers: ReadonlySet<Kind>;
+  readonly features: ReadonlySet<Feature>;
+  /** What it wants models to know. */
+  readonly instructions: string | undefined;
 }
-
-const KINDS: readonly Kind[] = ["tools", "prompts", "resources"];
 
 /** Reads the result of `initialize` (lifecycle, initialization). @returns the version alone, as text, if it is none that is known. */
 export function readHandshake(result: unknown): Handshake | string {
-  const { protocolVersion, capabilities, serverInfo } = membersOf(result);
+  const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
   if (!isLegacyVersion(protocolVersion)) return JSON.stringify(protocolVersion) ?? "none";
   const { name, version } = membersOf(serverInfo);
   const offered = membersOf(capabilities);
+  const offers = new Set<Kind>();
+  const features = new Set<Feature>();
+  if (isObject(offered["tools"])) offers.add("tools");
+  if (isObject(offered["prompts"])) offers.add("prompts");
+  if (isObject(offered["resources"])) offers.add("resources").add("resourceTemplates");
+  if (isObject(offered["completions"])) features.add("completions");
+  if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
   return {
     version: protocolVersion,
     peer: {
@@ -26,8 +37,14 @@ export function readHandshake(result: unknown): Handshake | string {
       name: typeof name === "string" ? name : undefined,
       version: typeof version === "string" ? version : undefined,
     },
-    offers: new Set(KINDS.filter((kind) => typeof offered[kind] === "object")),
+    offers,
+    features,
+    instructions: typeof instructions === "string" ? instructions : undefined,
   };
+}
+
+function isObject(value: unknown): boolean {
+  return typeof value === "object";
 }
 
 function membersOf(value: unknown): Readonly<Record<string, unknown>> {

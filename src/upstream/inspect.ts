@@ -1,4 +1,4 @@
-import type { Kind } from "./pages.ts";
+import type { Kind } from "../catalog/item.ts";
 import type { Session } from "./session.ts";
 import type { Inspection } from "./status.ts";
 

@@ -1,10 +1,12 @@
 import type { Alerts } from "../alerts.ts";
-import type { Item } from "../catalog/item.ts";
+import type { Kind } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
+import type { Audience } from "./audience.ts";
+import type { Harvest } from "./harvest.ts";
 import type { Session } from "./session.ts";
 import { type Effect, type Signal, type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
@@ -14,6 +16,8 @@ import { Vigil } from "./vigil.ts";
 export interface LifeParts {
   /** Whose it is, if the server is not shared. */
   readonly client: string | undefined;
+  /** For whom it is. */
+  readonly audience: Audience;
   readonly surroundings: Surroundings;
   readonly bus: Bus;
   readonly alerts: Alerts;
@@ -29,9 +33,9 @@ export interface LifeEvents {
   /** The state is another; what it asked for has been set going. `cause`: what was lost, if that is why. */
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** An attempt is about to succeed; see AttemptEvents. */
-  listed(items: readonly Item[], duration: number): void;
+  listed(found: Harvest, duration: number): void;
   /** What was listed is not what the server lists now. */
-  toolsChanged(): void;
+  listChanged(kinds: readonly Kind[]): void;
   /** Nobody used it for as long as its specification says: it is about to be stopped. */
   idle(): void;
   log(level: LogLevel, source: LogSource, text: string): void;
@@ -165,16 +169,17 @@ export class Life {
   }
 
   #open(): void {
-    const attempt = new Attempt(this.spec, this.#parts.surroundings, {
-      opened: (session, items, stale, duration) => {
-        this.#events.listed(items, duration);
+    const { surroundings, audience } = this.#parts;
+    const attempt = new Attempt(this.spec, audience, surroundings, {
+      opened: (session, found, stale, duration) => {
+        this.#events.listed(found, duration);
         this.signal({ kind: "opened", session });
-        if (stale) this.#events.toolsChanged();
+        if (stale.length > 0) this.#events.listChanged(stale);
       },
       lost: (cause) => {
         if (attempt === this.#attempt) this.signal({ kind: "lost", cause });
       },
-      toolsChanged: () => this.#events.toolsChanged(),
+      listChanged: (kinds) => this.#events.listChanged(kinds),
       log: (level, source, text) => this.#events.log(level, source, text),
     });
     this.#attempt = attempt;

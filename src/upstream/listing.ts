@@ -1,15 +1,17 @@
-import { type Item, sameItems } from "../catalog/item.ts";
+import { type Kind, KINDS } from "../catalog/item.ts";
+import { NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
+import type { Harvest } from "./harvest.ts";
 import { Refresh } from "./refresh.ts";
 import type { Session } from "./session.ts";
 
 export interface ListingParts {
   readonly clock: Clock;
   /** The listing that was kept when the server last ran. Never rejects. */
-  recall(): Promise<readonly Item[] | undefined>;
-  keep(items: readonly Item[]): void;
-  /** The items are others than before. */
+  recall(): Promise<Offer | undefined>;
+  keep(offer: Offer): void;
+  /** The offer is another than before. */
   changed(): void;
   warn(text: string): void;
   /** How long listing again may take, in ms. */
@@ -19,16 +21,16 @@ export interface ListingParts {
 /** How long looking for what was kept may hold up a server's start, in ms: starting processes would hold it up, and lists wait for it. */
 const RECALL_LIMIT = 50;
 
-/** What a server lists, as far as is known; it outlives the connection, and the hub. */
+/** What a server offers, as far as is known; it outlives the connection, and the hub. */
 export class Listing {
   readonly #parts: ListingParts;
-  #items: readonly Item[] | undefined;
+  #offer: Offer | undefined;
   #from: "snapshot" | "server" | undefined;
-  /** The items are what this server itself was seen to list, now or earlier, and not what the one before it did. */
+  /** The offer is what this server itself was seen to list, now or earlier, and not what the one before it did. */
   #isOwn = false;
   #recalling = false;
   #session: Session | undefined;
-  #refresh: Refresh | undefined;
+  readonly #refreshes = new Map<Kind, Refresh>();
   #held = false;
   /** Who waits for the end of the hold. */
   readonly #releasing: (() => void)[] = [];
@@ -36,18 +38,18 @@ export class Listing {
   /** Settles when what was kept was looked for, or that takes too long to wait for. */
   readonly recalled = new Promise<void>((resolve) => (this.#tellRecalled = resolve));
 
-  /** @param items what is known from a connection before this one. */
-  constructor(parts: ListingParts, items: readonly Item[] | undefined) {
+  /** @param offer what is known from a connection before this one. */
+  constructor(parts: ListingParts, offer: Offer | undefined) {
     this.#parts = parts;
-    this.#items = items;
-    if (items !== undefined) this.#from = "snapshot";
+    this.#offer = offer;
+    if (offer !== undefined) this.#from = "snapshot";
   }
 
-  get items(): readonly Item[] | undefined {
-    return this.#items;
+  get offer(): Offer | undefined {
+    return this.#offer;
   }
 
-  /** Where the items are from: the server itself, in this connection's life, or what was kept of it. */
+  /** Where the offer is from: the server itself, in this connection's life, or what was kept of it. */
   get from(): "snapshot" | "server" | undefined {
     return this.#from;
   }
@@ -60,33 +62,34 @@ export class Listing {
     return this.#recalling;
   }
 
-  has(name: string): boolean {
-    return this.#items?.some((item) => item.name === name) === true;
+  has(kind: Kind, key: string): boolean {
+    return this.#offer?.[kind].some((item) => item.key === key) === true;
   }
 
   /** Looks for what was kept. */
   async recall(): Promise<void> {
     this.#recalling = true;
     const undo = this.#parts.clock.after(RECALL_LIMIT, this.#tellRecalled);
-    const items = await this.#parts.recall();
+    const offer = await this.#parts.recall();
     undo();
     this.#recalling = false;
     this.#tellRecalled();
     // The server may have been faster.
-    if (items === undefined || this.#isOwn) return;
-    this.#items = items;
+    if (offer === undefined || this.#isOwn) return;
+    this.#offer = offer;
     this.#from = "snapshot";
     this.#isOwn = true;
     this.#parts.changed();
   }
 
-  /** The server has listed. @returns whether that is another list than before. */
-  adopt(items: readonly Item[]): boolean {
-    const isSame = this.#items !== undefined && sameItems(this.#items, items);
+  /** The server has listed; what it has not stays as it was. @returns whether anything is another than before. */
+  adopt(found: Harvest): boolean {
+    const offer: Offer = { ...NO_OFFER, ...this.#offer, ...found };
+    const isSame = this.#offer !== undefined && sameOffers(this.#offer, offer);
     this.#from = "server";
     this.#isOwn = true;
-    if (!isSame) this.#items = items;
-    this.#parts.keep(items);
+    if (!isSame) this.#offer = offer;
+    this.#parts.keep(offer);
     if (!isSame) this.#parts.changed();
     return !isSame;
   }
@@ -94,22 +97,27 @@ export class Listing {
   /** Lists again over this session whenever a change is announced. */
   follow(session: Session): void {
     this.#session = session;
-    this.#refresh = new Refresh({
-      clock: this.#parts.clock,
-      ready: () => this.#released(),
-      list: () => this.#list(session),
-    });
+    for (const kind of KINDS) {
+      const refresh = new Refresh({
+        clock: this.#parts.clock,
+        ready: () => this.#released(),
+        list: () => this.#list(session, kind),
+      });
+      if (session.offers(kind)) this.#refreshes.set(kind, refresh);
+    }
   }
 
   unfollow(): void {
     this.#session = undefined;
-    this.#refresh?.end();
-    this.#refresh = undefined;
+    for (const refresh of this.#refreshes.values()) refresh.end();
+    this.#refreshes.clear();
   }
 
-  /** @returns when it was listed again; at once if there is no session to ask. */
-  announce(): Promise<void> {
-    return this.#refresh?.announce() ?? Promise.resolve();
+  /** @returns when these were listed again; at once if there is no session to ask. */
+  async announce(kinds: readonly Kind[]): Promise<void> {
+    await Promise.all(
+      kinds.map((kind) => this.#refreshes.get(kind)?.announce() ?? Promise.resolve()),
+    );
   }
 
   /** While it is held nothing that a server answers is read. */
@@ -118,15 +126,16 @@ export class Listing {
     if (!held) for (const resolve of this.#releasing.splice(0)) resolve();
   }
 
-  async #list(session: Session): Promise<"changed" | "same" | "again"> {
+  async #list(session: Session, kind: Kind): Promise<"changed" | "same" | "again"> {
     const abort = new AbortController();
     const ms = this.#parts.limit();
-    const text = `Server "${session.server}" did not list its tools within ${ms} ms (connectTimeout).`;
+    const text = `Server "${session.server}" did not list its ${NOUNS[kind]}s within ${ms} ms (connectTimeout).`;
     const late = new HubError("connectTimeout", text, { server: session.server });
     const undo = this.#parts.clock.after(ms, () => abort.abort(late));
     try {
-      const items = await session.list("tools", abort.signal);
-      return this.#session === session && this.adopt(items) ? "changed" : "same";
+      const items = await session.list(kind, abort.signal);
+      const isOther = this.#session === session && this.adopt({ [kind]: items });
+      return isOther ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";
       if (this.#held) return "again";

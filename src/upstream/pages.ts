@@ -1,14 +1,14 @@
-import { type Item, readPage } from "../catalog/item.ts";
+import { type Item, KEY_MEMBERS, type Kind, readPage } from "../catalog/item.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import { lastMember, scanObject, valueOf } from "../json.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Response } from "../wire/jsonrpc.ts";
-
-/** What servers list. */
-export type Kind = "tools" | "prompts" | "resources";
 
 const METHODS: Readonly<Record<Kind, string>> = {
   tools: Method.toolsList,
   prompts: Method.promptsList,
   resources: Method.resourcesList,
+  resourceTemplates: Method.templatesList,
 };
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
@@ -34,19 +34,32 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(METHODS[kind], params);
-    if (response.outcome === "error") throw parts.refuse(response, true);
+    if (response.outcome === "error") {
+      if (kind === "resourceTemplates" && isUnknown(response)) return items;
+      throw parts.refuse(response, true);
+    }
     const page = readPage(response.bytes, response.body, kind);
     if (page === undefined) throw parts.refuse(response, false);
-    if (page.unnamed > 0) parts.complain(`${page.unnamed} ${kind} without a name were left out.`);
+    if (page.unnamed > 0)
+      parts.complain(
+        `${page.unnamed} ${NOUNS[kind]}s without a ${KEY_MEMBERS[kind]} were left out.`,
+      );
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
     cursor = page.nextCursor;
     if (cursor === undefined) return items;
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
-      parts.complain(`The list of ${kind} never ends; it was cut.`);
+      parts.complain(`The list of ${NOUNS[kind]}s never ends; it was cut.`);
       return items;
     }
     cursors.add(cursor);
   }
 }
+
+/** Many servers that have resources, and so say that they list templates too, do not know the method. */
+function isUnknown({ bytes, body }: Response): boolean {
+  const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
+  return code !== undefined && valueOf(bytes, code) === METHOD_NOT_FOUND;
+}
+const METHOD_NOT_FOUND = -32601;

@@ -1,36 +1,24 @@
-import type { Alerts } from "../alerts.ts";
-import type { Item } from "../catalog/item.ts";
+import type { Offer } from "../catalog/offer.ts";
 import { HubError } from "../errors.ts";
-import type { Bus, StateName } from "../events.ts";
+import type { StateName } from "../events.ts";
 import { compareServers } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Surroundings } from "./attempt.ts";
 import { lookAhead } from "./account.ts";
 import { Connection } from "./connection.ts";
+import { Attendance } from "./attendance.ts";
 import { Departures } from "./departures.ts";
+import type { PoolParts } from "./parts.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
-import { connectionsOf, goalOf, type Seat, type Server, statusOf } from "./server.ts";
+import {
+  connectionsOf,
+  goalOf,
+  type Seat,
+  seatOf,
+  type Server,
+  shownTo,
+  statusOf,
+} from "./server.ts";
 import type { ServerStatus } from "./status.ts";
-
-/** What the pool remembers of servers beyond its own life. */
-export interface Memory {
-  /** Never rejects. */
-  recall(spec: RunnableServer, profile: Profile): Promise<readonly Item[] | undefined>;
-  keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): void;
-}
-
-export interface PoolParts {
-  readonly surroundings: Surroundings;
-  readonly bus: Bus;
-  readonly alerts: Alerts;
-  readonly memory: Memory;
-  /** 0…1 */
-  random(): number;
-  /** What some server shows is another than before. */
-  changed(): void;
-  /** Some connection may be settled or listable now. */
-  settled(): void;
-}
 
 /** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
@@ -41,8 +29,8 @@ export class Pool {
   readonly #parts: PoolParts;
   /** In manifest order. */
   #servers = new Map<string, Server>();
-  /** Those who want every server that shall be up: it is started for each of them. */
-  readonly #profiles = new Set<Profile>();
+  /** Every server that shall be up is started for each of those. */
+  readonly #attendance = new Attendance();
   readonly #departures = new Departures();
   #held = false;
   #isClosed = false;
@@ -105,7 +93,7 @@ export class Pool {
       else if (difference === "settings") seat.connection.update(spec);
       else this.#replace(server, key, seat);
     }
-    for (const profile of this.#profiles) this.#begin(server, profile);
+    for (const profile of this.#attendance.profiles) this.#begin(server, profile);
     this.#parts.changed();
   }
 
@@ -123,21 +111,23 @@ export class Pool {
 
   /** From now on every server that shall be up is so for this profile. */
   open(profile: Profile): void {
-    this.#profiles.add(profile);
-    for (const server of this.#servers.values()) this.#begin(server, profile);
+    this.#attendance.add(profile);
+    for (const server of this.#servers.values()) {
+      this.#clear(server, profile);
+      this.#begin(server, profile);
+    }
   }
 
   /** Nobody needs what was for this profile alone. */
   close(profile: Profile): void {
-    this.#profiles.delete(profile);
-    for (const server of this.#servers.values()) {
-      if (server.spec.isolation !== "perClient") continue;
-      const key = profile.keys[server.spec.isolation];
-      const seat = server.seats.get(key);
-      if (seat === undefined) continue;
-      this.#retire(server, key, seat, 0);
-      this.#parts.changed();
-    }
+    this.#attendance.delete(profile);
+    for (const server of this.#servers.values()) this.#clear(server);
+  }
+
+  /** Who was the one is the other from now on. */
+  exchange(before: Profile, after: Profile): void {
+    this.#attendance.delete(before);
+    this.open(after);
   }
 
   /**
@@ -151,18 +141,13 @@ export class Pool {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    const seat = server.seats.get(profile.keys[server.spec.isolation]);
-    return seat?.connection ?? this.#connect(server, profile);
+    return seatOf(server, profile)?.connection ?? this.#connect(server, profile);
   }
 
   /** Those that there are for this profile, in manifest order. */
   connections(profile: Profile): readonly Connection[] {
-    return [...this.#servers.values()].flatMap(({ spec, seats }) => {
-      const own = seats.get(profile.keys[spec.isolation]);
-      // Who is nobody in particular may see what others see, though not use it.
-      const any = profile.client === undefined ? seats.values().next().value : undefined;
-      return (own ?? any)?.connection ?? [];
-    });
+    const servers = [...this.#servers.values()];
+    return servers.flatMap((server) => shownTo(server, profile)?.connection ?? []);
   }
 
   /** All connections to a server. @throws {HubError} usage if there is no such server */
@@ -177,7 +162,7 @@ export class Pool {
 
   /** Starts all that shall not be down, also those that only a call would start. */
   startAll(): void {
-    this.#profiles.add(ANYBODY);
+    this.#attendance.add(ANYBODY);
     for (const [name, { goal }] of this.#servers) if (goal !== "down") this.start(name);
   }
 
@@ -200,9 +185,9 @@ export class Pool {
     const server = this.#get(name);
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
-    for (const profile of this.#profiles) this.#begin(server, profile);
-    const isForAll = server.spec.isolation === "shared";
-    if (isForAll && this.#profiles.size === 0) this.#begin(server, ANYBODY);
+    const { profiles } = this.#attendance;
+    const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
+    for (const profile of isForAll ? [ANYBODY] : profiles) this.#begin(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
     this.#parts.changed();
   }
@@ -247,15 +232,15 @@ export class Pool {
 
   /** Makes sure of the connection for a profile, and that it is up if it shall be. */
   #begin(server: Server, profile: Profile): void {
-    const { spec, goal, seats } = server;
+    const { goal } = server;
     if (goal === "down") return;
-    const known = seats.get(profile.keys[spec.isolation])?.connection;
+    const known = seatOf(server, profile)?.connection;
     if (known === undefined) this.#connect(server, profile);
     else if (goal === "up" && lookAhead(known.state).at === "idle") known.start();
   }
 
-  /** @param items what was listed by the connection before it. */
-  #connect(server: Server, profile: Profile, items?: readonly Item[]): Connection {
+  /** @param offer what was offered by the connection before it. */
+  #connect(server: Server, profile: Profile, offer?: Offer): Connection {
     const parts = this.#parts;
     const { spec } = server;
     const key = profile.keys[spec.isolation];
@@ -263,11 +248,12 @@ export class Pool {
       ...parts,
       spec,
       client: spec.isolation === "perClient" ? profile.client : undefined,
-      items,
+      audience: this.#attendance.audience(spec.isolation, profile),
+      offer,
       before: this.#departures.gone(spec, key),
       goal: () => server.goal,
       recall: () => parts.memory.recall(spec, profile),
-      keep: (listed) => parts.memory.keep(spec, profile, listed),
+      keep: (kept) => parts.memory.keep(spec, profile, kept),
       idled: () => {
         if (server.goal === "up") server.goal = "onDemand";
       },
@@ -282,8 +268,23 @@ export class Pool {
   #replace(server: Server, key: string, { connection, profile }: Seat): void {
     server.seats.delete(key);
     this.#departures.add(connection, key, DRAIN_LIMIT, () =>
-      this.#connect(server, profile, connection.items),
+      this.#connect(server, profile, connection.offer),
     );
+  }
+
+  /** Ends what is nobody's any more; who waits there goes on to what there is for the heir. */
+  #clear(server: Server, heir?: Profile): void {
+    const { goal, spec, seats } = server;
+    const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
+    const succeed =
+      heir === undefined || goal === "down"
+        ? undefined
+        : (): Connection => seatOf(server, heir)?.connection ?? this.#connect(server, heir);
+    for (const [key, { connection }] of this.#attendance.orphans(server)) {
+      seats.delete(key);
+      this.#departures.add(connection, key, limit, succeed);
+      this.#parts.changed();
+    }
   }
 
   #retire(server: Server, key: string, { connection }: Seat, limit: number): void {

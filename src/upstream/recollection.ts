@@ -1,7 +1,7 @@
 import type { Alerts } from "../alerts.ts";
-import type { Item } from "../catalog/item.ts";
+import type { Offer } from "../catalog/offer.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Memory } from "./pool.ts";
+import type { Memory } from "./parts.ts";
 import type { Profile } from "./profile.ts";
 import type { Snapshots, Subject } from "../snapshot/snapshot.ts";
 
@@ -23,13 +23,13 @@ export class Recollection implements Memory {
     this.#alerts = alerts;
   }
 
-  async recall(spec: RunnableServer, profile: Profile): Promise<readonly Item[] | undefined> {
+  async recall(spec: RunnableServer, profile: Profile): Promise<Offer | undefined> {
     const subject = await this.#subject(spec, profile);
-    return subject && (await this.#snapshots.load(subject))?.items;
+    return subject && (await this.#snapshots.load(subject))?.offer;
   }
 
-  keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): void {
-    const kept = this.#keep(spec, profile, items);
+  keep(spec: RunnableServer, profile: Profile, offer: Offer): void {
+    const kept = this.#keep(spec, profile, offer);
     this.#keeping.add(kept);
     void kept.then(() => this.#keeping.delete(kept));
   }
@@ -40,10 +40,10 @@ export class Recollection implements Memory {
     await this.#snapshots.flush();
   }
 
-  async #keep(spec: RunnableServer, profile: Profile, items: readonly Item[]): Promise<void> {
+  async #keep(spec: RunnableServer, profile: Profile, offer: Offer): Promise<void> {
     const subject = await this.#subject(spec, profile);
     if (subject === undefined) return;
-    const differences = await this.#snapshots.save(subject, items);
+    const differences = await this.#snapshots.save(subject, offer);
     if (differences.length === 0) return;
     const { name: server } = spec;
     const names = differences.map(({ name }) => `"${name}"`).join(", ");

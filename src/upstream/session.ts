@@ -1,5 +1,7 @@
 import { applyEdits, utf8 } from "../bytes.ts";
-import type { Item } from "../catalog/item.ts";
+import type { Item, Kind } from "../catalog/item.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import type { Clock } from "../clock.ts";
 import { type ConnectStep, HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { valueOf } from "../json.ts";
@@ -22,15 +24,27 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
-import { type Handshake, readHandshake } from "./handshake.ts";
-import { type Kind, listAll } from "./pages.ts";
+import type { Audience } from "./audience.ts";
+import { type Feature, type Handshake, readHandshake } from "./handshake.ts";
+import { listAll } from "./pages.ts";
 import { readLog, readProgress } from "./notice.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
 import type { PeerInfo } from "./status.ts";
 
+/** What a session is made from. */
+export interface SessionParts {
+  readonly server: string;
+  readonly link: Link;
+  /** For whom it is. */
+  readonly audience: Audience;
+  readonly clock: Clock;
+  readonly events: SessionEvents;
+}
+
 /** What a session tells its connection. */
 export interface SessionEvents {
-  toolsChanged(): void;
+  /** What it lists of these kinds may be another. */
+  listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   closed(cause: HubError): void;
 }
@@ -45,6 +59,7 @@ const MAX_UNREAD = 16 * 1024 * 1024;
 export class Session implements LinkEvents {
   readonly server: string;
   readonly #link: Link;
+  readonly #audience: Audience;
   readonly #events: SessionEvents;
   readonly #pending: PendingTable;
   #handshake: Handshake | undefined;
@@ -56,9 +71,10 @@ export class Session implements LinkEvents {
   lastTool: string | undefined;
   #ping: number | undefined;
 
-  constructor(server: string, link: Link, events: SessionEvents) {
+  constructor({ server, link, audience, events }: SessionParts) {
     this.server = server;
     this.#link = link;
+    this.#audience = audience;
     this.#events = events;
     this.#pending = new PendingTable(server, link);
   }
@@ -67,7 +83,8 @@ export class Session implements LinkEvents {
   async open(clientInfo: Implementation, signal: AbortSignal, linked: () => void): Promise<void> {
     await this.#link.open(this, signal);
     linked();
-    const response = await this.ask(Method.initialize, initializeParams(clientInfo), signal);
+    const params = initializeParams(clientInfo, this.#audience.capabilities);
+    const response = await this.ask(Method.initialize, params, signal);
     const handshake = readHandshake(this.#result(response, "handshake"));
     if (typeof handshake === "string") {
       const what = `answered with the unknown protocol version ${handshake}`;
@@ -95,7 +112,7 @@ export class Session implements LinkEvents {
       ask: (method, params) => this.ask(method, params, signal),
       refuse: (response, isError) => {
         if (isError) this.#result(response, "list");
-        return this.#failure("list", `sent a list of ${kind} that is malformed`);
+        return this.#failure("list", `sent a list of ${NOUNS[kind]}s that is malformed`);
       },
       complain: (text) => this.#events.log("warn", "server", text),
     });
@@ -103,6 +120,15 @@ export class Session implements LinkEvents {
 
   offers(kind: Kind): boolean {
     return this.#handshake?.offers.has(kind) === true;
+  }
+
+  can(feature: Feature): boolean {
+    return this.#handshake?.features.has(feature) === true;
+  }
+
+  /** What the server wants models to know. */
+  get instructions(): string | undefined {
+    return this.#handshake?.instructions;
   }
 
   /** Asks for a sign of life: whatever comes back shows in `heard`. A ping that was not answered is forgotten. */
@@ -249,7 +275,13 @@ export class Session implements LinkEvents {
         return;
       }
       case Method.toolsListChanged:
-        this.#events.toolsChanged();
+        this.#events.listChanged(["tools"]);
+        return;
+      case Method.promptsListChanged:
+        this.#events.listChanged(["prompts"]);
+        return;
+      case Method.resourcesListChanged:
+        this.#events.listChanged(["resources", "resourceTemplates"]);
         return;
       case Method.message: {
         const text = readLog(notification);

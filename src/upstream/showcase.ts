@@ -29,7 +29,8 @@ export class Showcase {
   /** Another whenever a catalog may be another. */
   version = 0;
   readonly #parts: ShowcaseParts;
-  readonly #catalogs = new Map<string, Catalog>();
+  /** Who cannot be asked anything is shown what there is. */
+  readonly #catalogs = new Map<string | undefined, Catalog>();
   readonly #remarked = new Set<string>();
   /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
   readonly #moved = new Map<string, Route>();
@@ -45,10 +46,11 @@ export class Showcase {
   catalog(profile: Profile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
-    const known = isOwn ? undefined : this.#catalogs.get(profile.capabilities);
+    const key = profile.attendee && profile.capabilities;
+    const known = isOwn ? undefined : this.#catalogs.get(key);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
-    if (!isOwn) this.#catalogs.set(profile.capabilities, catalog);
+    if (!isOwn) this.#catalogs.set(key, catalog);
     return catalog;
   }
 
@@ -99,12 +101,12 @@ export class Showcase {
 
   #build(profile: Profile): Catalog {
     // Plugins could add to a list that there is not.
-    const shown = this.#parts.pool.connections(profile).flatMap(({ spec, items }) => {
-      return items === undefined ? [] : [{ spec, items }];
+    const shown = this.#parts.pool.connections(profile).flatMap(({ spec, offer }) => {
+      return offer === undefined ? [] : [{ spec, offer }];
     });
-    const sources = shown.map(({ spec, items }): Source => ({
+    const sources = shown.map(({ spec, offer }): Source => ({
       server: spec.name,
-      items,
+      items: offer.tools,
       rules: { prefix: spec.prefix, ...spec.tools },
       limits: (remoteName) => limitsOf(spec, remoteName),
       revise: (listed) => this.#parts.revise(spec.name, listed),

@@ -4,7 +4,8 @@ import { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
-import type { Profile } from "./profile.ts";
+import type { Attendee } from "./audience.ts";
+import { type Profile, profileOf } from "./profile.ts";
 import type { Showcase } from "./showcase.ts";
 
 export interface ViewParts {
@@ -17,8 +18,8 @@ export interface ViewParts {
 
 /** What one client sees of the hub: its catalog, and the connections that its calls go to. */
 export class View {
-  readonly profile: Profile;
   readonly #parts: ViewParts;
+  #profile: Profile;
   #catalog: Catalog | undefined;
   /** The showcase's, when the catalog was taken from there. */
   #version = 0;
@@ -29,29 +30,38 @@ export class View {
   #disarm: () => void = () => {};
 
   constructor(profile: Profile, parts: ViewParts) {
-    this.profile = profile;
+    this.#profile = profile;
     this.#parts = parts;
+  }
+
+  /** The client says what it can be asked for; from now on the servers are wanted. */
+  introduce(capabilities: string, attendee: Attendee): void {
+    const before = this.#profile;
+    this.#profile = profileOf(capabilities, before.client, attendee);
+    this.#catalog = undefined;
+    if (this.#isOpen) this.#parts.pool.exchange(before, this.#profile);
+    else this.open();
   }
 
   get catalog(): Catalog {
     const { showcase } = this.#parts;
     if (this.#catalog === undefined || this.#version !== showcase.version) {
       this.#version = showcase.version;
-      this.#catalog = showcase.catalog(this.profile);
+      this.#catalog = showcase.catalog(this.#profile);
     }
     return this.#catalog;
   }
 
   /** @throws {HubError} notSupported; see `Pool.find` */
   connection(server: string): Connection | undefined {
-    return this.#parts.pool.find(server, this.profile);
+    return this.#parts.pool.find(server, this.#profile);
   }
 
   /** The servers that show nothing, but may have a tool of that exposed name. */
   unlisted(name: string): readonly Connection[] {
     return this.#parts.pool
-      .connections(this.profile)
-      .filter(({ items, mayRun, spec }) => items === undefined && mayRun && this.#fits(spec, name));
+      .connections(this.#profile)
+      .filter(({ offer, mayRun, spec }) => offer === undefined && mayRun && this.#fits(spec, name));
   }
 
   /** Why there is no tool of that exposed name. */
@@ -68,7 +78,7 @@ export class View {
     this.#isOpen = true;
     const { pool, clock } = this.#parts;
     this.#disarm = clock.after(this.#parts.listWait(), () => this.#openList());
-    pool.open(this.profile);
+    pool.open(this.#profile);
     this.settle();
   }
 
@@ -76,7 +86,7 @@ export class View {
   close(): void {
     this.#disarm();
     this.#waiting.clear();
-    this.#parts.pool.close(this.profile);
+    this.#parts.pool.close(this.#profile);
   }
 
   /**
@@ -92,7 +102,7 @@ export class View {
   /** Looks whether a list need not wait any more. */
   settle(): void {
     if (!this.#isOpen || this.#isListable) return;
-    const connections = this.#parts.pool.connections(this.profile);
+    const connections = this.#parts.pool.connections(this.#profile);
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 

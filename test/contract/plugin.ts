@@ -525,14 +525,14 @@ async function useThrice({ client, script }: Rig, tool: string): Promise<readonl
 /** A tool of a list as a client gets it. @returns its text */
 function readTool(tool: unknown, what: string): string {
   const text = JSON.stringify(tool ?? null);
-  const item = readItem(utf8(text));
+  const item = readItem(utf8(text), "tools");
   assert.ok(item, `${what}: list() returned ${text.slice(0, 100)}, which is no tool with a name`);
   return textOf(item.bytes);
 }
 
 function parseTools(texts: readonly string[]): readonly Tool[] {
   return texts.map((text) => {
-    const item = readItem(utf8(text));
+    const item = readItem(utf8(text), "tools");
     assert.ok(item, text);
     return toTool(item);
   });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/bytes.ts";
 import type { Difference } from "../../src/catalog/difference.ts";
-import { type Item, readPage } from "../../src/catalog/item.ts";
+import { type Kind, KINDS, readPage } from "../../src/catalog/item.ts";
+import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
 import type { Snapshots, Subject } from "../../src/snapshot/snapshot.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
@@ -50,12 +51,24 @@ const OTHERS: { readonly [Key in Exclude<keyof Subject, "era">]: readonly Subjec
   capabilities: ["", "{}"],
 };
 
-/** A listing of tools that are spelled like this. */
-export function listing(...tools: readonly string[]): readonly Item[] {
-  const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
-  const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
-  assert.ok(page && page.items.length === tools.length, "every tool can be read");
-  return page.items;
+/** An offer of tools that are spelled like this, and nothing else. */
+export function listing(...tools: readonly string[]): Offer {
+  return offerOf({ tools });
+}
+
+/** An offer of what is spelled like this. */
+export function offerOf(
+  lists: Partial<Record<Kind, readonly string[]>>,
+  instructions?: string,
+): Offer {
+  const found = Object.entries(lists).map(([key, texts]) => {
+    const kind = KINDS.find((one) => one === key) ?? "tools";
+    const bytes = utf8(`{"${kind}":[${texts.join(",")}]}`);
+    const page = readPage(bytes, { start: 0, end: bytes.length }, kind);
+    assert.ok(page && page.items.length === texts.length, "every entry can be read");
+    return { [kind]: page.items };
+  });
+  return Object.assign({}, NO_OFFER, { instructions }, ...found) as Offer;
 }
 
 export function tool(name: string, description: string): string {
@@ -71,14 +84,18 @@ export const ODD: readonly string[] = [
   '{"name":"n","description":"The same name again"}',
 ];
 
-/** All that there is to an item, to be compared. */
-export function look(items: readonly Item[] | undefined): unknown {
-  return items?.map(({ name, bytes, names, meta }) => ({
-    name,
-    text: textOf(bytes),
-    names: names.map(({ start, end }) => textOf(bytes, start, end)),
-    meta: meta && textOf(bytes, meta.start, meta.end),
-  }));
+/** All that there is to an offer, to be compared. */
+export function look(offer: Offer | undefined): unknown {
+  if (offer === undefined) return undefined;
+  const lists = KINDS.map((kind) =>
+    offer[kind].map(({ key, bytes, keys, meta }) => ({
+      key,
+      text: textOf(bytes),
+      keys: keys.map(({ start, end }) => textOf(bytes, start, end)),
+      meta: meta && textOf(bytes, meta.start, meta.end),
+    })),
+  );
+  return { lists, instructions: offer.instructions };
 }
 
 /** What every implementation of Snapshots does. `open` runs a test on new ones. */
@@ -98,11 +115,17 @@ export function snapshotsContract(
 
     test("a listing comes back byte for byte, in its order, with the time at which it was saved", async (bench) => {
       const { snapshots } = bench;
-      const items = listing(...ODD, tool("last", "x".repeat(100_000)));
-      assert.deepEqual(await snapshots.save(SUBJECT, items), []);
+      const lists = {
+        tools: [...ODD, tool("last", "x".repeat(100_000))],
+        prompts: ODD,
+        resources: ['{"uri":"a:\\u002f","name":"n"}', '{ "uri":"","size":1.0 }'],
+        resourceTemplates: ['{"uriTemplate":"a://{b}","_meta":{"c":1}}'],
+      };
+      const offer = offerOf(lists, "Say é\nand \ud83d\ude00.");
+      assert.deepEqual(await snapshots.save(SUBJECT, offer), []);
       bench.time += 1000;
       const snapshot = await snapshots.load(SUBJECT);
-      assert.deepEqual(look(snapshot?.items), look(items));
+      assert.deepEqual(look(snapshot?.offer), look(offer));
       assert.equal(snapshot?.savedAt, START);
     });
 
@@ -110,14 +133,14 @@ export function snapshotsContract(
       const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
       bytes[bytes.indexOf(0x3f)] = 0xff;
       const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
-      await snapshots.save(SUBJECT, items);
-      const loaded = (await snapshots.load(SUBJECT))?.items[0]?.bytes;
+      await snapshots.save(SUBJECT, { ...NO_OFFER, tools: items });
+      const loaded = (await snapshots.load(SUBJECT))?.offer.tools[0]?.bytes;
       assert.deepEqual([...(loaded ?? [])], [...(items[0]?.bytes ?? [])]);
     });
 
     test("a listing without tools is a listing", async ({ snapshots }) => {
-      await snapshots.save(SUBJECT, []);
-      assert.deepEqual((await snapshots.load(SUBJECT))?.items, []);
+      await snapshots.save(SUBJECT, NO_OFFER);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, NO_OFFER);
     });
 
     for (const [member, values] of Object.entries(OTHERS)) {
@@ -128,7 +151,7 @@ export function snapshotsContract(
           await snapshots.save(subject, listing(tool(`t${i}`, "")));
         }
         const loads = subjects.map((subject) => snapshots.load(subject));
-        const names = (await Promise.all(loads)).map((found) => found?.items[0]?.name);
+        const names = (await Promise.all(loads)).map((found) => found?.offer.tools[0]?.key);
         assert.deepEqual(
           names,
           subjects.map((_, i) => `t${i}`),
@@ -149,7 +172,7 @@ export function snapshotsContract(
       );
       await snapshots.flush();
       const last = listing(tool("a", "three"));
-      assert.deepEqual(look((await snapshots.load(SUBJECT))?.items), look(last));
+      assert.deepEqual(look((await snapshots.load(SUBJECT))?.offer), look(last));
       const texts = (await Promise.all(saves)).map((found) => found.map(({ text }) => text).join());
       assert.deepEqual(texts, ["", "- one\n+ two", "", "- two\n+ three"]);
     });
@@ -266,7 +289,7 @@ export function snapshotsContract(
       await snapshots.save(SUBJECT, items);
       const long = listing(tool("a", "x".repeat(8 * 1024 * 1024)));
       assert.deepEqual(await snapshots.save(SUBJECT, long), []);
-      assert.deepEqual(look((await snapshots.load(SUBJECT))?.items), look(items));
+      assert.deepEqual(look((await snapshots.load(SUBJECT))?.offer), look(items));
     });
   });
 }

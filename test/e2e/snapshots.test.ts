@@ -345,7 +345,7 @@ describe("a snapshot", () => {
           undefined,
           PLAINLY,
         );
-        assert.match(left.stderr, /^toolmux: warn Lists of tools cannot be kept in .*\n$/);
+        assert.match(left.stderr, /^toolmux: warn What servers list cannot be kept in .*\n$/);
         chmodSync(join(realm.dir, "state"), 0o700);
         assert.deepEqual(readdirSync(join(realm.dir, "state")), []);
       }),

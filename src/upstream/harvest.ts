@@ -1,0 +1,35 @@
+import type { Kind } from "../catalog/item.ts";
+import type { Listings, Offer } from "../catalog/offer.ts";
+import { toHubError } from "../errors.ts";
+import type { Session } from "./session.ts";
+
+/** What a server was found to offer: all but what it was not asked for, or could not list. */
+export type Harvest = Partial<Offer>;
+
+const OPTIONAL = ["prompts", "resources", "resourceTemplates"] as const;
+
+export interface HarvestParts {
+  readonly session: Pick<Session, "list" | "instructions">;
+  readonly signal: AbortSignal;
+  /** When only the tools are still waited for. */
+  readonly late: AbortSignal;
+  /** A kind that is not tools could not be listed: that costs the server nothing but this kind. */
+  warn(text: string): void;
+}
+
+/** Asks a server for everything that it offers. @throws {HubError} if it does not list its tools */
+export async function harvest(parts: HarvestParts): Promise<Harvest> {
+  const { session, signal } = parts;
+  const late = AbortSignal.any([signal, parts.late]);
+  const list = async (kind: Kind): Promise<Partial<Listings> | Error> =>
+    session.list(kind, late).then((items) => ({ [kind]: items }), toHubError);
+  // Asked for together: the answers are waited for one after the other anyway.
+  const rest = Promise.all(OPTIONAL.map(list));
+  const tools = await session.list("tools", signal);
+  const found: Harvest[] = [];
+  for (const one of await rest) {
+    if (one instanceof Error) parts.warn(one.message);
+    else found.push(one);
+  }
+  return Object.assign({ tools, instructions: session.instructions }, ...found) as Harvest;
+}

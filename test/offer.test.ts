@@ -1,0 +1,158 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { Offer } from "../src/catalog/offer.ts";
+import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
+import { turn } from "./fixtures/clock.ts";
+import { Script, setStage, statusOf } from "./fixtures/memory.ts";
+
+const NEVER = { ...LIMIT_DEFAULTS.reconnect, policy: "none" } as const;
+const LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+const FAILURE = '"error":{"code":-32603,"message":"out of order"}';
+const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
+
+/** A hub over one server, and what that was last seen to offer. */
+async function connect(script: Script, kept?: Offer) {
+  let offer: Offer | undefined;
+  const stage = setStage(
+    { a: script },
+    {
+      servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
+      snapshots: {
+        load: () => Promise.resolve(kept && { offer: kept, savedAt: 0 }),
+        save: async (_, found) => {
+          offer = found;
+          return [];
+        },
+        flush: () => Promise.resolve(),
+      },
+    },
+  );
+  stage.hub.startAll();
+  await turn();
+  const warnings = (): string[] =>
+    stage.events.flatMap((event) =>
+      event.kind === "log" && event.level === "warn" ? [event.text] : [],
+    );
+  return { ...stage, warnings, offer: () => offer };
+}
+
+/** By keys. */
+function shown(offer: Offer | undefined): unknown {
+  if (offer === undefined) return undefined;
+  const { tools, prompts, resources, resourceTemplates } = offer;
+  return [tools, prompts, resources, resourceTemplates].map((items) => items.map(({ key }) => key));
+}
+
+function makeServer(): Script {
+  const script = new Script("t");
+  script.lists = {
+    prompts: [{ name: "p" }],
+    resources: [{ uri: "a://r", name: "r" }],
+    resourceTemplates: [{ uriTemplate: "a://{x}", name: "x" }],
+  };
+  return script;
+}
+
+describe("what a server offers", () => {
+  it("is all that it lists, and its instructions", async () => {
+    const script = makeServer();
+    script.instructions = "Be kind.";
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], ["a://{x}"]]);
+    assert.equal(offer()?.instructions, "Be kind.");
+  });
+
+  it("is asked for only where it declares it", async () => {
+    const script = new Script("t");
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], [], [], []]);
+    assert.deepEqual(
+      LISTS.map((method) => script.asked(method).length),
+      [1, 0, 0, 0],
+    );
+  });
+
+  it("is there without a kind that it cannot list, which is a warning", async () => {
+    const script = makeServer();
+    script.on = { "prompts/list": () => FAILURE, "resources/list": () => '"result":{}' };
+    const { hub, offer, warnings } = await connect(script);
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.deepEqual(shown(offer()), [["t"], [], [], ["a://{x}"]]);
+    assert.deepEqual(warnings(), [
+      'Server "a" answered with an error: out of order.',
+      'Server "a" sent a list of resources that is malformed.',
+    ]);
+  });
+
+  it("is there without a kind that takes too long", async () => {
+    const script = makeServer();
+    script.on = { "prompts/list": () => undefined };
+    const { hub, offer, clock, warnings } = await connect(script);
+    await clock.run(600);
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.deepEqual(shown(offer()), [["t"], [], ["a://r"], ["a://{x}"]]);
+    assert.equal(warnings().length, 1);
+    assert.equal(script.asked("notifications/cancelled").length, 1);
+  });
+
+  it("has no templates if it does not know the method, which is usual", async () => {
+    const script = makeServer();
+    script.on = { "resources/templates/list": () => UNKNOWN };
+    const { offer, warnings } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], []]);
+    assert.deepEqual(warnings(), []);
+  });
+
+  it("fails if the tools cannot be listed", async () => {
+    const script = makeServer();
+    script.onList = () => FAILURE;
+    const { offer } = await connect(script);
+    assert.equal(offer(), undefined);
+  });
+
+  it("leaves a kind as it was that cannot be listed again", async () => {
+    const kept = (await connect(makeServer())).offer();
+    const script = makeServer();
+    script.on = { "prompts/list": () => FAILURE };
+    script.lists = { ...script.lists, resources: [] };
+    const { offer } = await connect(script, kept);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], [], ["a://{x}"]]);
+  });
+
+  for (const [kind, methods] of [
+    ["tools", ["tools/list"]],
+    ["prompts", ["prompts/list"]],
+    ["resources", ["resources/list", "resources/templates/list"]],
+  ] as const) {
+    it(`is listed again where a change of ${kind} is announced, and nowhere else`, async () => {
+      const script = makeServer();
+      const { offer } = await connect(script);
+      script.tools = [];
+      script.lists = { prompts: [], resources: [], resourceTemplates: [] };
+      script.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      await turn();
+      assert.deepEqual(
+        LISTS.map((method) => script.asked(method).length),
+        LISTS.map((method) => ((methods as readonly string[]).includes(method) ? 2 : 1)),
+      );
+      const left = { tools: ["t"], prompts: ["p"], resources: ["a://r"], templates: ["a://{x}"] };
+      if (kind === "tools") left.tools = [];
+      else if (kind === "prompts") left.prompts = [];
+      else Object.assign(left, { resources: [], templates: [] });
+      assert.deepEqual(shown(offer()), Object.values(left));
+    });
+  }
+
+  it("is asked for again where a change is announced while it is listed", async () => {
+    const script = makeServer();
+    script.on = {
+      "prompts/list": () => {
+        script.on = {};
+        script.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+        return FAILURE;
+      },
+    };
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], ["a://{x}"]]);
+  });
+});
