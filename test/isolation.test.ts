@@ -299,9 +299,9 @@ describe("the pool", () => {
     const a = new Script("x");
     const pool = makePool({ a }, [specOf("a")]);
     const [first, same, other] = [
-      profileOf("", "client-1"),
-      profileOf("", "client-2"),
-      profileOf("sampling", "client-3"),
+      profileOf("", "client-1", {}),
+      profileOf("", "client-2", {}),
+      profileOf('{"sampling":{}}', "client-3", {}),
     ];
     for (const profile of [first, same, other]) pool.open(profile);
     await turn();
@@ -316,7 +316,7 @@ describe("the pool", () => {
   it("has another connection for the same client if it can do something else now", async () => {
     const a = new Script("x");
     const pool = makePool({ a }, [specOf("a", OWN)]);
-    const [before, after] = [profileOf("", "client-1"), profileOf("roots", "client-1")];
+    const [before, after] = [profileOf("", "client-1"), profileOf('{"roots":{}}', "client-1")];
     assert.notEqual(pool.find("a", before), pool.find("a", after));
     await turn();
     assert.equal(a.starts, 2);

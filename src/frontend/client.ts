@@ -1,18 +1,17 @@
 import { Buffer } from "node:buffer";
 import { type Piece, utf8 } from "../bytes.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import { lastMember, scanObject } from "../json.ts";
 import {
   allowsBatches,
   type Implementation,
   initializeResult,
   type LegacyVersion,
   Method,
-  negotiate,
 } from "../protocol/legacy.ts";
-import type { ClientInfo } from "../plugin/plugin.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
+import type { Attendee } from "../upstream/audience.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
 import { readId } from "../wire/id.ts";
@@ -30,6 +29,7 @@ import {
 import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
 import { Asked } from "./asked.ts";
 import { joinBatch } from "./batch.ts";
+import { readIntroduction } from "./introduction.ts";
 
 /** What a client needs of the hub. */
 export interface Host {
@@ -43,11 +43,12 @@ const EMPTY_RESULT = utf8("{}");
 const LIST_CHANGED = buildNotification(Method.toolsListChanged);
 
 /** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
-export class Client implements LinkEvents {
+export class Client implements LinkEvents, Attendee {
   readonly #link: Link;
   readonly #host: Host;
   readonly #view: View;
   readonly #router: Router;
+  readonly #isGuest: boolean;
   /** The way back of a link that has only one. */
   readonly #whole: Inbound;
   /** What runs, by the key of the client's id. */
@@ -56,7 +57,9 @@ export class Client implements LinkEvents {
   /** The list that the client was last given or told about. */
   #known: Uint8Array | undefined;
 
-  constructor(link: Link, host: Host, view: View, router: Router) {
+  /** @param isGuest it is never asked anything, and uses the servers as others do */
+  constructor(link: Link, host: Host, view: View, router: Router, isGuest: boolean) {
+    this.#isGuest = isGuest;
     this.#link = link;
     this.#whole = {
       notify: (message) => void link.send(message),
@@ -152,16 +155,13 @@ export class Client implements LinkEvents {
   }
 
   #initialize(request: Request, inbound: Inbound): void {
-    const members = request.params && scanObject(request.bytes, request.params.start)?.items;
-    const requested = stringOf(request.bytes, lastMember(members ?? [], "protocolVersion"));
-    if (requested === undefined) {
-      throw new HubError("invalidParams", "initialize needs a protocolVersion.");
-    }
-    this.#version = negotiate(requested);
-    this.#router.client = { ...this.#router.client, ...readClientInfo(request, members) };
-    const result = initializeResult(this.#version, this.#host.serverInfo);
+    const { version, capabilities, info } = readIntroduction(request);
+    this.#version = version;
+    this.#router.client = { ...this.#router.client, ...info };
+    const result = initializeResult(version, this.#host.serverInfo);
     inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
-    this.#view.open();
+    if (this.#isGuest) this.#view.open();
+    else this.#view.introduce(capabilities, this);
   }
 
   #listTools(request: Request, inbound: Inbound): void {
@@ -248,17 +248,3 @@ function refusal(id: Piece | undefined, code: ErrorCode, text: string): Message 
 function explain({ reason }: Invalid): string {
   return `Not a JSON-RPC request: ${reason}.`;
 }
-
-/** What the client says of itself; whatever is no text is left out. */
-function readClientInfo(
-  { bytes }: Request,
-  params: readonly Member[] = [],
-): Pick<ClientInfo, "name" | "version"> {
-  const info = lastMember(params, "clientInfo");
-  const members = (info && scanObject(bytes, info.start)?.items) ?? [];
-  const say = (key: string): string | undefined =>
-    stringOf(bytes, lastMember(members, key))?.slice(0, LONGEST_NAME);
-  return { name: say("name"), version: say("version") };
-}
-/** In UTF-16 units; what is longer is no name. */
-const LONGEST_NAME = 200;

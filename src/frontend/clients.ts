@@ -55,7 +55,7 @@ export class Clients implements Host {
     const view = this.#parts.view(id);
     const who = { id, name: undefined, version: undefined };
     const router = new Router(who, { view, deadlines, ledger, plugins, except: plugin });
-    const client = new Client(link, this, view, router);
+    const client = new Client(link, this, view, router, plugin !== undefined);
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     try {
       await link.open(client, signal);

@@ -15,14 +15,14 @@ export class Departures {
   }
 
   /**
-   * When nothing is left of those that a new connection would be a second copy of: who had the same key there, and all of
-   * a server that was shared otherwise than it is now.
+   * When nothing is left of those that a new connection would be a second copy of: all that clients share, those of the
+   * same key if they do not, and all of a server that was shared otherwise than it is now.
    */
   gone({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
-    const before = [...this.#leaving].filter(
-      ([{ spec }, leaving]) =>
-        spec.name === name && (leaving.key === key || spec.isolation !== isolation),
-    );
+    const before = [...this.#leaving].filter(([{ spec }, leaving]) => {
+      const isOfMany = isolation === "shared" || spec.isolation !== isolation;
+      return spec.name === name && (isOfMany || leaving.key === key);
+    });
     return Promise.all(before.map(([, { gone }]) => gone));
   }
 

@@ -1,4 +1,5 @@
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Attendee } from "./audience.ts";
 
 /** For whom a connection is: what tells one from another, beside the server. */
 export interface Profile {
@@ -8,11 +9,20 @@ export interface Profile {
   readonly client: string | undefined;
   /** Under which of a server's connections it finds its own, if clients share the server and if they do not. */
   readonly keys: Readonly<Record<RunnableServer["isolation"], string>>;
+  /**
+   * How servers reach the client. Who has not said yet what it can do, or never will (plugins, those who only look),
+   * is reached by none: of servers that clients share it takes whatever connection there is.
+   */
+  readonly attendee: Attendee | undefined;
 }
 
-export function profileOf(capabilities: string, client: string | undefined): Profile {
+export function profileOf(
+  capabilities: string,
+  client: string | undefined,
+  attendee?: Attendee,
+): Profile {
   const perClient = JSON.stringify([capabilities, client ?? null]);
-  return { capabilities, client, keys: { shared: capabilities, perClient } };
+  return { capabilities, client, keys: { shared: capabilities, perClient }, attendee };
 }
 
 /** Nobody in particular, who can do nothing in particular. */

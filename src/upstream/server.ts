@@ -21,6 +21,22 @@ export function connectionsOf({ seats }: Server): readonly Connection[] {
   return [...seats.values()].map(({ connection }) => connection);
 }
 
+/** The one that a profile uses: its own, or any that clients share if it cannot be asked anything. */
+export function seatOf({ spec, seats }: Server, profile: Profile): Seat | undefined {
+  const isGuest = profile.attendee === undefined && spec.isolation === "shared";
+  return seats.get(profile.keys[spec.isolation]) ?? (isGuest ? firstOf(seats) : undefined);
+}
+
+/** The one that a profile is shown: who is nobody in particular sees what others use, though it may not use it. */
+export function shownTo(server: Server, profile: Profile): Seat | undefined {
+  const own = seatOf(server, profile);
+  return own ?? (profile.client === undefined ? firstOf(server.seats) : undefined);
+}
+
+function firstOf(seats: Server["seats"]): Seat | undefined {
+  return seats.values().next().value;
+}
+
 export function statusOf(server: Server): ServerStatus {
   const { spec, goal } = server;
   const connections = connectionsOf(server).map(({ status }) => status);

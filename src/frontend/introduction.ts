@@ -1,0 +1,41 @@
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import type { ClientInfo } from "../plugin/plugin.ts";
+import { readCapabilities, writeClass } from "../protocol/capabilities.ts";
+import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+
+/** What a client says of itself when it is met. */
+export interface Introduction {
+  /** The one that the hub speaks with it. */
+  readonly version: LegacyVersion;
+  /** The class of what it can be asked for. */
+  readonly capabilities: string;
+  readonly info: Pick<ClientInfo, "name" | "version">;
+}
+
+/** In UTF-16 units; what is longer is no name. */
+const LONGEST_NAME = 200;
+
+/** Reads a request of `initialize`. @throws {HubError} invalidParams */
+export function readIntroduction({ bytes, params }: Request): Introduction {
+  const members = membersOf(bytes, params);
+  const requested = stringOf(bytes, lastMember(members, "protocolVersion"));
+  if (requested === undefined) {
+    throw new HubError("invalidParams", "initialize needs a protocolVersion.");
+  }
+  const declared = lastMember(members, "capabilities");
+  const info = membersOf(bytes, lastMember(members, "clientInfo"));
+  // Whatever is no text is left out.
+  const say = (key: string): string | undefined =>
+    stringOf(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
+  return {
+    version: negotiate(requested),
+    capabilities: writeClass(readCapabilities(declared && valueOf(bytes, declared))),
+    info: { name: say("name"), version: say("version") },
+  };
+}
+
+function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly Member[] {
+  return (range && scanObject(bytes, range.start)?.items) ?? [];
+}

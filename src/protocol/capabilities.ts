@@ -1,0 +1,44 @@
+/** What a client can be asked for, as far as the hub relays it (lifecycle, capability negotiation). */
+export interface Capabilities {
+  readonly roots?: { readonly listChanged?: true };
+  readonly sampling?: { readonly context?: object; readonly tools?: object };
+  readonly elicitation?: { readonly form?: object; readonly url?: object };
+}
+
+/** What the hub can relay of what a client declares; tasks, experimental and unknown capabilities are left out. */
+export function readCapabilities(declared: unknown): Capabilities {
+  const roots = objectIn(declared, "roots");
+  const sampling = objectIn(declared, "sampling");
+  const elicitation = objectIn(declared, "elicitation");
+  const url = objectIn(elicitation, "url");
+  // One without modes is from before there were any: it means forms.
+  const isForm = objectIn(elicitation, "form") !== undefined || url === undefined;
+  return {
+    ...(roots && {
+      roots: "listChanged" in roots && roots.listChanged ? { listChanged: true } : {},
+    }),
+    ...(sampling && { sampling: { ...mark(sampling, "context"), ...mark(sampling, "tools") } }),
+    ...(elicitation && { elicitation: { ...(isForm && { form: {} }), ...(url && { url: {} }) } }),
+  };
+}
+
+/** The same text for the same capabilities; empty if there are none. */
+export function writeClass(capabilities: Capabilities): string {
+  const text = JSON.stringify(capabilities);
+  return text === "{}" ? "" : text;
+}
+
+export function readClass(text: string): Capabilities {
+  return readCapabilities(text === "" ? {} : JSON.parse(text));
+}
+
+/** A setting without any content. */
+function mark(parent: object, key: string): object {
+  return objectIn(parent, key) === undefined ? {} : { [key]: {} };
+}
+
+function objectIn(parent: unknown, key: string): object | undefined {
+  if (typeof parent !== "object" || parent === null) return undefined;
+  const value: unknown = Object.getOwnPropertyDescriptor(parent, key)?.value;
+  return typeof value === "object" && value !== null ? value : undefined;
+}

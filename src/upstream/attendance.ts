@@ -1,0 +1,45 @@
+import { readClass } from "../protocol/capabilities.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
+import type { Audience } from "./audience.ts";
+import type { Profile } from "./profile.ts";
+import type { Seat, Server } from "./server.ts";
+
+/** Who wants every server that shall be up, and whose connections that makes them. */
+export class Attendance {
+  readonly #profiles = new Set<Profile>();
+
+  get profiles(): readonly Profile[] {
+    return [...this.#profiles];
+  }
+
+  add(profile: Profile): void {
+    this.#profiles.add(profile);
+  }
+
+  delete(profile: Profile): void {
+    this.#profiles.delete(profile);
+  }
+
+  /**
+   * The connections to a server that are nobody's any more. One that clients share is kept for the next of them, until
+   * somebody has another.
+   */
+  orphans({ spec, seats }: Server): readonly (readonly [string, Seat])[] {
+    const { isolation } = spec;
+    const isShared = isolation === "shared";
+    const present = this.profiles.filter(({ attendee }) => !isShared || attendee !== undefined);
+    if (isShared && present.length === 0) return [];
+    const keys = new Set(present.map((profile) => profile.keys[isolation]));
+    return [...seats].filter(([key]) => !keys.has(key));
+  }
+
+  /** The clients of the connection that is for this profile. */
+  audience(isolation: RunnableServer["isolation"], { capabilities, keys }: Profile): Audience {
+    const key = keys[isolation];
+    return {
+      capabilities: readClass(capabilities),
+      clients: () =>
+        this.profiles.flatMap((each) => (each.keys[isolation] === key && each.attendee) || []),
+    };
+  }
+}
