@@ -19,12 +19,41 @@ export interface OutputStream {
   end(): void;
 }
 
+/** Something that listens for HTTP requests. */
+export interface Listener {
+  readonly port: number;
+  /** Ends it: connections have `ms` to finish what they were answered. */
+  close(ms: number): Promise<void>;
+}
+
+export interface ListenOptions {
+  /** Without brackets, also if it is an IPv6 address. */
+  readonly hostname: string;
+  /** 0: any that is free. */
+  readonly port: number;
+  /** The longest body that is read, in bytes, where the runtime has to know. */
+  readonly maxBody: number;
+  /** Never rejects. */
+  fetch(request: Request): Response | Promise<Response>;
+}
+
 interface BunRuntime {
+  serve(options: object): {
+    readonly port: number;
+    stop(closeConnections?: boolean): Promise<void>;
+  };
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
+}
+
+interface DenoRuntime {
+  serve(
+    options: object,
+    fetch: (request: Request) => Response | Promise<Response>,
+  ): { readonly addr: { readonly port: number }; shutdown(): Promise<void> };
 }
 
 interface BunFile {
@@ -38,7 +67,7 @@ interface BunSink {
 }
 
 const bun = (globalThis as { Bun?: BunRuntime }).Bun;
-const deno = (globalThis as { Deno?: unknown }).Deno;
+const deno = (globalThis as { Deno?: DenoRuntime }).Deno;
 
 /** What runs this program, for `version` and the tests. */
 export const runtimeName: "bun" | "deno" | "node" = bun ? "bun" : deno ? "deno" : "node";
@@ -53,6 +82,48 @@ export function selfCommand(): readonly [string, ...string[]] {
 /** What finds the file that importing a package from a folder loads, and throws if it is not there; undefined where the runtime does not say. */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
+
+/** Listens with the runtime's own HTTP server; undefined: it has only node:http. May throw, or reject, what the system says. */
+export const listenNatively = bun
+  ? (options: ListenOptions): Promise<Listener> => listenOnBun(bun, options)
+  : deno && ((options: ListenOptions): Promise<Listener> => listenOnDeno(deno, options));
+
+/** Connections on which nothing moves for so long are cut, in s: no stream is as silent as that. */
+const SILENCE = 60;
+
+async function listenOnBun(runtime: BunRuntime, options: ListenOptions): Promise<Listener> {
+  const { hostname, port, maxBody } = options;
+  const server = runtime.serve({
+    hostname,
+    port,
+    fetch: (request: Request) => options.fetch(request),
+    idleTimeout: SILENCE,
+    maxRequestBodySize: maxBody,
+  });
+  return {
+    port: server.port,
+    async close(ms) {
+      const timer = setTimeout(() => void server.stop(true), ms);
+      await server.stop();
+      clearTimeout(timer);
+    },
+  };
+}
+
+async function listenOnDeno(runtime: DenoRuntime, options: ListenOptions): Promise<Listener> {
+  const { hostname, port } = options;
+  const abort = new AbortController();
+  const quiet = { signal: abort.signal, onListen() {} };
+  const server = runtime.serve({ hostname, port, ...quiet }, (request) => options.fetch(request));
+  return {
+    port: server.addr.port,
+    async close(ms) {
+      const timer = setTimeout(() => abort.abort(), ms);
+      await server.shutdown();
+      clearTimeout(timer);
+    },
+  };
+}
 
 /** Bun's own streams: `process.stdin` and `process.stdout` cost about 7 ms at start-up there. */
 export function ownStdin(): InputStream {

@@ -1,0 +1,44 @@
+import { Buffer } from "node:buffer";
+import type { Clock } from "../../clock.ts";
+
+/** How long a request's body may take to come in, in ms. */
+export const BODY_TIME = 60_000;
+
+/** Why a body was not read to its end. */
+export type Trouble = "tooLarge" | "tooSlow" | "broken";
+
+/** Reads a body, unless it is over the limit (bytes), or takes too long. Never rejects. */
+export async function readBody(
+  request: Request,
+  limit: number,
+  clock: Clock,
+): Promise<Buffer | Trouble> {
+  if (Number(request.headers.get("Content-Length") ?? 0) > limit) return "tooLarge";
+  if (request.body === null) return Buffer.alloc(0);
+  const reader = request.body.getReader();
+  const giveUp = (): void => void reader.cancel().catch(() => {});
+  let isLate = false;
+  const disarm = clock.after(BODY_TIME, () => {
+    isLate = true;
+    giveUp();
+  });
+  try {
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (isLate) return "tooSlow";
+      if (done) return Buffer.concat(chunks, size);
+      size += value.length;
+      if (size > limit) {
+        giveUp();
+        return "tooLarge";
+      }
+      chunks.push(value);
+    }
+  } catch {
+    return isLate ? "tooSlow" : "broken";
+  } finally {
+    disarm();
+  }
+}

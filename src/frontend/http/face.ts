@@ -1,0 +1,196 @@
+import { type Context, Hono } from "hono";
+import { type Clock, systemClock } from "../../clock.ts";
+import { isLegacyVersion } from "../../protocol/legacy.ts";
+import type { ServerStatus } from "../../upstream/status.ts";
+import { readFrame } from "../../wire/frame.ts";
+import { within } from "../../wire/grace.ts";
+import type { Link } from "../../wire/link.ts";
+import { readBody, type Trouble } from "./body.ts";
+import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
+import { type Readiness, standingOf } from "./readiness.ts";
+import { refuse } from "./refusal.ts";
+import type { Wants } from "./reply.ts";
+import type { SessionLink } from "./session.ts";
+import { MOST_SESSIONS, Sessions } from "./sessions.ts";
+
+/** What requests that run when the face closes get to finish, in ms. */
+export const DRAIN = 1500;
+
+/** What the face needs of a hub. */
+export interface FaceHub {
+  accept(link: Link, signal: AbortSignal): Promise<void>;
+  status(): readonly ServerStatus[];
+}
+
+export interface FaceSettings extends Guard {
+  /** The longest message that is read, in bytes. */
+  readonly maxMessage: number;
+  readonly maxSessions?: number;
+  readonly clock?: Clock;
+}
+
+/** The hub over HTTP, for clients of the legacy era (Streamable HTTP): what it answers to each request. */
+export class Face {
+  readonly #settings: FaceSettings;
+  readonly #clock: Clock;
+  readonly #hub: FaceHub;
+  readonly #sessions: Sessions;
+  readonly #app: Hono;
+  #isClosing = false;
+
+  constructor(hub: FaceHub, settings: FaceSettings) {
+    const { clock = systemClock, maxSessions = MOST_SESSIONS } = settings;
+    this.#settings = settings;
+    this.#clock = clock;
+    this.#hub = hub;
+    this.#sessions = new Sessions({
+      clock,
+      most: maxSessions,
+      accept: (link) => hub.accept(link, NEVER),
+    });
+    this.#app = this.#route();
+  }
+
+  /** How many sessions there are. */
+  get sessions(): number {
+    return this.#sessions.size;
+  }
+
+  /** Never rejects. */
+  readonly fetch = (request: Request): Response | Promise<Response> => this.#app.fetch(request);
+
+  /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
+  async close(): Promise<void> {
+    this.#isClosing = true;
+    await within(DRAIN, this.#sessions.idle());
+    await this.#sessions.close();
+  }
+
+  #route(): Hono {
+    const app = new Hono();
+    app.use(async ({ req }, next) => refuseStranger(req.raw, this.#settings) ?? (await next()));
+    app.get("/healthz", (c) => c.json({ alive: true }));
+    app.get("/readyz", (c) => this.#tellReadiness(c));
+    app.use(async ({ req }, next) => refuseUnknown(req.raw, this.#settings) ?? (await next()));
+    app.post("/mcp", ({ req }) => this.#post(req.raw));
+    app.get("/mcp", ({ req }) => this.#get(req.raw));
+    app.delete("/mcp", ({ req }) => this.#delete(req.raw));
+    app.all("/mcp", refuseMethod);
+    app.notFound(() => refuse(404, "There is nothing here. MCP is spoken at /mcp."));
+    app.onError((error) => refuse(500, error.message, { code: "internal" }));
+    return app;
+  }
+
+  async #post(request: Request): Promise<Response> {
+    const wants = readWants(request.headers.get("Accept"));
+    if (wants === undefined) {
+      return refuse(406, "Answers are application/json or text/event-stream.");
+    }
+    if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("Content-Type") ?? "")) {
+      return refuse(415, "Messages are application/json.");
+    }
+    const body = await readBody(request, this.#settings.maxMessage, this.#clock);
+    if (typeof body === "string") return this.#explain(body);
+    const frame = readFrame(body);
+    if (frame.kind === "invalid") {
+      const { code, id, reason } = frame;
+      return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id: id?.slice });
+    }
+    // What a client says to what is still running helps it to finish.
+    const isAsking = frame.kind === "request" || frame.kind === "batch";
+    if (this.#isClosing && isAsking) return refuseEnd();
+    if (frame.kind === "request" && frame.method === "initialize" && !hasSession(request)) {
+      return this.#sessions.begin(frame, wants);
+    }
+    const session = this.#find(request);
+    return session instanceof Response ? session : session.receive(frame, wants);
+  }
+
+  #get(request: Request): Response {
+    // The router takes HEAD for GET; a stream that nobody reads is not to be opened.
+    if (request.method !== "GET") return refuseMethod();
+    const wants = readWants(request.headers.get("Accept"));
+    if (wants !== "events" && wants !== "either") {
+      return refuse(406, "What is here to GET is text/event-stream.");
+    }
+    if (this.#isClosing) return refuseEnd();
+    const session = this.#find(request);
+    if (session instanceof Response) return session;
+    return session.listen(request.headers.get("Last-Event-ID") ?? undefined);
+  }
+
+  async #delete(request: Request): Promise<Response> {
+    const session = this.#find(request);
+    if (session instanceof Response) return session;
+    await session.close();
+    return new Response(null, { status: 204 });
+  }
+
+  /** The session that the request names, or why it is not served. */
+  #find({ headers }: Request): SessionLink | Response {
+    const version = headers.get("MCP-Protocol-Version");
+    if (version !== null && !isLegacyVersion(version)) {
+      return refuse(400, `This protocol version is not spoken here: ${version}.`);
+    }
+    const id = headers.get("Mcp-Session-Id");
+    if (id === null) return refuse(400, "This needs a session: begin with initialize.");
+    return this.#sessions.find(id) ?? refuse(404, "There is no such session.");
+  }
+
+  #tellReadiness(c: Context): Response {
+    const readiness = this.#readiness();
+    const isKnown = refuseUnknown(c.req.raw, this.#settings) === undefined;
+    const servers = isKnown ? { servers: standingOf(this.#hub.status()) } : {};
+    return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
+  }
+
+  #readiness(): Readiness {
+    if (this.#isClosing) return { ready: false, reason: "stopping" };
+    if (this.#sessions.isFull) return { ready: false, reason: "full" };
+    return { ready: true };
+  }
+
+  #explain(trouble: Trouble): Response {
+    switch (trouble) {
+      case "tooLarge": {
+        const text = `A message has at most ${this.#settings.maxMessage} bytes.`;
+        return refuse(413, text, { code: "messageTooLarge", headers: CLOSE });
+      }
+      case "tooSlow":
+        return refuse(408, "The message took too long to come in.", { headers: CLOSE });
+      case "broken":
+        return refuse(400, "The message has no end.");
+    }
+  }
+}
+
+const NEVER = new AbortController().signal;
+const CLOSE = { Connection: "close" };
+
+function hasSession({ headers }: Request): boolean {
+  return headers.has("Mcp-Session-Id");
+}
+
+function refuseMethod(): Response {
+  const headers = { Allow: "GET, POST, DELETE" };
+  return refuse(405, "There is no such method here.", { headers });
+}
+
+function refuseEnd(): Response {
+  return refuse(503, "The hub is stopping.", {
+    code: "connectionLost",
+    headers: { "Retry-After": "1" },
+  });
+}
+
+/** @returns undefined if the client takes nothing that there is */
+function readWants(accept: string | null): Wants | undefined {
+  if (accept === null) return "either";
+  const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
+  const takes = (type: string): boolean =>
+    types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
+  const json = takes("application/json");
+  const events = takes("text/event-stream");
+  if (json) return events ? "either" : "json";
+  return events ? "events" : undefined;
+}

@@ -1,0 +1,55 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { refuse } from "./refusal.ts";
+
+/** Names of this machine that no other machine can have. */
+const LOOPBACK = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])$/;
+
+/** Whether only this machine can reach what listens there. `hostname` is as URLs spell it, without the port. */
+export function isLoopback(hostname: string): boolean {
+  return LOOPBACK.test(hostname);
+}
+
+export interface Guard {
+  /** Where the face listens, as URLs spell it. */
+  readonly hostname: string;
+  /** Who wants in has to know it; undefined: whoever gets through is let in. */
+  readonly token: string | undefined;
+}
+
+/**
+ * Refuses what does not come from where it should. A page of the web can make a browser of this machine ask any address: it
+ * is told by its Origin, and by the Host under which it has that address ("DNS rebinding").
+ */
+export function refuseStranger(request: Request, { hostname }: Guard): Response | undefined {
+  const host = request.headers.get("Host") ?? new URL(request.url).host;
+  if (isLoopback(hostname) && !isLoopback(hostnameOf(`http://${host}`))) {
+    return refuse(403, "This host name is not served here.");
+  }
+  const origin = request.headers.get("Origin");
+  if (origin === null) return undefined;
+  const from = hostnameOf(origin);
+  const isKnown = isLoopback(hostname) ? isLoopback(from) : from === hostnameOf(`http://${host}`);
+  return isKnown ? undefined : refuse(403, "Pages of other origins are not served here.");
+}
+
+/** Refuses who does not know the token. */
+export function refuseUnknown(request: Request, { token }: Guard): Response | undefined {
+  if (token === undefined) return undefined;
+  const given = /^Bearer +(\S+) *$/i.exec(request.headers.get("Authorization") ?? "")?.[1];
+  if (given !== undefined && isSame(given, token)) return undefined;
+  const error = given === undefined ? "" : ', error="invalid_token"';
+  return refuse(401, "This needs a bearer token.", {
+    headers: { "WWW-Authenticate": `Bearer realm="toolmux"${error}` },
+  });
+}
+
+/** Empty if that is no URL. */
+function hostnameOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).hostname : "";
+}
+
+/** Takes the same time wherever they differ, and however long they are. */
+function isSame(given: string, wanted: string): boolean {
+  const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+  return timingSafeEqual(digest(given), digest(wanted));
+}

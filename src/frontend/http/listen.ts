@@ -1,0 +1,50 @@
+import { HubError } from "../../errors.ts";
+import { type Listener, listenNatively } from "../../runtime.ts";
+import { Face, type FaceHub, type FaceSettings } from "./face.ts";
+
+/** What connections get to give out what was answered, in ms, when the face closes. */
+const FLUSH = 250;
+
+export interface HttpSettings extends FaceSettings {
+  /** 0: any that is free. */
+  readonly port: number;
+}
+
+/** A hub's HTTP face, and where it is. */
+export interface OpenFace {
+  /** Where MCP is spoken. */
+  readonly url: string;
+  /** Lets what runs finish, if it does so soon, and ends the rest. */
+  close(): Promise<void>;
+}
+
+/** Serves a hub over HTTP. @throws {HubError} usage if nothing can listen there */
+export async function openFace(hub: FaceHub, settings: HttpSettings): Promise<OpenFace> {
+  const face = new Face(hub, settings);
+  const { hostname, port } = settings;
+  const listener = await listen(face, settings).catch((error: unknown) => {
+    void face.close();
+    const why = error instanceof Error ? error.message : String(error);
+    throw new HubError("usage", `Nothing can listen on ${hostname}:${port}: ${why}`);
+  });
+  return {
+    url: `http://${hostname}:${listener.port}/mcp`,
+    async close() {
+      await face.close();
+      await listener.close(FLUSH);
+    },
+  };
+}
+
+async function listen(face: Face, { hostname, port, maxMessage }: HttpSettings): Promise<Listener> {
+  const options = {
+    hostname: hostname.replace(/^\[|\]$/g, ""),
+    port,
+    // A little more, so that it is the face that says what was too large.
+    maxBody: maxMessage + 64 * 1024,
+    fetch: face.fetch,
+  };
+  if (listenNatively !== undefined) return listenNatively(options);
+  const { listenOnNode } = await import("./node.ts");
+  return listenOnNode(options);
+}

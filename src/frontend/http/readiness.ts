@@ -1,0 +1,38 @@
+import type { ServerStatus } from "../../upstream/status.ts";
+
+/** Whether `initialize` will be answered now, and why not. */
+export type Readiness =
+  { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
+
+/** How the servers stand: none of them keeps `initialize` from being answered, but the tools of some may be missing. */
+export interface Standing {
+  readonly connected: readonly string[];
+  /** Not known yet, or being started again. */
+  readonly waiting: readonly string[];
+  readonly failed: readonly { readonly server: string; readonly code: string }[];
+  /** They start when they are called, or not at all. */
+  readonly resting: readonly string[];
+}
+
+export function standingOf(servers: readonly ServerStatus[]): Standing {
+  const connected: string[] = [];
+  const waiting: string[] = [];
+  const failed: { server: string; code: string }[] = [];
+  const resting: string[] = [];
+  for (const { server, goal, connections } of servers) {
+    const [first] = connections;
+    const one = connections.find(({ state }) => state === "connected") ?? first;
+    if (goal === "down" || one === undefined) {
+      resting.push(server);
+    } else if (one.state === "connected") {
+      connected.push(server);
+    } else if (one.state === "failed") {
+      failed.push({ server, code: (one.cause ?? one.lastError)?.code ?? "internal" });
+    } else if (one.state === "idle" || one.state === "disconnected") {
+      (goal === "up" ? waiting : resting).push(server);
+    } else {
+      waiting.push(server);
+    }
+  }
+  return { connected, waiting, failed, resting };
+}

@@ -1,0 +1,101 @@
+import type { Clock } from "../../clock.ts";
+import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
+import type { Link } from "../../wire/link.ts";
+import { refuse } from "./refusal.ts";
+import type { Wants } from "./reply.ts";
+import { SessionLink } from "./session.ts";
+
+/** A session that nobody has used for so long is over, in ms; and how often that is looked at. */
+export const IDLE = { limit: 30 * 60_000, interval: 60_000 };
+
+/** How many sessions there are at most. */
+export const MOST_SESSIONS = 10_000;
+
+export interface SessionsParts {
+  readonly clock: Clock;
+  readonly most: number;
+  /** Serves a client on a link. */
+  accept(link: Link): Promise<void>;
+}
+
+/** All sessions that there are, by their ids. */
+export class Sessions {
+  readonly #parts: SessionsParts;
+  readonly #sessions = new Map<string, SessionLink>();
+  /** Those who wait until nothing runs. */
+  readonly #waiting = new Set<() => void>();
+  #disarm: () => void;
+
+  constructor(parts: SessionsParts) {
+    this.#parts = parts;
+    this.#disarm = this.#watch();
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  get isFull(): boolean {
+    return this.#sessions.size >= this.#parts.most;
+  }
+
+  find(id: string): SessionLink | undefined {
+    return this.#sessions.get(id);
+  }
+
+  /** A new one, for an `initialize`: it lasts if that is answered well. */
+  async begin(frame: RpcRequest, wants: Wants): Promise<Response> {
+    if (this.isFull) {
+      const text = "There are as many sessions as there can be.";
+      const headers = { "Retry-After": "60" };
+      return refuse(503, text, { code: "notReading", id: frame.id.slice, headers });
+    }
+    const session: SessionLink = new SessionLink({
+      clock: this.#parts.clock,
+      answered: () => this.#settle(),
+      ended: () => {
+        this.#sessions.delete(session.id);
+        this.#settle();
+      },
+    });
+    this.#sessions.set(session.id, session);
+    // It ends with the session, or fails before it has begun.
+    void this.#parts.accept(session).catch(() => session.close());
+    const response = await session.receive(frame, wants);
+    if (session.version === undefined && session.running === 0) await session.close();
+    else response.headers.set("Mcp-Session-Id", session.id);
+    return response;
+  }
+
+  /** Settles when no request of any session runs. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.add(resolve);
+      this.#settle();
+    });
+  }
+
+  /** Ends all. */
+  async close(): Promise<void> {
+    this.#disarm();
+    await Promise.all([...this.#sessions.values()].map((session) => session.close()));
+  }
+
+  #settle(): void {
+    if (this.#waiting.size === 0) return;
+    for (const { running } of this.#sessions.values()) if (running > 0) return;
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+
+  #watch(): () => void {
+    return this.#parts.clock.after(IDLE.interval, () => {
+      const end = this.#parts.clock.now() - IDLE.limit;
+      for (const session of this.#sessions.values()) {
+        session.tidy();
+        if ((session.idleSince ?? Infinity) <= end) void session.close();
+      }
+      this.#disarm = this.#watch();
+    });
+  }
+}
