@@ -117,11 +117,12 @@ export class SessionLink implements Link {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
     this.resume();
+    // Before whoever runs them hears of the end and takes them back without a word.
+    for (const reply of this.#replies) reply.abandon();
+    this.#replies.clear();
     const events = this.#events;
     this.#events = undefined;
     events?.closed(new HubError("connectionLost", "The session has ended."));
-    for (const reply of this.#replies) reply.abandon();
-    this.#replies.clear();
     for (const stream of this.#streams.values()) stream.detach();
     this.#streams.clear();
     this.#parts.ended();
