@@ -9,9 +9,15 @@ import { runtimeName } from "./runtime.ts";
 const SIGNALS = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
 const stop = new AbortController();
+/** What there is to do when a terminal or its owner hangs up, other than to end. */
+const hangups = new Set<() => void>();
 let told: number | undefined;
 for (const [signal, code] of Object.entries(SIGNALS)) {
   process.on(signal, () => {
+    if (signal === "SIGHUP" && hangups.size > 0) {
+      for (const hangUp of hangups) hangUp();
+      return;
+    }
     if (told !== undefined) process.exit(code);
     told = code;
     stop.abort(new HubError("cancelled", "Interrupted."));
@@ -44,6 +50,7 @@ const code = await runCli(process.argv.slice(2), {
   platform: process.platform,
   signal: stop.signal,
   claims,
+  hangups,
 });
 
 // Node alone writes to a pipe later: there it ends by itself, unless something is left that would keep it.

@@ -15,6 +15,7 @@ const NOWHERE: World = {
   platform: "linux",
   signal: new AbortController().signal,
   claims: new Set(),
+  hangups: new Set(),
 };
 
 /** What is sent for the words behind a tool's name. */

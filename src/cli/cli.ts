@@ -17,15 +17,32 @@ const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, f
 export const COMMANDS: readonly Command[] = [
   {
     name: DEFAULT_COMMAND,
-    summary: "serve all servers as one on stdin and stdout (the default)",
+    summary: "serve all servers as one on stdio, or over HTTP (the default)",
     usage: "",
     words: [0, 0],
     details: [
       "This is what an MCP client starts. Nothing but protocol is written to stdout;",
       "what there is to tell goes to stderr. It ends when the client leaves.",
+      "",
+      "With --http it serves any number of clients at http://HOST:PORT/mcp instead, and",
+      "runs until it is told to end; SIGHUP makes it read the manifest again. Only this",
+      "machine is served, unless there is a token that clients have to bear.",
+      "/healthz says that it runs, /readyz how the servers are.",
     ],
-    options: [],
-    examples: ["toolmux", "toolmux --config servers.toml --config ~/.cursor/mcp.json"],
+    options: [
+      { name: "http", value: "HOST:PORT", summary: "serve over HTTP there; 8700: on 127.0.0.1" },
+      {
+        name: "http-token-env",
+        value: "NAME",
+        summary: "the variable with the token that clients bear",
+      },
+      { name: "stdio", summary: "with --http: also serve stdin and stdout" },
+    ],
+    examples: [
+      "toolmux",
+      "toolmux --config servers.toml --config ~/.cursor/mcp.json",
+      "toolmux serve --http 127.0.0.1:8700",
+    ],
     load: async () => (await import("./serve.ts")).serve,
   },
   {

@@ -18,6 +18,8 @@ export interface World extends Surroundings {
   readonly signal: AbortSignal;
   /** Where those register who can tell whether an error that nobody caught is a plugin's, and take it. */
   readonly claims: Set<(error: unknown) => boolean>;
+  /** What a hangup (SIGHUP) does; if there is nothing, it ends the process. */
+  readonly hangups: Set<() => void>;
 }
 
 /** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */
@@ -73,6 +75,10 @@ export interface Invocation {
   readonly raw: boolean;
   readonly all: boolean;
   readonly structured: boolean;
+  /** Where to serve over HTTP, and the variable with the token for that. */
+  readonly http: string | undefined;
+  readonly httpTokenEnv: string | undefined;
+  readonly stdio: boolean;
   /** The folder for what is no text. */
   readonly output: string | undefined;
 }

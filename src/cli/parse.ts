@@ -51,7 +51,7 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
   if (values["help"] === true) return { kind: "help", command: named };
   if (values["version"] === true) return { kind: "version" };
   checkWords(words, command);
-  const { json, config = [], output } = values;
+  const { json, config = [], output, http } = values;
   return {
     kind: "run",
     invocation: {
@@ -65,6 +65,9 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       all: values["all"] === true,
       structured: values["structured"] === true,
       output: output as string | undefined,
+      http: http as string | undefined,
+      httpTokenEnv: values["http-token-env"] as string | undefined,
+      stdio: values["stdio"] === true,
     },
   };
 }

@@ -2,7 +2,7 @@ import type { Hub } from "../hub.ts";
 import type { LoadOptions, LoadResult } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
-import { watchManifest } from "../manifest/watch.ts";
+import { type Watch, watchManifest } from "../manifest/watch.ts";
 import type { Basis, Equip, Log } from "./open.ts";
 
 /** A hub that runs, and what sets up plugins for it. */
@@ -14,14 +14,14 @@ export interface Equippable {
 /**
  * Lets a running hub follow its manifest: what is loaded is put into force as a whole, or refused as a whole. Plugins are
  * set up anew if something about them has changed.
- * @returns what ends that.
+ * @returns what makes it look, and ends that.
  */
 export function followManifest(
   { hub, equip }: Equippable,
   options: LoadOptions,
   basis: Basis,
   log: Log,
-): { close(): void } {
+): Watch {
   let { manifest, pluginDigest } = basis;
   let isOver = false;
 
@@ -52,6 +52,7 @@ export function followManifest(
     },
   });
   return {
+    look: () => watch.look(),
     close() {
       isOver = true;
       watch.close();

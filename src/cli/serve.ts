@@ -1,7 +1,10 @@
 import process from "node:process";
+import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
+import type { Hub } from "../hub.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import { within } from "../wire/grace.ts";
+import { type Address, readAddress } from "./address.ts";
 import type { Invocation, World } from "./command.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
@@ -16,7 +19,10 @@ const PARENT_INTERVAL = 2000;
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;
 
-/** Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end. */
+/**
+ * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
+ * HTTP, until this process is told to end.
+ */
 export async function serve(invocation: Invocation, world: World): Promise<number> {
   const { logFormat } = invocation;
   const notices = new Notices((missing) => {
@@ -44,6 +50,7 @@ interface Voices {
 
 async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
   const { journal, log } = voices;
+  const address = readAddress(invocation, world);
   const basis = await openBasis(invocation, world, log);
   const { hub, bus, equip, close } = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
@@ -54,7 +61,10 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
     forget();
     setImmediate(() => journal.open());
   }, ["state"]);
-  const gone = hub.accept(new OwnStdio(messageLimit(basis.manifest)), world.signal);
+  const limit = messageLimit(basis.manifest);
+  const isOnStdio = address === undefined || invocation.stdio;
+  const ends = [aborted(world.signal)];
+  if (isOnStdio) ends.push(hub.accept(new OwnStdio(limit), world.signal), orphaned());
   let isOver = false;
   let unfollow = (): void => {};
   const follow = async (): Promise<void> => {
@@ -62,15 +72,50 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
     const following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
-    unfollow = () => following.close();
-    await settle(basis.manifest, invocation, voices);
+    const look = (): void => following.look();
+    // A client's pipe ends with its terminal; who serves others goes on.
+    if (!isOnStdio) world.hangups.add(look);
+    unfollow = () => {
+      world.hangups.delete(look);
+      following.close();
+    };
+    await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
-  await Promise.race([gone, aborted(world.signal), orphaned()]);
-  isOver = true;
-  unfollow();
-  await close();
+  let face: OpenFace | undefined;
+  try {
+    if (address !== undefined) face = await openHttp(hub, address, limit);
+    if (face !== undefined) tellPlace(face, basis.manifest, invocation, voices);
+    await Promise.race(ends);
+  } finally {
+    isOver = true;
+    unfollow();
+    await face?.close();
+    await close();
+  }
   return 0;
+}
+
+/** Nothing of HTTP is loaded before somebody wants it. */
+async function openHttp(hub: Hub, address: Address, maxMessage: number): Promise<OpenFace> {
+  const { openFace } = await import("../frontend/http/listen.ts");
+  return openFace(hub, { ...address, maxMessage });
+}
+
+/** Told whatever is wanted of the log: nothing else says which port it is, and that it is ready. */
+function tellPlace(
+  { url }: OpenFace,
+  manifest: Manifest,
+  { logFormat }: Invocation,
+  { tell }: Pick<Voices, "tell">,
+): void {
+  const text = `${countServers(manifest)} served as one at ${url}`;
+  tell(formatRecord(createRecord("info", text, { url }), logFormat));
+}
+
+function countServers({ servers }: Manifest): string {
+  const count = servers.filter(({ enabled }) => enabled).length;
+  return `${count} ${count === 1 ? "server" : "servers"}`;
 }
 
 function tellUnsupported({ servers }: Manifest, log: Log): void {
@@ -89,22 +134,22 @@ function messageLimit({ servers }: Manifest): number {
 
 async function settle(
   manifest: Manifest,
+  isOnStdio: boolean,
   { logFormat }: Invocation,
   { log, tell }: Pick<Voices, "log" | "tell">,
 ): Promise<void> {
   const { isatty } = await import("node:tty");
-  if (logFormat === "text" && isatty(0)) tell(await greet(manifest));
+  if (isOnStdio && logFormat === "text" && isatty(0)) tell(await greet(manifest));
   tellUnsupported(manifest, log);
 }
 
-async function greet({ servers, sources }: Manifest): Promise<string> {
+async function greet(manifest: Manifest): Promise<string> {
   const { describeEntry } = await import("./entry.ts");
-  const count = servers.filter(({ enabled }) => enabled).length;
   return [
-    `toolmux serves ${count} ${count === 1 ? "server" : "servers"} as one on stdin and stdout, and waits for an MCP client there.`,
+    `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
     "It is not meant to be typed to: let a client start it, with this in its configuration:",
     "",
-    describeEntry(sources),
+    describeEntry(manifest.sources),
     "",
     "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
   ].join("\n");

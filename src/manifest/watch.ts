@@ -22,16 +22,22 @@ export interface WatchParts {
   readonly watchFolder?: WatchFolder;
 }
 
+export interface Watch {
+  /** Reads the files soon, although nothing tells that they changed. */
+  look(): void;
+  close(): void;
+}
+
 /**
  * Watches all files that a manifest is, or could come to be, made of, and those of its plugins, and reads them again when one
  * has changed, what it is named by has, or what is trusted. What changed between the load of `digest` and this call is noticed too. Keeps
  * no process alive.
  */
-export function watchManifest(options: LoadOptions, parts: WatchParts): { close(): void } {
+export function watchManifest(options: LoadOptions, parts: WatchParts): Watch {
   return new ManifestWatch(options, parts);
 }
 
-class ManifestWatch {
+class ManifestWatch implements Watch {
   readonly #options: LoadOptions;
   readonly #parts: WatchParts;
   readonly #clock: Clock;
@@ -52,12 +58,16 @@ class ManifestWatch {
     this.#parts = parts;
     this.#digest = parts.digest;
     this.#clock = parts.clock ?? systemClock;
-    this.#burst = new Burst(this.#clock, () => this.#look());
+    this.#burst = new Burst(this.#clock, () => this.#read());
     this.#lookout = new Lookout({
       watchFolder: parts.watchFolder ?? watchFolder,
       changed: () => this.#burst.touch(),
       deaf: (code) => this.#poll(code),
     });
+    this.#burst.touch();
+  }
+
+  look(): void {
     this.#burst.touch();
   }
 
@@ -78,7 +88,7 @@ class ManifestWatch {
   }
 
   /** Watches first and reads then, so that whatever changes after the reading is told. */
-  async #look(): Promise<void> {
+  async #read(): Promise<void> {
     const result = await this.#load();
     if (this.#isClosed) return;
     const isWriting = this.#suspect(result);

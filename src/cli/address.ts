@@ -1,0 +1,43 @@
+import { isLoopback } from "../frontend/http/loopback.ts";
+import type { Invocation, World } from "./command.ts";
+import { usage } from "./parse.ts";
+
+/** Where the HTTP face is to be, and what its clients have to know. */
+export interface Address {
+  /** As URLs spell it: IPv6 addresses have brackets. */
+  readonly hostname: string;
+  readonly port: number;
+  readonly token: string | undefined;
+}
+
+/** Only this machine reaches it there. */
+const DEFAULT_HOST = "127.0.0.1";
+
+/** What `--http` asks for; undefined: no HTTP. @throws {HubError} usage */
+export function readAddress(
+  { http, httpTokenEnv }: Invocation,
+  { env }: Pick<World, "env">,
+): Address | undefined {
+  if (http === undefined) {
+    if (httpTokenEnv === undefined) return undefined;
+    throw usage("--http-token-env says who may come over HTTP: it needs --http.");
+  }
+  const [, host = DEFAULT_HOST, digits = ""] = /^(?:(.+):)?(\d{1,5})$/.exec(http) ?? [];
+  const port = Number(digits);
+  const url = `http://${host}`;
+  const hostname =
+    /^[\w.-]+$|^\[[\da-f:.]+\]$/i.test(host) && URL.canParse(url) && new URL(url).hostname;
+  if (digits === "" || port > 65_535 || !hostname) {
+    throw usage(`--http is HOST:PORT, as in 127.0.0.1:8700, not "${http}".`);
+  }
+  const token = httpTokenEnv === undefined ? undefined : env[httpTokenEnv];
+  if (httpTokenEnv !== undefined && !token) {
+    throw usage(`The variable ${httpTokenEnv} that --http-token-env names is empty.`);
+  }
+  if (token === undefined && !isLoopback(hostname)) {
+    throw usage(
+      `Other machines can reach ${hostname}: name a variable with a bearer token (--http-token-env NAME), or listen on ${DEFAULT_HOST}.`,
+    );
+  }
+  return { hostname, port, token };
+}
