@@ -56,6 +56,10 @@ export class Face {
     return this.#sessions.size;
   }
 
+  find(session: string): SessionLink | undefined {
+    return this.#sessions.find(session);
+  }
+
   /** Never rejects. */
   readonly fetch = (request: Request): Response | Promise<Response> => this.#app.fetch(request);
 
