@@ -9,6 +9,8 @@ import { Bench } from "tinybench";
 import { utf8 } from "../src/bytes.ts";
 import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
 import { readPage } from "../src/catalog/item.ts";
+import { NO_OFFER } from "../src/catalog/offer.ts";
+import type { ShapeRules } from "../src/catalog/shape.ts";
 import type { Digest, NameRules } from "../src/catalog/names.ts";
 import { scanObject } from "../src/json.ts";
 import { readFrame } from "../src/wire/frame.ts";
@@ -43,6 +45,10 @@ function responseOf(shape: Shape, size: number): Response {
   return frame;
 }
 
+function rulesOf(at: number): ShapeRules {
+  return { prefix: `server${at}`, allow: undefined, deny: [], rename: {} };
+}
+
 function sourcesOf(servers: number, tools: number): Source[] {
   const inputSchema = { type: "object", properties: { path: { type: "string" } } };
   const listed = Array.from({ length: tools }, (_, at) => ({
@@ -55,8 +61,8 @@ function sourcesOf(servers: number, tools: number): Source[] {
   const limits = { timeout: 60_000, maxTimeout: 900_000 };
   return Array.from({ length: servers }, (_, at) => ({
     server: `server${at}`,
-    rules: { prefix: `server${at}`, allow: undefined, deny: [], rename: {} },
-    items,
+    rules: { tools: rulesOf(at), prompts: rulesOf(at) },
+    offer: { ...NO_OFFER, tools: items },
     limits: () => limits,
   }));
 }
@@ -94,9 +100,9 @@ function listTasks(): Map<string, () => unknown> {
     const label = `${servers} × ${tools}`;
     const catalog = buildCatalog(sources, names, digest);
     const wanted = `server${servers >> 1}__tool_${tools >> 1}`;
-    if (catalog.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
+    if (catalog.tools.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
     tasks.set(`buildCatalog ${label}`, () => buildCatalog(sources, names, digest));
-    tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
+    tasks.set(`catalog.find ${label}`, () => catalog.tools.find(wanted));
   }
   return tasks;
 }

@@ -226,6 +226,31 @@ const SERVER: Book = {
     title: "Tools",
     description: "Which tools are shown, and how. All names are those that the server gives them.",
   },
+  prompts: {
+    title: "Prompts",
+    description:
+      "Which prompts are shown, and how. All names are those that the server gives them.",
+  },
+};
+
+const PROMPTS: Book = {
+  allow: {
+    title: "Allowed prompts",
+    description: "Only these are shown. * stands for any characters, ? for one.",
+    examples: [["review_*"]],
+  },
+  deny: {
+    title: "Denied prompts",
+    description: "These are not shown, even if allow names them.",
+    default: [],
+    examples: [["draft_*"]],
+  },
+  rename: {
+    title: "Other names",
+    description: "The server's name for a prompt, and the name to show (before the prefix).",
+    default: {},
+    examples: [{ summarize_all: "sum" }],
+  },
 };
 
 const TOOLS: Book = {
@@ -359,7 +384,11 @@ const KINDS: readonly JsonSchema[] = [
 /** The whole schema, as it is written. */
 export function makeSchema(): JsonSchema {
   const defaults = annotate(convert(defaultsSchema), LIMITS);
-  const server = annotateTable(annotate(convert(serverSchema), SERVER), "tools", TOOLS);
+  const server = annotateTable(
+    annotateTable(annotate(convert(serverSchema), SERVER), "tools", TOOLS),
+    "prompts",
+    PROMPTS,
+  );
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
     title: "toolmux manifest",

@@ -234,7 +234,7 @@ export class Hub {
       servers: this.status(),
       calls: this.#clients.calls.map((call) => call.describe()),
       alerts: this.#alerts.all,
-      tools: this.catalog.routes.length,
+      tools: this.catalog.tools.routes.length,
       plugins: this.#equipment.set?.status ?? [],
     };
   }

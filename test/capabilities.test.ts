@@ -198,7 +198,7 @@ describe("who only looks", () => {
     await introduce(client, ALL);
     hub.startAll();
     await turn();
-    assert.equal(hub.catalog.routes.length, 1);
+    assert.equal(hub.catalog.tools.routes.length, 1);
     assert.equal(serverOf(hub, "a").connections.length, 1);
     assert.equal(a.starts, 1);
   });
@@ -212,7 +212,7 @@ describe("who only looks", () => {
     await turn();
     assert.deepEqual(toldOf(a), [{}, ALL]);
     assert.deepEqual([a.open, a.most], [1, 1]);
-    assert.equal(hub.catalog.routes.length, 1);
+    assert.equal(hub.catalog.tools.routes.length, 1);
   });
 });
 

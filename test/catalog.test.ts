@@ -4,23 +4,26 @@ import { describe, it } from "node:test";
 import { textOf, utf8 } from "../src/bytes.ts";
 import { buildCatalog, type Catalog, type Source } from "../src/catalog/catalog.ts";
 import { readHints, readPage } from "../src/catalog/item.ts";
+import { NO_OFFER } from "../src/catalog/offer.ts";
+import type { ShapeRules } from "../src/catalog/shape.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const names = { separator: "__", limit: 50 };
 
-function source(server: string, tools: string[], rules: Partial<Source["rules"]> = {}): Source {
+function source(server: string, tools: string[], rules: Partial<ShapeRules> = {}): Source {
   const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
   const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
   assert.ok(page);
   const all = { prefix: server, allow: undefined, deny: [], rename: {}, ...rules };
   const limits = { timeout: 1, maxTimeout: 2 };
-  return { server, items: page.items, rules: all, limits: () => limits };
+  const offer = { ...NO_OFFER, tools: page.items };
+  return { server, offer, rules: { tools: all, prompts: all }, limits: () => limits };
 }
 
 const tool = (name: string, rest = ""): string => `{"name":${JSON.stringify(name)}${rest}}`;
 const build = (...sources: Source[]): Catalog => buildCatalog(sources, names, digest);
-const exposed = (catalog: Catalog): string[] => catalog.routes.map((route) => route.name);
-const list = (catalog: Catalog): string => textOf(catalog.toolsResult);
+const exposed = (catalog: Catalog): string[] => catalog.tools.routes.map((route) => route.name);
+const list = (catalog: Catalog): string => textOf(catalog.tools.result);
 
 describe("a catalog", () => {
   it("lists every server's tools under its prefix, sorted by exposed name", () => {
@@ -34,9 +37,9 @@ describe("a catalog", () => {
   });
 
   it("routes an exposed name to its server and remote name", () => {
-    const route = build(source("fs", [tool('od"d')])).find(`fs__od_d_${"x".repeat(6)}`);
+    const route = build(source("fs", [tool('od"d')])).tools.find(`fs__od_d_${"x".repeat(6)}`);
     assert.equal(route, undefined);
-    const found = build(source("fs", [tool('od"d')])).routes[0];
+    const found = build(source("fs", [tool('od"d')])).tools.routes[0];
     assert.equal(found?.remoteName, 'od"d');
     assert.equal(found && textOf(found.remoteNameJson), '"od\\"d"');
   });
@@ -98,7 +101,7 @@ describe("a catalog", () => {
   it("gives a renamed tool the name before an original of the same name, which is hidden and remarked on", () => {
     const catalog = build(source("s", [tool("cat"), tool("dog")], { rename: { dog: "cat" } }));
     assert.deepEqual(exposed(catalog), ["s__cat"]);
-    assert.equal(catalog.find("s__cat")?.remoteName, "dog");
+    assert.equal(catalog.tools.find("s__cat")?.remoteName, "dog");
     assert.deepEqual(
       catalog.remarks.map(({ kind, remoteName }) => [kind, remoteName]),
       [["clash", "cat"]],
@@ -122,13 +125,13 @@ describe("a catalog", () => {
     const two = source("two", [tool("b"), tool("c")], { prefix: "" });
     const catalog = build(one, two);
     assert.deepEqual(exposed(catalog), ["a", "b", "c"]);
-    assert.equal(catalog.find("b")?.server, "one");
+    assert.equal(catalog.tools.find("b")?.server, "one");
     assert.match(catalog.remarks[0]?.text ?? "", /already b of server "one"/);
   });
 
   it("lets an unprefixed name lose to a prefixed one, also when its server comes first", () => {
     const bare = source("bare", [tool("fs__a")], { prefix: "" });
-    assert.equal(build(bare, source("fs", [tool("a")])).find("fs__a")?.server, "fs");
+    assert.equal(build(bare, source("fs", [tool("a")])).tools.find("fs__a")?.server, "fs");
   });
 
   it("renames nothing when a server is added", () => {
@@ -167,7 +170,7 @@ describe("a page of a listing", () => {
 
 describe("hints", () => {
   const hints = (annotations: string): ReturnType<typeof readHints> => {
-    const [item] = source("s", [tool("a", annotations)]).items;
+    const [item] = source("s", [tool("a", annotations)]).offer.tools;
     assert.ok(item);
     return readHints(item);
   };

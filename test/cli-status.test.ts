@@ -42,6 +42,7 @@ function spec(more: Partial<StdioServer> = {}): StdioServer {
     isolation: "shared",
     lazy: false,
     tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
+    prompts: { allow: undefined, deny: [], rename: {} },
     ...LIMIT_DEFAULTS,
     ...more,
   };
@@ -321,7 +322,7 @@ describe("what to do", () => {
 function hubWith(connections: readonly ConnectionStatus[]): Parameters<typeof standingOf>[1] {
   const status: ServerStatus = { server: "git", transport: "stdio", goal: "up", connections };
   const routes = ["git", "git", "web"].map((server) => ({ server }));
-  return { status: () => [status], catalog: { routes } } as unknown as Parameters<
+  return { status: () => [status], catalog: { tools: { routes } } } as unknown as Parameters<
     typeof standingOf
   >[1];
 }

@@ -169,6 +169,7 @@ describe("a command line that is shown", () => {
       isolation: "shared",
       lazy: false,
       tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
+      prompts: { allow: undefined, deny: [], rename: {} },
       ...LIMIT_DEFAULTS,
     } satisfies StdioServer);
 

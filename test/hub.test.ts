@@ -37,7 +37,12 @@ describe("initialize", () => {
       client.send({ ...INITIALIZE, params: { ...INITIALIZE.params, protocolVersion: asked } });
       const { result } = await client.find(byId("init"));
       assert.equal(result?.["protocolVersion"], given);
-      assert.deepEqual(result?.["capabilities"], { tools: { listChanged: true } });
+      assert.deepEqual(result?.["capabilities"], {
+        tools: { listChanged: true },
+        prompts: { listChanged: true },
+        resources: { subscribe: true, listChanged: true },
+        completions: {},
+      });
       assert.equal((result?.["serverInfo"] as { name: string }).name, "toolmux");
     });
   }

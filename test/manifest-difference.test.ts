@@ -24,6 +24,7 @@ const SERVER: StdioServer = {
   lazy: false,
   ...LIMIT_DEFAULTS,
   tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
+  prompts: { allow: undefined, deny: [], rename: {} },
 };
 
 const PLUGIN: PluginServer = {
@@ -37,6 +38,7 @@ const PLUGIN: PluginServer = {
   lazy: false,
   ...LIMIT_DEFAULTS,
   tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
+  prompts: { allow: undefined, deny: [], rename: {} },
 };
 
 const UNSUPPORTED: ServerSpec = {
@@ -71,6 +73,7 @@ const SETTINGS = {
   reconnect: { ...LIMIT_DEFAULTS.reconnect, jitter: 0 },
   idleStop: 1,
   tools: { ...SERVER.tools, deny: ["x"] },
+  prompts: { ...SERVER.prompts, deny: ["x"] },
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir">, unknown> = {
@@ -103,7 +106,8 @@ describe("a server that was specified anew", () => {
   it("is the same if it says the same in other objects, its tables in another order", () => {
     const copy = { ...SERVER, ...(JSON.parse(JSON.stringify(SERVER)) as StdioServer) };
     const tools = { ...copy.tools, allow: undefined };
-    assert.equal(compareServers(SERVER, { ...copy, tools }), "same");
+    const prompts = { ...copy.prompts, allow: undefined };
+    assert.equal(compareServers(SERVER, { ...copy, tools, prompts }), "same");
     assert.equal(compareBoth({ env: { TWO: "2", ONE: "1" } }), "same");
     const bare = Object.assign(Object.create(null) as Record<string, string>, SERVER.env);
     assert.equal(compareBoth({ env: bare }), "same");

@@ -202,6 +202,7 @@ describe("a server of a plugin", () => {
       callTimeout: 5000,
       idleStop: 1,
       tools: { deny: ["x"], rename: {}, timeout: {} },
+      prompts: { deny: [], rename: {} },
     });
   });
 

@@ -50,6 +50,7 @@ tools.allow = ["read_*"]
 tools.deny = ["*_delete"]
 tools.rename = { read_text_file = "cat" }
 tools.timeout = { search_files = "5m" }
+prompts = { allow = ["p*"], deny = ["*q"], rename = { p1 = "p2" } }
 [servers.b]
 command = "b"
 `,
@@ -71,7 +72,8 @@ command = "b"
       "tools": {
         "allow": ["read_*"], "deny": ["*_delete"],
         "rename": {"read_text_file": "cat"}, "timeout": {"search_files": "5m"}
-      }
+      },
+      "prompts": {"allow": ["p*"], "deny": ["*q"], "rename": {"p1": "p2"}}
     },
     "b": {"command": "b"}
   },
@@ -114,6 +116,7 @@ const RESOLVED = {
       rename: { read_text_file: "cat" },
       timeout: { search_files: 300_000 },
     },
+    prompts: { allow: ["p*"], deny: ["*q"], rename: { p1: "p2" } },
   },
 };
 
@@ -176,6 +179,7 @@ describe("a manifest", () => {
       reconnect: { policy: "exponential", base: 1000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
       idleStop: 0,
       tools: { deny: [], rename: {}, timeout: {} },
+      prompts: { deny: [], rename: {} },
     });
     assert.equal(server.cwd, undefined);
     assert.equal(server.tools.allow, undefined);

@@ -5,6 +5,7 @@ import { turn } from "./fixtures/clock.ts";
 import {
   ask,
   callTool,
+  INITIALIZE,
   introduce,
   isAnswer,
   type Json,
@@ -332,7 +333,9 @@ describe("a list from what is remembered", () => {
       save: (subject, items) => snapshots.save(subject, items),
       flush: () => snapshots.flush(),
     };
-    const made = await begin({ a }, { snapshots: slow });
+    const made = setStage({ a }, { snapshots: slow });
+    made.client.send(INITIALIZE);
+    await turn();
     // What was kept is looked for before anything is started, but not for long.
     assert.equal(a.open, 0);
     await made.clock.run(50);

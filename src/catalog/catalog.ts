@@ -1,105 +1,138 @@
 import { applyEdits, type Edit, joinPieces, utf8 } from "../bytes.ts";
 import { skipSpace } from "../json.ts";
-import type { Item } from "./item.ts";
+import { eachKind, type Item, type Kind } from "./item.ts";
+import { writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
-import { type Remark, shape, type Shaped, type ShapeRules } from "./shape.ts";
-
-/** Where a call of an exposed name goes, precomputed. */
-export interface Route {
-  readonly kind: "tool";
-  readonly server: string;
-  /** The exposed name. */
-  readonly name: string;
-  readonly remoteName: string;
-  /** The remote name as JSON, ready to be put into a request. */
-  readonly remoteNameJson: Uint8Array;
-  readonly item: Item;
-  readonly limits: Limits;
-}
-
-/** How long a call may take, in ms. */
-export interface Limits {
-  /** From its start, and again from each progress notification. */
-  readonly timeout: number;
-  /** In all. */
-  readonly maxTimeout: number;
-}
+import type { Offer } from "./offer.ts";
+import { type Entry, type Limits, Section } from "./section.ts";
+import {
+  firstOfEach,
+  isNamed,
+  type NamedKind,
+  type Remark,
+  shape,
+  type Shaped,
+  type ShapeRules,
+} from "./shape.ts";
 
 /** One server's part of a catalog. */
 export interface Source {
   readonly server: string;
-  limits(remoteName: string): Limits;
-  readonly rules: ShapeRules;
-  readonly items: readonly Item[];
-  /** What plugins make of those items that the rules let through. */
-  revise?(items: readonly Item[]): readonly Item[];
+  readonly offer: Offer;
+  readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
+  limits(kind: Kind, remoteName: string): Limits;
+  /** What plugins make of those tools that the rules let through. */
+  revise?(tools: readonly Item[]): readonly Item[];
 }
 
 /** An immutable snapshot of all that clients can see; replaced as a whole. */
-export interface Catalog {
-  find(name: string): Route | undefined;
-  /** Sorted by exposed name. */
-  readonly routes: readonly Route[];
-  /** The result of `tools/list`, ready to be sent: `{"tools":[…]}`. */
-  readonly toolsResult: Uint8Array;
+export interface Catalog extends Readonly<Record<Kind, Section>> {
+  /** What the servers want models to know, each under its server's name; undefined if they say nothing. */
+  readonly instructions: string | undefined;
   /** What is hidden, or shown under another name, and why. */
   readonly remarks: readonly Remark[];
 }
 
 /**
- * Builds the catalog from the servers' listings, in manifest order. Every exposed name has one owner: a
- * prefixed name comes before an unprefixed one, then the manifest's order decides, then within a server a
- * renamed tool comes before one that is called so by itself. The others are hidden and remarked on.
+ * Builds the catalog from the servers' offers, in manifest order. Every exposed name has one owner: a prefixed name
+ * comes before an unprefixed one, then the manifest's order decides, then within a server a renamed entry comes before
+ * one that is called so by itself. The others are hidden and remarked on. URIs are exposed as they are, and where a
+ * server before it has the same one, as one that names the server.
  */
 export function buildCatalog(
   sources: readonly Source[],
   names: NameRules,
   digest: Digest,
 ): Catalog {
-  const routes = new Map<string, { route: Route; bytes: Uint8Array }>();
   const remarks: Remark[] = [];
-  const ordered = [
-    ...sources.filter((source) => source.rules.prefix !== ""),
-    ...sources.filter((source) => source.rules.prefix === ""),
-  ];
-  for (const source of ordered) {
-    const { server } = source;
-    const shaped = shape(source, names, digest);
-    remarks.push(...shaped.remarks);
-    const { tools } = shaped;
-    for (const tool of [...tools.filter((t) => t.renamed), ...tools.filter((t) => !t.renamed)]) {
-      const owner = routes.get(tool.name)?.route;
-      if (owner === undefined) {
-        routes.set(tool.name, { route: toRoute(source, tool), bytes: toolBytes(tool) });
-        continue;
-      }
-      const text = `"${tool.name}" is already ${owner.remoteName} of server "${owner.server}".`;
-      remarks.push({ server, remoteName: tool.item.key, kind: "clash", text });
-    }
-  }
-  const sorted = [...routes.values()].sort((a, b) => (a.route.name < b.route.name ? -1 : 1));
-  return {
-    find: (name) => routes.get(name)?.route,
-    routes: sorted.map(({ route }) => route),
-    toolsResult: listResult(sorted.map(({ bytes }) => bytes)),
-    remarks,
-  };
+  const sections = eachKind((kind) => {
+    const entries = isNamed(kind)
+      ? nameEntries(kind, sources, names, digest, remarks)
+      : locateEntries(kind, sources, remarks);
+    return new Section(kind, entries);
+  });
+  return { ...sections, instructions: joinInstructions(sources), remarks };
 }
 
-function toRoute(source: Source, { item, name }: Shaped): Route {
-  return {
-    kind: "tool",
+function nameEntries(
+  kind: NamedKind,
+  sources: readonly Source[],
+  names: NameRules,
+  digest: Digest,
+  remarks: Remark[],
+): ReadonlyMap<string, Entry> {
+  const entries = new Map<string, Entry>();
+  const ordered = [
+    ...sources.filter(({ rules }) => rules[kind].prefix !== ""),
+    ...sources.filter(({ rules }) => rules[kind].prefix === ""),
+  ];
+  for (const source of ordered) {
+    const { server, offer, rules } = source;
+    const revise = kind === "tools" && source.revise !== undefined;
+    const raw = {
+      server,
+      list: kind,
+      items: offer[kind],
+      rules: rules[kind],
+      ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
+    };
+    const shaped = shape(raw, names, digest);
+    remarks.push(...shaped.remarks);
+    const { shown } = shaped;
+    for (const one of [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)]) {
+      const owner = entries.get(one.name)?.route;
+      if (owner === undefined) {
+        entries.set(one.name, toEntry(kind, source, one));
+        continue;
+      }
+      const text = `"${one.name}" is already ${owner.remoteName} of server "${owner.server}".`;
+      remarks.push({ server, list: kind, remoteName: one.item.key, kind: "clash", text });
+    }
+  }
+  return entries;
+}
+
+function locateEntries(
+  kind: "resources" | "resourceTemplates",
+  sources: readonly Source[],
+  remarks: Remark[],
+): ReadonlyMap<string, Entry> {
+  const entries = new Map<string, Entry>();
+  const write = kind === "resources" ? writeLocator : writeTemplate;
+  for (const source of sources) {
+    const { server, offer } = source;
+    const items = firstOfEach(offer[kind], ({ key: remoteName }) => {
+      const text = "The server lists this URI twice; the first is kept.";
+      remarks.push({ server, list: kind, remoteName, kind: "duplicate", text });
+    });
+    for (const item of items) {
+      const owner = entries.get(item.key)?.route;
+      const name = owner === undefined ? item.key : write(server, item.key);
+      entries.set(name, toEntry(kind, source, { item, name, full: name, renamed: false }));
+      if (owner === undefined) continue;
+      const text = `Server "${owner.server}" has the same; it is exposed as "${name}".`;
+      remarks.push({ server, list: kind, remoteName: item.key, kind: "shortened", text });
+    }
+  }
+  return entries;
+}
+
+function toEntry(kind: Kind, source: Source, shaped: Shaped): Entry {
+  const { item, name } = shaped;
+  const route = {
+    kind,
     server: source.server,
     name,
     remoteName: item.key,
     remoteNameJson: utf8(JSON.stringify(item.key)),
     item,
-    limits: source.limits(item.key),
+    limits: source.limits(kind, item.key),
   };
+  return { route, bytes: bytesOf(shaped) };
 }
 
-/** The tool as the server wrote it, but for its name and, if that was cut, a word on what it was. */
-function toolBytes({ item, name, full }: Shaped): Uint8Array {
+/** The entry as the server wrote it, but for its name and, if that was cut, a word on what it was. */
+function bytesOf({ item, name, full }: Shaped): Uint8Array {
   if (name === full && name === item.key) return item.bytes;
   const json = utf8(JSON.stringify(name));
   const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: json }));
@@ -107,7 +140,7 @@ function toolBytes({ item, name, full }: Shaped): Uint8Array {
   return joinPieces(applyEdits(item.bytes, edits));
 }
 
-/** `_meta` key for the full name of a tool whose exposed name was shortened. */
+/** `_meta` key for the full name of an entry whose exposed name was shortened. */
 const FULL_NAME_KEY = "toolmux/fullName";
 
 function metaEdit({ bytes, meta }: Item, full: string): Edit {
@@ -121,14 +154,10 @@ function metaEdit({ bytes, meta }: Item, full: string): Edit {
   return { start: close, end: close, by: utf8(`,"_meta":{${member}}`) };
 }
 
-const LIST_START = utf8('{"tools":[');
-const LIST_END = utf8("]}");
-const COMMA = utf8(",");
-
-function listResult(tools: readonly Uint8Array[]): Uint8Array {
-  return joinPieces([
-    LIST_START,
-    ...tools.flatMap((tool, i) => (i === 0 ? [tool] : [COMMA, tool])),
-    LIST_END,
-  ]);
+function joinInstructions(sources: readonly Source[]): string | undefined {
+  const texts = sources.flatMap(({ server, offer }) => {
+    const text = offer.instructions?.trim();
+    return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
+  });
+  return texts.length === 0 ? undefined : texts.join("\n\n");
 }

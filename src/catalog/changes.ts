@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { Catalog, Route } from "./catalog.ts";
+import type { ListedRoute, Section } from "./section.ts";
 
 /** What became of the list that clients see, by exposed names. */
 export interface CatalogChange {
@@ -8,15 +8,15 @@ export interface CatalogChange {
   /** Same name, other content or another owner. */
   readonly altered: readonly string[];
   /** Same name, but it belongs to another tool than before. */
-  readonly moved: readonly { readonly from: Route; readonly to: Route }[];
+  readonly moved: readonly { readonly from: ListedRoute; readonly to: ListedRoute }[];
 }
 
-/** Compares two catalogs; undefined if clients see the same. */
-export function compareCatalogs(before: Catalog, after: Catalog): CatalogChange | undefined {
+/** Compares two lists of a kind; undefined if clients see the same. */
+export function compareSections(before: Section, after: Section): CatalogChange | undefined {
   const removed = before.routes.filter(({ name }) => after.find(name) === undefined);
   const added: string[] = [];
   const altered: string[] = [];
-  const moved: { from: Route; to: Route }[] = [];
+  const moved: { from: ListedRoute; to: ListedRoute }[] = [];
   for (const to of after.routes) {
     const from = before.find(to.name);
     if (from === undefined) added.push(to.name);

@@ -75,8 +75,16 @@ export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
   };
 }
 
+/** What is known about repeating a call. */
+export interface Hints {
+  readonly readOnly: boolean;
+  readonly idempotent: boolean;
+}
+
+export const NO_HINTS: Hints = { readOnly: false, idempotent: false };
+
 /** What a tool's annotations say about repeating a call; false where they are silent (schema, ToolAnnotations). */
-export function readHints(item: Item): { readOnly: boolean; idempotent: boolean } {
+export function readHints(item: Item): Hints {
   const members = scanObject(item.bytes, 0)?.items ?? [];
   const annotations = lastMember(members, "annotations");
   const hints = annotations && scanObject(item.bytes, annotations.start)?.items;

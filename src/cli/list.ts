@@ -28,7 +28,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     else await printTools(client, hub, invocation, world);
     if (kind === "tools") tellFailures(standings);
     if (code === 0 && invocation.json === false) {
-      const { remarks } = hub.catalog;
+      const remarks = hub.catalog.remarks.filter(({ list }) => list === "tools");
       const total = kind === "servers" ? countServers(standings) : countTools(standings, remarks);
       own.log(total);
     }
@@ -53,7 +53,7 @@ async function printTools(
   { env }: World,
 ): Promise<void> {
   const items = await client.listTools();
-  const remarks = all ? hub.catalog.remarks : [];
+  const remarks = all ? hub.catalog.remarks.filter(({ list }) => list === "tools") : [];
   if (json !== false) {
     // As clients get them, byte for byte: parsing would change numbers.
     const tools = `"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
@@ -62,7 +62,7 @@ async function printTools(
     return;
   }
   const rows = items.map(({ key: name, bytes }) => {
-    const server = hub.catalog.find(name)?.server ?? "";
+    const server = hub.catalog.tools.find(name)?.server ?? "";
     return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
   });
   if (rows.length > 0) own.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));

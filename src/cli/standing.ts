@@ -33,7 +33,7 @@ export function standingOf(spec: ServerSpec, hub: Witness): Standing {
     return { at: "failed", server, cause: new HubError("notSupported", text, { server }) };
   }
   const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
-  const tools = hub.catalog.routes.filter((route) => route.server === server).length;
+  const tools = hub.catalog.tools.routes.filter((route) => route.server === server).length;
   const connection = connections.find(({ state }) => state === "connected");
   if (connection !== undefined) return { at: "connected", server, tools, connection };
   if (connections.some(isResting)) return { at: "idle", server, tools };

@@ -1,24 +1,26 @@
-import { Buffer } from "node:buffer";
+import type { Buffer } from "node:buffer";
 import { type Piece, utf8 } from "../bytes.ts";
+import { type Kind, KINDS } from "../catalog/item.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
-import { lastMember, scanObject } from "../json.ts";
 import {
   allowsBatches,
   type Implementation,
   initializeResult,
   type LegacyVersion,
+  LIST_METHODS,
   Method,
 } from "../protocol/legacy.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
+import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
+import { readCancelled } from "../upstream/notice.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
-import { readId } from "../wire/id.ts";
 import {
   type Batch,
   buildError,
-  buildNotification,
   buildResult,
   type Frame,
   type Invalid,
@@ -30,6 +32,8 @@ import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
 import { Asked } from "./asked.ts";
 import { joinBatch } from "./batch.ts";
 import { readIntroduction } from "./introduction.ts";
+import { Questions } from "./questions.ts";
+import { Lists } from "./lists.ts";
 
 /** What a client needs of the hub. */
 export interface Host {
@@ -40,7 +44,8 @@ export interface Host {
 }
 
 const EMPTY_RESULT = utf8("{}");
-const LIST_CHANGED = buildNotification(Method.toolsListChanged);
+/** What each list request asks for. */
+const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
 /** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
 export class Client implements LinkEvents, Attendee {
@@ -53,9 +58,9 @@ export class Client implements LinkEvents, Attendee {
   readonly #whole: Inbound;
   /** What runs, by the key of the client's id. */
   readonly #running = new Map<string | number, Asked>();
+  readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
-  /** The list that the client was last given or told about. */
-  #known: Uint8Array | undefined;
+  readonly #lists = new Lists();
 
   /** @param isGuest it is never asked anything, and uses the servers as others do */
   constructor(link: Link, host: Host, view: View, router: Router, isGuest: boolean) {
@@ -75,12 +80,9 @@ export class Client implements LinkEvents, Attendee {
     return [...this.#running.values()].flatMap(({ call }) => call ?? []);
   }
 
-  /** The catalog was replaced: tells the client if the list that it has is not the list that there is. */
+  /** The catalog was replaced: tells the client if a list that it has is not the list that there is. */
   catalogChanged(): void {
-    const { toolsResult } = this.#view.catalog;
-    if (this.#known === undefined || Buffer.compare(this.#known, toolsResult) === 0) return;
-    this.#known = toolsResult;
-    this.#link.send(LIST_CHANGED);
+    for (const message of this.#lists.compare(this.#view.catalog)) this.#link.send(message);
   }
 
   frame(frame: Frame, _?: Exchange, inbound: Inbound = this.#whole): void {
@@ -92,7 +94,7 @@ export class Client implements LinkEvents, Attendee {
         this.#notified(frame);
         return;
       case "response":
-        // The hub asks its clients nothing, so nobody waits for it.
+        this.#questions.settle(frame);
         return;
       case "batch":
         this.#batch(frame, inbound);
@@ -104,8 +106,11 @@ export class Client implements LinkEvents, Attendee {
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
     const edges = readEdges(head, tail);
-    if (edges?.kind === "response") return;
     const text = `The message of ${size} bytes is over the limit.`;
+    if (edges?.kind === "response") {
+      this.#questions.fail(edges.id, new HubError("messageTooLarge", text));
+      return;
+    }
     this.#whole.respond(refusal(edges?.id.slice, "messageTooLarge", text));
   }
 
@@ -118,11 +123,23 @@ export class Client implements LinkEvents, Attendee {
     this.#host.pressure(this, full);
   }
 
+  ask(question: Question): (why: Withdrawal) => void {
+    return this.#questions.ask(question);
+  }
+
+  /** Goes the way of what runs for it at that server: links may have one for each request. */
+  tell(server: string, message: Message): void {
+    const running = [...this.#running.values()];
+    const asked = running.findLast(({ call }) => call?.describe().server === server);
+    (asked ?? this.#whole).notify(message);
+  }
+
   /** The client is gone: whatever runs for it is cancelled at its servers. */
   closed(): void {
     for (const asked of this.#running.values())
       asked.running?.cancel("The client has left.", "disconnect");
     this.#running.clear();
+    this.#questions.close();
     this.#view.close();
     this.#host.left(this);
   }
@@ -140,43 +157,36 @@ export class Client implements LinkEvents, Attendee {
       case Method.toolsCall:
         this.#callTool(request, inbound);
         return;
-      case Method.toolsList:
-        this.#listTools(request, inbound);
-        return;
       case Method.initialize:
         this.#initialize(request, inbound);
         return;
       case Method.ping:
         inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
         return;
-      default:
-        throw new HubError("methodNotFound", `There is no method "${request.method}".`);
     }
+    const kind = LISTED.get(request.method);
+    if (kind !== undefined) this.#list(kind, request, inbound);
+    else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
 
   #initialize(request: Request, inbound: Inbound): void {
     const { version, capabilities, info } = readIntroduction(request);
     this.#version = version;
     this.#router.client = { ...this.#router.client, ...info };
-    const result = initializeResult(version, this.#host.serverInfo);
-    inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);
+    this.#view.whenRecalled(({ instructions }) => {
+      const result = initializeResult(version, this.#host.serverInfo, instructions);
+      inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
+    });
   }
 
-  #listTools(request: Request, inbound: Inbound): void {
-    const { bytes, params, id } = request;
-    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-    if (lastMember(members, "cursor") !== undefined) {
-      throw new HubError("invalidParams", "The cursor is not one of this hub's.");
-    }
-    const asked = new Asked(id.key, inbound, this.#running);
+  #list(kind: Kind, request: Request, inbound: Inbound): void {
+    const answer = this.#lists.read(kind, request);
+    const asked = new Asked(request.id.key, inbound, this.#running);
     this.#register(asked);
     this.#view.open();
-    const forget = this.#view.whenListed((catalog) => {
-      this.#known = catalog.toolsResult;
-      asked.respond(buildResult(id.slice, catalog.toolsResult));
-    });
+    const forget = this.#view.whenListed((catalog) => asked.respond(answer(catalog)));
     asked.running = {
       call: undefined,
       cancel: () => {
@@ -200,17 +210,28 @@ export class Client implements LinkEvents, Attendee {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
     this.#running.set(asked.key, asked);
+    // Who asks for something can be asked, whether or not it has said that it is ready.
+    this.#questions.ready();
   }
 
   #notified(notification: Notification): void {
-    if (notification.method !== Method.cancelled) return;
-    const { bytes, params } = notification;
-    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-    const ids = members.filter((member) => member.key === "requestId");
-    const last = ids.at(-1);
-    const id = last && readId(bytes, last);
-    if (id !== undefined)
-      this.#running.get(id.key)?.running?.cancel({ notification, ids }, "client");
+    switch (notification.method) {
+      case Method.cancelled: {
+        const cancelled = readCancelled(notification);
+        if (cancelled === undefined) return;
+        const { key, ids } = cancelled;
+        this.#running.get(key)?.running?.cancel({ notification, ids }, "client");
+        return;
+      }
+      case Method.progress:
+        this.#questions.progress(notification);
+        return;
+      case Method.initialized:
+        this.#questions.ready();
+        return;
+      case Method.rootsChanged:
+        this.#view.rootsChanged(notification);
+    }
   }
 
   /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */

@@ -132,7 +132,7 @@ export class Equipment {
       return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
     },
     nameOf: (server, tool) => {
-      const { routes } = this.#parts.catalog();
+      const { routes } = this.#parts.catalog().tools;
       return routes.find((it) => it.server === server && it.remoteName === tool)?.name;
     },
   };

@@ -22,6 +22,7 @@ const RUNNABLE = {
   prefix: "settings",
   lazy: "settings",
   tools: "settings",
+  prompts: "settings",
   connectTimeout: "settings",
   callTimeout: "settings",
   maxCallTimeout: "settings",

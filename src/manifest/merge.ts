@@ -6,7 +6,7 @@ import type {
   LimitsInput,
   ServerInput,
   ServerSpec,
-  ToolRules,
+  PromptRules,
 } from "./schema.ts";
 import type { Fault, Placed, Source } from "./source.ts";
 import { createTable, isTable } from "./table.ts";
@@ -96,7 +96,8 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     isolation: input.isolation ?? "shared",
     lazy: input.lazy ?? false,
     ...pickLimits(input, defaults),
-    tools: resolveTools(input.tools),
+    tools: { ...resolveRules(input.tools), timeout: input.tools?.timeout ?? createTable() },
+    prompts: resolveRules(input.prompts),
   };
   if (draft.kind === "plugin") return { kind: "plugin", plugin: draft.plugin, set: 0, ...common };
   return {
@@ -124,12 +125,11 @@ function pickLimits(input: LimitsInput, defaults: Limits): Limits {
   };
 }
 
-function resolveTools(input: ServerInput["tools"]): ToolRules {
+function resolveRules(input: ServerInput["prompts"]): PromptRules {
   return {
     allow: input?.allow,
     deny: input?.deny ?? [],
     rename: input?.rename ?? createTable(),
-    timeout: input?.timeout ?? createTable(),
   };
 }
 

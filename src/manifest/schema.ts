@@ -55,6 +55,13 @@ const limits = {
 
 export const defaultsSchema = v.strictObject(limits);
 
+/** Which of what a server lists is shown, and under which names. */
+const shown = {
+  allow: v.exactOptional(globs),
+  deny: v.exactOptional(globs),
+  rename: v.exactOptional(record(filled)),
+};
+
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
 /** A server has either a `command`, with the keys about its process, or a `plugin`. */
@@ -75,14 +82,8 @@ export const serverSchema = v.strictObject({
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
   lazy: v.exactOptional(flag),
   ...limits,
-  tools: v.exactOptional(
-    v.strictObject({
-      allow: v.exactOptional(globs),
-      deny: v.exactOptional(globs),
-      rename: v.exactOptional(record(filled)),
-      timeout: v.exactOptional(record(limit)),
-    }),
-  ),
+  tools: v.exactOptional(v.strictObject({ ...shown, timeout: v.exactOptional(record(limit)) })),
+  prompts: v.exactOptional(v.strictObject(shown)),
 });
 
 /** The keys of a server that say how a process is started. */
@@ -131,14 +132,18 @@ export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
  */
 export type Limits = Required<Omit<LimitsInput, "reconnect">> & { readonly reconnect: Reconnect };
 
-/** Which tools are shown and how; always in terms of the names that the server itself gives them. */
-export interface ToolRules {
+/** Which prompts are shown and how; always in terms of the names that the server itself gives them. */
+export interface PromptRules {
   /** Globs; undefined = all. */
   readonly allow: readonly string[] | undefined;
   /** Globs; win over `allow`. */
   readonly deny: readonly string[];
   /** Remote name → name to show (before the prefix). Has no prototype. */
   readonly rename: Readonly<Record<string, string>>;
+}
+
+/** The same of tools, and how long they may take. */
+export interface ToolRules extends PromptRules {
   /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
   readonly timeout: Readonly<Record<string, number>>;
 }
@@ -147,7 +152,7 @@ interface Entry {
   /** The key in the manifest. */
   readonly name: string;
   readonly enabled: boolean;
-  /** What stands before the names of its tools; empty = nothing, and no separator either. */
+  /** What stands before the names of its tools and prompts; empty = nothing, and no separator either. */
   readonly prefix: string;
 }
 
@@ -158,6 +163,7 @@ interface Runnable extends Entry, Limits {
   /** It is started by the first call of one of its tools, not with the hub. */
   readonly lazy: boolean;
   readonly tools: ToolRules;
+  readonly prompts: PromptRules;
 }
 
 /** A server that is started as a child process and spoken to over its stdin and stdout. */

@@ -55,9 +55,10 @@ function specOf(
   set: number,
   defaults: Manifest["defaults"],
 ): PluginServer {
-  const tools = { allow: undefined, deny: [], rename: {}, timeout: {} };
+  const prompts = { allow: undefined, deny: [], rename: {} };
+  const tools = { ...prompts, timeout: {} };
   const settings = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
-  return { kind: "plugin", name, plugin, set, ...settings, ...defaults, tools };
+  return { kind: "plugin", name, plugin, set, ...settings, ...defaults, tools, prompts };
 }
 
 /** Who wants to know whether somebody uses a link. */

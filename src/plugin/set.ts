@@ -1,4 +1,4 @@
-import type { Route } from "../catalog/catalog.ts";
+import type { ListedRoute } from "../catalog/section.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
@@ -35,7 +35,7 @@ export class PluginSet {
   readonly #abort: AbortController;
   readonly #reviser: Reviser;
   readonly #callers: readonly Member[];
-  readonly #ways = new WeakMap<Route, Way | "none">();
+  readonly #ways = new WeakMap<ListedRoute, Way | "none">();
   /** By the listed tool: a way stays the same while routes are made anew, as long as the tool is the same. */
   readonly #tools = new WeakMap<Item, { readonly tool: ToolInfo; readonly way: Way | "none" }[]>();
   #hub: HubAccess | undefined;
@@ -101,7 +101,7 @@ export class PluginSet {
   }
 
   /** The way of a route's calls, composed once; undefined if no plugin looks at them. */
-  way(route: Route, isolation: ToolInfo["isolation"]): Way | undefined {
+  way(route: ListedRoute, isolation: ToolInfo["isolation"]): Way | undefined {
     if (this.#callers.length === 0) return undefined;
     let way = this.#ways.get(route);
     if (way === undefined) {
@@ -163,7 +163,7 @@ export class PluginSet {
     return this.#ended;
   }
 
-  #find(route: Route, isolation: ToolInfo["isolation"]): Way | "none" {
+  #find(route: ListedRoute, isolation: ToolInfo["isolation"]): Way | "none" {
     const { server, name, item } = route;
     const known = this.#tools.get(item) ?? [];
     const same = known.find(
@@ -195,7 +195,7 @@ function isLink(value: unknown): value is Link {
 }
 
 function infoOf(
-  { server, remoteName, name: exposedName, item }: Route,
+  { server, remoteName, name: exposedName, item }: ListedRoute,
   isolation: ToolInfo["isolation"],
 ): ToolInfo {
   return Object.freeze({

@@ -5,6 +5,8 @@ import type { Capabilities } from "./capabilities.ts";
  * Stateless: tables and shapes only.
  */
 
+import type { Kind } from "../catalog/item.ts";
+
 /** Newest first. */
 export const LEGACY_VERSIONS = [
   "2025-11-25",
@@ -40,14 +42,39 @@ export interface Implementation {
   readonly version: string;
 }
 
-/** The result of `initialize`. The capabilities are the constant superset of what the hub implements. */
-export function initializeResult(version: LegacyVersion, serverInfo: Implementation): object {
-  return { protocolVersion: version, capabilities: { tools: { listChanged: true } }, serverInfo };
+/** The constant superset of what the hub implements: what no server offers is listed as empty. */
+const CAPABILITIES = {
+  tools: { listChanged: true },
+  prompts: { listChanged: true },
+  resources: { subscribe: true, listChanged: true },
+  completions: {},
+};
+
+/** The result of `initialize`. */
+export function initializeResult(
+  version: LegacyVersion,
+  serverInfo: Implementation,
+  instructions: string | undefined,
+): object {
+  const capabilities = CAPABILITIES;
+  return {
+    protocolVersion: version,
+    capabilities,
+    serverInfo,
+    ...(instructions && { instructions }),
+  };
 }
 
 /** The params of `initialize` towards a server: only what the hub can relay is declared. */
 export function initializeParams(clientInfo: Implementation, capabilities: Capabilities): object {
   return { protocolVersion: LATEST_LEGACY, capabilities, clientInfo };
+}
+
+/** What servers ask of clients. */
+export type AskMethod = (typeof ASKS)[number];
+
+export function isAskMethod(method: string): method is AskMethod {
+  return ASKS.some((known) => known === method);
 }
 
 export const Method = {
@@ -57,6 +84,11 @@ export const Method = {
   cancelled: "notifications/cancelled",
   progress: "notifications/progress",
   message: "notifications/message",
+  sample: "sampling/createMessage",
+  elicit: "elicitation/create",
+  elicited: "notifications/elicitation/complete",
+  rootsList: "roots/list",
+  rootsChanged: "notifications/roots/list_changed",
   toolsList: "tools/list",
   promptsList: "prompts/list",
   resourcesList: "resources/list",
@@ -66,3 +98,21 @@ export const Method = {
   promptsListChanged: "notifications/prompts/list_changed",
   resourcesListChanged: "notifications/resources/list_changed",
 } as const;
+
+const ASKS = [Method.sample, Method.elicit, Method.rootsList] as const;
+
+/** How each kind is listed. */
+export const LIST_METHODS: Readonly<Record<Kind, string>> = {
+  tools: Method.toolsList,
+  prompts: Method.promptsList,
+  resources: Method.resourcesList,
+  resourceTemplates: Method.templatesList,
+};
+
+/** What tells that a list of a kind is another; resources and their templates have one for both. */
+export const LIST_CHANGED: Readonly<Record<Kind, string>> = {
+  tools: Method.toolsListChanged,
+  prompts: Method.promptsListChanged,
+  resources: Method.resourcesListChanged,
+  resourceTemplates: Method.resourcesListChanged,
+};

@@ -1,6 +1,6 @@
 import { applyEdits, type Piece, type Range, utf8 } from "../bytes.ts";
-import type { Route } from "../catalog/catalog.ts";
-import { readHints } from "../catalog/item.ts";
+import type { Route } from "../catalog/section.ts";
+import { NO_HINTS, readHints } from "../catalog/item.ts";
 import { type ErrorCode, HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -50,7 +50,10 @@ export abstract class Call implements Timed {
   protected readonly parts: CallParts;
   /** It has got its answer, or will get none. */
   isOver = false;
-  readonly #latest: number;
+  #latest: number;
+  /** How much of it waits for servers that wait for a client, and since when its time stands still. */
+  #halts = 0;
+  #haltedAt = 0;
 
   constructor(parts: CallParts) {
     const { began, route } = parts;
@@ -94,9 +97,22 @@ export abstract class Call implements Timed {
 
   progress(notification: Notification, tokens: readonly Range[]): void {
     const { route, deadlines, token, caller } = this.parts;
+    if (this.#halts > 0) this.#makeUp();
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
     if (token === undefined) return;
     caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
+  }
+
+  /** Lets its time stand still while the server waits for an answer of a client, or go on. */
+  halt(halted: boolean): void {
+    const { deadlines } = this.parts;
+    if (halted && this.#halts++ === 0) {
+      this.#haltedAt = deadlines.now();
+      deadlines.remove(this);
+    } else if (!halted && --this.#halts === 0) {
+      this.#makeUp();
+      if (!this.isOver) deadlines.add(this);
+    }
   }
 
   /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
@@ -130,6 +146,15 @@ export abstract class Call implements Timed {
     caller.respond(message);
   }
 
+  /** Adds the time that stood still. */
+  #makeUp(): void {
+    const now = this.parts.deadlines.now();
+    const stood = now - this.#haltedAt;
+    this.#haltedAt = now;
+    this.#latest += stood;
+    this.deadline += stood;
+  }
+
   #describeDelay(): string {
     const { route, deadlines } = this.parts;
     const { limits } = route;
@@ -140,7 +165,7 @@ export abstract class Call implements Timed {
     const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
     const wait = this.explainWait(seconds);
     if (wait !== undefined) return `${tool} ${wait} Try again later, ${raise}`;
-    const { readOnly, idempotent } = readHints(route.item);
+    const { readOnly, idempotent } = route.item === undefined ? NO_HINTS : readHints(route.item);
     const effect = readOnly
       ? "It only reads, so it can safely be tried again."
       : idempotent

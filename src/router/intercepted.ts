@@ -1,5 +1,5 @@
 import { type Edit, utf8 } from "../bytes.ts";
-import type { Route } from "../catalog/catalog.ts";
+import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { lastMember, type Member, skipSpace } from "../json.ts";
 import { Sendable } from "../plugin/answer.ts";

@@ -1,4 +1,4 @@
-import type { Route } from "../catalog/catalog.ts";
+import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../errors.ts";
 import type { Bus, CancelledBy } from "../events.ts";
 

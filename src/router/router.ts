@@ -5,6 +5,7 @@ import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { Member as PluginMember } from "../plugin/member.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/set.ts";
+import { readTokens } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import type { View } from "../upstream/view.ts";
 import { readId } from "../wire/id.ts";
@@ -59,7 +60,7 @@ export class Router {
 
   #find(request: Request, params: CallParams, caller: Caller, began: number): Call | undefined {
     const { view, deadlines, ledger } = this.#parts;
-    const route = view.catalog.find(params.name);
+    const route = view.catalog.tools.find(params.name);
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
     const edits: Edit[] = [];
@@ -127,14 +128,3 @@ function readParams(request: Request): CallParams {
 }
 const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
-
-const NO_TOKENS: readonly Member[] = [];
-
-/** Every `progressToken` in every `_meta`: all have to be replaced, so that none of them can reach a server. */
-function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
-  if (lastMember(members, "_meta") === undefined) return NO_TOKENS;
-  return members
-    .filter((member) => member.key === "_meta")
-    .flatMap((meta) => scanObject(bytes, meta.start)?.items ?? NO_TOKENS)
-    .filter((member) => member.key === "progressToken");
-}

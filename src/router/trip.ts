@@ -1,5 +1,5 @@
 import type { Range } from "../bytes.ts";
-import type { Route } from "../catalog/catalog.ts";
+import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { describeFault, entrust, isOwnError } from "../plugin/fault.ts";
@@ -17,6 +17,7 @@ export interface Traveller {
   readonly route: Route;
   readonly connection: Connection;
   progress(notification: Notification, tokens: readonly Range[]): void;
+  halt(halted: boolean): void;
   /** It has come to an end. */
   arrived(trip: Trip): void;
   /** The answer, or the failure, of a trip that is all there is to the call. */
@@ -39,6 +40,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly #rewrite: Rewrite;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
+  #isHalted = false;
   #isOver = false;
   /** What comes back is what the call is answered with, whoever else looks at it. */
   #isDirect = false;
@@ -93,6 +95,12 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   progress(notification: Notification, tokens: readonly Range[]): void {
     if (!this.#isOver) this.#traveller.progress(notification, tokens);
+  }
+
+  halt(halted: boolean): void {
+    if (this.#isOver || halted === this.#isHalted) return;
+    this.#isHalted = halted;
+    this.#traveller.halt(halted);
   }
 
   /** The traveller does not want its answer any more; the server is told. */
@@ -168,6 +176,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** @returns whether it was not over yet */
   #end(): boolean {
     if (this.#isOver) return false;
+    this.halt(false);
     this.#isOver = true;
     this.#undo?.();
     this.#traveller.arrived(this);

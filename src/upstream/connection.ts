@@ -4,12 +4,13 @@ import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { changesStart } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
+import { causeOf, lookAhead, sessionOf } from "./account.ts";
+import { History } from "./history.ts";
 import { Life, type LifeParts } from "./life.ts";
 import { Listing } from "./listing.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
-import type { ConnectionStatus, Goal, PeerInfo } from "./status.ts";
+import type { ConnectionStatus, Goal } from "./status.ts";
 
 /** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
 export interface Visitor {
@@ -49,13 +50,7 @@ export class Connection {
   #held = false;
   /** It makes place for another connection, or for none. */
   #retired: { readonly successor: Connection | undefined } | undefined;
-  readonly #past: {
-    calls: number;
-    lastTool?: string | undefined;
-    lastError?: HubError;
-    peer?: PeerInfo | undefined;
-    startDuration?: number;
-  } = { calls: 0 };
+  readonly #history = new History();
 
   constructor(parts: ConnectionParts) {
     this.#parts = parts;
@@ -78,7 +73,7 @@ export class Connection {
       {
         moved: (before, state, cause) => this.#moved(before, state, cause),
         listed: (found, duration) => {
-          this.#past.startDuration = duration;
+          this.#history.startDuration = duration;
           this.#listing.adopt(found);
         },
         listChanged: (kinds) => void this.#listing.announce(kinds),
@@ -116,31 +111,19 @@ export class Connection {
     return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
   }
 
+  /** Whether what it last offered is still being looked for. */
+  get isRecalling(): boolean {
+    return this.#listing.isRecalling;
+  }
+
   /** Whether a list need not wait for it. */
   get isListable(): boolean {
     return this.isSettled || this.#listing.offer !== undefined;
   }
 
   get status(): ConnectionStatus {
-    const state = this.state;
-    const ahead = lookAhead(state);
-    const session = sessionOf(state);
-    return {
-      client: this.client,
-      state: state.at,
-      attempt: "attempt" in ahead ? ahead.attempt : undefined,
-      retryAt: retryOf(ahead, this.#parts.surroundings.clock),
-      responsive: state.at === "connected" ? state.responsive : undefined,
-      cause: causeOf(ahead),
-      lastError: this.#past.lastError,
-      peer: session?.peer ?? this.#past.peer,
-      listing: this.#listing.from,
-      tools: this.#listing.offer?.tools.length,
-      startDuration: this.#past.startDuration,
-      calls: this.#past.calls + (session?.calls ?? 0),
-      inFlight: session?.inFlight ?? 0,
-      lastTool: session?.lastTool ?? this.#past.lastTool,
-    };
+    const { clock } = this.#parts.surroundings;
+    return this.#history.status(this.client, this.state, clock, this.#listing);
   }
 
   /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
@@ -248,7 +231,7 @@ export class Connection {
   }
 
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
-    if (cause !== undefined) this.#past.lastError = cause;
+    if (cause !== undefined) this.#history.lastError = cause;
     if (lookAhead(state).at !== "connecting") {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;
@@ -268,10 +251,9 @@ export class Connection {
   }
 
   /** Parts with a session. */
-  #bid({ calls, lastTool, peer }: Session): void {
+  #bid(session: Session): void {
     this.#listing.unfollow();
-    const past = this.#past;
-    Object.assign(past, { calls: past.calls + calls, lastTool: lastTool ?? past.lastTool, peer });
+    this.#history.add(session);
   }
 
   #welcome(session: Session): void {

@@ -1,15 +1,8 @@
 import { type Item, KEY_MEMBERS, type Kind, readPage } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
-import { Method } from "../protocol/legacy.ts";
+import { LIST_METHODS } from "../protocol/legacy.ts";
 import type { Response } from "../wire/jsonrpc.ts";
-
-const METHODS: Readonly<Record<Kind, string>> = {
-  tools: Method.toolsList,
-  prompts: Method.promptsList,
-  resources: Method.resourcesList,
-  resourceTemplates: Method.templatesList,
-};
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
@@ -33,7 +26,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   let cursor: string | undefined;
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
-    const response = await parts.ask(METHODS[kind], params);
+    const response = await parts.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
       if (kind === "resourceTemplates" && isUnknown(response)) return items;
       throw parts.refuse(response, true);

@@ -1,14 +1,10 @@
 import type { Alerts } from "../alerts.ts";
-import {
-  buildCatalog,
-  type Catalog,
-  type Limits,
-  type Route,
-  type Source,
-} from "../catalog/catalog.ts";
-import type { Item } from "../catalog/item.ts";
-import { compareCatalogs } from "../catalog/changes.ts";
+import { buildCatalog, type Catalog, type Source } from "../catalog/catalog.ts";
+import type { Item, Kind } from "../catalog/item.ts";
+import { compareSections } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import { type Limits, type Route, Section } from "../catalog/section.ts";
 import type { Bus } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Pool } from "./pool.ts";
@@ -35,7 +31,7 @@ export class Showcase {
   /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
   readonly #moved = new Map<string, Route>();
   /** What was last told of. */
-  #told: Catalog | undefined;
+  #told: Section | undefined;
 
   constructor(names: NameRules, parts: ShowcaseParts) {
     this.names = names;
@@ -63,24 +59,24 @@ export class Showcase {
   /** Tells on the bus what is another since it was last told; an exposed name that has another owner is an alert. */
   announce(): void {
     const { bus } = this.#parts;
-    const catalog = this.catalog(ANYBODY);
-    const change = compareCatalogs(this.#told ?? EMPTY, catalog);
-    this.#told = catalog;
+    const { tools } = this.catalog(ANYBODY);
+    const change = compareSections(this.#told ?? NOTHING, tools);
+    this.#told = tools;
     if (change === undefined) return;
     const { added, removed, altered, moved } = change;
     bus.emit({ kind: "catalog", added, removed, altered });
     for (const { from } of moved) {
       if (!this.#moved.has(from.name)) this.#moved.set(from.name, from);
     }
-    this.#tellMoves(catalog);
+    this.#tellMoves(tools);
   }
 
   /** An alert for every server that has names which were another's, as long as it has them. */
-  #tellMoves(catalog: Catalog): void {
+  #tellMoves(tools: Section): void {
     const { pool, alerts } = this.#parts;
     const texts = new Map<string, string[]>();
     for (const [name, from] of this.#moved) {
-      const to = catalog.find(name);
+      const to = tools.find(name);
       if (to === undefined || (to.server === from.server && to.remoteName === from.remoteName)) {
         this.#moved.delete(name);
         continue;
@@ -106,14 +102,18 @@ export class Showcase {
     });
     const sources = shown.map(({ spec, offer }): Source => ({
       server: spec.name,
-      items: offer.tools,
-      rules: { prefix: spec.prefix, ...spec.tools },
-      limits: (remoteName) => limitsOf(spec, remoteName),
+      offer,
+      rules: {
+        tools: { prefix: spec.prefix, ...spec.tools },
+        prompts: { prefix: spec.prefix, ...spec.prompts },
+      },
+      limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
       revise: (listed) => this.#parts.revise(spec.name, listed),
     }));
     const catalog = buildCatalog(sources, this.names, this.#parts.digest);
-    for (const { kind, server, remoteName, text } of catalog.remarks) {
-      const line = `Tool "${remoteName}" of server "${server}": ${text}`;
+    for (const { list, kind, server, remoteName, text } of catalog.remarks) {
+      const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
+      const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
       if (kind === "filtered" || kind === "hidden" || this.#remarked.has(line)) continue;
       this.#remarked.add(line);
       const level = kind === "shortened" ? "info" : "warn";
@@ -123,13 +123,15 @@ export class Showcase {
   }
 }
 
-const EMPTY: Catalog = buildCatalog([], { separator: "", limit: 0 }, () => new Uint8Array());
+const NOTHING = new Section("tools", new Map());
 
 function limitsOf(
   { tools, callTimeout, maxCallTimeout }: RunnableServer,
+  kind: Kind,
   remoteName: string,
 ): Limits {
-  const own = Object.hasOwn(tools.timeout, remoteName) ? tools.timeout[remoteName] : undefined;
+  const isSet = kind === "tools" && Object.hasOwn(tools.timeout, remoteName);
+  const own = isSet ? tools.timeout[remoteName] : undefined;
   return own === undefined
     ? { timeout: callTimeout, maxTimeout: maxCallTimeout }
     : { timeout: own, maxTimeout: Math.max(own, maxCallTimeout) };

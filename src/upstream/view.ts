@@ -4,6 +4,8 @@ import { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
+import type { Notification } from "../wire/jsonrpc.ts";
+import { sessionOf } from "./account.ts";
 import type { Attendee } from "./audience.ts";
 import { type Profile, profileOf } from "./profile.ts";
 import type { Showcase } from "./showcase.ts";
@@ -16,6 +18,9 @@ export interface ViewParts {
   listWait(): number;
 }
 
+/** How long a handshake waits for what is known of servers from earlier, in ms. */
+const RECALL_WAIT = 50;
+
 /** What one client sees of the hub: its catalog, and the connections that its calls go to. */
 export class View {
   readonly #parts: ViewParts;
@@ -27,6 +32,9 @@ export class View {
   /** Whether a list may be answered; before that, who waits for it. */
   #isListable = false;
   readonly #waiting = new Set<(catalog: Catalog) => void>();
+  /** Who waits for what is known from earlier, before that was looked for. */
+  readonly #recalling = new Set<(catalog: Catalog) => void>();
+  #recall: "before" | "looking" | "done" = "before";
   #disarm: () => void = () => {};
 
   constructor(profile: Profile, parts: ViewParts) {
@@ -77,15 +85,31 @@ export class View {
     if (this.#isOpen) return;
     this.#isOpen = true;
     const { pool, clock } = this.#parts;
-    this.#disarm = clock.after(this.#parts.listWait(), () => this.#openList());
+    const undo = clock.after(this.#parts.listWait(), () => this.#openList());
+    const forget = clock.after(RECALL_WAIT, () => this.#tellRecalled());
+    this.#disarm = () => {
+      undo();
+      forget();
+    };
     pool.open(this.#profile);
+    // Only now all connections are there.
+    if (this.#recall === "before") this.#recall = "looking";
     this.settle();
+  }
+
+  /** The client's roots are others. */
+  rootsChanged(notification: Notification): void {
+    if (this.#profile.attendee === undefined) return;
+    for (const { state } of this.#parts.pool.connections(this.#profile)) {
+      sessionOf(state)?.voice.rootsChanged(notification);
+    }
   }
 
   /** The client has left. */
   close(): void {
     this.#disarm();
     this.#waiting.clear();
+    this.#recalling.clear();
     this.#parts.pool.close(this.#profile);
   }
 
@@ -99,10 +123,18 @@ export class View {
     return () => void this.#waiting.delete(callback);
   }
 
+  /** Calls back with the catalog when it has what is known of the servers from earlier, or that takes too long. */
+  whenRecalled(callback: (catalog: Catalog) => void): void {
+    if (this.#recall === "done") callback(this.catalog);
+    else this.#recalling.add(callback);
+  }
+
   /** Looks whether a list need not wait any more. */
   settle(): void {
     if (!this.#isOpen || this.#isListable) return;
     const connections = this.#parts.pool.connections(this.#profile);
+    const isRecalled = !connections.some(({ isRecalling }) => isRecalling);
+    if (this.#recall === "looking" && isRecalled) this.#tellRecalled();
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 
@@ -110,7 +142,15 @@ export class View {
     return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
   }
 
+  #tellRecalled(): void {
+    this.#recall = "done";
+    const waiting = [...this.#recalling];
+    this.#recalling.clear();
+    for (const callback of waiting) callback(this.catalog);
+  }
+
   #openList(): void {
+    this.#tellRecalled();
     this.#isListable = true;
     this.#disarm();
     const waiting = [...this.#waiting];

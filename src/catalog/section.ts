@@ -1,0 +1,110 @@
+import { Buffer } from "node:buffer";
+import { joinPieces, utf8 } from "../bytes.ts";
+import type { Item, Kind } from "./item.ts";
+
+/** Where a request for something goes, precomputed. */
+export interface Route {
+  readonly kind: Kind;
+  readonly server: string;
+  /** What clients call it: the exposed name or URI. */
+  readonly name: string;
+  /** What the server calls it. */
+  readonly remoteName: string;
+  /** That as JSON, ready to be put into a request. */
+  readonly remoteNameJson: Uint8Array;
+  readonly limits: Limits;
+  /** The entry of it, if it is listed. */
+  readonly item: Item | undefined;
+}
+
+/** The route to something that is listed. */
+export interface ListedRoute extends Route {
+  readonly item: Item;
+}
+
+/** How long a request may take, in ms. */
+export interface Limits {
+  /** From its start, and again from each progress notification. */
+  readonly timeout: number;
+  /** In all. */
+  readonly maxTimeout: number;
+}
+
+/** One entry of a list: where it leads, and how clients see it. */
+export interface Entry {
+  readonly route: ListedRoute;
+  readonly bytes: Uint8Array;
+}
+
+/** So many entries are on one page: more than almost anybody has, as some clients ask for one page only. */
+const PAGE = 1000;
+
+/** Everything of one kind that clients can see, by exposed names; immutable. */
+export class Section {
+  readonly kind: Kind;
+  /** Sorted by exposed name. */
+  readonly routes: readonly ListedRoute[];
+  /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
+  readonly result: Uint8Array;
+  readonly #entries: readonly Entry[];
+  readonly #byName: ReadonlyMap<string, Entry>;
+
+  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>) {
+    this.kind = kind;
+    this.#byName = entries;
+    this.#entries = [...entries.values()].sort((a, b) => (a.route.name < b.route.name ? -1 : 1));
+    this.routes = this.#entries.map(({ route }) => route);
+    this.result = this.#write(0);
+  }
+
+  find(name: string): ListedRoute | undefined {
+    return this.#byName.get(name)?.route;
+  }
+
+  /** The answer to a list request with the cursor that says to go on after this name, whether that is still there or not. */
+  page(after: string): Uint8Array {
+    const next = this.#entries.findIndex(({ route }) => route.name > after);
+    return this.#write(next < 0 ? this.#entries.length : next);
+  }
+
+  /** Whether clients see the same. */
+  isSame(other: Section): boolean {
+    const [own, others] = [this.#entries, other.#entries];
+    if (own === others) return true;
+    return (
+      own.length === others.length &&
+      own.every(({ bytes }, i) => {
+        const twin = others[i]?.bytes;
+        return twin !== undefined && (bytes === twin || Buffer.compare(bytes, twin) === 0);
+      })
+    );
+  }
+
+  #write(from: number): Uint8Array {
+    const shown = this.#entries.slice(from, from + PAGE);
+    const last = shown.at(-1);
+    const hasMore = last !== undefined && from + PAGE < this.#entries.length;
+    const end = hasMore ? `],"nextCursor":"${writeCursor(this.kind, last.route.name)}"}` : "]}";
+    return joinPieces([
+      utf8(`{"${this.kind}":[`),
+      ...shown.flatMap(({ bytes }, i) => (i === 0 ? [bytes] : [COMMA, bytes])),
+      utf8(end),
+    ]);
+  }
+}
+
+function writeCursor(kind: Kind, after: string): string {
+  return Buffer.from(JSON.stringify([kind, after])).toString("base64url");
+}
+
+/** The name after which a cursor says to go on; undefined if it is none of that kind's lists. One of an older catalog is as good as any. */
+export function readCursor(kind: Kind, cursor: string): string | undefined {
+  try {
+    const [own, after] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as unknown[];
+    return own === kind && typeof after === "string" ? after : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const COMMA = utf8(",");

@@ -1,0 +1,49 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Kind } from "../catalog/item.ts";
+import { readCursor, type Section } from "../catalog/section.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, scanObject, stringOf } from "../json.ts";
+import { LIST_CHANGED } from "../protocol/legacy.ts";
+import { buildNotification, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
+
+/** The lists that one client is given, and whether they are still those that there are. */
+export class Lists {
+  /** What the client was last given or told about. */
+  readonly #known = new Map<Kind, Section>();
+
+  /**
+   * Reads a list request. @returns what makes the answer to it.
+   * @throws {HubError} invalidParams
+   */
+  read(kind: Kind, request: Request): (catalog: Catalog) => Message {
+    const { slice } = request.id;
+    const after = readAfter(kind, request);
+    if (after !== undefined) return (catalog) => buildResult(slice, catalog[kind].page(after));
+    return (catalog) => {
+      this.#known.set(kind, catalog[kind]);
+      return buildResult(slice, catalog[kind].result);
+    };
+  }
+
+  /** What to tell the client if the lists that it has are not those of this catalog. */
+  compare(catalog: Catalog): readonly Message[] {
+    const methods = new Set<string>();
+    for (const [kind, section] of this.#known) {
+      if (section.isSame(catalog[kind])) continue;
+      this.#known.set(kind, catalog[kind]);
+      methods.add(LIST_CHANGED[kind]);
+    }
+    return [...methods].map((method) => buildNotification(method));
+  }
+}
+
+/** After which name to go on, if the request has a cursor. */
+function readAfter(kind: Kind, { bytes, params }: Request): string | undefined {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const member = lastMember(members, "cursor");
+  if (member === undefined) return undefined;
+  const cursor = stringOf(bytes, member);
+  const after = cursor === undefined ? undefined : readCursor(kind, cursor);
+  if (after !== undefined) return after;
+  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
+}

@@ -1,0 +1,51 @@
+import type { Clock } from "../clock.ts";
+import type { HubError } from "../errors.ts";
+import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
+import type { Listing } from "./listing.ts";
+import type { Session } from "./session.ts";
+import type { State } from "./state.ts";
+import type { ConnectionStatus, PeerInfo } from "./status.ts";
+
+/** What is known of a connection beyond its present state, and both together as its status. */
+export class History {
+  /** The last failure there was, also if it is over. */
+  lastError: HubError | undefined;
+  /** How long the last successful start took, in ms. */
+  startDuration: number | undefined;
+  #calls = 0;
+  #lastTool: string | undefined;
+  #peer: PeerInfo | undefined;
+
+  /** A session has ended. */
+  add({ calls, lastTool, peer }: Session): void {
+    this.#calls += calls;
+    this.#lastTool = lastTool ?? this.#lastTool;
+    this.#peer = peer;
+  }
+
+  status(
+    client: string | undefined,
+    state: State<Session>,
+    clock: Clock,
+    { from, offer }: Listing,
+  ): ConnectionStatus {
+    const ahead = lookAhead(state);
+    const session = sessionOf(state);
+    return {
+      client,
+      state: state.at,
+      attempt: "attempt" in ahead ? ahead.attempt : undefined,
+      retryAt: retryOf(ahead, clock),
+      responsive: state.at === "connected" ? state.responsive : undefined,
+      cause: causeOf(ahead),
+      lastError: this.lastError,
+      peer: session?.peer ?? this.#peer,
+      listing: from,
+      tools: offer?.tools.length,
+      startDuration: this.startDuration,
+      calls: this.#calls + (session?.calls ?? 0),
+      inFlight: session?.inFlight ?? 0,
+      lastTool: session?.lastTool ?? this.#lastTool,
+    };
+  }
+}
