@@ -5,6 +5,7 @@ import { Alerts } from "../src/alerts.ts";
 import { HubError } from "../src/errors.ts";
 import { Bus } from "../src/events.ts";
 import type { StdioServer } from "../src/manifest/schema.ts";
+import type { Attendee } from "../src/upstream/audience.ts";
 import { Gate } from "../src/upstream/gate.ts";
 import { Pool } from "../src/upstream/pool.ts";
 import { ANYBODY, profileOf } from "../src/upstream/profile.ts";
@@ -23,6 +24,7 @@ import {
   specOf,
 } from "./fixtures/memory.ts";
 
+const ALONE: Attendee = { ask: () => () => {}, tell: () => {} };
 const SILENCE = (): undefined => undefined;
 const OWN = { isolation: "perClient" } as const;
 
@@ -299,9 +301,9 @@ describe("the pool", () => {
     const a = new Script("x");
     const pool = makePool({ a }, [specOf("a")]);
     const [first, same, other] = [
-      profileOf("", "client-1", {}),
-      profileOf("", "client-2", {}),
-      profileOf('{"sampling":{}}', "client-3", {}),
+      profileOf("", "client-1", ALONE),
+      profileOf("", "client-2", ALONE),
+      profileOf('{"sampling":{}}', "client-3", ALONE),
     ];
     for (const profile of [first, same, other]) pool.open(profile);
     await turn();

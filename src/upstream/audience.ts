@@ -1,7 +1,12 @@
 import type { Capabilities } from "../protocol/capabilities.ts";
+import type { Message } from "../wire/jsonrpc.ts";
+import type { Ask } from "./ask.ts";
 
 /** A client, as far as a server can reach it. */
-export interface Attendee {}
+export interface Attendee extends Ask {
+  /** Sends what a server has to say to it. */
+  tell(server: string, message: Message): void;
+}
 
 /** The clients that one connection is for. */
 export interface Audience {
@@ -12,3 +17,9 @@ export interface Audience {
 }
 
 export const NOBODY: Audience = { capabilities: {}, clients: () => [] };
+
+/** Who alone is there: what the server says can belong to no other. */
+export function onlyOne(audience: Audience): Attendee | undefined {
+  const [client, ...others] = audience.clients();
+  return others.length === 0 ? client : undefined;
+}

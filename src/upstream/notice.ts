@@ -1,5 +1,6 @@
 import type { Range } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { integerOf, readId } from "../wire/id.ts";
 import type { Notification } from "../wire/jsonrpc.ts";
 
 /** The longest text of a log message that is kept, in characters. */
@@ -11,8 +12,29 @@ export function readProgress(
 ): { id: number; tokens: readonly Range[] } | undefined {
   const tokens = membersOf(notification).filter((member) => member.key === "progressToken");
   const token = tokens.at(-1);
-  if (token === undefined) return undefined;
-  return { id: Number(valueOf(notification.bytes, token)), tokens };
+  const id = token && integerOf(notification.bytes, token);
+  return id === undefined ? undefined : { id, tokens };
+}
+
+/** Which request a notification of a cancel is about, by the key of its id, and where the id stands. */
+export function readCancelled(
+  notification: Notification,
+): { key: string | number; ids: readonly Range[] } | undefined {
+  const ids = membersOf(notification).filter((member) => member.key === "requestId");
+  const last = ids.at(-1);
+  const id = last && readId(notification.bytes, last);
+  return id && { key: id.key, ids };
+}
+
+const NO_TOKENS: readonly Member[] = [];
+
+/** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
+export function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
+  if (lastMember(members, "_meta") === undefined) return NO_TOKENS;
+  return members
+    .filter((member) => member.key === "_meta")
+    .flatMap((meta) => scanObject(bytes, meta.start)?.items ?? NO_TOKENS)
+    .filter((member) => member.key === "progressToken");
 }
 
 /** What a log message says, as text. */

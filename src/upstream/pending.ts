@@ -13,6 +13,8 @@ export interface Pending extends Outgoing {
   fail(error: HubError): void;
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
   progress(notification: Notification, tokens: readonly Range[]): void;
+  /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
+  halt?(halted: boolean): void;
 }
 
 /** What has to be replaced in a client's request, beside its id. The session adds to `edits` what is its own. */
@@ -53,6 +55,11 @@ export class PendingTable {
     let count = 0;
     for (const { record } of this.#entries.values()) if (record.isRelayed === true) count++;
     return count;
+  }
+
+  /** Lets the time of what is in flight stand still, or go on. */
+  halt(halted: boolean): void {
+    for (const { record } of this.#entries.values()) record.halt?.(halted);
   }
 
   /** Settles when no client's request is in flight. */

@@ -1,10 +1,9 @@
-import { applyEdits, utf8 } from "../bytes.ts";
+import { applyEdits } from "../bytes.ts";
 import type { Item, Kind } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
-import { type ConnectStep, HubError } from "../errors.ts";
+import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
-import { valueOf } from "../json.ts";
 import {
   allowsBatches,
   type Implementation,
@@ -13,10 +12,8 @@ import {
 } from "../protocol/legacy.ts";
 import { readEdges } from "../wire/frame.ts";
 import {
-  buildError,
   buildNotification,
   buildRequest,
-  buildResult,
   editsOf,
   type Frame,
   type Notification,
@@ -27,8 +24,10 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { type Feature, type Handshake, readHandshake } from "./handshake.ts";
 import { listAll } from "./pages.ts";
-import { readLog, readProgress } from "./notice.ts";
+import { readProgress } from "./notice.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
+import { Voice } from "./voice.ts";
+import { misstep, readReply } from "./reply.ts";
 import type { PeerInfo } from "./status.ts";
 
 /** What a session is made from. */
@@ -51,9 +50,6 @@ export interface SessionEvents {
 
 const ignore = (): void => {};
 const PING: Pending = { method: Method.ping, settle: ignore, fail: ignore, progress: ignore };
-const EMPTY_RESULT = utf8("{}");
-/** A server's own requests are not answered while it has not taken so many bytes. */
-const MAX_UNREAD = 16 * 1024 * 1024;
 
 /** MCP spoken with one server over an open Link, in the legacy dialect: the handshake, the table of pending requests, the listings. */
 export class Session implements LinkEvents {
@@ -62,6 +58,10 @@ export class Session implements LinkEvents {
   readonly #audience: Audience;
   readonly #events: SessionEvents;
   readonly #pending: PendingTable;
+  /** What the server says of its own accord. */
+  readonly voice: Voice;
+  /** The server waits for an answer of its client, so that its own are not late. */
+  #isHalted = false;
   #handshake: Handshake | undefined;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes this grow proves that the server lives. */
@@ -71,12 +71,25 @@ export class Session implements LinkEvents {
   lastTool: string | undefined;
   #ping: number | undefined;
 
-  constructor({ server, link, audience, events }: SessionParts) {
+  constructor({ server, link, audience, clock, events }: SessionParts) {
     this.server = server;
     this.#link = link;
     this.#audience = audience;
     this.#events = events;
     this.#pending = new PendingTable(server, link);
+    this.voice = new Voice({
+      server,
+      link,
+      audience,
+      clock,
+      isBusy: () => this.inFlight > 0,
+      halt: (halted) => {
+        this.#isHalted = halted;
+        this.#pending.halt(halted);
+      },
+      log: (text) => events.log("debug", "server", text),
+      complain: (text) => this.#complain(text),
+    });
   }
 
   /** Opens the link and shakes hands (lifecycle, initialization); `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says. */
@@ -85,10 +98,10 @@ export class Session implements LinkEvents {
     linked();
     const params = initializeParams(clientInfo, this.#audience.capabilities);
     const response = await this.ask(Method.initialize, params, signal);
-    const handshake = readHandshake(this.#result(response, "handshake"));
+    const handshake = readHandshake(readReply(this.server, response, "handshake"));
     if (typeof handshake === "string") {
       const what = `answered with the unknown protocol version ${handshake}`;
-      throw this.#failure("handshake", what);
+      throw misstep(this.server, "handshake", what);
     }
     this.#handshake = handshake;
     this.#link.send(buildNotification(Method.initialized));
@@ -111,8 +124,8 @@ export class Session implements LinkEvents {
       kind,
       ask: (method, params) => this.ask(method, params, signal),
       refuse: (response, isError) => {
-        if (isError) this.#result(response, "list");
-        return this.#failure("list", `sent a list of ${NOUNS[kind]}s that is malformed`);
+        if (isError) readReply(this.server, response, "list");
+        return misstep(this.server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
       },
       complain: (text) => this.#events.log("warn", "server", text),
     });
@@ -157,6 +170,7 @@ export class Session implements LinkEvents {
     for (const { start, end } of tokens) edits.push({ start, end, by });
     for (const { start, end } of request.ids) edits.push({ start, end, by });
     this.#pending.send(id, record, applyEdits(request.bytes, edits));
+    if (this.#isHalted) record.halt?.(true);
     return id;
   }
 
@@ -172,12 +186,12 @@ export class Session implements LinkEvents {
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
   cancel(id: number, why: Withdrawal): void {
     if (!this.#pending.drop(id)) return;
-    if (typeof why === "string") {
-      const params = { requestId: id, reason: why };
-      this.#link.send(buildNotification(Method.cancelled, params));
-      return;
-    }
-    this.#link.send(applyEdits(why.notification.bytes, editsOf(why.ids, String(id))));
+    this.#link.send(
+      typeof why === "string"
+        ? buildNotification(Method.cancelled, { requestId: id, reason: why })
+        : applyEdits(why.notification.bytes, editsOf(why.ids, String(id))),
+    );
+    if (this.#isHalted && this.inFlight === 0) this.voice.abandon();
   }
 
   pause(): void {
@@ -191,6 +205,7 @@ export class Session implements LinkEvents {
   /** Fails everything pending and ends the link, bounded in time. */
   close(): Promise<void> {
     const { server } = this;
+    this.voice.close();
     this.#pending.fail(
       new HubError("serverStopped", `Server "${server}" was stopped.`, { server }),
     );
@@ -207,7 +222,7 @@ export class Session implements LinkEvents {
         this.#notified(frame);
         return;
       case "request":
-        this.#asked(frame);
+        this.voice.asked(frame);
         return;
       case "batch":
         if (allowsBatches(this.#handshake?.version))
@@ -233,10 +248,11 @@ export class Session implements LinkEvents {
     else pending.fail(new HubError("messageTooLarge", text, { server: this.server }));
   }
 
-  /** What a server does not read is bounded where it is sent: by the table of what is pending, and in `#asked`. */
+  /** What a server does not read is bounded where it is sent: by the table of what is pending, and by its voice. */
   pressure(): void {}
 
   closed(cause: HubError): void {
+    this.voice.close();
     this.#pending.fail(cause);
     this.#events.closed(cause);
   }
@@ -253,17 +269,6 @@ export class Session implements LinkEvents {
     if (record !== undefined) record.settle(response);
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
     else this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
-  }
-
-  #asked(request: Request): void {
-    // Who goes on asking and reads no answer would have them pile up here without end.
-    if (this.#link.queued > MAX_UNREAD) return;
-    if (request.method === Method.ping) {
-      this.#link.send(buildResult(request.id.slice, EMPTY_RESULT));
-      return;
-    }
-    const text = `toolmux cannot answer "${request.method}".`;
-    this.#link.send(buildError(request.id.slice, new HubError("methodNotFound", text).toRpc()));
   }
 
   #notified(notification: Notification): void {
@@ -283,28 +288,8 @@ export class Session implements LinkEvents {
       case Method.resourcesListChanged:
         this.#events.listChanged(["resources", "resourceTemplates"]);
         return;
-      case Method.message: {
-        const text = readLog(notification);
-        if (text !== undefined) this.#events.log("debug", "server", text);
-      }
+      default:
+        this.voice.notified(notification);
     }
-  }
-
-  /** The parsed result of an answer to the hub itself. */
-  #result(response: Response, step: ConnectStep): unknown {
-    let value: unknown;
-    try {
-      value = valueOf(response.bytes, response.body);
-    } catch {
-      throw this.#failure(step, "sent an answer that is malformed");
-    }
-    if (response.outcome === "result") return value;
-    const message = (value as { message?: unknown } | null)?.message;
-    throw this.#failure(step, `answered with an error: ${String(message)}`);
-  }
-
-  #failure(step: ConnectStep, what: string): HubError {
-    const { server } = this;
-    return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
   }
 }

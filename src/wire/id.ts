@@ -19,12 +19,21 @@ export function readId(bytes: Uint8Array, range: Range): Id | undefined {
   return { key: Number.isSafeInteger(value) ? value : spelled, slice };
 }
 
+/** What the ids of our requests to clients begin with: as texts they are no id of the client's own. */
+const ASK = "toolmux-";
+
+export function askId(number: number): string {
+  return ASK + String(number);
+}
+
+const OURS = new RegExp(`^(?:${ASK})?(\\d{1,15})$`);
+
 /** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */
 export function integerOf(bytes: Uint8Array, range: Range): number | undefined {
   const plain = plainInteger(bytes, range.start, range.end);
   if (plain !== undefined) return plain;
   const value = valueOf(bytes, range);
-  const number = typeof value === "string" && /^\d{1,15}$/.test(value) ? Number(value) : value;
+  const number = typeof value === "string" ? Number(OURS.exec(value)?.[1] ?? NaN) : value;
   return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
     ? number
     : undefined;

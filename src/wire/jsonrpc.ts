@@ -85,6 +85,7 @@ export const ERROR_MEMBER = utf8(',"error":');
 const HEAD_WITHOUT_ID = utf8('{"jsonrpc":"2.0"');
 const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const ID_MEMBER = utf8(',"id":');
+const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
 
@@ -124,9 +125,21 @@ export function buildNotification(method: string, params?: object): Uint8Array {
   return utf8(JSON.stringify({ jsonrpc: "2.0", method, ...(params && { params }) }));
 }
 
+/** A request around ready params. */
+export function buildAsk(id: Piece, method: string, params: readonly Piece[] | undefined): Message {
+  const member = params === undefined ? [] : [PARAMS_MEMBER, ...params];
+  return [HEAD_WITHOUT_ID, ID_MEMBER, id, utf8(`,"method":"${method}"`), ...member, CLOSE];
+}
+
 /** An answer around ready result bytes. */
 export function buildResult(id: Piece, result: Uint8Array): Message {
-  return [HEAD_WITHOUT_ID, RESULT_MEMBER, result, ID_MEMBER, id, CLOSE];
+  return buildAnswer(id, "result", result);
+}
+
+/** An answer around a ready result or error. */
+export function buildAnswer(id: Piece, outcome: Response["outcome"], body: Uint8Array): Message {
+  const member = outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
+  return [HEAD_WITHOUT_ID, member, body, ID_MEMBER, id, CLOSE];
 }
 
 /** An error answer; without a usable id it carries `"id":null`. */

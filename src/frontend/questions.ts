@@ -1,0 +1,112 @@
+import { applyEdits } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import { skipValue } from "../json.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Ask, Question } from "../upstream/ask.ts";
+import { readProgress } from "../upstream/notice.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
+import { integerOf, askId } from "../wire/id.ts";
+import {
+  buildAsk,
+  buildNotification,
+  editsOf,
+  type Id,
+  type Message,
+  type Notification,
+  type Response,
+} from "../wire/jsonrpc.ts";
+
+/** What servers ask of one client of the legacy era: requests of the hub's own, with ids that no client's request has. */
+export class Questions implements Ask {
+  readonly #send: (server: string, message: Message) => void;
+  readonly #open = new Map<number, Question>();
+  #count = 0;
+  /** Those that were not sent, because the client is not to be asked anything yet (lifecycle, initialization). */
+  #early: Set<number> | undefined = new Set();
+  #isClosed = false;
+
+  /** @param send sends what a server wants of the client, or tells it */
+  constructor(send: (server: string, message: Message) => void) {
+    this.#send = send;
+  }
+
+  /** From now on the client can be asked. */
+  ready(): void {
+    const early = this.#early ?? [];
+    this.#early = undefined;
+    for (const number of early) this.#pose(number);
+  }
+
+  ask(question: Question): (why: Withdrawal) => void {
+    if (this.#isClosed) {
+      question.fail(gone());
+      return () => {};
+    }
+    const number = ++this.#count;
+    this.#open.set(number, question);
+    if (this.#early === undefined) this.#pose(number);
+    else this.#early.add(number);
+    return (why) => this.#withdraw(number, why);
+  }
+
+  /** The client answered. */
+  settle({ id, bytes, outcome, body }: Response): void {
+    const question = id === undefined ? undefined : this.#take(id);
+    if (question === undefined) return;
+    // The common shapes are read without a look inside, and nothing malformed may reach a server.
+    if (skipValue(bytes, body.start) === body.end) {
+      question.answer(outcome, bytes.subarray(body.start, body.end));
+    } else {
+      question.fail(new HubError("internal", "The client's answer was malformed."));
+    }
+  }
+
+  /** The client's answer cannot be passed on. */
+  fail({ slice }: Id, error: HubError): void {
+    const number = integerOf(slice.of, slice);
+    if (number !== undefined) this.#take(number)?.fail(error);
+  }
+
+  progress(notification: Notification): void {
+    const progress = readProgress(notification);
+    if (progress === undefined) return;
+    this.#open.get(progress.id)?.progress(notification, progress.tokens);
+  }
+
+  /** The client is gone. */
+  close(): void {
+    this.#isClosed = true;
+    const open = [...this.#open.values()];
+    this.#open.clear();
+    for (const question of open) question.fail(gone());
+  }
+
+  #pose(number: number): void {
+    const question = this.#open.get(number);
+    if (question === undefined) return;
+    const id = `"${askId(number)}"`;
+    this.#send(question.server, buildAsk(id, question.method, question.params(id)));
+  }
+
+  #take(number: number): Question | undefined {
+    const question = this.#open.get(number);
+    this.#open.delete(number);
+    return question;
+  }
+
+  #withdraw(number: number, why: Withdrawal): void {
+    const question = this.#take(number);
+    // Nothing has to be said of what was never sent.
+    if (question === undefined || this.#early?.delete(number) === true) return;
+    const requestId = askId(number);
+    const message =
+      typeof why === "string"
+        ? buildNotification(Method.cancelled, { requestId, reason: why })
+        : applyEdits(why.notification.bytes, editsOf(why.ids, `"${requestId}"`));
+    this.#send(question.server, message);
+  }
+}
+
+function gone(): HubError {
+  return new HubError("notAsked", "The client has left.");
+}

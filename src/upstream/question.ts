@@ -1,0 +1,79 @@
+import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import type { Capabilities } from "../protocol/capabilities.ts";
+import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
+import { editsOf, type Request } from "../wire/jsonrpc.ts";
+import { readTokens } from "./notice.ts";
+
+/** What a server's own request asks of a client. */
+export interface Asked {
+  readonly method: AskMethod;
+  /** The server's progress token as it spelled it, if it gave one. */
+  readonly token: Piece | undefined;
+  /** The request's params with another progress token. */
+  params(token: Piece): readonly Piece[] | undefined;
+}
+
+/**
+ * Reads a server's own request. What people are shown says which server asks.
+ * @throws {HubError} methodNotFound or invalidParams if clients that can do only this cannot be asked that
+ */
+export function readQuestion(server: string, request: Request, capabilities: Capabilities): Asked {
+  const { method, bytes, params } = request;
+  if (!isAskMethod(method)) {
+    throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
+  }
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const lack = findLack(method, bytes, members, capabilities);
+  if (lack !== undefined) throw lack;
+  const tokens = readTokens(bytes, members);
+  const last = tokens.at(-1);
+  const edits = method === Method.elicit ? nameServer(server, bytes, members) : [];
+  return {
+    method,
+    token: last && sliceOf(bytes, last.start, last.end),
+    params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
+  };
+}
+
+function findLack(
+  method: AskMethod,
+  bytes: Uint8Array,
+  members: readonly Member[],
+  { roots, sampling, elicitation }: Capabilities,
+): HubError | undefined {
+  const lacks = (what: string): HubError =>
+    new HubError("invalidParams", `The client cannot be asked for ${what}.`);
+  const cannot = new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
+  switch (method) {
+    case Method.rootsList:
+      return roots === undefined ? cannot : undefined;
+    case Method.sample: {
+      if (sampling === undefined) return cannot;
+      const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
+      return usesTools && sampling.tools === undefined ? lacks("sampling with tools") : undefined;
+    }
+    case Method.elicit: {
+      if (elicitation === undefined) return cannot;
+      const mode = stringOf(bytes, lastMember(members, "mode")) ?? "form";
+      if (mode === "url" && elicitation.url === undefined) return lacks("an elicitation by URL");
+      if (mode === "form" && elicitation.form === undefined) return lacks("an elicitation by form");
+      return undefined;
+    }
+  }
+}
+
+/** Puts the server's name in front of the message: whoever answers has to know who asks. */
+function nameServer(server: string, bytes: Uint8Array, members: readonly Member[]): Edit[] {
+  const name = JSON.stringify(`[${server}] `).slice(0, -1);
+  return members.flatMap(({ key, start }) =>
+    key === "message" && bytes[start] === QUOTE ? [{ start, end: start + 1, by: utf8(name) }] : [],
+  );
+}
+const QUOTE = 0x22;
+
+/** A part of the bytes, with edits that are in it. */
+function cut(bytes: Uint8Array, { start, end }: Range, edits: readonly Edit[]): readonly Piece[] {
+  return applyEdits(bytes.subarray(0, end), [{ start: 0, end: start, by: "" }, ...edits]);
+}

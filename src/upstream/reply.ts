@@ -1,0 +1,21 @@
+import { type ConnectStep, HubError } from "../errors.ts";
+import { valueOf } from "../json.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+
+/** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed */
+export function readReply(server: string, response: Response, step: ConnectStep): unknown {
+  let value: unknown;
+  try {
+    value = valueOf(response.bytes, response.body);
+  } catch {
+    throw misstep(server, step, "sent an answer that is malformed");
+  }
+  if (response.outcome === "result") return value;
+  const message = (value as { message?: unknown } | null)?.message;
+  throw misstep(server, step, `answered with an error: ${String(message)}`);
+}
+
+/** What a server did instead of what it was asked for. */
+export function misstep(server: string, step: ConnectStep, what: string): HubError {
+  return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
+}
