@@ -1,78 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import {
-  Client as ClientV2,
-  StreamableHTTPClientTransport as HttpV2,
-} from "@modelcontextprotocol/client";
-import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
-import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
-import { ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 import { type Clock, systemClock } from "../src/clock.ts";
 import { type OpenFace, openFace } from "../src/frontend/http/listen.ts";
 import { PATIENCE } from "../src/frontend/http/reply.ts";
 import { VirtualClock } from "./fixtures/clock.ts";
 import { poll } from "./harness/clock.ts";
+import { SDKS } from "./harness/http-sdk.ts";
 import { type Json, Script, setUp } from "./fixtures/memory.ts";
-
-const INFO = { name: "sdk-client", version: "1.0.0" };
-
-/** What the tests do with an SDK's client. */
-interface Sdk {
-  readonly name: string;
-  connect(url: string, headers?: Record<string, string>): Promise<Connected>;
-}
-
-interface Connected {
-  readonly session: () => string | undefined;
-  list(): Promise<readonly string[]>;
-  call(
-    name: string,
-    args: Record<string, unknown>,
-    options?: { signal?: AbortSignal; onprogress?: (progress: { progress: number }) => void },
-  ): Promise<unknown>;
-  onListChanged(callback: () => void): void;
-  /** DELETEs the session. */
-  leave(): Promise<void>;
-  close(): Promise<void>;
-}
-
-const V1: Sdk = {
-  name: "SDK v1",
-  async connect(url, headers = {}) {
-    const client = new ClientV1(INFO);
-    const link = new HttpV1(new URL(url), { requestInit: { headers } });
-    await client.connect(link);
-    return {
-      session: () => link.sessionId,
-      list: async () => (await client.listTools()).tools.map(({ name }) => name),
-      call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
-      onListChanged: (callback) =>
-        client.setNotificationHandler(ToolListChangedNotificationSchema, callback),
-      leave: () => link.terminateSession(),
-      close: () => client.close(),
-    };
-  },
-};
-
-function v2(mode: "legacy" | "auto"): Sdk {
-  return {
-    name: mode === "auto" ? "SDK v2 with negotiation" : "SDK v2",
-    async connect(url, headers = {}) {
-      const client = new ClientV2(INFO, { versionNegotiation: { mode } });
-      const link = new HttpV2(new URL(url), { requestInit: { headers } });
-      await client.connect(link);
-      return {
-        session: () => link.sessionId,
-        list: async () => (await client.listTools()).tools.map(({ name }) => name),
-        call: (name, args, options) => client.callTool({ name, arguments: args }, options),
-        onListChanged: (callback) =>
-          client.setNotificationHandler("notifications/tools/list_changed", callback),
-        leave: () => link.terminateSession(),
-        close: () => client.close(),
-      };
-    },
-  };
-}
 
 /** A server whose calls wait until they are answered. */
 class Waiting extends Script {
@@ -115,7 +49,7 @@ async function withFace(
   }
 }
 
-for (const sdk of [V1, v2("legacy"), v2("auto")])
+for (const sdk of SDKS)
   describe(`${sdk.name} over HTTP`, () => {
     it("lists and calls, and leaves by DELETE", () =>
       withFace(new Script("t", "u"), async ({ url }) => {

@@ -3,6 +3,7 @@ import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import type { Hub } from "../hub.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import type { Watch } from "../manifest/watch.ts";
 import { within } from "../wire/grace.ts";
 import { type Address, readAddress } from "./address.ts";
 import type { Invocation, World } from "./command.ts";
@@ -66,19 +67,15 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
   const ends = [aborted(world.signal)];
   if (isOnStdio) ends.push(hub.accept(new OwnStdio(limit), world.signal), orphaned());
   let isOver = false;
-  let unfollow = (): void => {};
+  let following: Watch | undefined;
+  const look = (): void => following?.look();
+  // A client's pipe ends with its terminal; who serves others goes on.
+  if (!isOnStdio) world.hangups.add(look);
   const follow = async (): Promise<void> => {
     journal.open();
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
-    const following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
-    const look = (): void => following.look();
-    // A client's pipe ends with its terminal; who serves others goes on.
-    if (!isOnStdio) world.hangups.add(look);
-    unfollow = () => {
-      world.hangups.delete(look);
-      following.close();
-    };
+    following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
     await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
@@ -89,7 +86,8 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
     await Promise.race(ends);
   } finally {
     isOver = true;
-    unfollow();
+    world.hangups.delete(look);
+    following?.close();
     await face?.close();
     await close();
   }

@@ -1,0 +1,152 @@
+import assert from "node:assert/strict";
+import { appendFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, end, executable, withStage } from "../harness/hub.ts";
+import { SDKS } from "../harness/http-sdk.ts";
+import { scripted } from "../harness/manifest.ts";
+
+const MANIFEST = { servers: { a: scripted() } };
+const ANYWHERE = ["--http", "127.0.0.1:0"];
+
+/** Starts the executable; `url` is where it says that it serves. */
+async function serve(
+  stage: Stage,
+  args: readonly string[] = ANYWHERE,
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ hub: RawClient; url: string }> {
+  const all = ["serve", ...args, "--config", stage.config];
+  const hub = new RawClient(executable(), all, stage.dir, { ...stage.env, ...env });
+  const url = await hub.until(10_000, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+  return { hub, url };
+}
+
+/** Ends the hub by a signal, and checks that it wrote nothing to stdout. */
+async function stop(hub: RawClient): Promise<void> {
+  hub.signal("SIGTERM");
+  assert.equal((await hub.ended(END)).code, 143);
+  assert.deepEqual(hub.lines, []);
+}
+
+describe("serve --http", () => {
+  it(
+    "serves clients of all SDKs at once, each with its own session, and leaves nothing",
+    LIMIT,
+    () =>
+      withStage(MANIFEST, async (stage) => {
+        const { hub, url } = await serve(stage);
+        const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
+        const sessions = new Set(clients.map((client) => client.session()));
+        assert.equal(sessions.size, SDKS.length);
+        const work = clients.flatMap((client, of) =>
+          Array.from({ length: 20 }, async (_, at) => {
+            const name = ["a__echo", "a__sleep", "a__parsed"][at % 3] ?? "";
+            const result = (await client.call(name, { of, at, ms: at })) as {
+              structuredContent: { of: number; at: number };
+            };
+            assert.deepEqual([result.structuredContent.of, result.structuredContent.at], [of, at]);
+          }),
+        );
+        await Promise.all(work);
+        for (const client of clients) {
+          assert.ok((await client.list()).includes("a__echo"));
+          await client.leave();
+          await client.close();
+        }
+        assert.equal(stage.log("a").filter(({ event }) => event === "start").length, 1);
+        await stop(hub);
+      }),
+  );
+
+  it(
+    "goes on when stdin ends and when it is hung up on, which makes it read its manifest",
+    LIMIT,
+    () =>
+      withStage(MANIFEST, async (stage) => {
+        const { hub, url } = await serve(stage);
+        hub.end();
+        const [sdk] = SDKS;
+        const client = await sdk?.connect(url);
+        assert.ok(client);
+        assert.ok((await client.list()).includes("a__echo"));
+        const changed = new Promise<void>((resolve) => client.onListChanged(resolve));
+        appendFileSync(stage.config, '\n[servers.a.tools]\ndeny = ["echo"]\n');
+        hub.signal("SIGHUP");
+        await changed;
+        assert.ok(!(await client.list()).includes("a__echo"));
+        await client.close();
+        await stop(hub);
+      }),
+  );
+
+  it("lets a call finish that runs when it is told to end", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { hub, url } = await serve(stage);
+      const [sdk] = SDKS;
+      const client = await sdk?.connect(url);
+      const result = client?.call("a__sleep", { ms: 700, x: 1 });
+      await stage.logged("a", ({ event }) => event === "call");
+      hub.signal("SIGTERM");
+      const { structuredContent } = (await result) as { structuredContent: object };
+      assert.deepEqual(structuredContent, { ms: 700, x: 1 });
+      assert.equal((await hub.ended(END)).code, 143);
+      await client?.close();
+    }),
+  );
+
+  it("with --stdio serves both ways, and ends with its stdin", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { hub, url } = await serve(stage, [...ANYWHERE, "--stdio"]);
+      const tools = await hub.open();
+      assert.ok(tools.some(({ name }) => name === "a__echo"));
+      const [sdk] = SDKS;
+      const client = await sdk?.connect(url);
+      assert.ok((await client?.list())?.includes("a__echo"));
+      await end(hub);
+      assert.equal((await hub.exit).code, 0);
+      await client?.close().catch(() => {});
+    }),
+  );
+
+  it("says how it is, and wants a token where one is named", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const args = ["--http", "0.0.0.0:0", "--http-token-env", "HUB_TOKEN"];
+      const { hub, url } = await serve(stage, args, { HUB_TOKEN: "right" });
+      const here = url.replace("0.0.0.0", "127.0.0.1");
+      const root = here.replace(/mcp$/, "");
+      assert.deepEqual(await (await fetch(`${root}healthz`)).json(), { alive: true });
+      assert.deepEqual(await (await fetch(`${root}readyz`)).json(), { ready: true });
+      assert.equal((await fetch(here, { method: "POST" })).status, 401);
+      const headers = { Authorization: "Bearer right" };
+      for (const sdk of SDKS) {
+        const client = await sdk.connect(here, headers);
+        assert.ok((await client.list()).includes("a__echo"));
+        await client.leave();
+        await client.close();
+      }
+      const ready = await (await fetch(`${root}readyz`, { headers })).json();
+      assert.deepEqual(ready, {
+        ready: true,
+        servers: { connected: ["a"], waiting: [], failed: [], resting: [] },
+      });
+      await stop(hub);
+    }),
+  );
+
+  it("refuses what would be open to others, and what is taken, with exit code 2", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const { hub, url } = await serve(stage);
+      for (const [address, why] of [
+        ["0.0.0.0:0", /token/],
+        [new URL(url).host, /Nothing can listen/],
+        ["nonsense", /HOST:PORT/],
+      ] as const) {
+        const args = ["serve", "--http", address, "--config", stage.config];
+        const other = new RawClient(executable(), args, stage.dir, stage.env);
+        assert.equal((await other.ended(END)).code, 2, address);
+        assert.match(other.stderr, why);
+      }
+      await stop(hub);
+    }),
+  );
+});

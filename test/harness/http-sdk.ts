@@ -1,0 +1,70 @@
+import {
+  Client as ClientV2,
+  StreamableHTTPClientTransport as HttpV2,
+} from "@modelcontextprotocol/client";
+import { Client as ClientV1 } from "@modelcontextprotocol/sdk/client/index.js";
+import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import { ToolListChangedNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
+
+const INFO = { name: "sdk-client", version: "1.0.0" };
+
+/** An SDK's client over its own Streamable HTTP, as far as the tests use it. */
+export interface Sdk {
+  readonly name: string;
+  connect(url: string, headers?: Record<string, string>): Promise<Connected>;
+}
+
+/** A session of it. */
+export interface Connected {
+  readonly session: () => string | undefined;
+  list(): Promise<readonly string[]>;
+  call(
+    name: string,
+    args: Record<string, unknown>,
+    options?: { signal?: AbortSignal; onprogress?: (progress: { progress: number }) => void },
+  ): Promise<unknown>;
+  onListChanged(callback: () => void): void;
+  /** DELETEs the session. */
+  leave(): Promise<void>;
+  close(): Promise<void>;
+}
+
+const V1: Sdk = {
+  name: "SDK v1",
+  async connect(url, headers = {}) {
+    const client = new ClientV1(INFO);
+    const link = new HttpV1(new URL(url), { requestInit: { headers } });
+    await client.connect(link);
+    return {
+      session: () => link.sessionId,
+      list: async () => (await client.listTools()).tools.map(({ name }) => name),
+      call: (name, args, options) => client.callTool({ name, arguments: args }, undefined, options),
+      onListChanged: (callback) =>
+        client.setNotificationHandler(ToolListChangedNotificationSchema, callback),
+      leave: () => link.terminateSession(),
+      close: () => client.close(),
+    };
+  },
+};
+
+function v2(mode: "legacy" | "auto"): Sdk {
+  return {
+    name: mode === "auto" ? "SDK v2 with negotiation" : "SDK v2",
+    async connect(url, headers = {}) {
+      const client = new ClientV2(INFO, { versionNegotiation: { mode } });
+      const link = new HttpV2(new URL(url), { requestInit: { headers } });
+      await client.connect(link);
+      return {
+        session: () => link.sessionId,
+        list: async () => (await client.listTools()).tools.map(({ name }) => name),
+        call: (name, args, options) => client.callTool({ name, arguments: args }, options),
+        onListChanged: (callback) =>
+          client.setNotificationHandler("notifications/tools/list_changed", callback),
+        leave: () => link.terminateSession(),
+        close: () => client.close(),
+      };
+    },
+  };
+}
+
+export const SDKS: readonly Sdk[] = [V1, v2("legacy"), v2("auto")];
