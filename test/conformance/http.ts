@@ -1,0 +1,66 @@
+import { randomUUID } from "node:crypto";
+import {
+  type EventStore,
+  hostHeaderValidationResponse,
+  type JSONRPCMessage,
+  localhostAllowedHostnames,
+  localhostAllowedOrigins,
+  originValidationResponse,
+  WebStandardStreamableHTTPServerTransport as HttpLink,
+} from "@modelcontextprotocol/server";
+import { createServer } from "./everything.ts";
+
+/** How soon a client whose stream ended may come back, in ms. */
+const RETRY = 50;
+
+/** The everything server over the SDK's own HTTP, one for each session: what a referee sees without a hub. */
+export class Everything {
+  readonly #sessions = new Map<string, HttpLink>();
+
+  /** Answers one request. */
+  readonly fetch = async (request: Request): Promise<Response> =>
+    hostHeaderValidationResponse(request, localhostAllowedHostnames()) ??
+    originValidationResponse(request, localhostAllowedOrigins()) ??
+    (await this.#dispatch(request));
+
+  async #dispatch(request: Request): Promise<Response> {
+    const id = request.headers.get("Mcp-Session-Id");
+    const session = id === null ? await this.#begin() : this.#sessions.get(id);
+    return session?.handleRequest(request) ?? new Response(null, { status: 404 });
+  }
+
+  async #begin(): Promise<HttpLink> {
+    const link = new HttpLink({
+      sessionIdGenerator: randomUUID,
+      onsessioninitialized: (id) => void this.#sessions.set(id, link),
+      onsessionclosed: (id) => void this.#sessions.delete(id),
+      eventStore: new Events(),
+      retryInterval: RETRY,
+    });
+    await createServer().connect(link);
+    return link;
+  }
+}
+
+/** What was sent in one session, for clients that come back for it. An event's id is its place. */
+class Events implements EventStore {
+  readonly #events: { readonly stream: string; readonly message: JSONRPCMessage }[] = [];
+
+  async storeEvent(stream: string, message: JSONRPCMessage): Promise<string> {
+    return String(this.#events.push({ stream, message }) - 1);
+  }
+
+  async replayEventsAfter(
+    last: string,
+    { send }: { readonly send: (id: string, message: JSONRPCMessage) => Promise<void> },
+  ): Promise<string> {
+    const from = Number(last);
+    const stream = this.#events[from]?.stream ?? "";
+    for (const [at, event] of this.#events.entries()) {
+      // The first event of a stream has no message: it only gives the client an id to come back with.
+      const isWanted = at > from && event.stream === stream && "jsonrpc" in event.message;
+      if (isWanted) await send(String(at), event.message);
+    }
+    return stream;
+  }
+}

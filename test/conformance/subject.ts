@@ -1,0 +1,49 @@
+import process from "node:process";
+import { fileURLToPath } from "node:url";
+import { listenNatively } from "../../src/runtime.ts";
+import { RawClient } from "../harness/client.ts";
+import { END, executable, withStage } from "../harness/hub.ts";
+import { Everything } from "./http.ts";
+
+/** How long the hub may take until it serves, in ms. */
+const START = 10_000;
+/** More than any scenario sends, in bytes. */
+const MAX_BODY = 1024 * 1024;
+
+/** What a referee is let loose on. */
+export type Subject = <Value>(play: (url: string) => Promise<Value>) => Promise<Value>;
+
+/** The everything server without a hub: what fails here is its own fault. */
+export const withServer: Subject = async (play) => {
+  if (listenNatively === undefined) throw new Error("this needs Bun or Deno");
+  const { fetch } = new Everything();
+  const hostname = "127.0.0.1";
+  const listener = await listenNatively({ hostname, port: 0, maxBody: MAX_BODY, fetch });
+  try {
+    return await play(`http://${hostname}:${listener.port}/mcp`);
+  } finally {
+    await listener.close(0);
+  }
+};
+
+/** The executable's HTTP face, with the everything server as its only server, under its own names. */
+export const withHub: Subject = (play) =>
+  withStage({ servers: { everything: EVERYTHING } }, async ({ config, dir, env }) => {
+    const args = ["serve", "--http", "127.0.0.1:0", "--config", config];
+    const hub = new RawClient(executable(), args, dir, env);
+    try {
+      const look = () => /http:\/\/\S+/.exec(hub.stderr)?.[0];
+      return await play(await hub.until(START, "the hub's address", look));
+    } finally {
+      hub.signal("SIGTERM");
+      await hub.ended(END);
+    }
+  });
+
+const EVERYTHING = {
+  command: process.execPath,
+  args: [fileURLToPath(new URL("stdio.ts", import.meta.url))],
+  prefix: "",
+  // Referees leave sessions behind, and who of several clients is asked is never guessed.
+  isolation: "perClient",
+};
