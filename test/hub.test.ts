@@ -42,6 +42,7 @@ describe("initialize", () => {
         prompts: { listChanged: true },
         resources: { subscribe: true, listChanged: true },
         completions: {},
+        logging: {},
       });
       assert.equal((result?.["serverInfo"] as { name: string }).name, "toolmux");
     });

@@ -24,7 +24,7 @@ import {
   specOf,
 } from "./fixtures/memory.ts";
 
-const ALONE: Attendee = { ask: () => () => {}, tell: () => {} };
+const ALONE: Attendee = { level: undefined, ask: () => () => {}, tell() {}, tellLog() {} };
 const SILENCE = (): undefined => undefined;
 const OWN = { isolation: "perClient" } as const;
 

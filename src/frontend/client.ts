@@ -10,8 +10,10 @@ import {
   LIST_METHODS,
   Method,
 } from "../protocol/legacy.ts";
+import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
+import { CALL, type Manner, MANNERS } from "../router/wanted.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
@@ -31,7 +33,7 @@ import {
 import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
 import { Asked } from "./asked.ts";
 import { joinBatch } from "./batch.ts";
-import { readIntroduction } from "./introduction.ts";
+import { readIntroduction, readLevel } from "./introduction.ts";
 import { Questions } from "./questions.ts";
 import { Lists } from "./lists.ts";
 
@@ -60,6 +62,10 @@ export class Client implements LinkEvents, Attendee {
   readonly #running = new Map<string | number, Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
+  /** It has been told who answers it; before that nothing else is said to it. */
+  #isGreeted = false;
+  /** From which level on it wants servers' log messages; undefined: servers decide (logging, setting log level). */
+  level: Severity | undefined;
   readonly #lists = new Lists();
 
   /** @param isGuest it is never asked anything, and uses the servers as others do */
@@ -134,6 +140,11 @@ export class Client implements LinkEvents, Attendee {
     (asked ?? this.#whole).notify(message);
   }
 
+  tellLog(server: string, severity: Severity, message: Message): void {
+    if (!this.#isGreeted) return;
+    if (this.level === undefined || isAtLeast(severity, this.level)) this.tell(server, message);
+  }
+
   /** The client is gone: whatever runs for it is cancelled at its servers. */
   closed(): void {
     for (const asked of this.#running.values())
@@ -155,7 +166,7 @@ export class Client implements LinkEvents, Attendee {
   #dispatch(request: Request, inbound: Inbound): void {
     switch (request.method) {
       case Method.toolsCall:
-        this.#callTool(request, inbound);
+        this.#relay(request, inbound, CALL);
         return;
       case Method.initialize:
         this.#initialize(request, inbound);
@@ -163,9 +174,16 @@ export class Client implements LinkEvents, Attendee {
       case Method.ping:
         inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
         return;
+      case Method.setLevel:
+        this.level = readLevel(request);
+        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
+        this.#view.levelChanged();
+        return;
     }
     const kind = LISTED.get(request.method);
+    const manner = MANNERS.get(request.method);
     if (kind !== undefined) this.#list(kind, request, inbound);
+    else if (manner !== undefined) this.#relay(request, inbound, manner);
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
 
@@ -176,6 +194,7 @@ export class Client implements LinkEvents, Attendee {
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);
     this.#view.whenRecalled(({ instructions }) => {
+      this.#isGreeted = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions);
       inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
     });
@@ -196,10 +215,10 @@ export class Client implements LinkEvents, Attendee {
     };
   }
 
-  #callTool(request: Request, inbound: Inbound): void {
+  #relay(request: Request, inbound: Inbound, manner: Manner | "reference"): void {
     this.#view.open();
     const asked = new Asked(request.id.key, inbound, this.#running);
-    const running = this.#router.route(request, asked);
+    const running = this.#router.route(request, asked, manner);
     asked.running = running;
     this.#register(asked);
     running.run();

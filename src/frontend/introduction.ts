@@ -3,6 +3,7 @@ import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.
 import type { ClientInfo } from "../plugin/plugin.ts";
 import { readCapabilities, writeClass } from "../protocol/capabilities.ts";
 import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
+import { isSeverity, type Severity } from "../protocol/severity.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
 /** What a client says of itself when it is met. */
@@ -34,6 +35,13 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
     capabilities: writeClass(readCapabilities(declared && valueOf(bytes, declared))),
     info: { name: say("name"), version: say("version") },
   };
+}
+
+/** Reads a request of `logging/setLevel`. @throws {HubError} invalidParams */
+export function readLevel({ bytes, params }: Request): Severity {
+  const level = stringOf(bytes, lastMember(membersOf(bytes, params), "level"));
+  if (isSeverity(level)) return level;
+  throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");
 }
 
 function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly Member[] {

@@ -48,6 +48,7 @@ const CAPABILITIES = {
   prompts: { listChanged: true },
   resources: { subscribe: true, listChanged: true },
   completions: {},
+  logging: {},
 };
 
 /** The result of `initialize`. */
@@ -84,6 +85,7 @@ export const Method = {
   cancelled: "notifications/cancelled",
   progress: "notifications/progress",
   message: "notifications/message",
+  setLevel: "logging/setLevel",
   sample: "sampling/createMessage",
   elicit: "elicitation/create",
   elicited: "notifications/elicitation/complete",
@@ -94,6 +96,9 @@ export const Method = {
   resourcesList: "resources/list",
   templatesList: "resources/templates/list",
   toolsCall: "tools/call",
+  promptsGet: "prompts/get",
+  resourcesRead: "resources/read",
+  complete: "completion/complete",
   toolsListChanged: "notifications/tools/list_changed",
   promptsListChanged: "notifications/prompts/list_changed",
   resourcesListChanged: "notifications/resources/list_changed",

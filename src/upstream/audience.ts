@@ -1,11 +1,16 @@
 import type { Capabilities } from "../protocol/capabilities.ts";
+import type { Severity } from "../protocol/severity.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Ask } from "./ask.ts";
 
 /** A client, as far as a server can reach it. */
 export interface Attendee extends Ask {
+  /** From which level on it wants servers' log messages; undefined: it has not said so. */
+  readonly level: Severity | undefined;
   /** Sends what a server has to say to it. */
   tell(server: string, message: Message): void;
+  /** Sends a line of a server's log, if the client wants it. */
+  tellLog(server: string, severity: Severity, message: Message): void;
 }
 
 /** The clients that one connection is for. */

@@ -3,7 +3,7 @@ import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import type { PeerInfo } from "./status.ts";
 
 /** What a server can do beside listing and doing what it lists. */
-export type Feature = "completions" | "subscriptions";
+export type Feature = "completions" | "subscriptions" | "logging";
 
 /** What a server says of itself when it is met. */
 export interface Handshake {
@@ -11,6 +11,8 @@ export interface Handshake {
   readonly peer: PeerInfo;
   /** What it has lists of. */
   readonly offers: ReadonlySet<Kind>;
+  /** The same of resources, at hand. */
+  readonly hasResources: boolean;
   readonly features: ReadonlySet<Feature>;
   /** What it wants models to know. */
   readonly instructions: string | undefined;
@@ -28,6 +30,7 @@ export function readHandshake(result: unknown): Handshake | string {
   if (isObject(offered["prompts"])) offers.add("prompts");
   if (isObject(offered["resources"])) offers.add("resources").add("resourceTemplates");
   if (isObject(offered["completions"])) features.add("completions");
+  if (isObject(offered["logging"])) features.add("logging");
   if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
   return {
     version: protocolVersion,
@@ -38,6 +41,7 @@ export function readHandshake(result: unknown): Handshake | string {
       version: typeof version === "string" ? version : undefined,
     },
     offers,
+    hasResources: offers.has("resources"),
     features,
     instructions: typeof instructions === "string" ? instructions : undefined,
   };

@@ -1,7 +1,8 @@
-import type { Range } from "../bytes.ts";
+import { applyEdits, type Edit, type Range, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
-import type { Notification } from "../wire/jsonrpc.ts";
+import type { Message, Notification } from "../wire/jsonrpc.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -45,6 +46,29 @@ export function readLog(notification: Notification): string | undefined {
   const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
   return text.slice(0, LONGEST);
 }
+
+/** A log message for clients, who see many servers' logs as one: its logger says which server's it is. Undefined if its level is none. */
+export function relayLog(
+  server: string,
+  notification: Notification,
+): { severity: Severity; message: Message } | undefined {
+  const { bytes, params } = notification;
+  const members = membersOf(notification);
+  const severity = stringOf(bytes, lastMember(members, "level"));
+  if (params === undefined || !isSeverity(severity)) return undefined;
+  const name = JSON.stringify(server);
+  const loggers = members.filter(({ key }) => key === "logger");
+  const edits = loggers.map(({ start, end }): Edit => {
+    const isText = bytes[start] === QUOTE;
+    // What follows its first quote stays as it is.
+    return isText
+      ? { start, end: start + 1, by: utf8(`${name.slice(0, -1)}/`) }
+      : { start, end, by: utf8(name) };
+  });
+  const first = { start: params.start + 1, end: params.start + 1, by: utf8(`"logger":${name},`) };
+  return { severity, message: applyEdits(bytes, loggers.length > 0 ? edits : [first]) };
+}
+const QUOTE = 0x22;
 
 function membersOf({ bytes, params }: Notification): readonly Member[] {
   return (params && scanObject(bytes, params.start)?.items) ?? [];

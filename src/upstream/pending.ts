@@ -40,6 +40,7 @@ export class PendingTable {
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
   #closed: HubError | undefined;
+  #isHalted = false;
 
   constructor(server: string, link: Link) {
     this.#server = server;
@@ -57,8 +58,9 @@ export class PendingTable {
     return count;
   }
 
-  /** Lets the time of what is in flight stand still, or go on. */
+  /** Lets the time of what is in flight, and what is sent meanwhile, stand still or go on. */
   halt(halted: boolean): void {
+    this.#isHalted = halted;
     for (const { record } of this.#entries.values()) record.halt?.(halted);
   }
 
@@ -84,7 +86,16 @@ export class PendingTable {
     }
     const entry = { record, exchange: undefined as Exchange | undefined };
     this.#entries.set(id, entry);
+    if (this.#isHalted) record.halt?.(true);
     entry.exchange = this.#link.send(message, record);
+  }
+
+  /** Sends a request of the hub's own, whatever comes of it. */
+  post(method: string, params: object): void {
+    const ignore = (): void => {};
+    const id = this.nextId();
+    const record = { method, settle: ignore, fail: ignore, progress: ignore };
+    this.send(id, record, buildRequest(id, method, params));
   }
 
   /**

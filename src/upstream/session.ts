@@ -60,8 +60,6 @@ export class Session implements LinkEvents {
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
-  /** The server waits for an answer of its client, so that its own are not late. */
-  #isHalted = false;
   #handshake: Handshake | undefined;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes this grow proves that the server lives. */
@@ -82,11 +80,7 @@ export class Session implements LinkEvents {
       link,
       audience,
       clock,
-      isBusy: () => this.inFlight > 0,
-      halt: (halted) => {
-        this.#isHalted = halted;
-        this.#pending.halt(halted);
-      },
+      pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
       complain: (text) => this.#complain(text),
     });
@@ -105,6 +99,7 @@ export class Session implements LinkEvents {
     }
     this.#handshake = handshake;
     this.#link.send(buildNotification(Method.initialized));
+    this.voice.begin(this.can("logging"));
   }
 
   /** Who the server is; undefined before the handshake. */
@@ -133,6 +128,11 @@ export class Session implements LinkEvents {
 
   offers(kind: Kind): boolean {
     return this.#handshake?.offers.has(kind) === true;
+  }
+
+  /** Whether it has resources, so that its results may point to some. */
+  get hasResources(): boolean {
+    return this.#handshake?.hasResources === true;
   }
 
   can(feature: Feature): boolean {
@@ -165,12 +165,11 @@ export class Session implements LinkEvents {
   relay(record: Pending, request: Request, { edits, tokens }: Rewrite): number {
     const id = this.#pending.nextId();
     this.calls++;
-    this.lastTool = record.name;
+    if (record.method === Method.toolsCall) this.lastTool = record.name;
     const by = String(id);
     for (const { start, end } of tokens) edits.push({ start, end, by });
     for (const { start, end } of request.ids) edits.push({ start, end, by });
     this.#pending.send(id, record, applyEdits(request.bytes, edits));
-    if (this.#isHalted) record.halt?.(true);
     return id;
   }
 
@@ -191,7 +190,7 @@ export class Session implements LinkEvents {
         ? buildNotification(Method.cancelled, { requestId: id, reason: why })
         : applyEdits(why.notification.bytes, editsOf(why.ids, String(id))),
     );
-    if (this.#isHalted && this.inFlight === 0) this.voice.abandon();
+    this.voice.abandon();
   }
 
   pause(): void {

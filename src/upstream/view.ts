@@ -1,4 +1,7 @@
 import type { Catalog } from "../catalog/catalog.ts";
+import type { Kind } from "../catalog/item.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import { isNamed } from "../catalog/shape.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
@@ -9,6 +12,7 @@ import { sessionOf } from "./account.ts";
 import type { Attendee } from "./audience.ts";
 import { type Profile, profileOf } from "./profile.ts";
 import type { Showcase } from "./showcase.ts";
+import type { Voice } from "./voice.ts";
 
 export interface ViewParts {
   readonly pool: Pool;
@@ -49,6 +53,7 @@ export class View {
     this.#catalog = undefined;
     if (this.#isOpen) this.#parts.pool.exchange(before, this.#profile);
     else this.open();
+    this.levelChanged();
   }
 
   get catalog(): Catalog {
@@ -65,19 +70,25 @@ export class View {
     return this.#parts.pool.find(server, this.#profile);
   }
 
-  /** The servers that show nothing, but may have a tool of that exposed name. */
-  unlisted(name: string): readonly Connection[] {
+  /** The servers that show nothing, but may have something of that exposed name or URI. */
+  unlisted(kind: Kind, name: string): readonly Connection[] {
     return this.#parts.pool
       .connections(this.#profile)
-      .filter(({ offer, mayRun, spec }) => offer === undefined && mayRun && this.#fits(spec, name));
+      .filter(({ offer, mayRun }) => offer === undefined && mayRun)
+      .filter(({ spec }) => !isNamed(kind) || this.#fits(spec, name));
   }
 
-  /** Why there is no tool of that exposed name. */
-  explainAbsence(name: string): HubError {
+  /** Why there is nothing of that exposed name or URI. */
+  explainAbsence(kind: Kind, name: string): HubError {
+    const noun = NOUNS[kind];
+    const text = `There is no ${noun} "${name}"`;
+    if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
     const down = this.#parts.pool.down.find((spec) => spec.prefix !== "" && this.#fits(spec, name));
-    if (down === undefined) return new HubError("unknownTool", `There is no tool "${name}".`);
-    const text = `Server "${down.name}" is stopped, so there is no tool "${name}" now.`;
-    return new HubError("serverStopped", text, { server: down.name });
+    if (down === undefined) {
+      return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
+    }
+    const why = `Server "${down.name}" is stopped, so there is no ${noun} "${name}" now.`;
+    return new HubError("serverStopped", why, { server: down.name });
   }
 
   /** The servers are wanted now; what shall be up is started. */
@@ -99,10 +110,12 @@ export class View {
 
   /** The client's roots are others. */
   rootsChanged(notification: Notification): void {
-    if (this.#profile.attendee === undefined) return;
-    for (const { state } of this.#parts.pool.connections(this.#profile)) {
-      sessionOf(state)?.voice.rootsChanged(notification);
-    }
+    for (const voice of this.#voices) voice.rootsChanged(notification);
+  }
+
+  /** The client wants to hear more, or less, of the servers' logs. */
+  levelChanged(): void {
+    for (const voice of this.#voices) voice.adjustLevel();
   }
 
   /** The client has left. */
@@ -111,6 +124,7 @@ export class View {
     this.#waiting.clear();
     this.#recalling.clear();
     this.#parts.pool.close(this.#profile);
+    this.levelChanged();
   }
 
   /**
@@ -136,6 +150,13 @@ export class View {
     const isRecalled = !connections.some(({ isRecalling }) => isRecalling);
     if (this.#recall === "looking" && isRecalled) this.#tellRecalled();
     if (connections.every(({ isListable }) => isListable)) this.#openList();
+  }
+
+  /** Of the servers that may have something to say to the client. */
+  get #voices(): readonly Voice[] {
+    if (this.#profile.attendee === undefined) return [];
+    const connections = this.#parts.pool.connections(this.#profile);
+    return connections.flatMap(({ state }) => sessionOf(state)?.voice ?? []);
   }
 
   #fits({ prefix }: RunnableServer, name: string): boolean {

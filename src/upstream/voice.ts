@@ -1,17 +1,22 @@
 import { utf8 } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
+import { lowestOf, type Severity } from "../protocol/severity.ts";
 import { buildResult, type Notification, type Request } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
 import { onlyOne } from "./audience.ts";
-import { readLog } from "./notice.ts";
+import type { PendingTable } from "./pending.ts";
+import { readLog, relayLog } from "./notice.ts";
 
-export interface VoiceParts extends Omit<AsksParts, "send"> {
+export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clock" | "complain"> {
   readonly link: Link;
+  /** What the server has yet to answer. */
+  readonly pending: PendingTable;
   /** A line of the server's log. */
   log(text: string): void;
 }
 
+const DEFAULT_LEVEL: Severity = "info";
 const EMPTY_RESULT = utf8("{}");
 /** A server's own requests are not answered while it has not taken so many bytes. */
 const MAX_UNREAD = 16 * 1024 * 1024;
@@ -20,10 +25,37 @@ const MAX_UNREAD = 16 * 1024 * 1024;
 export class Voice {
   readonly #parts: VoiceParts;
   readonly #asks: Asks;
+  /** Whether its log has levels, and the one that it was last told. */
+  #hasLevels = false;
+  #level: Severity | undefined;
 
   constructor(parts: VoiceParts) {
     this.#parts = parts;
-    this.#asks = new Asks({ ...parts, send: (message) => void parts.link.send(message) });
+    const { link, pending } = parts;
+    this.#asks = new Asks({
+      ...parts,
+      send: (message) => void link.send(message),
+      isBusy: () => pending.relayed > 0,
+      halt: (halted) => pending.halt(halted),
+    });
+  }
+
+  /** The server can be told things now. */
+  begin(hasLevels: boolean): void {
+    this.#hasLevels = hasLevels;
+    this.adjustLevel();
+  }
+
+  /** Tells the server the lowest level that one of its clients wants, if that is another than before. */
+  adjustLevel(): void {
+    if (!this.#hasLevels) return;
+    const clients = this.#parts.audience.clients();
+    // What those want who have left is forgotten; without any wish a server decides itself.
+    const unwanted = this.#level && DEFAULT_LEVEL;
+    const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
+    if (level === undefined || level === this.#level) return;
+    this.#level = level;
+    this.#parts.pending.post(Method.setLevel, { level });
   }
 
   /** A request of its own. */
@@ -46,6 +78,8 @@ export class Voice {
         onlyOne(audience)?.tell(server, notification.bytes);
         return;
       case Method.message: {
+        const line = relayLog(server, notification);
+        if (line !== undefined) onlyOne(audience)?.tellLog(server, line.severity, line.message);
         const text = readLog(notification);
         if (text !== undefined) this.#parts.log(text);
       }
@@ -58,9 +92,9 @@ export class Voice {
     if (audience.capabilities.roots && onlyOne(audience)) link.send(bytes);
   }
 
-  /** The last of the calls that it was at work for was given up. */
+  /** A request was given up; if it was the last that the server was at work for, what it asks for its sake is over. */
   abandon(): void {
-    this.#asks.abandon();
+    if (this.#asks.isOpen && this.#parts.pending.relayed === 0) this.#asks.abandon();
   }
 
   /** The server is gone. */
