@@ -151,6 +151,23 @@ describe("a session over HTTP", () => {
     await second.drop();
   });
 
+  it("is asked by a server on the stream of its call, and answers with a POST of its own", async () => {
+    const { script, visit } = await stage(silent());
+    const one = visit();
+    await one.introduce("2025-11-25", { sampling: {} });
+    await turn();
+    const { response, say, answer } = await begin(script, one.post(call(1, "s__t")));
+    say({ id: 99, method: "sampling/createMessage", params: { messages: [], maxTokens: 1 } });
+    const events = new Events(await response);
+    const asked = await events.message();
+    assert.equal(asked.method, "sampling/createMessage");
+    const reply = { jsonrpc: "2.0", id: asked.id, result: { role: "assistant" } };
+    assert.equal((await one.post(reply)).status, 202);
+    await script.peer?.until(() => script.peer?.messages.some(({ id }) => id === 99) === true);
+    answer();
+    assert.equal((await events.message()).id, 1);
+  });
+
   it("takes what cancels a call, and the call's POST ends without an answer", async () => {
     const { one, script } = await stage(silent());
     const { response } = await begin(script, one.post(call(1, "s__t")));

@@ -8,6 +8,7 @@ import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, end, withStage } from "../harness/hub.ts";
+import { SDKS } from "../harness/http-sdk.ts";
 import { scripted, toToml } from "../harness/manifest.ts";
 import { descendants } from "../harness/processes.ts";
 
@@ -109,6 +110,28 @@ describe("the package for Node", () => {
         ),
     );
   }
+
+  it("serves over HTTP, with streams and to their end", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const args = [program(), "serve", "--http", "127.0.0.1:0", "--config", stage.config];
+      const hub = new RawClient("node", args, stage.dir, stage.env);
+      const url = await hub.until(END, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+      for (const sdk of SDKS) {
+        const client = await sdk.connect(url);
+        assert.ok((await client.list()).includes("a__echo"));
+        const seen: number[] = [];
+        const onprogress = ({ progress }: { progress: number }): void => void seen.push(progress);
+        const result = await client.call("a__progress", { steps: 3 }, { onprogress });
+        assert.ok(typeof result === "object");
+        assert.equal(seen.length, 3);
+        await client.leave();
+        await client.close();
+      }
+      hub.signal("SIGTERM");
+      assert.equal((await hub.ended(END)).code, 143);
+      assert.deepEqual(hub.lines, []);
+    }),
+  );
 
   it(
     "names line and column of what is wrong in a manifest, in TOML as in JSON",
