@@ -121,7 +121,7 @@ for (const [name, listen] of Object.entries(SERVERS))
         const session = { "Mcp-Session-Id": await begin() };
         const wire = new Wire(port);
         wire.post(call(1, "s__t"), { ...session, Accept: "text/event-stream" });
-        const [, id = ""] = await wire.until(/id: (\S+)\ndata: \n\n/);
+        const [, id = ""] = await wire.until(/retry: 1000\nid: (\S+)\ndata: \n\n/);
         wire.socket.destroy();
         const [asked] = await poll(
           5000,

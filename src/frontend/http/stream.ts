@@ -6,6 +6,9 @@ import type { Message } from "../../wire/jsonrpc.ts";
 /** How often a stream on which nothing happens shows that it lives, in ms: gateways cut what is silent for longer. */
 export const KEEP_ALIVE = 15_000;
 
+/** After how long a client whose stream has ended is to come back, in ms. */
+const RETRY = 1000;
+
 /** Bytes of one stream: what stays for a reader that comes back, what its reader may be behind, and what there is ever. */
 export const BOUNDS = {
   kept: 1024 * 1024,
@@ -68,9 +71,10 @@ export class EventStream {
     return this.#unsent;
   }
 
-  /** An event without a message: it gives the reader an id to come back with. */
+  /** An event without a message: it tells the reader when to come back, and gives it an id to do so. */
   prime(): void {
-    this.#add(Buffer.from(`id: ${this.key}-${this.#first + this.#events.length}\ndata: \n\n`));
+    const id = `${this.key}-${this.#first + this.#events.length}`;
+    this.#add(Buffer.from(`retry: ${RETRY}\nid: ${id}\ndata: \n\n`));
   }
 
   push(message: Message): void {
