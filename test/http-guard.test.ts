@@ -222,6 +222,15 @@ describe("a request over HTTP", () => {
     assert.equal((await visitor.post(fits)).status, 200);
   });
 
+  it("without a session may say little", async () => {
+    const { visit } = setUpHttp({}, { face: { maxMessage: 8 * 1024 * 1024 } });
+    const big = { ...PING, params: { x: "x".repeat(1024 * 1024) } };
+    await refused(await visit().post(big), 413, -31004);
+    const known = visit();
+    await known.introduce();
+    assert.equal((await known.post(big)).status, 200);
+  });
+
   it("whose body does not end is 408", async () => {
     const clock = new VirtualClock();
     const { face } = setUpHttp({}, { clock });

@@ -393,13 +393,13 @@ describe("a client over HTTP that does not read", () => {
 
 describe("an HTTP face that closes", () => {
   it("takes no more requests, lets those finish that run, and ends all streams", async () => {
-    const { one, script, face } = await stage(silent());
+    const { one, script, face, visit } = await stage(silent());
     const own = await one.listen();
     const { response, answer } = await begin(script, one.post(call(1, "s__t")));
     const closed = face.close();
     for (const refused of [
       await one.post(PING),
-      await one.post(INITIALIZE, { "Mcp-Session-Id": "" }),
+      await visit().post(INITIALIZE),
       await one.request("GET", undefined),
     ]) {
       assert.equal(refused.status, 503);

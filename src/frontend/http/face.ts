@@ -93,8 +93,15 @@ export class Face {
     if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("Content-Type") ?? "")) {
       return refuse(415, "Messages are application/json.");
     }
-    const body = await readBody(request, this.#settings.maxMessage, this.#clock);
-    if (typeof body === "string") return this.#explain(body);
+    const named = hasSession(request) ? this.#find(request) : undefined;
+    if (named instanceof Response) return named;
+    // Without a session there is one thing to say, and it is short.
+    const limit =
+      named === undefined
+        ? Math.min(FIRST_BODY, this.#settings.maxMessage)
+        : this.#settings.maxMessage;
+    const body = await readBody(request, limit, this.#clock);
+    if (typeof body === "string") return explain(body, limit);
     const frame = readFrame(body);
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
@@ -103,11 +110,9 @@ export class Face {
     // What a client says to what is still running helps it to finish.
     const isAsking = frame.kind === "request" || frame.kind === "batch";
     if (this.#isClosing && isAsking) return refuseEnd();
-    if (frame.kind === "request" && frame.method === "initialize" && !hasSession(request)) {
-      return this.#sessions.begin(frame, wants);
-    }
-    const session = this.#find(request);
-    return session instanceof Response ? session : session.receive(frame, wants);
+    if (named !== undefined) return named.receive(frame, wants);
+    const isFirst = frame.kind === "request" && frame.method === "initialize";
+    return isFirst ? this.#sessions.begin(frame, wants) : refuseSessionless();
   }
 
   #get(request: Request): Response {
@@ -137,7 +142,7 @@ export class Face {
       return refuse(400, `This protocol version is not spoken here: ${version}.`);
     }
     const id = headers.get("Mcp-Session-Id");
-    if (id === null) return refuse(400, "This needs a session: begin with initialize.");
+    if (id === null) return refuseSessionless();
     return this.#sessions.find(id) ?? refuse(404, "There is no such session.");
   }
 
@@ -153,26 +158,32 @@ export class Face {
     if (this.#sessions.isFull) return { ready: false, reason: "full" };
     return { ready: true };
   }
+}
 
-  #explain(trouble: Trouble): Response {
-    switch (trouble) {
-      case "tooLarge": {
-        const text = `A message has at most ${this.#settings.maxMessage} bytes.`;
-        return refuse(413, text, { code: "messageTooLarge", headers: CLOSE });
-      }
-      case "tooSlow":
-        return refuse(408, "The message took too long to come in.", { headers: CLOSE });
-      case "broken":
-        return refuse(400, "The message has no end.");
+function explain(trouble: Trouble, limit: number): Response {
+  switch (trouble) {
+    case "tooLarge": {
+      const text = `A message has at most ${limit} bytes here.`;
+      return refuse(413, text, { code: "messageTooLarge", headers: CLOSE });
     }
+    case "tooSlow":
+      return refuse(408, "The message took too long to come in.", { headers: CLOSE });
+    case "broken":
+      return refuse(400, "The message has no end.");
   }
 }
 
 const NEVER = new AbortController().signal;
+/** What may be sent without a session, in bytes. */
+const FIRST_BODY = 1024 * 1024;
 const CLOSE = { Connection: "close" };
 
 function hasSession({ headers }: Request): boolean {
   return headers.has("Mcp-Session-Id");
+}
+
+function refuseSessionless(): Response {
+  return refuse(400, "This needs a session: begin with initialize.");
 }
 
 function refuseMethod(): Response {
