@@ -13,6 +13,8 @@ const TABLE = {
   methodNotFound: { rpc: -32601, exit: 2, retryable: false, kind: "misuse" },
   invalidParams: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
   internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
@@ -52,6 +54,8 @@ export interface ErrorDetails {
   readonly step?: ConnectStep | undefined;
   /** The last lines that the server wrote to stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
+  /** The resource that it is about. */
+  readonly uri?: string | undefined;
   readonly cause?: unknown;
 }
 
@@ -62,6 +66,7 @@ export class HubError extends Error {
   readonly server: string | undefined;
   readonly step: ConnectStep | undefined;
   readonly stderr: readonly string[];
+  readonly uri: string | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -69,13 +74,14 @@ export class HubError extends Error {
     this.server = details.server;
     this.step = details.step;
     this.stderr = details.stderr ?? [];
+    this.uri = details.uri;
   }
 
   get traits(): ErrorTraits {
     return TABLE[this.code];
   }
 
-  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, stderr?}}`. */
+  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, uri?, stderr?}}`. */
   toRpc(): RpcError {
     return {
       code: this.traits.rpc,
@@ -84,6 +90,7 @@ export class HubError extends Error {
         code: this.code,
         ...(this.server !== undefined && { server: this.server }),
         ...(this.step !== undefined && { step: this.step }),
+        ...(this.uri !== undefined && { uri: this.uri }),
         ...(this.stderr.length > 0 && { stderr: this.stderr }),
       },
     };

@@ -1,15 +1,13 @@
-import { applyEdits, type Piece, type Range, utf8 } from "../bytes.ts";
+import { applyEdits, type Piece, type Range } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
-import { NO_HINTS, readHints } from "../catalog/item.ts";
-import { type ErrorCode, HubError } from "../errors.ts";
+import { isNamed } from "../catalog/shape.ts";
+import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
-import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import {
   buildError,
-  buildResult,
   editsOf,
   type Message,
   type Notification,
@@ -18,7 +16,9 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
+import { answerLate, describeDelay, explainUnready, goneError } from "./late.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
+import type { Links } from "./links.ts";
 
 /** Where a call's answer and its progress go. */
 export interface Caller {
@@ -39,11 +39,13 @@ export interface CallParts {
   readonly began: number;
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
+  /** Where resources are remembered that results point to. */
+  readonly links: Links;
 }
 
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
-/** One `tools/call` in flight, from the client's request to the one answer that it gets; how it gets that is left open. */
+/** One request in flight to a server, from the client's request to the one answer that it gets; how it gets that is left open. */
 export abstract class Call implements Timed {
   readonly number: number;
   deadline: number;
@@ -67,7 +69,7 @@ export abstract class Call implements Timed {
   run(): void {
     const { deadlines, ledger, route } = this.parts;
     deadlines.add(this);
-    ledger.started(this.number, route);
+    if (route.kind === "tools") ledger.started(this.number, route);
     // Whoever heard of it may have ended it.
     if (!this.isOver) this.begin();
   }
@@ -137,12 +139,17 @@ export abstract class Call implements Timed {
   /** Why it has got nowhere yet, in words that name the time limit; undefined if the server is at it. */
   protected abstract explainWait(seconds: number): string | undefined;
 
+  /** Remembers what resources a server's answer points to. */
+  learn(session: Session, response: Response): void {
+    if (session.hasResources) this.parts.links.learn(session.server, response);
+  }
+
   protected finish(message: Message | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
-    const { deadlines, ledger, caller } = this.parts;
+    const { deadlines, ledger, caller, route } = this.parts;
     deadlines.remove(this);
-    if (ledger.isRead) ledger.ended(this.describe(), end);
+    if (ledger.isRead && route.kind === "tools") ledger.ended(this.describe(), end);
     caller.respond(message);
   }
 
@@ -157,22 +164,9 @@ export abstract class Call implements Timed {
 
   #describeDelay(): string {
     const { route, deadlines } = this.parts;
-    const { limits } = route;
-    const total = deadlines.now() >= this.#latest;
-    const seconds = (total ? limits.maxTimeout : limits.timeout) / 1000;
-    const tool = `Tool "${route.remoteName}" of server "${route.server}"`;
-    const key = total ? "maxCallTimeout" : "callTimeout, or tools.timeout for this tool";
-    const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
-    const wait = this.explainWait(seconds);
-    if (wait !== undefined) return `${tool} ${wait} Try again later, ${raise}`;
-    const { readOnly, idempotent } = route.item === undefined ? NO_HINTS : readHints(route.item);
-    const effect = readOnly
-      ? "It only reads, so it can safely be tried again."
-      : idempotent
-        ? "Whether it took effect is unknown, but repeating it does no further harm."
-        : "Whether it took effect is unknown: check before it is repeated.";
-    const within = total ? `${seconds} seconds in all` : `${seconds} seconds`;
-    return `${tool} did not finish within ${within} and was cancelled. ${effect} Try smaller steps, ${raise}`;
+    const isTotal = deadlines.now() >= this.#latest;
+    const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
+    return describeDelay(route, { isTotal, seconds, wait: this.explainWait(seconds) });
   }
 }
 
@@ -185,7 +179,7 @@ const DONE: Place = { at: "done" };
 
 /** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
 export class RelayedCall extends Call implements Pending, Visitor {
-  readonly method = Method.toolsCall;
+  readonly method: string;
   readonly isRelayed = true;
   readonly name: string;
   #place: Place = WAITING;
@@ -194,13 +188,15 @@ export class RelayedCall extends Call implements Pending, Visitor {
 
   constructor(parts: CallParts) {
     super(parts);
+    this.method = parts.request.method;
     this.name = parts.route.remoteName;
   }
 
   enter(session: Session): void {
     if (this.#place.at !== "waiting") return;
     const { route, connection, request, rewrite } = this.parts;
-    if (this.#waited && !connection.lists("tools", route.remoteName)) {
+    const { kind } = route;
+    if (this.#waited && isNamed(kind) && !connection.lists(kind, route.remoteName)) {
       this.fail(goneError(route));
       return;
     }
@@ -208,6 +204,7 @@ export class RelayedCall extends Call implements Pending, Visitor {
   }
 
   settle(response: Response): void {
+    if (this.#place.at === "sent") this.learn(this.#place.session, response);
     this.finish(readdress(response, this.parts.request.id.slice), "answered");
   }
 
@@ -229,24 +226,4 @@ export class RelayedCall extends Call implements Pending, Visitor {
     this.#place = DONE;
     super.finish(message, end);
   }
-}
-
-/** The tool went while a call waited for its server. */
-export function goneError({ name }: Route): HubError {
-  return new HubError("unknownTool", `There is no tool "${name}" any more.`);
-}
-
-export function explainUnready(seconds: number): string {
-  return `was not called: the server was not ready within ${seconds} seconds.`;
-}
-
-/** `_meta` key of a result that the hub made itself, with the error's code: so a program can tell it from a tool's own error. */
-const ERROR_KEY = "toolmux/error";
-const TIMEOUT: ErrorCode = "callTimeout";
-
-/** The answer to a call that missed its deadline: a result, because models read results and can act on them. */
-export function answerLate(request: Request, text: string): Message {
-  const content = [{ type: "text", text }];
-  const result = { content, isError: true, _meta: { [ERROR_KEY]: TIMEOUT } };
-  return buildResult(request.id.slice, utf8(JSON.stringify(result)));
 }

@@ -1,20 +1,23 @@
-import type { Edit, Piece, Range } from "../bytes.ts";
-import { HubError } from "../errors.ts";
+import { type Edit, utf8 } from "../bytes.ts";
+import type { Route } from "../catalog/section.ts";
+import { isNamed } from "../catalog/shape.ts";
 import type { CancelledBy } from "../events.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { Member as PluginMember } from "../plugin/member.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/set.ts";
-import { readTokens } from "../upstream/notice.ts";
+import { Method } from "../protocol/legacy.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import type { View } from "../upstream/view.ts";
-import { readId } from "../wire/id.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 import { type Call, type Caller, RelayedCall } from "./call.ts";
+import { Completion } from "./completion.ts";
 import type { Deadlines } from "./deadline.ts";
 import { InterceptedCall } from "./intercepted.ts";
 import type { Ledger } from "./ledger.ts";
+import { Links } from "./links.ts";
+import { locate } from "./locate.ts";
 import { Search } from "./search.ts";
+import { type Manner, readWanted, type Wanted } from "./wanted.ts";
 
 /** Where the router looks. */
 export interface RouterParts {
@@ -32,6 +35,7 @@ export class Router {
   /** Whose calls they are. */
   client: ClientInfo;
   readonly #parts: RouterParts;
+  readonly #links = new Links();
 
   constructor(client: ClientInfo, parts: RouterParts) {
     this.client = client;
@@ -39,53 +43,86 @@ export class Router {
   }
 
   /**
-   * Finds the way of a `tools/call` request; it has not begun to run.
-   * @throws {HubError} invalidParams or unknownTool
+   * Finds the way of a request; it has not begun to run.
+   * @throws {HubError} invalidParams, or that there is nothing of that name
    */
-  route(request: Request, caller: Caller): Running {
-    const { deadlines } = this.#parts;
-    const params = readParams(request);
+  route(request: Request, caller: Caller, manner: Manner | "reference"): Running {
+    const { deadlines, view } = this.#parts;
+    const wanted = readWanted(request, manner);
     const began = deadlines.now();
-    const call = this.#find(request, params, caller, began);
+    const call = this.#find(request, wanted, caller, began, true);
     if (call !== undefined) return call;
-    const { name } = params;
-    const missing = this.#parts.view.explainAbsence(name);
-    const connections = this.#parts.view.unlisted(name);
+    const { kind, name } = wanted;
+    const missing = view.explainAbsence(kind, name);
+    const connections = view.unlisted(kind, name);
     if (connections.length === 0) throw missing;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
-    const find = (): Call | undefined => this.#find(request, params, caller, began);
-    const parts = { request, caller, name, connections, find, missing, began, timeout, deadlines };
-    return new Search(parts);
+    const find = (isLast: boolean): Call | undefined =>
+      this.#find(request, wanted, caller, began, isLast);
+    const parts = { request, caller, kind, name, connections, find, missing, began };
+    return new Search({ ...parts, timeout, deadlines });
   }
 
-  #find(request: Request, params: CallParams, caller: Caller, began: number): Call | undefined {
+  /** @param mayGuess whether what is not listed itself may be found by what it looks like */
+  #find(
+    request: Request,
+    wanted: Wanted,
+    caller: Caller,
+    began: number,
+    mayGuess: boolean,
+  ): Call | undefined {
     const { view, deadlines, ledger } = this.#parts;
-    const route = view.catalog.tools.find(params.name);
+    const { kind, name, tokens, token } = wanted;
+    const listed = view.catalog[kind].find(name);
+    const route = listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locate(name));
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
-    const edits: Edit[] = [];
-    for (const { key, start, end } of params.members) {
-      if (key === "name") edits.push({ start, end, by: route.remoteNameJson });
-    }
     const parts = {
       request,
       route,
-      rewrite: { edits, tokens: params.tokens },
-      token: params.token,
+      rewrite: { edits: rename(wanted, route), tokens },
+      token,
       caller,
       connection,
       began,
       deadlines,
       ledger,
+      links: this.#links,
     };
+    if (request.method === Method.complete) return new Completion(parts);
+    if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
     const plugins = this.#parts.plugins();
-    const way = plugins?.way(route, connection.spec.isolation);
+    const way = plugins?.way(listed, connection.spec.isolation);
     if (plugins === undefined || way === undefined) return new RelayedCall(parts);
     const { client } = this;
     const { except } = this.#parts;
-    const { members } = params;
+    const { members } = wanted;
     return new InterceptedCall(parts, { plugins, way, client, except, members });
   }
+
+  /** The route to a resource that is not listed under that URI. */
+  #locate(name: string): Route | undefined {
+    const { view } = this.#parts;
+    const known = view.catalog.resources.find(name);
+    if (known !== undefined) return known;
+    const place = locate(name, view.catalog, this.#links);
+    const spec = place && view.connection(place.server)?.spec;
+    if (place === undefined || spec === undefined) return undefined;
+    const { server, uri } = place;
+    const remoteNameJson = utf8(JSON.stringify(uri));
+    const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
+    const common = { server, name, remoteName: uri, remoteNameJson, limits };
+    return { kind: "resources", ...common, item: undefined };
+  }
+}
+
+/** Names it as its server does. What is called the same stays as it is spelled, unless it is spelled twice. */
+function rename({ key, spots, name }: Wanted, { remoteName, remoteNameJson }: Route): Edit[] {
+  const edits: Edit[] = [];
+  for (const { key: own, start, end } of spots) {
+    if (own === key) edits.push({ start, end, by: remoteNameJson });
+  }
+  return name === remoteName && edits.length === 1 ? [] : edits;
 }
 
 /** Something that a client's request has set going. */
@@ -95,36 +132,3 @@ export interface Running {
   /** The call, once it is known which one it is. */
   readonly call: Call | undefined;
 }
-
-interface CallParams {
-  readonly name: string;
-  readonly members: readonly Member[];
-  readonly tokens: readonly Range[];
-  readonly token: Piece | undefined;
-}
-
-function readParams(request: Request): CallParams {
-  const { bytes, params } = request;
-  const members = request.members ?? (params && scanObject(bytes, params.start)?.items);
-  if (members === undefined) {
-    throw new HubError("invalidParams", "tools/call needs params: an object with a name.");
-  }
-  const name = stringOf(bytes, lastMember(members, "name"));
-  if (name === undefined) {
-    throw new HubError("invalidParams", "tools/call needs the name of a tool in its params.");
-  }
-  const args = lastMember(members, "arguments");
-  if (args !== undefined && bytes[args.start] !== OPEN_BRACE && bytes[args.start] !== NULL_START) {
-    throw new HubError("invalidParams", "The arguments of tools/call must be an object.");
-  }
-  const tokens = readTokens(bytes, members);
-  const last = tokens.at(-1);
-  return {
-    name,
-    members,
-    tokens,
-    token: last && readId(bytes, last)?.slice,
-  };
-}
-const OPEN_BRACE = 0x7b;
-const NULL_START = 0x6e;

@@ -1,20 +1,28 @@
-import type { HubError } from "../errors.ts";
+import type { Kind } from "../catalog/item.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import { type HubError, toHubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { buildError, type Request } from "../wire/jsonrpc.ts";
-import { answerLate, type Call, type Caller } from "./call.ts";
+import type { Call, Caller } from "./call.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
+import { answerLate } from "./late.ts";
 
 export interface SearchParts {
   readonly request: Request;
   readonly caller: Caller;
+  readonly kind: Kind;
   /** The exposed name that is looked for. */
   readonly name: string;
   /** The servers that may have it, none of which has given a listing yet. */
   readonly connections: readonly Connection[];
-  /** The call, if the catalog has the name by now. */
-  find(): Call | undefined;
+  /**
+   * The call, if the catalog has the name by now.
+   * @param isLast nobody else is waited for, so that what is likely will have to do
+   * @throws {HubError} if it cannot be told which one it is
+   */
+  find(isLast: boolean): Call | undefined;
   /** What is answered if nobody has it. */
   readonly missing: HubError;
   /** When it began, in ms of the clock, and how many ms it may take. */
@@ -23,7 +31,7 @@ export interface SearchParts {
   readonly deadlines: Deadlines;
 }
 
-/** A call of a name that nobody has listed yet: starts whoever may have it, and becomes the call once it is listed. */
+/** A request for something that nobody has listed yet: starts whoever may have it, and becomes the call once it is listed. */
 export class Search implements Timed {
   readonly deadline: number;
   readonly #parts: SearchParts;
@@ -67,14 +75,15 @@ export class Search implements Timed {
 
   expire(): void {
     this.#leave();
-    const { request, caller, name, timeout } = this.#parts;
-    const text = `Tool "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
+    const { request, caller, kind, name, timeout } = this.#parts;
+    const noun = NOUNS[kind].replace(/^./, (letter) => letter.toUpperCase());
+    const text = `${noun} "${name}" was not called: no server that has it was ready within ${timeout / 1000} seconds. Try again later.`;
     caller.respond(answerLate(request, text));
   }
 
   #visited(connection: Connection): void {
     if (!this.#visits.delete(connection)) return;
-    const call = this.#parts.find();
+    const call = this.#find();
     if (call === undefined && this.#visits.size > 0) return;
     this.#leave();
     if (call !== undefined) {
@@ -84,6 +93,15 @@ export class Search implements Timed {
     }
     const { request, caller, missing } = this.#parts;
     caller.respond(buildError(request.id.slice, (this.#cause ?? missing).toRpc()));
+  }
+
+  #find(): Call | undefined {
+    try {
+      return this.#parts.find(this.#visits.size === 0);
+    } catch (error) {
+      this.#cause = toHubError(error);
+      return undefined;
+    }
   }
 
   #leave(): void {

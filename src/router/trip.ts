@@ -9,7 +9,7 @@ import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
-import { goneError } from "./call.ts";
+import { goneError } from "./late.ts";
 
 /** Whose trip it is. */
 export interface Traveller {
@@ -17,6 +17,8 @@ export interface Traveller {
   readonly route: Route;
   readonly connection: Connection;
   progress(notification: Notification, tokens: readonly Range[]): void;
+  /** An answer of the server, before anybody changes it. */
+  learn(session: Session, response: Response): void;
   halt(halted: boolean): void;
   /** It has come to an end. */
   arrived(trip: Trip): void;
@@ -86,7 +88,9 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   settle(response: Response): void {
-    if (this.#end()) this.#finish(response);
+    if (!this.#end()) return;
+    if (this.#sent !== undefined) this.#traveller.learn(this.#sent.session, response);
+    this.#finish(response);
   }
 
   fail(error: HubError): void {

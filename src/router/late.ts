@@ -1,0 +1,61 @@
+import { utf8 } from "../bytes.ts";
+import { NO_HINTS, readHints } from "../catalog/item.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import type { Route } from "../catalog/section.ts";
+import { type ErrorCode, HubError } from "../errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import { buildError, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
+
+/** Which of its limits a request has reached, and why it has got nowhere yet, if that is not the server's doing. */
+export interface Delay {
+  readonly isTotal: boolean;
+  readonly seconds: number;
+  readonly wait: string | undefined;
+}
+
+/** What is said of a request that missed its deadline. */
+export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): string {
+  const isTool = route.kind === "tools";
+  const noun = NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
+  const subject = `${noun} "${route.remoteName}" of server "${route.server}"`;
+  const limit = isTool ? "callTimeout, or tools.timeout for this tool" : "callTimeout";
+  const key = isTotal ? "maxCallTimeout" : limit;
+  const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
+  if (wait !== undefined) return `${subject} ${wait} Try again later, ${raise}`;
+  const within = isTotal ? `${seconds} seconds in all` : `${seconds} seconds`;
+  const late = `${subject} did not finish within ${within} and was cancelled.`;
+  if (!isTool) return `${late} Try again later, ${raise}`;
+  const { readOnly, idempotent } = route.item === undefined ? NO_HINTS : readHints(route.item);
+  const effect = readOnly
+    ? "It only reads, so it can safely be tried again."
+    : idempotent
+      ? "Whether it took effect is unknown, but repeating it does no further harm."
+      : "Whether it took effect is unknown: check before it is repeated.";
+  return `${late} ${effect} Try smaller steps, ${raise}`;
+}
+
+export function explainUnready(seconds: number): string {
+  return `was not called: the server was not ready within ${seconds} seconds.`;
+}
+
+/** It went while a request for it waited for its server. */
+export function goneError({ kind, name }: Route): HubError {
+  const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
+  return new HubError(code, `There is no ${NOUNS[kind]} "${name}" any more.`);
+}
+
+/** `_meta` key of a result that the hub made itself, with the error's code: so a program can tell it from a tool's own error. */
+const ERROR_KEY = "toolmux/error";
+const TIMEOUT: ErrorCode = "callTimeout";
+
+/**
+ * The answer to a request that missed its deadline: to a call a result, because models read results and can act on them,
+ * to all others an error.
+ */
+export function answerLate(request: Request, text: string): Message {
+  const { id, method } = request;
+  if (method !== Method.toolsCall) return buildError(id.slice, new HubError(TIMEOUT, text).toRpc());
+  const content = [{ type: "text", text }];
+  const result = { content, isError: true, _meta: { [ERROR_KEY]: TIMEOUT } };
+  return buildResult(id.slice, utf8(JSON.stringify(result)));
+}

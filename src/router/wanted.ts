@@ -1,0 +1,89 @@
+import type { Piece, Range } from "../bytes.ts";
+import type { Kind } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import { Method } from "../protocol/legacy.ts";
+import { readTokens } from "../upstream/notice.ts";
+import { readId } from "../wire/id.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+
+/** What a request that goes to a server is about. */
+export interface Wanted {
+  readonly kind: Kind;
+  /** What the client calls it. */
+  readonly name: string;
+  /** Which member says so, in whichever of these. */
+  readonly key: "name" | "uri";
+  readonly spots: readonly Member[];
+  /** Of `params`. */
+  readonly members: readonly Member[];
+  /** The client's progress token: wherever it stands, and as it is spelled. */
+  readonly tokens: readonly Range[];
+  readonly token: Piece | undefined;
+}
+
+/** What the methods that are relayed are about. */
+export interface Manner {
+  readonly kind: Kind;
+  readonly key: "name" | "uri";
+  /** How the thing is called where it is missing. */
+  readonly what: string;
+}
+
+export const CALL: Manner = { kind: "tools", key: "name", what: "the name of a tool" };
+
+const PROMPT: Manner = { kind: "prompts", key: "name", what: "the name of a prompt" };
+export const RESOURCE: Manner = { kind: "resources", key: "uri", what: "the URI of a resource" };
+const TEMPLATE: Manner = { kind: "resourceTemplates", key: "uri", what: "the URI of a template" };
+
+/** Every method that goes to the one server that has what it is about, but `tools/call`. */
+export const MANNERS: ReadonlyMap<string, Manner | "reference"> = new Map<
+  string,
+  Manner | "reference"
+>([
+  [Method.promptsGet, PROMPT],
+  [Method.resourcesRead, RESOURCE],
+  [Method.complete, "reference"],
+]);
+
+/** @throws {HubError} invalidParams */
+export function readWanted(request: Request, manner: Manner | "reference"): Wanted {
+  const { bytes, params, method } = request;
+  const members = request.members ?? (params && scanObject(bytes, params.start)?.items);
+  if (members === undefined) {
+    const what = manner === "reference" ? "a ref" : `a ${manner.key}`;
+    throw new HubError("invalidParams", `${method} needs params: an object with ${what}.`);
+  }
+  const { kind, key, what } = manner === "reference" ? readManner(bytes, members) : manner;
+  const spots = manner === "reference" ? readReference(bytes, members) : members;
+  const name = stringOf(bytes, lastMember(spots, key));
+  if (name === undefined) {
+    throw new HubError("invalidParams", `${method} needs ${what} in its params.`);
+  }
+  const args = key === "name" ? lastMember(members, "arguments") : undefined;
+  if (args !== undefined && bytes[args.start] !== OPEN_BRACE && bytes[args.start] !== NULL_START) {
+    throw new HubError("invalidParams", `The arguments of ${method} must be an object.`);
+  }
+  const tokens = readTokens(bytes, members);
+  const last = tokens.at(-1);
+  const token = last && readId(bytes, last)?.slice;
+  return { kind, name, key, spots, members, tokens, token };
+}
+const OPEN_BRACE = 0x7b;
+const NULL_START = 0x6e;
+
+/** What a request for a completion is about: a prompt, or a resource template (schema, CompleteRequest). */
+function readManner(bytes: Uint8Array, members: readonly Member[]): Manner {
+  const type = stringOf(bytes, lastMember(readReference(bytes, members), "type"));
+  if (type === "ref/prompt") return PROMPT;
+  if (type === "ref/resource") return TEMPLATE;
+  const text = 'A completion needs a ref of type "ref/prompt" or "ref/resource".';
+  throw new HubError("invalidParams", text);
+}
+
+/** The members of every `ref`: servers' parsers differ on which of several counts. */
+function readReference(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
+  return members
+    .filter(({ key }) => key === "ref")
+    .flatMap((ref) => scanObject(bytes, ref.start)?.items ?? []);
+}
