@@ -23,14 +23,14 @@ interface Suite {
   readonly folder: string;
   /** How it is told to play against a URL. */
   readonly args: (url: string) => readonly string[];
-  /** How many checks it makes through a hub, and without one. */
+  /** How many checks it has to make through a hub, and without one. */
   readonly checks: { readonly hub: number; readonly direct: number };
 }
 
 const OUTPUT = "dist/conformance";
 
 /** What a suite may take, in ms. */
-const LIMIT = 60_000;
+const LIMIT = 25_000;
 
 const SUITES: readonly Suite[] = [
   {
@@ -43,7 +43,8 @@ const SUITES: readonly Suite[] = [
     name: "0.2.0-alpha.12-2025-11-25",
     folder: "node_modules/conformance-alpha",
     args: (url) => ["server", "--url", url, "--requirements", "2025-11-25"],
-    checks: { hub: 81, direct: 84 },
+    // The hub ends no stream before its answer, and makes none of quick answers: two checks find nothing to look at.
+    checks: { hub: 82, direct: 84 },
   },
 ];
 

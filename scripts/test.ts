@@ -32,6 +32,7 @@ const CHECKS: readonly Step[] = [
   { name: "lint", command: "oxlint", args: [], limit: 2 * MINUTE },
   { name: "types-bun", command: "bun", args: ["check"], limit: 2 * MINUTE },
   { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
+  { name: "conformance", command: "bun", args: ["scripts/conformance.ts"], limit: MINUTE },
 ].map((step) => ({ ...step, log: `${OUTPUT}/${step.name}.log` }));
 
 /** The test runs over `files`; those of test/e2e drive the executable and run once, under bun. */
@@ -126,7 +127,7 @@ async function show(step: Step, running: Promise<Verdict>): Promise<Verdict> {
     console.log(process.stdout.isTTY ? output : stripVTControlCharacters(output));
   }
   const counts = verdict.passed + verdict.failed + verdict.skipped > 0 ? format(verdict) : "";
-  console.log(`${step.name.padEnd(10)} ${seconds.padStart(6)} s  ${counts}`.trimEnd());
+  console.log(`${step.name.padEnd(11)} ${seconds.padStart(6)} s  ${counts}`.trimEnd());
   for (const problem of verdict.problems) console.log(`  FAILED: ${problem}`);
   return verdict;
 }
