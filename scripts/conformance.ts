@@ -12,7 +12,7 @@ import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { EXPECTED } from "../test/conformance/expected.ts";
-import { withHub, withServer } from "../test/conformance/subject.ts";
+import { type Subject, withHub, withServer } from "../test/conformance/subject.ts";
 import { judge, readChecks, type Verdict } from "../test/conformance/verdict.ts";
 import { runStep } from "./step.ts";
 
@@ -81,11 +81,10 @@ process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 process.env["PATH"] = [resolve("node_modules/.bin"), process.env["PATH"]].join(delimiter);
 mkdirSync(OUTPUT, { recursive: true });
 const { direct } = parseArgs({ options: { direct: { type: "boolean", default: false } } }).values;
-await (direct ? withServer : withHub)(async (url) => {
-  for (const suite of SUITES) {
-    const verdict = await play(suite, url, direct);
-    show(suite, verdict);
-    if (verdict.problems.length > 0) process.exitCode = 1;
-  }
-});
+const withSubject: Subject = direct ? withServer : withHub;
+for (const suite of SUITES) {
+  const verdict = await withSubject((url) => play(suite, url, direct));
+  show(suite, verdict);
+  if (verdict.problems.length > 0) process.exitCode = 1;
+}
 for (const [what, why] of Object.entries(LEFT_OUT)) console.log(`Left out: ${what}, as ${why}.`);

@@ -9,6 +9,8 @@ import { PNG, WAV } from "./samples.ts";
 
 /** Between two steps, in ms. */
 const PAUSE = 50;
+/** Longer than anybody waits with an answer before it makes a stream for it, in ms. */
+const LONG = 1200;
 
 const TEXT: ContentBlock = { type: "text", text: "This is a simple text response for testing." };
 const IMAGE: ContentBlock = { type: "image", data: PNG, mimeType: "image/png" };
@@ -80,7 +82,7 @@ export function registerTools(server: McpServer): void {
     "test_reconnection",
     { description: "Lets the stream end before its answer is there, where there is a stream." },
     async ({ http }) => {
-      await setTimeout(PAUSE);
+      await setTimeout(LONG);
       http?.closeSSE?.();
       await setTimeout(PAUSE);
       return say("This came after the stream had ended.");
