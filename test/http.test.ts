@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { DRAIN } from "../src/frontend/http/face.ts";
 import { PATIENCE } from "../src/frontend/http/reply.ts";
+import { HELD } from "../src/frontend/http/session.ts";
 import { IDLE } from "../src/frontend/http/sessions.ts";
 import { BOUNDS, KEEP_ALIVE } from "../src/frontend/http/stream.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
@@ -210,6 +211,19 @@ describe("a session over HTTP", () => {
     assert.equal((await again.message()).id, 1);
   });
 
+  it("cannot come back for ever", async () => {
+    const { one, script, clock } = await stage(silent());
+    const { response, answer } = await begin(script, one.post(call(1, "s__t")));
+    await clock.run(PATIENCE);
+    const events = new Events(await response);
+    const first = (await events.next())?.id ?? "";
+    await events.drop();
+    answer();
+    await turn();
+    await clock.run(HELD.time + IDLE.interval);
+    assert.equal((await one.request("GET", undefined, { "Last-Event-ID": first })).status, 400);
+  });
+
   it("is told when nothing is known of the event that it comes back with", async () => {
     const { one } = await stage();
     for (const id of ["9-9", "no", "", "1", "0-0-0"]) {
@@ -408,7 +422,9 @@ describe("an HTTP face that closes", () => {
     assert.equal((await one.fetch("/healthz")).status, 200);
     assert.equal((await one.post({ jsonrpc: "2.0", method: "x" })).status, 202);
     answer();
+    const began = performance.now();
     await closed;
+    assert.ok(performance.now() - began < DRAIN / 2, "it waits no longer than it has to");
     assert.equal((await json(await response)).id, 1);
     assert.equal(await own.next(), undefined);
     assert.equal(face.sessions, 0);

@@ -59,11 +59,10 @@ export class Reply implements Inbound {
     }
   }
 
-  /** The session has ended: there will be no answer. */
+  /** The session has ended, and its streams with it: there will be no answer. */
   abandon(): void {
     if (this.#isOver) return;
     this.#end();
-    this.#stream?.finish();
     this.#settle(refuse(404, "The session has ended."));
   }
 
