@@ -26,6 +26,7 @@ class Watched {
   heard = 0;
   calls = 0;
   inFlight = 0;
+  readonly subscriptions = undefined;
   pings = 0;
   onPing: (() => void) | undefined;
 

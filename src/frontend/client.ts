@@ -151,6 +151,7 @@ export class Client implements LinkEvents, Attendee {
       asked.running?.cancel("The client has left.", "disconnect");
     this.#running.clear();
     this.#questions.close();
+    this.#router.close();
     this.#view.close();
     this.#host.left(this);
   }
@@ -172,6 +173,10 @@ export class Client implements LinkEvents, Attendee {
         this.#initialize(request, inbound);
         return;
       case Method.ping:
+        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
+        return;
+      case Method.unsubscribe:
+        this.#router.unsubscribe(request);
         inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
         return;
       case Method.setLevel:

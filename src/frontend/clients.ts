@@ -6,6 +6,7 @@ import type { Deadlines } from "../router/deadline.ts";
 import type { Ledger } from "../router/ledger.ts";
 import { Router } from "../router/router.ts";
 import type { View } from "../upstream/view.ts";
+import type { Message } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Client, type Host } from "./client.ts";
 
@@ -54,7 +55,9 @@ export class Clients implements Host {
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const view = this.#parts.view(id);
     const who = { id, name: undefined, version: undefined };
-    const router = new Router(who, { view, deadlines, ledger, plugins, except: plugin });
+    const notify = (message: Message): void => void link.send(message);
+    const parts = { view, deadlines, ledger, plugins, notify, except: plugin };
+    const router = new Router(who, parts);
     const client = new Client(link, this, view, router, plugin !== undefined);
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     try {

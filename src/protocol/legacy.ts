@@ -98,10 +98,13 @@ export const Method = {
   toolsCall: "tools/call",
   promptsGet: "prompts/get",
   resourcesRead: "resources/read",
+  subscribe: "resources/subscribe",
+  unsubscribe: "resources/unsubscribe",
   complete: "completion/complete",
   toolsListChanged: "notifications/tools/list_changed",
   promptsListChanged: "notifications/prompts/list_changed",
   resourcesListChanged: "notifications/resources/list_changed",
+  resourceUpdated: "notifications/resources/updated",
 } as const;
 
 const ASKS = [Method.sample, Method.elicit, Method.rootsList] as const;

@@ -8,7 +8,7 @@ import type { PluginSet } from "../plugin/set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import type { View } from "../upstream/view.ts";
-import type { Request } from "../wire/jsonrpc.ts";
+import type { Message, Request } from "../wire/jsonrpc.ts";
 import { type Call, type Caller, RelayedCall } from "./call.ts";
 import { Completion } from "./completion.ts";
 import type { Deadlines } from "./deadline.ts";
@@ -17,7 +17,8 @@ import type { Ledger } from "./ledger.ts";
 import { Links } from "./links.ts";
 import { locate } from "./locate.ts";
 import { Search } from "./search.ts";
-import { type Manner, readWanted, type Wanted } from "./wanted.ts";
+import { type Manner, readWanted, RESOURCE, type Wanted } from "./wanted.ts";
+import { Subscribe, Watches } from "./watches.ts";
 
 /** Where the router looks. */
 export interface RouterParts {
@@ -26,6 +27,8 @@ export interface RouterParts {
   readonly ledger: Ledger;
   /** Those in force; undefined if there are none. */
   plugins(): PluginSet | undefined;
+  /** Tells the client what belongs to no request of it. */
+  notify(message: Message): void;
   /** The plugin whose calls these are, which does not see them itself. */
   readonly except: PluginMember | undefined;
 }
@@ -36,10 +39,12 @@ export class Router {
   client: ClientInfo;
   readonly #parts: RouterParts;
   readonly #links = new Links();
+  readonly #watches: Watches;
 
   constructor(client: ClientInfo, parts: RouterParts) {
     this.client = client;
     this.#parts = parts;
+    this.#watches = new Watches((message) => parts.notify(message));
   }
 
   /**
@@ -61,6 +66,16 @@ export class Router {
       this.#find(request, wanted, caller, began, isLast);
     const parts = { request, caller, kind, name, connections, find, missing, began };
     return new Search({ ...parts, timeout, deadlines });
+  }
+
+  /** Ends a subscription, if there is one. @throws {HubError} invalidParams */
+  unsubscribe(request: Request): void {
+    this.#watches.end(readWanted(request, RESOURCE).name);
+  }
+
+  /** The client has left. */
+  close(): void {
+    this.#watches.close();
   }
 
   /** @param mayGuess whether what is not listed itself may be found by what it looks like */
@@ -90,6 +105,7 @@ export class Router {
       links: this.#links,
     };
     if (request.method === Method.complete) return new Completion(parts);
+    if (request.method === Method.subscribe) return new Subscribe(parts, this.#watches);
     if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
     const plugins = this.#parts.plugins();
     const way = plugins?.way(listed, connection.spec.isolation);
@@ -105,7 +121,7 @@ export class Router {
     const { view } = this.#parts;
     const known = view.catalog.resources.find(name);
     if (known !== undefined) return known;
-    const place = locate(name, view.catalog, this.#links);
+    const place = this.#watches.find(name) ?? locate(name, view.catalog, this.#links);
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;

@@ -43,6 +43,7 @@ export const MANNERS: ReadonlyMap<string, Manner | "reference"> = new Map<
 >([
   [Method.promptsGet, PROMPT],
   [Method.resourcesRead, RESOURCE],
+  [Method.subscribe, RESOURCE],
   [Method.complete, "reference"],
 ]);
 

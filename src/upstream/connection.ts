@@ -10,6 +10,7 @@ import { Life, type LifeParts } from "./life.ts";
 import { Listing } from "./listing.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
+import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
 
 /** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
@@ -51,6 +52,7 @@ export class Connection {
   /** It makes place for another connection, or for none. */
   #retired: { readonly successor: Connection | undefined } | undefined;
   readonly #history = new History();
+  readonly #subscriptions: Subscriptions;
 
   constructor(parts: ConnectionParts) {
     this.#parts = parts;
@@ -66,6 +68,11 @@ export class Connection {
       },
       parts.offer,
     );
+    this.#subscriptions = new Subscriptions({
+      clock: parts.surroundings.clock,
+      limit: () => this.spec.callTimeout,
+      warn: (text) => this.#log("warn", "server", text),
+    });
     const ready = Promise.all([parts.before, this.#listing.recalled]);
     this.#life = new Life(
       parts.spec,
@@ -171,6 +178,7 @@ export class Connection {
   /** Makes place for another, to which go all who wait and come: lets what runs finish for up to `limit` ms, then stops. */
   async retire(successor: Connection | undefined, limit: number): Promise<void> {
     this.#retired = { successor };
+    if (successor !== undefined) this.#subscriptions.bequeath(successor.#subscriptions);
     for (const visitor of this.#takeVisitors()) this.visit(visitor);
     const session = sessionOf(this.state);
     if (session !== undefined) {
@@ -253,12 +261,14 @@ export class Connection {
   /** Parts with a session. */
   #bid(session: Session): void {
     this.#listing.unfollow();
+    this.#subscriptions.unfollow();
     this.#history.add(session);
   }
 
   #welcome(session: Session): void {
     if (this.#held) session.pause();
     this.#listing.follow(session);
+    this.#subscriptions.follow(session);
     for (const visitor of this.#takeVisitors()) visitor.enter(session);
     if (this.#learning && this.#goal === "onDemand") this.#life.signal({ kind: "idleTimeout" });
     this.#learning = false;

@@ -27,6 +27,15 @@ export function readCancelled(
   return id && { key: id.key, ids };
 }
 
+/** Which resource is another, and where its URI stands. */
+export function readUpdated(
+  notification: Notification,
+): { uri: string; uris: readonly Range[] } | undefined {
+  const uris = membersOf(notification).filter((member) => member.key === "uri");
+  const uri = stringOf(notification.bytes, uris.at(-1));
+  return uri === undefined ? undefined : { uri, uris };
+}
+
 const NO_TOKENS: readonly Member[] = [];
 
 /** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */

@@ -29,6 +29,7 @@ import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pen
 import { Voice } from "./voice.ts";
 import { misstep, readReply } from "./reply.ts";
 import type { PeerInfo } from "./status.ts";
+import type { Subscriptions } from "./subscriptions.ts";
 
 /** What a session is made from. */
 export interface SessionParts {
@@ -67,6 +68,8 @@ export class Session implements LinkEvents {
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
+  /** What clients have subscribed to. */
+  subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
 
   constructor({ server, link, audience, clock, events }: SessionParts) {
@@ -286,6 +289,9 @@ export class Session implements LinkEvents {
         return;
       case Method.resourcesListChanged:
         this.#events.listChanged(["resources", "resourceTemplates"]);
+        return;
+      case Method.resourceUpdated:
+        this.subscriptions?.updated(notification);
         return;
       default:
         this.voice.notified(notification);

@@ -4,7 +4,10 @@ import type { Session } from "./session.ts";
 
 /** What is watched, and whom it is told. */
 export interface VigilParts {
-  readonly session: Pick<Session, "server" | "heard" | "calls" | "inFlight" | "ping">;
+  readonly session: Pick<
+    Session,
+    "server" | "heard" | "calls" | "inFlight" | "subscriptions" | "ping"
+  >;
   readonly clock: Clock;
   /** How often a silent server is asked for a sign of life, and how long one may go unused; ms, 0 = never. */
   readonly healthInterval: number;
@@ -94,7 +97,8 @@ export class Vigil {
   #lookForUse(): void {
     const { session, clock, idleStop } = this.#parts;
     const now = clock.now();
-    if (session.inFlight > 0 || session.calls !== this.#calls) {
+    const isWatched = session.subscriptions?.isUsed === true;
+    if (isWatched || session.inFlight > 0 || session.calls !== this.#calls) {
       this.#calls = session.calls;
       this.#usedAt = now;
     } else if (now - this.#usedAt >= idleStop) {

@@ -1,0 +1,153 @@
+import { applyEdits, utf8 } from "../bytes.ts";
+import { writeLocator } from "../catalog/locator.ts";
+import type { Route } from "../catalog/section.ts";
+import { HubError } from "../errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Session } from "../upstream/session.ts";
+import type { Subscriptions, Watcher } from "../upstream/subscriptions.ts";
+import {
+  buildNotification,
+  buildResult,
+  editsOf,
+  type Message,
+  type Response,
+} from "../wire/jsonrpc.ts";
+import { type CallParts, RelayedCall } from "./call.ts";
+import type { CallEnd } from "./ledger.ts";
+
+/** What one client has subscribed to. */
+export class Watches {
+  readonly #notify: (message: Message) => void;
+  /** By the URIs that the client uses. */
+  readonly #watches = new Map<string, Watch>();
+
+  /** @param notify tells the client what belongs to no request of it */
+  constructor(notify: (message: Message) => void) {
+    this.#notify = notify;
+  }
+
+  /** Who has what the client has subscribed to under that URI. */
+  find(name: string): { readonly server: string; readonly uri: string } | undefined {
+    return this.#watches.get(name);
+  }
+
+  begin(route: Route, subscriptions: Subscriptions): Watch {
+    const watch = new Watch(route, subscriptions, this, this.#notify);
+    const known = this.#watches.get(route.name);
+    if (known?.server === watch.server && known.uri === watch.uri) return known;
+    this.end(route.name);
+    this.#watches.set(route.name, watch);
+    return watch;
+  }
+
+  end(name: string, isRefused = false): void {
+    this.#watches.get(name)?.stop(isRefused);
+    this.#watches.delete(name);
+  }
+
+  /** The client has left. */
+  close(): void {
+    for (const name of this.#watches.keys()) this.end(name);
+  }
+}
+
+/** One resource that a client has subscribed to. */
+class Watch implements Watcher {
+  readonly client: object;
+  readonly server: string;
+  readonly uri: string;
+  readonly #name: string;
+  readonly #subscriptions: Subscriptions;
+  readonly #notify: (message: Message) => void;
+
+  constructor(
+    { server, name, remoteName }: Route,
+    subscriptions: Subscriptions,
+    client: object,
+    notify: (message: Message) => void,
+  ) {
+    this.client = client;
+    this.server = server;
+    this.uri = remoteName;
+    this.#name = name;
+    this.#subscriptions = subscriptions;
+    this.#notify = notify;
+  }
+
+  /** @returns whether the server need not be asked */
+  start(): boolean {
+    return this.#subscriptions.add(this.uri, this);
+  }
+
+  agree(): void {
+    this.#subscriptions.agree(this.uri);
+  }
+
+  stop(isRefused: boolean): void {
+    this.#subscriptions.remove(this.uri, this, isRefused);
+  }
+
+  updated(uri: string, notice?: Parameters<Watcher["updated"]>[1]): void {
+    const name = this.#rename(uri);
+    if (notice === undefined) {
+      this.#notify(buildNotification(Method.resourceUpdated, { uri: name }));
+      return;
+    }
+    const { notification, uris } = notice;
+    const { bytes } = notification;
+    const json = utf8(JSON.stringify(name));
+    this.#notify(name === uri ? bytes : applyEdits(bytes, editsOf(uris, json)));
+  }
+
+  /** As this client knows it: that, or a part of it. */
+  #rename(uri: string): string {
+    if (uri === this.uri) return this.#name;
+    return this.#name === this.uri ? uri : writeLocator(this.server, uri);
+  }
+}
+
+const AGREED = utf8("{}");
+
+/** A request to subscribe: the server is asked only if nobody has subscribed to the same. */
+export class Subscribe extends RelayedCall {
+  readonly #watches: Watches;
+  #watch: Watch | undefined;
+  #isAgreed = false;
+
+  constructor(parts: CallParts, watches: Watches) {
+    super(parts);
+    this.#watches = watches;
+  }
+
+  override enter(session: Session): void {
+    if (this.isOver) return;
+    const { route, request } = this.parts;
+    const { subscriptions, server } = session;
+    if (subscriptions === undefined || !session.can("subscriptions")) {
+      const text = `Server "${server}" has no subscriptions.`;
+      this.fail(new HubError("methodNotFound", text, { server }));
+      return;
+    }
+    this.#watch = this.#watches.begin(route, subscriptions);
+    this.#isAgreed = this.#watch.start();
+    if (this.#isAgreed) this.finish(buildResult(request.id.slice, AGREED), "answered");
+    else super.enter(session);
+  }
+
+  override settle(response: Response): void {
+    if (response.outcome === "error") {
+      this.#watches.end(this.parts.route.name, true);
+      this.#watch = undefined;
+    } else {
+      this.#isAgreed = true;
+      this.#watch?.agree();
+    }
+    super.settle(response);
+  }
+
+  protected override finish(message: Message | undefined, end: CallEnd): void {
+    if (this.#watch !== undefined && !this.#isAgreed) this.#watches.end(this.parts.route.name);
+    this.#watch = undefined;
+    super.finish(message, end);
+  }
+}

@@ -1,0 +1,144 @@
+import type { Range } from "../bytes.ts";
+import type { Clock } from "../clock.ts";
+import { HubError, toHubError } from "../errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Notification, Response } from "../wire/jsonrpc.ts";
+import { readUpdated } from "./notice.ts";
+
+/** Somebody who wants to know when a resource is another. */
+export interface Watcher {
+  /** For whom that is; nobody is told twice of one change. */
+  readonly client: object;
+  /** The server says so of that URI, at these places; or nobody knows what was missed. */
+  updated(uri: string, notice?: { notification: Notification; uris: readonly Range[] }): void;
+}
+
+/** A session with the server. */
+export interface Subscribable {
+  readonly server: string;
+  subscriptions: Subscriptions | undefined;
+  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+}
+
+interface Entry {
+  readonly watchers: Set<Watcher>;
+  /** The server has agreed to it. */
+  isAgreed: boolean;
+}
+
+export interface SubscriptionsParts {
+  readonly clock: Clock;
+  /** How long a server may take to answer, in ms. */
+  limit(): number;
+  warn(text: string): void;
+}
+
+/** What clients have subscribed to at one server, by its own URIs; outlives its sessions. The server has one subscription for all. */
+export class Subscriptions {
+  readonly #parts: SubscriptionsParts;
+  readonly #entries = new Map<string, Entry>();
+  #session: Subscribable | undefined;
+  /** Those of the connection that has taken the place of this one. */
+  #heir: Subscriptions | undefined;
+
+  constructor(parts: SubscriptionsParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether the server is needed although nobody asks anything of it. */
+  get isUsed(): boolean {
+    return this.#entries.size > 0;
+  }
+
+  /** Adds a watcher. @returns whether the server has agreed to that already, so that it need not be asked */
+  add(uri: string, watcher: Watcher): boolean {
+    if (this.#heir !== undefined) return this.#heir.add(uri, watcher);
+    const entry = this.#entries.get(uri) ?? { watchers: new Set(), isAgreed: false };
+    this.#entries.set(uri, entry);
+    entry.watchers.add(watcher);
+    return entry.isAgreed;
+  }
+
+  /** The server has agreed. */
+  agree(uri: string): void {
+    if (this.#heir !== undefined) this.#heir.agree(uri);
+    const entry = this.#entries.get(uri);
+    if (entry !== undefined) entry.isAgreed = true;
+  }
+
+  /** Removes a watcher; after the last one the server is told, unless it has refused that very subscription. */
+  remove(uri: string, watcher: Watcher, isRefused: boolean): void {
+    if (this.#heir !== undefined) this.#heir.remove(uri, watcher, isRefused);
+    const entry = this.#entries.get(uri);
+    if (entry?.watchers.delete(watcher) !== true || entry.watchers.size > 0) return;
+    this.#entries.delete(uri);
+    const session = this.#session;
+    if (session === undefined || (isRefused && !entry.isAgreed)) return;
+    // Whether it can do that is its own affair: nobody listens any more.
+    this.#ask(session, Method.unsubscribe, uri).catch(() => {});
+  }
+
+  /** There is a new session: subscribes to all again. What was missed meanwhile nobody knows, so everybody is told. */
+  follow(session: Subscribable): void {
+    this.#session = session;
+    session.subscriptions = this;
+    for (const uri of this.#entries.keys()) void this.#restore(session, uri);
+  }
+
+  unfollow(): void {
+    this.#session = undefined;
+    for (const entry of this.#entries.values()) entry.isAgreed = false;
+  }
+
+  /** Another connection takes the place of this one; it has no session yet. */
+  bequeath(heir: Subscriptions): void {
+    for (const [uri, { watchers }] of this.#entries) {
+      for (const watcher of watchers) heir.add(uri, watcher);
+    }
+    this.#entries.clear();
+    this.#heir = heir;
+  }
+
+  /** The server says that a resource is another: the one that somebody has subscribed to, or a part of it. */
+  updated(notification: Notification): void {
+    const found = readUpdated(notification);
+    if (found === undefined) return;
+    const { uri, uris } = found;
+    const told = new Map<object, { watcher: Watcher; length: number }>();
+    for (const [own, { watchers }] of this.#entries) {
+      if (!uri.startsWith(own)) continue;
+      for (const watcher of watchers) {
+        const { length = -1 } = told.get(watcher.client) ?? {};
+        if (own.length > length) told.set(watcher.client, { watcher, length: own.length });
+      }
+    }
+    for (const { watcher } of told.values()) watcher.updated(uri, { notification, uris });
+  }
+
+  async #restore(session: Subscribable, uri: string): Promise<void> {
+    try {
+      const { outcome } = await this.#ask(session, Method.subscribe, uri);
+      if (outcome === "error") throw new HubError("internal", "the server has refused");
+    } catch (error) {
+      if (session !== this.#session) return;
+      const why = toHubError(error).message;
+      this.#parts.warn(`The subscription to "${uri}" could not be restored: ${why}`);
+    }
+    if (session !== this.#session) return;
+    this.agree(uri);
+    for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
+  }
+
+  async #ask(session: Subscribable, method: string, uri: string): Promise<Response> {
+    const { clock } = this.#parts;
+    const abort = new AbortController();
+    const text = `Server "${session.server}" did not answer "${method}" in time.`;
+    const late = new HubError("callTimeout", text, { server: session.server });
+    const undo = clock.after(this.#parts.limit(), () => abort.abort(late));
+    try {
+      return await session.ask(method, { uri }, abort.signal);
+    } finally {
+      undo();
+    }
+  }
+}
