@@ -258,6 +258,12 @@ describe("the address of an HTTP face", () => {
     return readAddress((request as { invocation: Invocation }).invocation, { env });
   };
 
+  it("may be named without a command", () => {
+    const request = parseCommandLine(["--http", "8700", "--config", "x.toml"], COMMANDS);
+    const { command, http } = (request as { invocation: Invocation }).invocation;
+    assert.deepEqual([command.name, http], ["serve", "8700"]);
+  });
+
   it("is none unless it is named", () => {
     assert.equal(read([]), undefined);
   });

@@ -9,7 +9,7 @@ export const DEFAULT_COMMAND = "serve";
 
 const LEVELS: readonly LogLevel[] = ["error", "warn", "info", "debug"];
 
-/** What every command takes, and the only options that may stand in front of its name. */
+/** What every command takes; these, and those of the default command, may stand in front of where its name would be. */
 export const GLOBAL_OPTIONS: readonly Option[] = [
   {
     name: "config",
@@ -42,7 +42,7 @@ export type Request =
 
 /** Reads a command line (without the executable). @throws {HubError} usage */
 export function parseCommandLine(argv: readonly string[], commands: readonly Command[]): Request {
-  const at = findCommandWord(argv);
+  const at = findCommandWord(argv, commands);
   const named = at === -1 ? undefined : readCommand(argv, at, commands);
   const command = named ?? findCommand(DEFAULT_COMMAND, commands);
   const rest = at === -1 ? argv : argv.toSpliced(at, 1);
@@ -91,9 +91,10 @@ export function findCommand(name: string, commands: readonly Command[]): Command
   throw usage(`There is no command "${name}".${suggest(name, names)}${hint}`);
 }
 
-/** The first word that is neither an option nor the value of a global one; -1 if there is none. */
-function findCommandWord(argv: readonly string[]): number {
-  const valued = GLOBAL_OPTIONS.filter(takesValue).map(({ name }) => `--${name}`);
+/** The first word that is neither an option nor the value of one that may stand in front; -1 if there is none. */
+function findCommandWord(argv: readonly string[], commands: readonly Command[]): number {
+  const leading = [...GLOBAL_OPTIONS, ...findCommand(DEFAULT_COMMAND, commands).options];
+  const valued = leading.filter(takesValue).map(({ name }) => `--${name}`);
   return argv.findIndex((word, i) => !word.startsWith("-") && !valued.includes(argv[i - 1] ?? ""));
 }
 
