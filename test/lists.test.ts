@@ -91,6 +91,24 @@ describe("a list of any kind", () => {
     ]);
   });
 
+  it("has tools whose user interface is that of their own server, whatever that is called", async () => {
+    const resources = [{ uri: "ui://v", name: "n" }];
+    const [a, b] = [offering({ resources }), offering({ resources })];
+    const tool =
+      '{"name":"t","inputSchema":{"type":"object"},"_meta":{"ui":{"resourceUri":"ui:\\/\\/v"},"x":1.0}}';
+    a.tools = [tool];
+    b.tools = [tool, tool.replace('"t"', '"u"').replace("v", "w")];
+    const { client } = setStage({ a, b });
+    await introduce(client);
+    await list(client, "tools/list");
+    const text = client.received.at(-1) ?? "";
+    const own = tool.replace('"t"', '"b__t"').replace("ui:\\/\\/v", "toolmux://b/ui%3A%2F%2Fv");
+    for (const one of [tool.replace('"t"', '"a__t"'), own, '"b__u"']) {
+      assert.ok(text.includes(one), `${one} in ${text}`);
+    }
+    assert.ok(text.includes("ui:\\/\\/w"));
+  });
+
   it("has templates the same way, as templates", async () => {
     const resourceTemplates = [{ uriTemplate: "x://{y}", name: "n" }];
     const scripts = { a: offering({ resourceTemplates }), b: offering({ resourceTemplates }) };
@@ -179,6 +197,17 @@ describe("a change of a list", () => {
       assert.deepEqual((await list(client, method)).entries, []);
     });
   }
+
+  it("is told when there is only more than before", async () => {
+    const a = offering({ prompts: [{ name: "p" }] });
+    const { client, clock } = setStage({ a });
+    await introduce(client);
+    await list(client, "prompts/list");
+    a.lists = { prompts: [{ name: "p" }, { name: "q" }] };
+    a.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+    await clock.run(1000);
+    assert.equal(changes(client).length, 1);
+  });
 
   it("is told once for resources and their templates together", async () => {
     const a = offering(full());

@@ -1,5 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { Buffer } from "node:buffer";
+import { Links } from "../src/router/links.ts";
+import { readFrame } from "../src/wire/frame.ts";
+import type { Response } from "../src/wire/jsonrpc.ts";
+import { readLong } from "../src/wire/long.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
   ask,
@@ -305,6 +310,37 @@ describe("a resource", () => {
       events.filter(({ kind }) => kind.startsWith("call")),
       [],
     );
+  });
+});
+
+describe("links that results point to", () => {
+  const resultOf = (uri: string): Response => {
+    const result = { content: [{ type: "resource_link", uri }] };
+    const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
+    assert.equal(frame.kind, "response");
+    return frame as Response;
+  };
+
+  it("are bounded: the oldest are forgotten, and long ones not remembered", () => {
+    const links = new Links();
+    for (let i = 0; i < 1001; i++) links.learn("a", resultOf(`x://${i}`));
+    links.learn("a", resultOf(`x://${"y".repeat(3000)}`));
+    assert.equal(links.find("x://0"), undefined);
+    assert.deepEqual(links.find("x://1"), new Set(["a"]));
+    assert.deepEqual(links.find("x://1000"), new Set(["a"]));
+    assert.equal(links.find(`x://${"y".repeat(3000)}`), undefined);
+  });
+
+  it("are found in a long result that came in pieces", () => {
+    const result = { content: [{ type: "text", text: "z".repeat(200_000) }, resource("x://1")] };
+    Object.assign(result.content[1] ?? {}, { type: "resource_link" });
+    const bytes = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result }));
+    const chunks = [bytes.subarray(0, 100_000), bytes.subarray(100_000)];
+    const long = readLong(chunks, bytes.length);
+    assert.ok(long?.shape.at !== "scanned" && long?.shape.chunks !== undefined);
+    const links = new Links();
+    links.learn("a", long);
+    assert.deepEqual(links.find("x://1"), new Set(["a"]));
   });
 });
 

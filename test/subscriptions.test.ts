@@ -126,6 +126,16 @@ describe("a subscription", () => {
     assert.deepEqual(toldTo(other), ["toolmux://b/x%3A%2F%2F1%2F2"]);
   });
 
+  it("that is nearest to what has changed is the one that counts", async () => {
+    const scripts = { a: makeServer("x://1"), b: makeServer("x://1", "x://1/2") };
+    const { client } = await begin(scripts);
+    await subscribe(client, "x://1/2");
+    await subscribe(client, "toolmux://b/x%3A%2F%2F1");
+    scripts.b.peer?.send(updated("x://1/2"));
+    await turn();
+    assert.deepEqual(toldTo(client), ["x://1/2"]);
+  });
+
   it("that the server refuses is none, and its error is passed on", async () => {
     const a = makeServer("x://1");
     a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
@@ -202,7 +212,7 @@ describe("a subscription", () => {
 
   it("is restored when its server is started again, and what may have been missed is told", async () => {
     const scripts = { a: makeServer("x://1"), b: makeServer("x://1") };
-    const { client, clock } = await begin(scripts);
+    const { client, other, clock } = await begin(scripts);
     const name = "toolmux://b/x%3A%2F%2F1";
     await subscribe(client, name);
     scripts.b.die();
@@ -212,13 +222,16 @@ describe("a subscription", () => {
     scripts.b.peer?.send(updated("x://1"));
     await turn();
     assert.deepEqual(toldTo(client), [name, name]);
+    await subscribe(other, name);
+    assert.equal(askedOf(scripts.b).length, 2);
     await unsubscribe(client, name);
+    await unsubscribe(other, name);
     assert.deepEqual(askedOf(scripts.b).slice(2), ["unsubscribe x://1"]);
   });
 
   it("that cannot be restored is a warning, and its client looks for itself", async () => {
     const a = makeServer("x://1");
-    const { client, clock, events } = await begin({ a });
+    const { client, other, clock, events } = await begin({ a });
     await subscribe(client, "x://1");
     a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
     a.die();
@@ -226,6 +239,21 @@ describe("a subscription", () => {
     assert.deepEqual(toldTo(client), ["x://1"]);
     const warnings = events.filter((event) => event.kind === "log" && event.level === "warn");
     assert.equal(warnings.length, 1);
+    assert.equal((await subscribe(other, "x://1")).error?.code, 7);
+  });
+
+  it("is not taken for granted while its server is away", async () => {
+    const a = makeServer("x://1");
+    const { client, other } = await begin({ a });
+    await subscribe(client, "x://1");
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    a.die();
+    await turn();
+    const answer = subscribe(other, "x://1");
+    a.on = { ...a.on, "resources/subscribe": () => REFUSAL };
+    latch.open();
+    assert.equal((await answer).error?.code, 7);
   });
 
   it("goes on at what takes the place of its server", async () => {

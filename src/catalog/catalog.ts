@@ -1,6 +1,7 @@
 import { applyEdits, type Edit, joinPieces, utf8 } from "../bytes.ts";
 import { skipSpace } from "../json.ts";
 import { eachKind, type Item, type Kind } from "./item.ts";
+import { interfaceEdits } from "./interfaces.ts";
 import { writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
 import type { Offer } from "./offer.ts";
@@ -45,20 +46,43 @@ export function buildCatalog(
   digest: Digest,
 ): Catalog {
   const remarks: Remark[] = [];
+  const resources = locateEntries("resources", sources, remarks);
+  const renamed = namesOf(resources.values());
   const sections = eachKind((kind) => {
+    if (kind === "resources") return new Section(kind, resources);
     const entries = isNamed(kind)
-      ? nameEntries(kind, sources, names, digest, remarks)
+      ? nameEntries(kind, sources, { names, digest, renamed }, remarks)
       : locateEntries(kind, sources, remarks);
     return new Section(kind, entries);
   });
   return { ...sections, instructions: joinInstructions(sources), remarks };
 }
 
+/** How names are made, and under which other names a server's resources are exposed. */
+interface Naming {
+  readonly names: NameRules;
+  readonly digest: Digest;
+  readonly renamed: ReadonlyMap<string, ReadonlyMap<string, string>>;
+}
+
+/** By server and its own URI. */
+function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
+  const renamed = new Map<string, Map<string, string>>();
+  for (const { route } of entries) {
+    const { server, name, remoteName } = route;
+    if (name === remoteName) continue;
+    const own = renamed.get(server) ?? new Map<string, string>();
+    renamed.set(server, own.set(remoteName, name));
+  }
+  return renamed;
+}
+
+const NO_NAMES: ReadonlyMap<string, string> = new Map();
+
 function nameEntries(
   kind: NamedKind,
   sources: readonly Source[],
-  names: NameRules,
-  digest: Digest,
+  { names, digest, renamed }: Naming,
   remarks: Remark[],
 ): ReadonlyMap<string, Entry> {
   const entries = new Map<string, Entry>();
@@ -82,7 +106,8 @@ function nameEntries(
     for (const one of [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)]) {
       const owner = entries.get(one.name)?.route;
       if (owner === undefined) {
-        entries.set(one.name, toEntry(kind, source, one));
+        const edits = interfaceEdits(one.item, renamed.get(server) ?? NO_NAMES);
+        entries.set(one.name, toEntry(kind, source, one, edits));
         continue;
       }
       const text = `"${one.name}" is already ${owner.remoteName} of server "${owner.server}".`;
@@ -117,7 +142,7 @@ function locateEntries(
   return entries;
 }
 
-function toEntry(kind: Kind, source: Source, shaped: Shaped): Entry {
+function toEntry(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edit[] = []): Entry {
   const { item, name } = shaped;
   const route = {
     kind,
@@ -128,14 +153,15 @@ function toEntry(kind: Kind, source: Source, shaped: Shaped): Entry {
     item,
     limits: source.limits(kind, item.key),
   };
-  return { route, bytes: bytesOf(shaped) };
+  return { route, bytes: bytesOf(shaped, edits) };
 }
 
 /** The entry as the server wrote it, but for its name and, if that was cut, a word on what it was. */
-function bytesOf({ item, name, full }: Shaped): Uint8Array {
-  if (name === full && name === item.key) return item.bytes;
+function bytesOf({ item, name, full }: Shaped, more: readonly Edit[]): Uint8Array {
+  if (name === full && name === item.key && more.length === 0) return item.bytes;
   const json = utf8(JSON.stringify(name));
   const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: json }));
+  edits.push(...more);
   if (name !== full) edits.push(metaEdit(item, full));
   return joinPieces(applyEdits(item.bytes, edits));
 }

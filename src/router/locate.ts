@@ -1,9 +1,10 @@
 import type { Catalog } from "../catalog/catalog.ts";
+import { interfacesOf } from "../catalog/interfaces.ts";
 import type { Item } from "../catalog/item.ts";
 import { patternOf, readLocator, schemeOf, writeLocator } from "../catalog/locator.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
-import { valueOf } from "../json.ts";
+import { stringOf } from "../json.ts";
 import type { Links } from "./links.ts";
 
 /** Where a resource is: at that server, under that URI. */
@@ -49,11 +50,8 @@ function choose(uri: string, servers: ReadonlySet<string>): Place | undefined {
   throw new HubError("invalidParams", text);
 }
 
-/** Whether a tool says that this is its user interface (Apps, `_meta.ui.resourceUri`). */
-function pointsTo({ bytes, meta }: Item, uri: string): boolean {
-  if (meta === undefined || !uri.startsWith("ui://")) return false;
-  const value = valueOf(bytes, meta) as { ui?: { resourceUri?: unknown } | null };
-  return value.ui?.resourceUri === uri || (value as Record<string, unknown>)[FLAT_KEY] === uri;
+/** Whether a tool says that this is its user interface. */
+function pointsTo(item: Item, uri: string): boolean {
+  if (!uri.startsWith("ui://")) return false;
+  return interfacesOf(item).some((spot) => stringOf(item.bytes, spot) === uri);
 }
-/** How the same was written in earlier drafts. */
-const FLAT_KEY = "ui/resourceUri";

@@ -118,14 +118,14 @@ export class Subscriptions {
   async #restore(session: Subscribable, uri: string): Promise<void> {
     try {
       const { outcome } = await this.#ask(session, Method.subscribe, uri);
-      if (outcome === "error") throw new HubError("internal", "the server has refused");
+      if (outcome === "error") throw new HubError("internal", "the server has refused.");
+      if (session === this.#session) this.agree(uri);
     } catch (error) {
       if (session !== this.#session) return;
       const why = toHubError(error).message;
       this.#parts.warn(`The subscription to "${uri}" could not be restored: ${why}`);
     }
     if (session !== this.#session) return;
-    this.agree(uri);
     for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
   }
 
