@@ -1,5 +1,11 @@
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
+import { joinPieces, textOf } from "../src/bytes.ts";
+import type { Hub } from "../src/hub.ts";
+import { readFrame } from "../src/wire/frame.ts";
+import type { Inbound, LinkEvents } from "../src/wire/link.ts";
+import { memoryPair } from "../src/wire/memory.ts";
 import {
   allOf,
   ALL,
@@ -11,12 +17,31 @@ import {
   setAskStage,
 } from "./fixtures/asks.ts";
 import { turn } from "./fixtures/clock.ts";
-import { call, introduce, isAnswer, Script, setStage } from "./fixtures/memory.ts";
+import { call, introduce, isAnswer, Latch, Peer, Script, setStage } from "./fixtures/memory.ts";
+import { stage, wrapping } from "./plugins/core.ts";
 
 const SAMPLING = "sampling/createMessage";
 const ELICIT = "elicitation/create";
 const ROOTS = "roots/list";
 const FORM = { message: "Which?", requestedSchema: { type: "object", properties: {} } };
+
+/** A client that introduced itself on a link of which the test has what the hub is told. */
+async function accept(hub: Hub): Promise<{ client: Peer; events: LinkEvents }> {
+  const [ours, theirs] = memoryPair();
+  const open = ours.open.bind(ours);
+  const opened = new Promise<LinkEvents>((resolve) => {
+    ours.open = (events, signal) => {
+      resolve(events);
+      return open(events, signal);
+    };
+  });
+  void hub.accept(ours, new AbortController().signal);
+  const client = new Peer(theirs);
+  await introduce(client, ALL);
+  client.send(INITIALIZED);
+  await turn();
+  return { client, events: await opened };
+}
 
 describe("what a server asks", () => {
   it("reaches its client under an id of the hub's, and the answer comes back under the server's", async () => {
@@ -74,6 +99,44 @@ describe("what a server asks", () => {
       elicitationId: "e",
     });
     assert.ok(client.received.some((text) => text.includes('"message":"[git] a"')));
+  });
+
+  it("has a message that is no text left as it is", async () => {
+    const { client, git } = await setAskStage();
+    void put(git, 1, ELICIT, { message: 7 });
+    assert.deepEqual((await asked(client, ELICIT)).params, { message: 7 });
+  });
+
+  it("is answered with an error if the client's answer is too large to be passed on", async () => {
+    const git = new Script("x");
+    const { hub } = setStage({ git });
+    const { client, events } = await accept(hub);
+    const answer = put(git, 1, SAMPLING, SAMPLE);
+    const { id } = await asked(client, SAMPLING);
+    const head = Buffer.from(`{"jsonrpc":"2.0","id":"${String(id)}","result":{"x":"`);
+    events.oversized(head, Buffer.from('"}}'), 1e9);
+    assert.equal((await answer).error?.code, -31004);
+  });
+
+  it("goes the way of the call that it is for, where links have one for each", async () => {
+    const [git, other] = [new Script("x"), new Script("x")];
+    git.onCall = () => undefined;
+    const { hub } = setStage({ git, other });
+    const { client, events } = await accept(hub);
+    const sent: string[] = [];
+    const inbound: Inbound = {
+      notify: (message) => void sent.push(textOf(joinPieces([message].flat()))),
+      respond: () => {},
+    };
+    const request = readFrame(Buffer.from(JSON.stringify(call(1, "git__x"))));
+    events.frame(request, undefined, inbound);
+    await turn();
+    void put(git, 1, SAMPLING, SAMPLE);
+    void put(other, 1, "roots/list");
+    await asked(client, "roots/list");
+    assert.equal(sent.length, 1);
+    assert.match(sent[0] ?? "", /sampling/);
+    assert.deepEqual(allOf(client, SAMPLING), []);
   });
 
   it("is asked as often as the server asks, and each answer finds its question", async () => {
@@ -220,11 +283,12 @@ describe("a question that is taken back", () => {
     assert.ok(!serverEnd(git).messages.some(({ result }) => result !== undefined));
   });
 
-  it("because the server was stopped is taken back from the client", async () => {
+  it("because the server was stopped is taken back from the client, however long it takes to end", async () => {
     const { hub, client, git } = await setAskStage();
+    git.onClose = new Latch().wait;
     void put(git, 1, SAMPLING, SAMPLE);
     await asked(client, SAMPLING);
-    await hub.stop("git");
+    void hub.stop("git");
     assert.match(
       String((await asked(client, "notifications/cancelled")).params?.["reason"]),
       /git/,
@@ -249,6 +313,19 @@ describe("a question that is taken back", () => {
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "c" } });
     assert.equal((await asked(client, "notifications/cancelled")).params?.["requestId"], id);
     assert.equal((await answer).error?.code, -31007);
+  });
+
+  it("is not because a call was cancelled that came later than it", async () => {
+    const { client, git } = await setAskStage();
+    git.onCall = () => undefined;
+    void put(git, 1, SAMPLING, SAMPLE);
+    await asked(client, SAMPLING);
+    client.send(call("c", "git__x"));
+    await turn();
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "c" } });
+    await turn();
+    assert.equal(git.asked("notifications/cancelled").length, 1);
+    assert.deepEqual(allOf(client, "notifications/cancelled"), []);
   });
 
   it("is not because one of several calls was cancelled, nor because another request was", async () => {
@@ -367,6 +444,51 @@ describe("the time of a call", () => {
     assert.equal((await client.find(isAnswer("c"))).result?.["isError"], true);
   });
 
+  it("is moved back from the last sign of progress, although it stood still then", async () => {
+    const { client, git, clock } = await setAskStage(ALL, { servers: { git: LIMITS } });
+    git.onCall = () => undefined;
+    client.send(call("c", "git__x", {}, { _meta: { progressToken: "p" } }));
+    await clock.run(8000);
+    void put(git, 1, SAMPLING, SAMPLE);
+    const { id } = await asked(client, SAMPLING);
+    await clock.run(100_000);
+    const [sent] = git.asked("tools/call");
+    const { progressToken } = sent?.params?.["_meta"] as { progressToken: unknown };
+    const params = { progressToken, progress: 1 };
+    serverEnd(git).send({ jsonrpc: "2.0", method: "notifications/progress", params });
+    await clock.run(100_000);
+    client.send({ jsonrpc: "2.0", id, result: {} });
+    await turn();
+    await clock.run(9900);
+    assert.deepEqual(client.messages.filter(isAnswer("c")), []);
+    await clock.run(200);
+    assert.equal((await client.find(isAnswer("c"))).result?.["isError"], true);
+  });
+
+  it("stands still for a call that plugins see, and goes on when the server has answered", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const slow = wrapping("slow", async (given, next) => {
+      await next(given);
+      return new Promise(() => {});
+    });
+    const { client, clock } = await stage([slow], { git }, { servers: { git: LIMITS } });
+    await introduce(client, ALL);
+    client.send(INITIALIZED);
+    client.send(call("c", "git__x"));
+    await clock.run(6000);
+    const end = serverEnd(git);
+    end.send({ jsonrpc: "2.0", id: 1, method: SAMPLING, params: SAMPLE });
+    await asked(client, SAMPLING);
+    await clock.run(300_000);
+    assert.deepEqual(client.messages.filter(isAnswer("c")), []);
+    const [sent] = git.asked("tools/call");
+    end.send({ jsonrpc: "2.0", id: sent?.id, result: { content: [] } });
+    await turn();
+    await clock.run(4100);
+    assert.equal((await client.find(isAnswer("c"))).result?.["isError"], true);
+  });
+
   it("goes on for calls of other servers", async () => {
     const [git, other] = [new Script("x"), new Script("x")];
     other.onCall = () => undefined;
@@ -441,6 +563,15 @@ describe("the roots", () => {
     const { client, git } = await setAskStage();
     client.send(CHANGED);
     assert.deepEqual(await asked(serverEnd(git), CHANGED.method), CHANGED);
+  });
+
+  it("of who has not introduced itself are told to nobody, nor what it wants of logs", async () => {
+    const { connect, git } = await setAskStage();
+    const early = connect();
+    early.send({ jsonrpc: "2.0", id: 1, method: "tools/list" });
+    early.send(CHANGED);
+    await turn();
+    assert.deepEqual(git.asked(CHANGED.method), []);
   });
 
   it("of a client that has none, or of one of several, are told to nobody", async () => {

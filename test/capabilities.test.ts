@@ -16,6 +16,8 @@ import {
   serverOf,
   setStage,
 } from "./fixtures/memory.ts";
+import { setUpWith } from "./fixtures/plugins.ts";
+import { hosted } from "./plugins/core.ts";
 
 const ALL = {
   roots: { listChanged: true },
@@ -124,12 +126,16 @@ describe("servers", () => {
 
   it("that were kept for nobody end before others are started for a client of another kind", async () => {
     const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
     const { client, connect } = setStage({ a });
     await introduce(client, ALL);
     await client.link.close();
     await turn();
     const next = connect();
     await introduce(next);
+    assert.equal(a.starts, 1);
+    latch.open();
     assert.ok((await callTool(next, "a__x")).result);
     assert.deepEqual([a.starts, a.open, a.most], [2, 1, 1]);
   });
@@ -213,6 +219,24 @@ describe("who only looks", () => {
     assert.deepEqual(toldOf(a), [{}, ALL]);
     assert.deepEqual([a.open, a.most], [1, 1]);
     assert.equal(hub.catalog.tools.routes.length, 1);
+  });
+});
+
+describe("a plugin that calls tools", () => {
+  const calling = hosted("calling", (host) => ({
+    call: (next, tool) => (tool.name === "x" ? () => host.call("a__y") : next),
+  }));
+
+  it("uses the server as the client does, and does not keep the server from asking it", async () => {
+    const a = new Script("x", "y");
+    const { client } = await setUpWith([calling], { a });
+    await introduce(client, ALL);
+    client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.equal(a.asked("tools/call")[0]?.params?.["name"], "y");
+    assert.equal(a.starts, 1);
+    a.peer?.send({ jsonrpc: "2.0", id: 1, method: "roots/list" });
+    assert.ok(await client.find(({ method }) => method === "roots/list"));
   });
 });
 

@@ -3,7 +3,17 @@ import { describe, it } from "node:test";
 import { isAtLeast, lowestOf } from "../src/protocol/severity.ts";
 import { ALL, allOf, asked, INITIALIZED, serverEnd, setAskStage } from "./fixtures/asks.ts";
 import { turn } from "./fixtures/clock.ts";
-import { ask, callTool, introduce, type Peer, Script, setStage } from "./fixtures/memory.ts";
+import {
+  ask,
+  callTool,
+  INITIALIZE,
+  introduce,
+  isAnswer,
+  Latch,
+  type Peer,
+  Script,
+  setStage,
+} from "./fixtures/memory.ts";
 
 const MESSAGE = "notifications/message";
 const SET_LEVEL = "logging/setLevel";
@@ -116,6 +126,33 @@ describe("a line of a server's log", () => {
     serverEnd(git).send({ jsonrpc: "2.0", method: MESSAGE });
     await turn();
     assert.deepEqual(allOf(client, MESSAGE), []);
+  });
+
+  it("is not sent to a client before the answer to its introduction", async () => {
+    const [git, other] = [makeLogger(), new Script("x")];
+    const latch = new Latch();
+    const { client } = setStage(
+      { git, other },
+      {
+        snapshots: {
+          load: async ({ command }) => {
+            if (command === "other") await latch.wait();
+            return undefined;
+          },
+          save: () => Promise.resolve([]),
+          flush: () => Promise.resolve(),
+        },
+      },
+    );
+    client.send(INITIALIZE);
+    await turn();
+    say(git, { level: "error", data: "early" });
+    await turn();
+    assert.deepEqual(client.messages, []);
+    latch.open();
+    await client.find(isAnswer(INITIALIZE.id));
+    say(git, { level: "error", data: "late" });
+    assert.equal((await asked(client, MESSAGE)).params?.["data"], "late");
   });
 
   it("is not sent to a client that has not been greeted", async () => {

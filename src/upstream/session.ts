@@ -254,7 +254,6 @@ export class Session implements LinkEvents {
   pressure(): void {}
 
   closed(cause: HubError): void {
-    this.voice.close();
     this.#pending.fail(cause);
     this.#events.closed(cause);
   }

@@ -25,8 +25,7 @@ export class Showcase {
   /** Another whenever a catalog may be another. */
   version = 0;
   readonly #parts: ShowcaseParts;
-  /** Who cannot be asked anything is shown what there is. */
-  readonly #catalogs = new Map<string | undefined, Catalog>();
+  readonly #catalogs = new Map<string, Catalog>();
   readonly #remarked = new Set<string>();
   /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
   readonly #moved = new Map<string, Route>();
@@ -42,11 +41,10 @@ export class Showcase {
   catalog(profile: Profile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
-    const key = profile.attendee && profile.capabilities;
-    const known = isOwn ? undefined : this.#catalogs.get(key);
+    const known = isOwn ? undefined : this.#catalogs.get(profile.capabilities);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
-    if (!isOwn) this.#catalogs.set(key, catalog);
+    if (!isOwn) this.#catalogs.set(profile.capabilities, catalog);
     return catalog;
   }
 
