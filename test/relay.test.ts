@@ -200,9 +200,20 @@ describe("a resource", () => {
     assert.deepEqual(asked(scripts), ["b x://items/5"]);
   });
 
-  it("is asked of nobody if several may have it, who are named", async () => {
+  it("of a template of two servers is that of the first, and the other's is made from its own", async () => {
     const lists = { resourceTemplates: [template("x://{id}")] };
     const scripts = { a: makeServer(lists), b: makeServer(lists) };
+    const { client } = await begin(scripts);
+    await read(client, "x://5");
+    await read(client, "toolmux://b/x://5");
+    assert.deepEqual(asked(scripts), ["a x://5", "b x://5"]);
+  });
+
+  it("is asked of nobody if several may have it, who are named", async () => {
+    const scripts = {
+      a: makeServer({ resourceTemplates: [template("x://{id}")] }),
+      b: makeServer({ resourceTemplates: [template("x://{other}")] }),
+    };
     const { client } = await begin(scripts);
     const { error } = await read(client, "x://5");
     assert.equal(error?.code, -32602);
@@ -292,8 +303,10 @@ describe("a resource", () => {
   });
 
   it("that turns out to be of several servers is refused when they have listed", async () => {
-    const lists = { resourceTemplates: [template("x://{id}")] };
-    const scripts = { a: makeServer(lists), b: makeServer(lists) };
+    const scripts = {
+      a: makeServer({ resourceTemplates: [template("x://{id}")] }),
+      b: makeServer({ resourceTemplates: [template("x://{other}")] }),
+    };
     const latch = new Latch();
     scripts.a.onOpen = latch.wait;
     scripts.b.onOpen = latch.wait;
@@ -317,8 +330,8 @@ describe("links that results point to", () => {
   const resultOf = (uri: string): Response => {
     const result = { content: [{ type: "resource_link", uri }] };
     const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
-    assert.equal(frame.kind, "response");
-    return frame as Response;
+    assert.ok(frame.kind === "response");
+    return frame;
   };
 
   it("are bounded: the oldest are forgotten, and long ones not remembered", () => {

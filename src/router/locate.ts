@@ -23,7 +23,10 @@ export function locate(uri: string, catalog: Catalog, links: Links): Place | und
   const own = readLocator(uri);
   if (own !== undefined) return own;
   const { tools, resources, resourceTemplates } = catalog;
-  const templates = resourceTemplates.routes.filter(({ item }) => patternOf(item).matches(uri));
+  // Those that are exposed under another name are what such URIs are made from that name their server.
+  const templates = resourceTemplates.routes.filter(
+    ({ name, remoteName, item }) => name === remoteName && patternOf(item).matches(uri),
+  );
   const pointing = tools.routes.filter(({ item }) => pointsTo(item, uri));
   const scheme = schemeOf(uri);
   const related = [...resources.routes, ...resourceTemplates.routes].filter(
