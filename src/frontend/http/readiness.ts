@@ -10,7 +10,7 @@ export interface Standing {
   /** Not known yet, or being started again. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** They start when they are called, or not at all. */
+  /** They start when somebody needs them, or not at all. */
   readonly resting: readonly string[];
 }
 
