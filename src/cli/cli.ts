@@ -65,14 +65,19 @@ export const COMMANDS: readonly Command[] = [
     words: [0, 1],
     choices: LISTS,
     details: [
-      "Tools are listed by the names that clients see. Exit code 3 if no server could",
-      "be reached.",
+      "Tools, prompts and resources (with their templates) are listed by the names that",
+      "clients see. Exit code 3 if no server could be reached.",
     ],
     options: [
-      { name: "all", summary: "also which tools are hidden or have another name, and why" },
+      { name: "all", summary: "also what is hidden or has another name, and why" },
       JSON_OUTPUT,
     ],
-    examples: ["toolmux list", "toolmux list --all", "toolmux list servers --json"],
+    examples: [
+      "toolmux list",
+      "toolmux list --all",
+      "toolmux list resources",
+      "toolmux list servers --json",
+    ],
     load: async () => (await import("./list.ts")).list,
   },
   {

@@ -2,7 +2,7 @@ import type { LogLevel } from "../events.ts";
 import type { Surroundings } from "../manifest/folders.ts";
 
 /** What `list` can list. */
-export const LISTS = ["tools", "servers"] as const;
+export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
 
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;

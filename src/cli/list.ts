@@ -1,4 +1,5 @@
 import { textOf } from "../bytes.ts";
+import type { Kind } from "../catalog/item.ts";
 import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
 import { untilAborted } from "../wire/grace.ts";
@@ -11,11 +12,19 @@ import { alignTable, count, findPaper } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
-type Kind = (typeof LISTS)[number];
+type List = (typeof LISTS)[number];
+type Entries = Exclude<List, "servers">;
+
+/** Of what the lists of entries are made, and how one of each is called. */
+const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }>> = {
+  tools: { kinds: ["tools"], noun: "tool" },
+  prompts: { kinds: ["prompts"], noun: "prompt" },
+  resources: { kinds: ["resources", "resourceTemplates"], noun: "resource" },
+};
 
 /** Starts every server, waits until each has connected or failed, and prints what there is. */
 export async function list(invocation: Invocation, world: World): Promise<number> {
-  const kind = readKind(invocation.words[0] ?? "tools");
+  const what = readList(invocation.words[0] ?? "tools");
   const log = openLog(invocation);
   const whole = await openManifest(invocation, world, log);
   const { hub, manifest, close } = await openHub(whole, world, log);
@@ -24,13 +33,11 @@ export async function list(invocation: Invocation, world: World): Promise<number
     await untilAborted(hub.settled(), world.signal);
     const standings = standingsOf(manifest, hub);
     const code = exitCode(standings);
-    if (kind === "servers") printServers(standings, invocation, world);
-    else await printTools(client, hub, invocation, world);
-    if (kind === "tools") tellFailures(standings);
+    if (what === "servers") printServers(standings, invocation, world);
+    else await printEntries(what, client, hub, invocation, world);
+    if (what !== "servers") tellFailures(standings);
     if (code === 0 && invocation.json === false) {
-      const remarks = hub.catalog.remarks.filter(({ list }) => list === "tools");
-      const total = kind === "servers" ? countServers(standings) : countTools(standings, remarks);
-      own.log(total);
+      own.log(what === "servers" ? countServers(standings) : countEntries(what, standings, hub));
     }
     return code;
   } finally {
@@ -38,34 +45,40 @@ export async function list(invocation: Invocation, world: World): Promise<number
   }
 }
 
-function readKind(word: string): Kind {
-  const kind = LISTS.find((one) => one === word);
-  if (kind !== undefined) return kind;
-  throw usage(
-    `There is no list of "${word}", only of ${LISTS.join(" and ")}.${suggest(word, LISTS)}`,
-  );
+function readList(word: string): List {
+  const found = LISTS.find((one) => one === word);
+  if (found !== undefined) return found;
+  const known = `${LISTS.slice(0, -1).join(", ")} and ${LISTS.at(-1)}`;
+  throw usage(`There is no list of "${word}", only of ${known}.${suggest(word, LISTS)}`);
 }
 
-async function printTools(
+async function printEntries(
+  what: Entries,
   client: LocalClient,
   hub: Hub,
   { json, all }: Invocation,
   { env }: World,
 ): Promise<void> {
-  const items = await client.listTools();
-  const remarks = all ? hub.catalog.remarks.filter(({ list }) => list === "tools") : [];
+  const { kinds, noun } = ENTRIES[what];
+  const lists = await Promise.all(kinds.map((kind) => client.list(kind)));
+  const remarks = all ? remarksOf(what, hub) : [];
   if (json !== false) {
     // As clients get them, byte for byte: parsing would change numbers.
-    const tools = `"tools":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
-    const more = all ? `,\n"remarks":${JSON.stringify(remarks.map(remarkToJson), null, 2)}` : "";
-    own.log(`{${tools}${more}}`);
+    const members = kinds.map((kind, i) => {
+      const items = lists[i] ?? [];
+      return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
+    });
+    const told = remarks.map((remark) => remarkToJson(noun, remark));
+    const more = all ? `,\n"remarks":${JSON.stringify(told, null, 2)}` : "";
+    own.log(`{${members.join(",\n")}${more}}`);
     return;
   }
-  const rows = items.map(({ key: name, bytes }) => {
-    const server = hub.catalog.tools.find(name)?.server ?? "";
-    return [name, server, firstLine(JSON.parse(textOf(bytes)) as Described)];
+  const rows = lists.flat().map(({ key: name, bytes }) => {
+    const route = kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
+    return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as Described)];
   });
-  if (rows.length > 0) own.log(alignTable(["TOOL", "SERVER", "DESCRIPTION"], rows, findPaper(env)));
+  const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
+  if (rows.length > 0) own.log(alignTable(head, rows, findPaper(env)));
   const asides = remarks.map(({ remoteName, server, kind, text }) => {
     const state = kind === "shortened" ? "renamed" : "hidden";
     return [remoteName, server, state, text];
@@ -75,17 +88,22 @@ async function printTools(
     own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
 }
 
-/** `{server, tool, kind, text}`; the tool by the name that its server gives it. */
-function remarkToJson({ server, remoteName, kind, text }: Remark): object {
-  return { server, tool: remoteName, kind, text };
+function remarksOf(what: Entries, hub: Hub): readonly Remark[] {
+  return hub.catalog.remarks.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
 }
 
-function countTools(standings: readonly Standing[], remarks: readonly Remark[]): string {
+/** `{server, tool, kind, text}`, or `prompt` or `resource` in the place of `tool`; by the name that its server gives it. */
+function remarkToJson(noun: string, { server, remoteName, kind, text }: Remark): object {
+  return { server, [noun]: remoteName, kind, text };
+}
+
+function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): string {
+  const { kinds, noun } = ENTRIES[what];
   const known = standings.filter((standing) => "tools" in standing);
-  const tools = known.reduce((sum, standing) => sum + standing.tools, 0);
-  const hidden = remarks.filter(({ kind }) => kind !== "shortened").length;
+  const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
+  const hidden = remarksOf(what, hub).filter(({ kind }) => kind !== "shortened").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${count(tools, "tool")} of ${count(known.length, "server")}${more}`;
+  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }
 
 function countServers(standings: readonly Standing[]): string {
@@ -101,7 +119,7 @@ interface Described {
   readonly title?: unknown;
 }
 
-/** Of a tool's description, or of its title if it has none. */
+/** Of its description, or of its title if it has none. */
 function firstLine({ description, title }: Described): string {
   const text = typeof description === "string" && description.trim() !== "" ? description : title;
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";

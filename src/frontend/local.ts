@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
-import type { Item } from "../catalog/item.ts";
+import type { Item, Kind } from "../catalog/item.ts";
 import { systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
@@ -53,7 +53,11 @@ export class LocalClient {
   }
 
   listTools(signal = this.#signal): Promise<readonly Item[]> {
-    return this.#session.list("tools", signal);
+    return this.list("tools", signal);
+  }
+
+  list(kind: Kind, signal = this.#signal): Promise<readonly Item[]> {
+    return this.#session.list(kind, signal);
   }
 
   /**

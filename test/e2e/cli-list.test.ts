@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
-import { scripted } from "../harness/manifest.ts";
+import { published, scripted } from "../harness/manifest.ts";
 
 async function list(stage: Stage, ...args: string[]): Promise<string> {
   const line = ["list", ...args, "--config", stage.config];
@@ -72,6 +72,32 @@ describe("list", () => {
         "b a__one clash",
       ]);
       assert.ok(!("remarks" in (JSON.parse(await list(stage, "--json")) as object)));
+    }),
+  );
+});
+
+const EVERYTHING = {
+  servers: {
+    a: published("everything", ["stdio"]),
+    b: published("everything", ["stdio"]),
+  },
+};
+
+describe("list of prompts and resources", () => {
+  it("has them by the names that clients see", LIMIT, () =>
+    withStage(EVERYTHING, async (stage) => {
+      const prompts = await list(stage, "prompts");
+      assert.match(prompts, /^PROMPT +SERVER +DESCRIPTION$/m);
+      assert.match(prompts, /^b__simple-prompt +b +A prompt with no arguments$/m);
+      assert.match(prompts, /^8 prompts of 2 servers$/m);
+      const resources = await list(stage, "resources");
+      assert.match(resources, /^demo:\/\/resource\/dynamic\/text\/\{resourceId\} +a /m);
+      assert.match(
+        resources,
+        /^toolmux:\/\/b\/demo:\/\/resource\/dynamic\/text\/\{resourceId\} +b /m,
+      );
+      const parsed = JSON.parse(await list(stage, "resources", "--json")) as object;
+      assert.deepEqual(Object.keys(parsed), ["resources", "resourceTemplates"]);
     }),
   );
 });
