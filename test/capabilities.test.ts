@@ -165,6 +165,20 @@ describe("a client that asks for something before it introduces itself", () => {
     assert.deepEqual([a.open, a.most], [1, 1]);
   });
 
+  it("lists what its servers have for what it can be asked for, however late they say so", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    await listNames(client);
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    a.tools = ['{"name":"other"}'];
+    await introduce(client, ALL);
+    const names = listNames(client);
+    await turn();
+    latch.open();
+    assert.deepEqual(await names, ["a__other"]);
+  });
+
   it("keeps its servers if it can be asked for nothing", async () => {
     const a = new Script("x");
     const { client } = setStage({ a });

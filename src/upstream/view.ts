@@ -51,8 +51,13 @@ export class View {
     const before = this.#profile;
     this.#profile = profileOf(capabilities, before.client, attendee);
     this.#catalog = undefined;
-    if (this.#isOpen) this.#parts.pool.exchange(before, this.#profile);
-    else this.open();
+    if (this.#isOpen) {
+      this.#parts.pool.exchange(before, this.#profile);
+      // What its own servers list is not known yet.
+      this.#disarm();
+      this.#isOpen = this.#isListable = false;
+    }
+    this.open();
     this.levelChanged();
   }
 
