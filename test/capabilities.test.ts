@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
 import { readCapabilities, readClass, writeClass } from "../src/protocol/capabilities.ts";
 import type { Profile } from "../src/upstream/profile.ts";
 import { turn } from "./fixtures/clock.ts";
@@ -12,9 +13,11 @@ import {
   isAnswer,
   Latch,
   listNames,
+  type Peer,
   Script,
   serverOf,
   setStage,
+  specOf,
 } from "./fixtures/memory.ts";
 import { setUpWith } from "./fixtures/plugins.ts";
 import { hosted } from "./plugins/core.ts";
@@ -285,5 +288,60 @@ describe("what was listed", () => {
     await introduce(client, { sampling: {} });
     await introduce(other);
     assert.deepEqual(kept, ['{"sampling":{}}', ""]);
+  });
+});
+
+describe("clients of several kinds that come and go", () => {
+  it("each have the one connection of their kind in the end, and nothing else is left", async () => {
+    const kinds: readonly object[] = [{}, { sampling: {} }, ALL];
+    const act = oneof(
+      tuple(constantFrom("come", "leave", "call", "early", "again"), nat(8)),
+      tuple(constantFrom("wait", "wait", "die", "stop", "start", "change"), nat(400)),
+    );
+    const run = async (acts: readonly (readonly [string, number])[]): Promise<void> => {
+      const a = new Script("x");
+      const { hub, client, connect, clock } = setStage({ a });
+      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
+      Object.assign(a, { onOpen: wait, onClose: wait });
+      const clients: { peer: Peer; kind: object }[] = [];
+      const come = (peer: Peer, n: number): void => {
+        const kind = kinds[n % kinds.length] ?? {};
+        clients.push({ peer, kind });
+        peer.send({ ...INITIALIZE, params: { ...INITIALIZE.params, capabilities: kind } });
+      };
+      come(client, 1);
+      let count = 0;
+      for (const [what, n] of acts) {
+        const { peer } = clients[n % clients.length] ?? {};
+        if (what === "come") come(connect(), n);
+        if (what === "early") {
+          const late = connect();
+          late.send(call("early", "a__x"));
+          come(late, n);
+        }
+        if (what === "again" && peer !== undefined) {
+          clients.splice(n % clients.length, 1);
+          come(peer, n + 1);
+        }
+        if (what === "leave" && clients.length > 1) {
+          void clients.splice(n % clients.length, 1)[0]?.peer.link.close();
+        }
+        if (what === "call") peer?.send(call(`call ${++count}`, "a__x"));
+        if (what === "wait") await clock.run(n);
+        if (what === "die") a.die();
+        if (what === "stop") void hub.stop("a");
+        if (what === "start") hub.start("a");
+        if (what === "change") hub.add(specOf("a", { args: [String(n)] }));
+      }
+      hub.start("a");
+      await clock.run(100_000);
+      assert.equal(a.open, new Set(clients.map(({ kind }) => kind)).size);
+      assert.equal(serverOf(hub, "a").connections.length, a.open);
+      for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
+      a.onClose = undefined;
+      await hub.close();
+      assert.deepEqual([a.open, clock.armed], [0, []]);
+    };
+    await check(asyncProperty(array(act, { maxLength: 25 }), run), { numRuns: 200 });
   });
 });
