@@ -101,6 +101,17 @@ describe("what a server asks", () => {
     assert.ok(client.received.some((text) => text.includes('"message":"[git] a"')));
   });
 
+  it("is answered with an error if what the client answers is no JSON", async () => {
+    const { client, git } = await setAskStage();
+    const answer = put(git, 1, SAMPLING, SAMPLE);
+    const { id } = await asked(client, SAMPLING);
+    client.send(`{"jsonrpc":"2.0","id":"${String(id)}","result":{"a":tru}}`);
+    assert.equal((await answer).error?.code, -32603);
+    client.send("{");
+    client.send('{"jsonrpc":"2.0","id":"toolmux-77","result":{"a":tru}}');
+    await turn();
+  });
+
   it("has a message that is no text left as it is", async () => {
     const { client, git } = await setAskStage();
     void put(git, 1, ELICIT, { message: 7 });

@@ -106,6 +106,7 @@ export class Client implements LinkEvents, Attendee {
         this.#batch(frame, inbound);
         return;
       case "invalid":
+        this.#questions.refuse(frame);
         inbound.respond(refusal(frame.id?.slice, frame.code, explain(frame)));
     }
   }

@@ -5,16 +5,21 @@ import { Method } from "../protocol/legacy.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
 import { readProgress } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
-import { integerOf, askId } from "../wire/id.ts";
+import { readEdges } from "../wire/frame.ts";
+import { askId, integerOf } from "../wire/id.ts";
 import {
   buildAsk,
   buildNotification,
   editsOf,
   type Id,
+  type Invalid,
   type Message,
   type Notification,
   type Response,
 } from "../wire/jsonrpc.ts";
+
+/** So much of either end of a message tells what it was to be, in bytes. */
+const EDGE = 4096;
 
 /** What servers ask of one client of the legacy era: requests of the hub's own, with ids that no client's request has. */
 export class Questions implements Ask {
@@ -57,8 +62,14 @@ export class Questions implements Ask {
     if (skipValue(bytes, body.start) === body.end) {
       question.answer(outcome, bytes.subarray(body.start, body.end));
     } else {
-      question.fail(new HubError("internal", "The client's answer was malformed."));
+      question.fail(malformed());
     }
+  }
+
+  /** The client sent what is no message; if it was to be an answer, there will be no other. */
+  refuse({ bytes }: Invalid): void {
+    const edges = readEdges(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
+    if (edges?.kind === "response") this.fail(edges.id, malformed());
   }
 
   /** The client's answer cannot be passed on. */
@@ -105,6 +116,10 @@ export class Questions implements Ask {
         : applyEdits(why.notification.bytes, editsOf(why.ids, `"${requestId}"`));
     this.#send(question.server, message);
   }
+}
+
+function malformed(): HubError {
+  return new HubError("internal", "The client's answer was malformed.");
 }
 
 function gone(): HubError {
