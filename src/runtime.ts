@@ -38,15 +38,19 @@ export interface ListenOptions {
 }
 
 interface BunRuntime {
-  serve(options: object): {
-    readonly port: number;
-    stop(closeConnections?: boolean): Promise<void>;
-  };
+  serve(options: object): BunServer;
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
+}
+
+interface BunServer {
+  readonly port: number;
+  /** After how long without a byte the connection of a request is cut, in s; 0: never. */
+  timeout(request: Request, s: number): void;
+  stop(closeConnections?: boolean): Promise<void>;
 }
 
 interface DenoRuntime {
@@ -88,7 +92,7 @@ export const listenNatively = bun
   ? (options: ListenOptions): Promise<Listener> => listenOnBun(bun, options)
   : deno && ((options: ListenOptions): Promise<Listener> => listenOnDeno(deno, options));
 
-/** Connections on which nothing moves for so long are cut, in s: no stream is as silent as that. */
+/** Connections on which nothing moves for so long are cut, in s, unless an answer is due: no stream is as silent as that. */
 const SILENCE = 60;
 
 async function listenOnBun(runtime: BunRuntime, options: ListenOptions): Promise<Listener> {
@@ -96,7 +100,13 @@ async function listenOnBun(runtime: BunRuntime, options: ListenOptions): Promise
   const server = runtime.serve({
     hostname,
     port,
-    fetch: (request: Request) => options.fetch(request),
+    // An answer may take longer than a connection may be silent.
+    async fetch(request: Request, self: BunServer) {
+      self.timeout(request, 0);
+      const response = await options.fetch(request);
+      self.timeout(request, SILENCE);
+      return response;
+    },
     idleTimeout: SILENCE,
     maxRequestBodySize: maxBody,
   });
