@@ -31,7 +31,9 @@ describe("the spelling of a JSON text", () => {
       for (const levels of [0, 1, 2, Infinity]) {
         const part = readSpelling(text, levels);
         if (part === undefined) continue;
-        assert.deepEqual(valueOf(part), JSON.parse(text), `${SEED}: ${text}`);
+        // As texts: some are nested deeper than values can be compared.
+        const [found, whole] = [valueOf(part), JSON.parse(text) as unknown].map(write);
+        assert.equal(found, whole, `${SEED}: ${text}`);
       }
     }
   });
@@ -98,6 +100,10 @@ describe("a rewritten object", () => {
     );
   });
 });
+
+function write(value: unknown): string {
+  return JSON.stringify(value);
+}
 
 function parse(text: string): { value: unknown } | undefined {
   try {
