@@ -170,7 +170,8 @@ const PLAIN = new Uint8Array(256).fill(1, 0x20);
 PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
 
-function skipString(bytes: Uint8Array, at: number): number {
+/** The index after the string that starts at `at`, or -1. */
+export function skipString(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return -1;
   const length = bytes.length;
   let i = at + 1;

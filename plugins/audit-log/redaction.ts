@@ -1,3 +1,5 @@
+import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
+
 /** What stands in the place of a value that is not shown. */
 const MASK = `"•••"`;
 /** What is nested deeper is not looked into: it is masked if anything in it might have to be. */
@@ -29,61 +31,41 @@ export function parsePath(path: string): Step | undefined {
 /** Takes values out of JSON texts by their paths. What is left keeps its spelling. */
 export class Redaction {
   readonly #start: Place;
+  /** No path leads deeper. */
+  readonly #levels: number;
 
   constructor(paths: readonly string[]) {
+    const lengths = paths.map((path) => (path.includes("**") ? MAX_DEPTH : path.split(".").length));
+    this.#levels = Math.min(Math.max(...lengths), MAX_DEPTH);
     this.#start = placeOf(paths.map(parsePath).filter((step) => step !== undefined));
   }
 
-  /** @param json a well-formed JSON text */
+  /** @param json a well-formed JSON text; of what is none, nothing is shown */
   apply(json: string): string {
-    return this.#start.size === 0 ? json : mask(json, this.#start);
+    if (this.#start.size === 0) return json;
+    const part = readSpelling(json, this.#levels);
+    return part === undefined ? MASK : mask(part, this.#start);
   }
 }
 
-/** A value with what `start` leads to masked. */
-function mask(json: string, start: Place): string {
+/** The text of a value with what `start` leads to masked. */
+function mask(whole: Part, start: Place): string {
+  const { source } = whole;
   const pieces: string[] = [];
-  let at = 0;
   /** Up to here it is in the pieces. */
   let done = 0;
-
-  const readValue = (place: Place, depth: number): void => {
-    const from = at;
-    const open = json[at];
-    const isScalar = open !== "{" && open !== "[";
-    if (place.has("end") || (depth === MAX_DEPTH && place.size > 0 && !isScalar)) {
-      at = endOfValue(json, from);
-      pieces.push(json.slice(done, from), MASK);
-      done = at;
-    } else if (isScalar || place.size === 0) {
-      at = endOfValue(json, from);
-    } else if (open === "{") {
-      readEach(() => {
-        const end = endOfString(json, at);
-        const key = JSON.parse(json.slice(at, end)) as string;
-        at = skipSpace(json, skipSpace(json, end) + 1);
-        readValue(enter(place, key), depth + 1);
-      });
-    } else {
-      let index = 0;
-      readEach(() => readValue(enter(place, String(index++)), depth + 1));
+  const visit = (part: Part, place: Place): void => {
+    if (place.has("end") || (part.kind === "closed" && place.size > 0)) {
+      pieces.push(source.slice(done, part.start), MASK);
+      done = part.end;
+    } else if (place.size > 0 && part.kind === "object") {
+      for (const { key, value } of part.members) visit(value, enter(place, key));
+    } else if (place.size > 0 && part.kind === "array") {
+      for (const [i, element] of part.elements.entries()) visit(element, enter(place, String(i)));
     }
   };
-
-  /** From an opening brace or bracket to the character after the closing one. */
-  const readEach = (read: () => void): void => {
-    at = skipSpace(json, at + 1);
-    while (at < json.length && json[at] !== "}" && json[at] !== "]") {
-      read();
-      at = skipSpace(json, at);
-      if (json[at] === ",") at = skipSpace(json, at + 1);
-    }
-    at++;
-  };
-
-  at = skipSpace(json, 0);
-  readValue(start, 0);
-  return pieces.join("") + json.slice(done);
+  visit(whole, start);
+  return pieces.join("") + source.slice(done);
 }
 
 /** Where a key leads to. */
@@ -133,32 +115,4 @@ function matches(glob: string, name: string): boolean {
   }
   while (glob[g] === "*") g++;
   return g === glob.length;
-}
-
-function skipSpace(json: string, at: number): number {
-  let i = at;
-  while (json[i] === " " || json[i] === "\n" || json[i] === "\r" || json[i] === "\t") i++;
-  return i;
-}
-
-function endOfValue(json: string, at: number): number {
-  if (json[at] === '"') return endOfString(json, at);
-  let depth = 0;
-  for (let i = at; i < json.length;) {
-    const char = json[i] ?? "";
-    if (char === "{" || char === "[") depth++;
-    // What closes more than was opened closes what the value is in.
-    else if ((char === "}" || char === "]") && --depth <= 0) return depth < 0 ? i : i + 1;
-    else if (depth === 0 && /[\s,]/.test(char)) return i;
-    i = char === '"' ? endOfString(json, i) : i + 1;
-  }
-  return json.length;
-}
-
-function endOfString(json: string, at: number): number {
-  for (let i = at + 1; i < json.length; i++) {
-    if (json[i] === "\\") i++;
-    else if (json[i] === '"') return i + 1;
-  }
-  return json.length;
 }

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { rewrite } from "./json.ts";
+import { rewrite } from "../../src/plugin/plugin.ts";
 import { paginate } from "./pages.ts";
 import { type Item, type Media, readResult, repeats, sizeOf, type Writing } from "./result.ts";
 import type { Kept } from "./shelf.ts";
@@ -37,7 +37,7 @@ export function limitResult(
 ): string | undefined {
   const result = readResult(json);
   if (result === undefined) return undefined;
-  const { items, structured } = result;
+  const { part, items, structured } = result;
   const drop = structured !== undefined && sizeOf(structured) > limits.max && mayDrop();
   const isLarge = items.some((item) => isTooLarge(item, limits));
   const small = items.map((item) =>
@@ -48,7 +48,7 @@ export function limitResult(
   if (!isLong && !isLarge && !drop) return undefined;
   const shown = isLong ? cutItems(all, limits.max, store) : all;
   const content = `[${shown.map((item) => item.json).join(",")}]`;
-  return rewrite(json, drop ? { content, structuredContent: undefined } : { content });
+  return rewrite(part, drop ? { content, structuredContent: undefined } : { content });
 }
 
 function isTooLarge(item: Item, { maxMedia }: Limits): item is Media {
@@ -104,7 +104,8 @@ function replaceMedia(media: Media, { maxMedia }: Limits, store: Store): Writing
 /** The item with another text; what was more than a text is one now. */
 function retext(item: Writing, text: string): Writing {
   if (!item.isText) return writeText(text);
-  return { ...item, json: rewrite(item.json, { text: JSON.stringify(text) }), text };
+  const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });
+  return { kind: "writing", json, isText: true, text };
 }
 
 function writeText(text: string): Writing {

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { isDeepStrictEqual } from "node:util";
-import { memberOf, readElements } from "./json.ts";
+import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
 /** An entry of `content`, with its JSON text as the server spelled it. */
 export type Item = Writing | Media;
@@ -12,6 +12,8 @@ export interface Writing {
   /** Whether it is a text and nothing else, and so can be cut and still be what it was. */
   readonly isText: boolean;
   readonly text: string;
+  /** Where it stands in the result; what was written here stands nowhere. */
+  readonly part?: Part;
 }
 
 /** A picture, a sound, or another resource in base64. */
@@ -25,8 +27,7 @@ export interface Media {
 }
 
 export interface Result {
-  /** As the server spelled it. */
-  readonly json: string;
+  readonly part: Part;
   readonly items: readonly Item[];
   /** `structuredContent`, as the server spelled it. */
   readonly structured: string | undefined;
@@ -34,24 +35,28 @@ export interface Result {
 
 /** The parts of a tool's result; undefined if it has none that could be too long, or is no JSON. */
 export function readResult(json: string): Result | undefined {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch {
-    return undefined;
-  }
-  if (!isObject(value)) return undefined;
-  const structured = memberOf(json, "structuredContent");
-  const content = memberOf(json, "content");
-  if (content === undefined && structured !== undefined) return { json, items: [], structured };
-  if (content === undefined || !Array.isArray(value["content"])) return undefined;
-  const entries: readonly unknown[] = value["content"];
-  const items = readElements(content).map((text, i) => readItem(text, entries[i]));
-  return { json, items, structured };
+  // The result, its content, and the entries of it.
+  const part = readSpelling(json, 3);
+  if (part?.kind !== "object") return undefined;
+  const find = (key: string): Part | undefined =>
+    part.members.findLast((member) => member.key === key)?.value;
+  const content = find("content");
+  const found = find("structuredContent");
+  const structured = found && spellingOf(found);
+  if (content === undefined && structured !== undefined) return { part, items: [], structured };
+  if (content?.kind !== "array") return undefined;
+  const entries = JSON.parse(spellingOf(content)) as readonly unknown[];
+  const items = content.elements.map((element, i) => readItem(element, entries[i]));
+  return { part, items, structured };
 }
 
-function readItem(json: string, entry: unknown): Item {
-  const writing = { kind: "writing", json, isText: false, text: json } as const;
+function spellingOf({ source, start, end }: Part): string {
+  return source.slice(start, end);
+}
+
+function readItem(part: Part, entry: unknown): Item {
+  const json = spellingOf(part);
+  const writing = { kind: "writing", json, isText: false, text: json, part } as const;
   if (!isObject(entry)) return writing;
   const { type, text, data, mimeType, resource } = entry;
   if (type === "text" && typeof text === "string") return { ...writing, isText: true, text };

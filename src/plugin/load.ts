@@ -13,7 +13,10 @@ import {
   globs,
   limit,
   matchesGlob,
+  memberOf,
   type Plugin,
+  readSpelling,
+  rewrite,
   type Schema,
   size,
 } from "./plugin.ts";
@@ -112,7 +115,8 @@ type Factory = (api: Api) => unknown;
 
 async function makeApi(): Promise<Api> {
   const v = await import("valibot");
-  return { v, definePlugin, delay, globs, limit, matchesGlob, size };
+  const spelling = { memberOf, readSpelling, rewrite };
+  return { v, definePlugin, delay, globs, limit, matchesGlob, size, ...spelling };
 }
 
 function isSchema(value: unknown): value is Schema<unknown> {

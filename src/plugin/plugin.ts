@@ -3,6 +3,7 @@ import { matchesGlob } from "../catalog/names.ts";
 import type { EventKind, HubEvent, Listener, LogLevel } from "../events.ts";
 import { delay, globs, limit, size } from "../manifest/schema.ts";
 import type { Link } from "../wire/link.ts";
+import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./spelling.ts";
 
 /*
  * What a plugin is and what it is given: the only file of src that plugins import. A plugin that lives beside a manifest
@@ -12,7 +13,9 @@ import type { Link } from "../wire/link.ts";
 /** For options: `delay` and `limit` are durations (the latter at least 1 ms), `size` is a number of bytes, `globs` are names or patterns. */
 export { delay, globs, limit, size };
 export { matchesGlob };
-export type { EventKind, HubEvent, Link, Listener, LogLevel };
+/** For JSON as text, which keeps its spelling: where its parts are, the text of one member, the text with other members. */
+export { memberOf, readSpelling, rewrite };
+export type { EventKind, HubEvent, Link, Listener, LogLevel, MemberPart, Part };
 
 /** A plugin: a name, what options it takes, and how it is set up. */
 export interface Plugin<Options = unknown> {
@@ -205,4 +208,7 @@ export interface Api {
   readonly size: typeof size;
   readonly globs: typeof globs;
   readonly matchesGlob: typeof matchesGlob;
+  readonly readSpelling: typeof readSpelling;
+  readonly memberOf: typeof memberOf;
+  readonly rewrite: typeof rewrite;
 }

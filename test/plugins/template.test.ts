@@ -92,6 +92,28 @@ const TRIALS: Readonly<Record<string, Trial>> = {
       assert.deepEqual(argumentsIn(other), { lines: 5 });
     },
   },
+  "fifty-rows": {
+    changes: ["arguments"],
+    async run({ client, script }) {
+      const { onCall } = script;
+      const texts: string[] = [];
+      script.onCall = (message, text) => {
+        texts.push(text);
+        return onCall(message, text);
+      };
+      for (const [id, args] of ['{"n":1.0,"rows":2e1}', '{"n":1234567890123456789}'].entries()) {
+        client.send(
+          `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"s__reader","arguments":${args}}}`,
+        );
+        await client.find((message) => message.id === id);
+      }
+      assert.ok(texts[0]?.includes('"arguments":{"n":1.0,"rows":2e1}'), texts.join());
+      assert.ok(
+        texts[1]?.includes('"arguments":{"n":1234567890123456789,"rows":50}'),
+        texts.join(),
+      );
+    },
+  },
   counter: {
     async run({ client, hub, stateFolder }) {
       for (const tool of ["s__plain", "s__plain", "s__reader"]) await callTool(client, tool);
