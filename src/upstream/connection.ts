@@ -1,4 +1,4 @@
-import { type Kind, KINDS } from "../catalog/item.ts";
+import type { Kind } from "../catalog/item.ts";
 import type { Offer } from "../catalog/offer.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
@@ -83,7 +83,7 @@ export class Connection {
           this.#history.startDuration = duration;
           this.#listing.adopt(found);
         },
-        listChanged: (kinds) => void this.#listing.announce(kinds),
+        listChanged: (kinds) => this.#listing.announce(kinds),
         idle: () => parts.idled(),
         log: (level, source, text) => this.#log(level, source, text),
       },
@@ -224,7 +224,7 @@ export class Connection {
 
   /** Lists the server again. @returns when that is done; at once if it is not connected. */
   refresh(): Promise<void> {
-    return this.#listing.announce(KINDS);
+    return this.#listing.refresh();
   }
 
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */

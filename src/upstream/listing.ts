@@ -113,11 +113,14 @@ export class Listing {
     this.#refreshes.clear();
   }
 
-  /** @returns when these were listed again; at once if there is no session to ask. */
-  async announce(kinds: readonly Kind[]): Promise<void> {
-    await Promise.all(
-      kinds.map((kind) => this.#refreshes.get(kind)?.announce() ?? Promise.resolve()),
-    );
+  /** These are to be listed again. */
+  announce(kinds: readonly Kind[]): void {
+    for (const kind of kinds) void this.#refreshes.get(kind)?.announce();
+  }
+
+  /** Lists all again. @returns when that is done; at once if there is no session to ask. */
+  async refresh(): Promise<void> {
+    await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.announce()));
   }
 
   /** While it is held nothing that a server answers is read. */

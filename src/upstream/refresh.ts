@@ -17,8 +17,8 @@ export class Refresh {
   #wanted = false;
   #running = false;
   #ended = false;
-  /** Who waits for the end of the next listing. */
-  readonly #waiting: (() => void)[] = [];
+  /** For those who wait for the end of the next listing, however many: servers may announce without end. */
+  #next: Listed | undefined;
   /** Ends the pause after a listing. */
   #wake: () => void = () => {};
 
@@ -29,7 +29,8 @@ export class Refresh {
   /** @returns when a listing that began after this has ended, or the connection has. */
   announce(): Promise<void> {
     this.#wanted = true;
-    const listed = new Promise<void>((resolve) => this.#waiting.push(resolve));
+    this.#next ??= makeListed();
+    const { listed } = this.#next;
     if (!this.#running) void this.#run();
     return listed;
   }
@@ -38,7 +39,7 @@ export class Refresh {
   end(): void {
     this.#ended = true;
     this.#wake();
-    for (const resolve of this.#waiting.splice(0)) resolve();
+    this.#next?.tell();
   }
 
   /** Never rejects, because `list` does not. */
@@ -49,14 +50,16 @@ export class Refresh {
       await this.#parts.ready();
       if (this.#ended) return;
       this.#wanted = false;
-      const waiting = this.#waiting.splice(0);
+      const present = this.#next;
+      this.#next = undefined;
       const outcome = await this.#parts.list();
-      if (outcome === "again") {
+      if (outcome === "again" && !this.#ended) {
         this.#wanted = true;
-        this.#waiting.push(...waiting);
+        // Who waited for this one waits for the next.
+        this.#next = join(present, this.#next);
         continue;
       }
-      for (const resolve of waiting) resolve();
+      present?.tell();
       if (this.#ended) return;
       delay = Math.min(Math.max(delay * 2, PAUSE.first), PAUSE.longest[outcome]);
       await this.#pause(delay);
@@ -73,4 +76,25 @@ export class Refresh {
       };
     });
   }
+}
+
+/** The end of a listing. */
+interface Listed {
+  readonly listed: Promise<void>;
+  tell(): void;
+}
+
+function makeListed(): Listed {
+  let tell = (): void => {};
+  const listed = new Promise<void>((resolve) => (tell = resolve));
+  return { listed, tell: () => tell() };
+}
+
+function join(a: Listed | undefined, b: Listed | undefined): Listed | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  const tell = (): void => {
+    a.tell();
+    b.tell();
+  };
+  return { listed: b.listed, tell };
 }
