@@ -1,0 +1,376 @@
+import assert from "node:assert/strict";
+import { after, before, describe, it } from "node:test";
+import { FACES, type Face, withFace, withHttp } from "../harness/face.ts";
+import { type FullClient, SDK_NAMES, type SdkName, connectFull } from "../harness/full.ts";
+import { LIMIT } from "../harness/hub.ts";
+import { published } from "../harness/manifest.ts";
+import type { ToolResult } from "../harness/sdk.ts";
+
+const SHARED = published("everything", ["stdio"]);
+const OWN = { ...SHARED, isolation: "perClient" };
+const LONG = "all__trigger-long-running-operation";
+const TEXT = "demo://resource/dynamic/text/";
+
+/** One client and its hub for all tests of a suite. */
+function lasting(sdk: SdkName, face: Face): () => FullClient {
+  let client: FullClient | undefined;
+  let leave = (): void => {};
+  let over: Promise<void> = Promise.resolve();
+  before(async () => {
+    await new Promise<void>((ready, fail) => {
+      over = withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
+        client = await connectFull(sdk, reach, "one");
+        await client.sdk.listTools();
+        const left = new Promise<void>((resolve) => (leave = resolve));
+        ready();
+        await left;
+        await client.close();
+      });
+      over.catch(fail);
+    });
+  });
+  after(async () => {
+    leave();
+    await over;
+  });
+  return () => {
+    assert.ok(client, "the client is connected");
+    return client;
+  };
+}
+
+/** Two clients of different SDKs, which can be asked for the same, at one hub over HTTP. */
+function withTwo(
+  server: typeof SHARED,
+  run: (one: FullClient, two: FullClient) => Promise<void>,
+): Promise<void> {
+  return withHttp({ servers: { all: server } }, async ({ reach }) => {
+    const one = await connectFull("SDK v1", reach, "one");
+    const two = await connectFull("SDK v2", reach, "two");
+    await run(one, two);
+    await one.close();
+    await two.close();
+  });
+}
+
+function textOf(result: ToolResult): string {
+  return result.content.map(({ text = "" }) => text).join("\n");
+}
+
+function has(client: FullClient, method: string): true | undefined {
+  return client.asked.some((asked) => asked.method === method) ? true : undefined;
+}
+
+for (const sdk of SDK_NAMES) {
+  for (const face of FACES) {
+    describe(`the server of everything behind the hub, for a client of ${sdk} over ${face}`, () => {
+      const connected = lasting(sdk, face);
+
+      it(
+        "asks for samples, forms, visits and roots, and gets this client's answers",
+        LIMIT,
+        async () => {
+          const client = connected();
+          const { tools } = await client.sdk.listTools();
+          for (const tool of [
+            "all__trigger-sampling-request",
+            "all__trigger-elicitation-request",
+            "all__trigger-url-elicitation",
+            "all__get-roots-list",
+          ])
+            assert.ok(
+              tools.some(({ name }) => name === tool),
+              tool,
+            );
+
+          const args = { prompt: "say it", maxTokens: 7 };
+          const sample = await client.call("all__trigger-sampling-request", args);
+          assert.match(textOf(sample), /sampled by one/);
+          const asked = client.asked.find(({ method }) => method === "sampling/createMessage");
+          assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
+
+          const form = await client.call("all__trigger-elicitation-request");
+          assert.match(textOf(form), /Name: one/);
+          const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
+          const visited = await client.call("all__trigger-url-elicitation", visit);
+          assert.match(textOf(visited), /completed the URL/);
+          const elicitations = client.asked
+            .filter(({ method }) => method === "elicitation/create")
+            .map(({ params }) => params);
+          for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
+          assert.deepEqual(
+            elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
+            [
+              [elicitations[0]?.["mode"], undefined, undefined],
+              ["url", visit.url, visit.elicitationId],
+            ],
+          );
+
+          const roots = await client.call("all__get-roots-list");
+          assert.match(textOf(roots), /file:\/\/\/one/);
+          const heard = client.asked.length;
+          await client.sdk.sendRootsListChanged();
+          await client.until("the roots again", () =>
+            client.asked.slice(heard).find(({ method }) => method === "roots/list"),
+          );
+        },
+      );
+
+      it(
+        "may refuse with a visit to make first, which arrives with its code and data",
+        LIMIT,
+        async () => {
+          const client = connected();
+          const visit = { url: "https://example.com", errorPath: true };
+          await assert.rejects(client.call("all__trigger-url-elicitation", visit), (error) => {
+            const { code, data } = error as { code?: number; data?: unknown };
+            assert.equal(code, -32042);
+            assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
+            return true;
+          });
+          const again = await client.call("all__trigger-url-elicitation", visit);
+          assert.match(textOf(again), /completed the URL/);
+        },
+      );
+
+      it("tells how far a long call is, and the call can be cancelled", LIMIT, async () => {
+        const client = connected();
+        const steps: number[] = [];
+        const done = await client.call(
+          LONG,
+          { duration: 0.4, steps: 4 },
+          { onprogress: ({ progress }) => steps.push(progress) },
+        );
+        assert.match(textOf(done), /completed/);
+        // Progress that comes in one chunk with the answer is lost in the SDKs.
+        assert.deepEqual(steps.slice(0, 3), [1, 2, 3]);
+        const abort = new AbortController();
+        const onprogress = (): void => abort.abort(new Error("enough"));
+        const long = client.call(
+          LONG,
+          { duration: 60, steps: 600 },
+          { signal: abort.signal, onprogress },
+        );
+        await assert.rejects(long, /enough|abort/i);
+        assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
+      });
+
+      it(
+        "offers prompts, and completes their arguments and those of templates",
+        LIMIT,
+        async () => {
+          const { sdk: client } = connected();
+          const { prompts } = await client.listPrompts();
+          assert.deepEqual(
+            prompts.map(({ name }) => name),
+            ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
+              (name) => `all__${name}`,
+            ),
+          );
+          const args = { city: "Oslo", state: "Norway" };
+          const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
+          assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
+          const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
+          const first = await client.complete({
+            ref,
+            argument: { name: "department", value: "S" },
+          });
+          assert.deepEqual(first.completion.values, ["Sales", "Support"]);
+          const second = await client.complete({
+            ref,
+            argument: { name: "name", value: "" },
+            context: { arguments: { department: "Sales" } },
+          });
+          assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
+          const uri = `${TEXT}{resourceId}`;
+          const id = await client.complete({
+            ref: { type: "ref/resource", uri },
+            argument: { name: "resourceId", value: "3" },
+          });
+          assert.deepEqual(id.completion.values, ["3"]);
+        },
+      );
+
+      it(
+        "offers resources, what templates make, and what its results point to",
+        LIMIT,
+        async () => {
+          const { sdk: client, call } = connected();
+          const { resources } = await client.listResources();
+          assert.ok(resources.length > 0);
+          for (const { uri } of resources) {
+            const { contents } = await client.readResource({ uri });
+            assert.equal(contents[0]?.uri, uri);
+          }
+          const { resourceTemplates } = await client.listResourceTemplates();
+          assert.deepEqual(
+            resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+            [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
+          );
+          const { contents } = await client.readResource({ uri: `${TEXT}7` });
+          assert.match(contents[0]?.text ?? "", /Resource 7/);
+          const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
+            type: string;
+            uri?: string;
+          }[];
+          const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
+          assert.equal(uris.length, 3);
+          for (const uri of uris) {
+            const read = await client.readResource({ uri });
+            assert.equal(read.contents[0]?.uri, uri);
+          }
+        },
+      );
+
+      it(
+        "says when what was subscribed to is updated, and nothing of the rest",
+        LIMIT,
+        async () => {
+          const client = connected();
+          await client.sdk.subscribeResource({ uri: `${TEXT}1` });
+          await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+          await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
+          await client.call("all__toggle-subscriber-updates");
+          await client.until("an update", () => client.updated[0]);
+          await client.call("all__echo", { message: "after" });
+          assert.deepEqual(client.updated, [`${TEXT}2`]);
+        },
+      );
+
+      it("logs from the level that was set, in its own name", LIMIT, async () => {
+        const client = connected();
+        await client.sdk.setLoggingLevel("debug");
+        await client.sdk.subscribeResource({ uri: `${TEXT}9` });
+        const log = await client.until("a line", () =>
+          client.logs.find(({ data }) => String(data).includes("Subscribe")),
+        );
+        assert.equal(log.level, "info");
+        assert.match(log.logger ?? "", /^all\b/);
+        await client.sdk.setLoggingLevel("emergency");
+        const heard = client.logs.length;
+        await client.sdk.unsubscribeResource({ uri: `${TEXT}9` });
+        await client.call("all__echo", { message: "after" });
+        assert.deepEqual(
+          client.logs.slice(heard).filter(({ level }) => level === "info"),
+          [],
+        );
+      });
+
+      it("instructs clients that come when it is known", LIMIT, () =>
+        withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
+          const first = await connectFull(sdk, reach);
+          await first.sdk.listTools();
+          await first.close();
+          const second = await connectFull(sdk, reach);
+          assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
+          await second.close();
+        }),
+      );
+    });
+  }
+}
+
+describe("two clients at once at a server of everything for each of them", () => {
+  it("are asked by their own server only, both at the same time", LIMIT, () =>
+    withTwo(OWN, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      await Promise.all(
+        [one, two].flatMap((client, at) =>
+          Array.from({ length: 5 }, async (_, of) => {
+            const name = at === 0 ? "one" : "two";
+            const args = { prompt: `${name} ${of}`, maxTokens: 7 };
+            const sample = await client.call("all__trigger-sampling-request", args);
+            assert.match(textOf(sample), new RegExp(`sampled by ${name}`));
+            const form = await client.call("all__trigger-elicitation-request");
+            assert.match(textOf(form), new RegExp(`Name: ${name}`));
+            const roots = await client.call("all__get-roots-list");
+            assert.match(textOf(roots), new RegExp(`file:///${name}`));
+          }),
+        ),
+      );
+      const prompts = ({ asked }: FullClient): string =>
+        JSON.stringify(asked.filter(({ method }) => method === "sampling/createMessage"));
+      assert.match(prompts(one), /one 4/);
+      assert.doesNotMatch(prompts(one), /two \d/);
+      assert.match(prompts(two), /two 4/);
+      assert.doesNotMatch(prompts(two), /one \d/);
+    }),
+  );
+
+  it("hear of no line, no update and no progress of the other's", LIMIT, () =>
+    withTwo(OWN, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      for (const client of [one, two]) await client.sdk.setLoggingLevel("debug");
+      await one.sdk.subscribeResource({ uri: `${TEXT}1` });
+      await two.sdk.subscribeResource({ uri: `${TEXT}2` });
+      for (const client of [one, two]) await client.call("all__toggle-subscriber-updates");
+      await one.until("its update", () => one.updated[0]);
+      await two.until("its update", () => two.updated[0]);
+      const steps: [number[], number[]] = [[], []];
+      await Promise.all([
+        one.call(
+          LONG,
+          { duration: 0.3, steps: 3 },
+          { onprogress: ({ total = 0 }) => steps[0].push(total) },
+        ),
+        two.call(
+          LONG,
+          { duration: 0.3, steps: 5 },
+          { onprogress: ({ total = 0 }) => steps[1].push(total) },
+        ),
+      ]);
+      assert.deepEqual([new Set(steps[0]), new Set(steps[1])], [new Set([3]), new Set([5])]);
+      assert.deepEqual(
+        [new Set(one.updated), new Set(two.updated)],
+        [new Set([`${TEXT}1`]), new Set([`${TEXT}2`])],
+      );
+      const lines = ({ logs }: FullClient): string => JSON.stringify(logs);
+      assert.match(lines(one), /text\/1/);
+      assert.doesNotMatch(lines(one), /text\/2/);
+      assert.match(lines(two), /text\/2/);
+      assert.doesNotMatch(lines(two), /text\/1/);
+    }),
+  );
+});
+
+describe("two clients at once at one server of everything", () => {
+  it("are not asked if it could be meant for either, and the caller reads the remedy", LIMIT, () =>
+    withTwo(SHARED, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      for (const client of [one, two]) {
+        const args = { prompt: "for whom?", maxTokens: 7 };
+        const sample = await client.call("all__trigger-sampling-request", args);
+        assert.equal(sample.isError, true);
+        assert.match(textOf(sample), /isolation = "perClient"/);
+      }
+      assert.equal(has(one, "sampling/createMessage"), undefined);
+      assert.equal(has(two, "sampling/createMessage"), undefined);
+    }),
+  );
+
+  it("hear of what they subscribed to, of their own progress, and of no line", LIMIT, () =>
+    withTwo(SHARED, async (one, two) => {
+      await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+      for (const client of [one, two]) await client.sdk.setLoggingLevel("debug");
+      await one.sdk.subscribeResource({ uri: `${TEXT}1` });
+      for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+      await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
+      await one.call("all__toggle-subscriber-updates");
+      await one.until("its update", () => one.updated[0]);
+      await two.until("its update", () => two.updated[0]);
+      const totals: [number[], number[]] = [[], []];
+      await Promise.all(
+        [one, two].map((client, at) =>
+          client.call(
+            LONG,
+            { duration: 0.3, steps: 3 + at },
+            { onprogress: ({ total = 0 }) => totals[at === 0 ? 0 : 1].push(total) },
+          ),
+        ),
+      );
+      assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
+      assert.deepEqual([one.updated, two.updated], [[`${TEXT}1`], [`${TEXT}2`]]);
+      assert.deepEqual([one.logs, two.logs], [[], []]);
+    }),
+  );
+});
