@@ -15,7 +15,10 @@ import {
   type Peer,
   Script,
   setStage,
+  statusOf,
 } from "./fixtures/memory.ts";
+
+import { stage as stageWith, wrapping } from "./plugins/core.ts";
 
 const ECHO = (message: Json): string => `"result":{"got":${JSON.stringify(message.params)}}`;
 const METHODS = ["prompts/get", "resources/read", "completion/complete"] as const;
@@ -316,9 +319,23 @@ describe("a resource", () => {
     assert.equal((await answer).error?.code, -32602);
   });
 
-  it("does not become a call that is told of", async () => {
-    const { client, events } = await begin({ a: makeServer({ resources: [resource("x://1")] }) });
+  it("that a result has pointed to is known as well if plugins have seen that", async () => {
+    const a = makeServer({ resources: [] }, "t");
+    const block = { type: "resource_link", uri: "x://9", name: "n" };
+    a.onCall = () => `"result":${JSON.stringify({ content: [block] })}`;
+    const seeing = wrapping("seeing", (call, next) => next(call).then((answer) => answer));
+    const { client } = await stageWith([seeing], { a });
+    await ask(client, "tools/call", { name: "a__t" });
+    assert.deepEqual((await read(client, "x://9")).result, { got: { uri: "x://9" } });
+  });
+
+  it("does not become a call that is told of, but is use of its server", async () => {
+    const { client, hub, events } = await begin({
+      a: makeServer({ resources: [resource("x://1")] }),
+    });
     await read(client, "x://1");
+    const { calls, lastTool } = statusOf(hub, "a");
+    assert.deepEqual([calls, lastTool], [1, undefined]);
     assert.deepEqual(
       events.filter(({ kind }) => kind.startsWith("call")),
       [],

@@ -87,8 +87,7 @@ export function readPattern(template: string): Pattern {
 function readPart(text: string): Part {
   if (!text.startsWith("{")) return { is: "text", text };
   const operator = /^[A-Za-z0-9_%]/.test(text.slice(1)) ? "" : text.slice(1, 2);
-  const isMany = text.includes("*") || text.includes(",");
-  return isMany && operator === "" ? ANYTHING : (VALUES[operator] ?? ANYTHING);
+  return VALUES[operator] ?? ANYTHING;
 }
 
 function advance(uri: string, part: Part, from: ReadonlySet<number>): ReadonlySet<number> {

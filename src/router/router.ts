@@ -121,7 +121,7 @@ export class Router {
     const { view } = this.#parts;
     const known = view.catalog.resources.find(name);
     if (known !== undefined) return known;
-    const place = this.#watches.find(name) ?? locate(name, view.catalog, this.#links);
+    const place = locate(name, view.catalog, this.#links);
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;

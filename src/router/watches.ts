@@ -26,11 +26,6 @@ export class Watches {
     this.#notify = notify;
   }
 
-  /** Who has what the client has subscribed to under that URI. */
-  find(name: string): { readonly server: string; readonly uri: string } | undefined {
-    return this.#watches.get(name);
-  }
-
   begin(route: Route, subscriptions: Subscriptions): Watch {
     const watch = new Watch(route, subscriptions, this, this.#notify);
     const known = this.#watches.get(route.name);

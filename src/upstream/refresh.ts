@@ -53,10 +53,11 @@ export class Refresh {
       const present = this.#next;
       this.#next = undefined;
       const outcome = await this.#parts.list();
-      if (outcome === "again" && !this.#ended) {
+      if (outcome === "again") {
         this.#wanted = true;
         // Who waited for this one waits for the next.
         this.#next = join(present, this.#next);
+        if (this.#ended) this.#next?.tell();
         continue;
       }
       present?.tell();
