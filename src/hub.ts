@@ -17,6 +17,7 @@ import { Gate } from "./upstream/gate.ts";
 import { inspect } from "./upstream/inspect.ts";
 import { Pool } from "./upstream/pool.ts";
 import { ANYBODY, profileOf } from "./upstream/profile.ts";
+import type { Scope } from "./upstream/scope.ts";
 import { Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
 import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
@@ -63,7 +64,7 @@ export class Hub {
       changed: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
-      accept: (link, signal, plugin) => this.#clients.accept(link, signal, plugin),
+      accept: (link, signal, plugin) => this.#clients.accept(link, signal, { plugin }),
       identify: (spec, schemes) => parts.identify(spec, schemes),
       makeLink: (spec, schemes) => parts.makeLink(spec, schemes),
     });
@@ -96,7 +97,7 @@ export class Hub {
       deadlines: this.#deadlines,
       ledger: new Ledger(bus),
       serverInfo: () => this.serverInfo,
-      view: (client) => this.#see(client),
+      view: (client, scope) => this.#see(client, scope),
       plugins: () => this.#equipment.set,
       hold: (held) => {
         this.#deadlines.hold(held);
@@ -119,9 +120,9 @@ export class Hub {
     return this.#showcase.catalog(ANYBODY);
   }
 
-  /** Serves a client on a link. @returns when the client has left. */
-  accept(link: Link, signal: AbortSignal): Promise<void> {
-    return this.#clients.accept(link, signal);
+  /** Serves a client on a link, with all servers if it is not said with which. @returns when the client has left. */
+  accept(link: Link, signal: AbortSignal, scope?: Scope): Promise<void> {
+    return this.#clients.accept(link, signal, { scope });
   }
 
   /**
@@ -271,14 +272,10 @@ export class Hub {
     return this.#parts.bus.whole(work);
   }
 
-  #see(client: string): View {
-    const parts = {
-      pool: this.#pool,
-      showcase: this.#showcase,
-      clock: this.#clock,
-      listWait: () => this.#settings.listWait,
-    };
-    return new View(profileOf("", client), parts);
+  #see(client: string, scope: Scope | undefined): View {
+    const [pool, showcase, clock] = [this.#pool, this.#showcase, this.#clock];
+    const listWait = (): number => this.#settings.listWait;
+    return new View(profileOf("", client, undefined, scope), { pool, showcase, clock, listWait });
   }
 
   #settle(): void {

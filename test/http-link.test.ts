@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { SessionLink } from "../src/frontend/http/session.ts";
 import { systemClock } from "../src/clock.ts";
 import { readFrame } from "../src/wire/frame.ts";
+import { EVERYTHING } from "../src/upstream/scope.ts";
 import { type Pair, type Peer, linkContract } from "./contract/link.ts";
 import { Events } from "./fixtures/http.ts";
 import { poll } from "./harness/clock.ts";
@@ -9,7 +10,7 @@ import { poll } from "./harness/clock.ts";
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
 function session(): Promise<Pair> {
   const { promise: gone, resolve: ended } = Promise.withResolvers<void>();
-  const link = new SessionLink({ clock: systemClock, answered() {}, ended });
+  const link = new SessionLink({ clock: systemClock, scope: EVERYTHING, answered() {}, ended });
   const received: string[] = [];
   const posts = new Set<Promise<unknown>>();
   let unsent = 0;

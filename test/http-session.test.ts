@@ -4,6 +4,7 @@ import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
 import { HELD, SessionLink } from "../src/frontend/http/session.ts";
 import { BOUNDS } from "../src/frontend/http/stream.ts";
+import { EVERYTHING } from "../src/upstream/scope.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import type { Frame } from "../src/wire/jsonrpc.ts";
 import type { Exchange, Inbound } from "../src/wire/link.ts";
@@ -37,6 +38,7 @@ class Stage {
   ended = 0;
   readonly session = new SessionLink({
     clock: this.clock,
+    scope: EVERYTHING,
     answered: () => void this.answered++,
     ended: () => void this.ended++,
   });

@@ -129,6 +129,15 @@ describe("a session over HTTP", () => {
     assert.equal(await events.next(), undefined);
   });
 
+  it("answers with a stream who names that before JSON, and nobody else whom JSON suits too", async () => {
+    const { one } = await stage();
+    const events = "text/event-stream, */*;q=0.1, application/json;q=0.9";
+    assert.equal((await new Events(await one.post(PING, { Accept: events })).message()).id, 7);
+    for (const accept of ["application/json, text/event-stream", "text/event-stream, */*", "*/*"]) {
+      assert.equal((await json(await one.post(PING, { Accept: accept }))).id, 7, accept);
+    }
+  });
+
   it("gets what belongs to no request on the stream that it GETs, also what came before that", async () => {
     const { one, script, clock } = await stage();
     await one.post({ jsonrpc: "2.0", id: 1, method: "tools/list" });

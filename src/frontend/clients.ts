@@ -5,6 +5,7 @@ import type { Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadline.ts";
 import type { Ledger } from "../router/ledger.ts";
 import { Router } from "../router/router.ts";
+import type { Scope } from "../upstream/scope.ts";
 import type { View } from "../upstream/view.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
@@ -14,12 +15,20 @@ export interface ClientsParts {
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
   serverInfo(): Implementation;
-  /** What a client of that name sees. */
-  view(client: string): View;
+  /** What a client of that name sees, of all servers if it is not said of which. */
+  view(client: string, scope: Scope | undefined): View;
   /** Those in force; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
   hold(held: boolean): void;
+}
+
+/** Who a client is, if it is not just anybody. */
+interface Standing {
+  /** The plugin that it is. */
+  readonly plugin?: Member;
+  /** The servers that it has to do with. */
+  readonly scope?: Scope | undefined;
 }
 
 /** All clients that are there. */
@@ -44,8 +53,8 @@ export class Clients implements Host {
     return [...this.#clients.keys()].flatMap(({ calls }) => calls);
   }
 
-  /** Serves a client on a link. @param plugin the plugin that it is, if it is one. @returns when the client has left. */
-  async accept(link: Link, signal: AbortSignal, plugin?: Member): Promise<void> {
+  /** Serves a client on a link. @returns when the client has left. */
+  async accept(link: Link, signal: AbortSignal, { plugin, scope }: Standing = {}): Promise<void> {
     if (this.#isClosed) {
       await link.close();
       return;
@@ -53,7 +62,7 @@ export class Clients implements Host {
     const { deadlines, ledger } = this.#parts;
     const plugins = (): PluginSet | undefined => this.#parts.plugins();
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
-    const view = this.#parts.view(id);
+    const view = this.#parts.view(id, scope);
     const who = { id, name: undefined, version: undefined };
     const notify = (message: Message): void => void link.send(message);
     const parts = { view, deadlines, ledger, plugins, notify, except: plugin };

@@ -1,15 +1,16 @@
-import { readClass } from "../protocol/capabilities.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import { readClass } from "../protocol/capabilities.ts";
 import type { Audience } from "./audience.ts";
 import type { Profile } from "./profile.ts";
 import type { Seat, Server } from "./server.ts";
 
-/** Who wants every server that shall be up, and whose connections that makes them. */
+/** Who wants the servers that shall be up, and whose connections that makes them. */
 export class Attendance {
   readonly #profiles = new Set<Profile>();
 
-  get profiles(): readonly Profile[] {
-    return [...this.#profiles];
+  /** Who wants that server. */
+  of(server: string): readonly Profile[] {
+    return [...this.#profiles].filter(({ scope }) => scope.has(server));
   }
 
   add(profile: Profile): void {
@@ -27,19 +28,20 @@ export class Attendance {
   orphans({ spec, seats }: Server): readonly (readonly [string, Seat])[] {
     const { isolation } = spec;
     const isShared = isolation === "shared";
-    const present = this.profiles.filter(({ attendee }) => !isShared || attendee !== undefined);
+    const wanting = this.of(spec.name);
+    const present = wanting.filter(({ attendee }) => !isShared || attendee !== undefined);
     if (isShared && present.length === 0) return [];
     const keys = new Set(present.map((profile) => profile.keys[isolation]));
     return [...seats].filter(([key]) => !keys.has(key));
   }
 
-  /** The clients of the connection that is for this profile. */
-  audience(isolation: RunnableServer["isolation"], { capabilities, keys }: Profile): Audience {
+  /** The clients of the connection to a server that is for this profile. */
+  audience({ name, isolation }: RunnableServer, { capabilities, keys }: Profile): Audience {
     const key = keys[isolation];
     return {
       capabilities: readClass(capabilities),
       clients: () =>
-        this.profiles.flatMap((each) => (each.keys[isolation] === key && each.attendee) || []),
+        this.of(name).flatMap((each) => (each.keys[isolation] === key && each.attendee) || []),
     };
   }
 }

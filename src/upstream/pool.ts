@@ -22,6 +22,7 @@ import type { ServerStatus } from "./status.ts";
 
 /** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
 const DRAIN_LIMIT = 10_000;
+const STOPPED: Pick<Server, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED: readonly StateName[] = ["failed", "reconnecting"];
 
 /** All servers: what is wanted of each, and the connections to it. The only one who makes and ends connections. */
@@ -29,7 +30,7 @@ export class Pool {
   readonly #parts: PoolParts;
   /** In manifest order. */
   #servers = new Map<string, Server>();
-  /** Every server that shall be up is started for each of those. */
+  /** Servers that shall be up are started for each of those who want them. */
   readonly #attendance = new Attendance();
   readonly #departures = new Departures();
   #held = false;
@@ -47,12 +48,6 @@ export class Pool {
   /** Whether there is a server that every client has for itself. */
   get hasIsolated(): boolean {
     return this.specs.some(({ isolation }) => isolation === "perClient");
-  }
-
-  /** Those that shall not run. */
-  get down(): readonly RunnableServer[] {
-    const servers = [...this.#servers.values()];
-    return servers.flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
   get status(): readonly ServerStatus[] {
@@ -93,7 +88,7 @@ export class Pool {
       else if (difference === "settings") seat.connection.update(spec);
       else this.#replace(server, key, seat);
     }
-    for (const profile of this.#attendance.profiles) this.#begin(server, profile);
+    for (const profile of this.#attendance.of(spec.name)) this.#begin(server, profile);
     this.#parts.changed();
   }
 
@@ -109,10 +104,10 @@ export class Pool {
     this.#parts.changed();
   }
 
-  /** From now on every server that shall be up is so for this profile. */
+  /** From now on the servers of its scope that shall be up are so for this profile. */
   open(profile: Profile): void {
     this.#attendance.add(profile);
-    for (const server of this.#servers.values()) {
+    for (const server of this.#in(profile)) {
       this.#clear(server, profile);
       this.#begin(server, profile);
     }
@@ -131,11 +126,11 @@ export class Pool {
   }
 
   /**
-   * The connection that is for this profile; undefined if there is no such server, or if it shall not run.
+   * The connection that is for this profile; undefined if there is no such server for it, or if it shall not run.
    * @throws {HubError} notSupported if the server is one for each client, and the client is unknown
    */
   find(name: string, profile: Profile): Connection | undefined {
-    const server = this.#servers.get(name);
+    const server = profile.scope.has(name) ? this.#servers.get(name) : undefined;
     if (server === undefined || server.goal === "down") return undefined;
     if (server.spec.isolation === "perClient" && profile.client === undefined) {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
@@ -146,8 +141,12 @@ export class Pool {
 
   /** Those that there are for this profile, in manifest order. */
   connections(profile: Profile): readonly Connection[] {
-    const servers = [...this.#servers.values()];
-    return servers.flatMap((server) => shownTo(server, profile)?.connection ?? []);
+    return this.#in(profile).flatMap((server) => shownTo(server, profile)?.connection ?? []);
+  }
+
+  /** Those of its scope that shall not run. */
+  down(profile: Profile): readonly RunnableServer[] {
+    return this.#in(profile).flatMap(({ spec, goal }) => (goal === "down" ? [spec] : []));
   }
 
   /** All connections to a server. @throws {HubError} usage if there is no such server */
@@ -185,7 +184,7 @@ export class Pool {
     const server = this.#get(name);
     if (this.#isClosed) return;
     Object.assign(server, { goal: "up", isStopped: false });
-    const { profiles } = this.#attendance;
+    const profiles = this.#attendance.of(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
     for (const profile of isForAll ? [ANYBODY] : profiles) this.#begin(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
@@ -195,7 +194,7 @@ export class Pool {
   /** Somebody wants it down until it is started. @returns when nothing of it is left. @throws {HubError} usage */
   async stop(name: string): Promise<void> {
     const server = this.#get(name);
-    Object.assign(server, { goal: "down", isStopped: true });
+    Object.assign(server, STOPPED);
     this.#parts.changed();
     const every = [...connectionsOf(server), ...this.#departures.of(name)];
     await Promise.all(every.map((connection) => connection.stop()));
@@ -203,9 +202,7 @@ export class Pool {
 
   /** Stops all until they are started, also what is still finishing. @returns when nothing is left. */
   async stopAll(): Promise<void> {
-    for (const server of this.#servers.values()) {
-      Object.assign(server, { goal: "down", isStopped: true });
-    }
+    for (const server of this.#servers.values()) Object.assign(server, STOPPED);
     this.#parts.changed();
     const every = [...this.all, ...this.#departures.connections];
     await Promise.all(every.map((connection) => connection.stop()));
@@ -222,6 +219,11 @@ export class Pool {
   hold(held: boolean): void {
     this.#held = held;
     for (const connection of [...this.all, ...this.#departures.connections]) connection.hold(held);
+  }
+
+  /** Those that there are for this profile. */
+  #in({ scope }: Profile): readonly Server[] {
+    return [...this.#servers.values()].filter(({ spec }) => scope.has(spec.name));
   }
 
   #get(name: string): Server {
@@ -248,7 +250,7 @@ export class Pool {
       ...parts,
       spec,
       client: spec.isolation === "perClient" ? profile.client : undefined,
-      audience: this.#attendance.audience(spec.isolation, profile),
+      audience: this.#attendance.audience(spec, profile),
       offer,
       before: this.#departures.gone(spec, key),
       goal: () => server.goal,

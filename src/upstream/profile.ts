@@ -1,5 +1,6 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Attendee } from "./audience.ts";
+import { EVERYTHING, type Scope } from "./scope.ts";
 
 /** For whom a connection is: what tells one from another, beside the server. */
 export interface Profile {
@@ -14,15 +15,18 @@ export interface Profile {
    * is reached by none: of servers that clients share it takes whatever connection there is.
    */
   readonly attendee: Attendee | undefined;
+  /** The servers that there are for it. It shares their connections with those for whom there are others. */
+  readonly scope: Scope;
 }
 
 export function profileOf(
   capabilities: string,
   client: string | undefined,
   attendee?: Attendee,
+  scope: Scope = EVERYTHING,
 ): Profile {
   const perClient = JSON.stringify([capabilities, client ?? null]);
-  return { capabilities, client, keys: { shared: capabilities, perClient }, attendee };
+  return { capabilities, client, keys: { shared: capabilities, perClient }, attendee, scope };
 }
 
 /** Nobody in particular, who can do nothing in particular. */

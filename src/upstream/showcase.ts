@@ -9,6 +9,7 @@ import type { Bus } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
+import { EVERYTHING, prefixIn } from "./scope.ts";
 
 export interface ShowcaseParts {
   readonly pool: Pool;
@@ -19,7 +20,10 @@ export interface ShowcaseParts {
   revise(server: string, items: readonly Item[]): readonly Item[];
 }
 
-/** The catalogs in force, by what clients can do; each is built when it is first needed after a change. */
+/** How many catalogs are kept for whoever comes next: clients choose of which servers they want one. */
+const MOST_CATALOGS = 64;
+
+/** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
 export class Showcase {
   names: NameRules;
   /** Another whenever a catalog may be another. */
@@ -37,14 +41,18 @@ export class Showcase {
     this.#parts = parts;
   }
 
-  /** What there is for that profile. Who may see what nobody else sees has to keep it, until `version` is another. */
+  /** What there is for that profile. Whoever gets it has to keep it until `version` is another: it may not be kept here. */
   catalog(profile: Profile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
-    const known = isOwn ? undefined : this.#catalogs.get(profile.capabilities);
+    const key = `${profile.scope.key} ${profile.capabilities}`;
+    const known = isOwn ? undefined : this.#catalogs.get(key);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);
-    if (!isOwn) this.#catalogs.set(profile.capabilities, catalog);
+    if (isOwn) return catalog;
+    const [oldest] = this.#catalogs.keys();
+    if (this.#catalogs.size >= MOST_CATALOGS && oldest !== undefined) this.#catalogs.delete(oldest);
+    this.#catalogs.set(key, catalog);
     return catalog;
   }
 
@@ -95,6 +103,7 @@ export class Showcase {
 
   #build(profile: Profile): Catalog {
     // Plugins could add to a list that there is not.
+    const { scope } = profile;
     const shown = this.#parts.pool.connections(profile).flatMap(({ spec, offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
@@ -102,13 +111,15 @@ export class Showcase {
       server: spec.name,
       offer,
       rules: {
-        tools: { prefix: spec.prefix, ...spec.tools },
-        prompts: { prefix: spec.prefix, ...spec.prompts },
+        tools: { prefix: prefixIn(scope, spec), ...spec.tools },
+        prompts: { prefix: prefixIn(scope, spec), ...spec.prompts },
       },
       limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
       revise: (listed) => this.#parts.revise(spec.name, listed),
     }));
     const catalog = buildCatalog(sources, this.names, this.#parts.digest);
+    // Of a part there is nothing to say that was not said of the whole.
+    if (scope !== EVERYTHING) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {
       const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;

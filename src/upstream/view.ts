@@ -11,6 +11,7 @@ import type { Notification } from "../wire/jsonrpc.ts";
 import { sessionOf } from "./account.ts";
 import type { Attendee } from "./audience.ts";
 import { type Profile, profileOf } from "./profile.ts";
+import { prefixIn } from "./scope.ts";
 import type { Showcase } from "./showcase.ts";
 import type { Voice } from "./voice.ts";
 
@@ -49,7 +50,7 @@ export class View {
   /** The client says what it can be asked for; from now on the servers are wanted. */
   introduce(capabilities: string, attendee: Attendee): void {
     const before = this.#profile;
-    this.#profile = profileOf(capabilities, before.client, attendee);
+    this.#profile = profileOf(capabilities, before.client, attendee, before.scope);
     this.#catalog = undefined;
     if (this.#isOpen) {
       this.#parts.pool.exchange(before, this.#profile);
@@ -88,7 +89,10 @@ export class View {
     const noun = NOUNS[kind];
     const text = `There is no ${noun} "${name}"`;
     if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
-    const down = this.#parts.pool.down.find((spec) => spec.prefix !== "" && this.#fits(spec, name));
+    const { scope } = this.#profile;
+    const isLikely = (spec: RunnableServer): boolean =>
+      scope.isSingle || (spec.prefix !== "" && this.#fits(spec, name));
+    const down = this.#parts.pool.down(this.#profile).find(isLikely);
     if (down === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
     }
@@ -164,7 +168,8 @@ export class View {
     return connections.flatMap(({ state }) => sessionOf(state)?.voice ?? []);
   }
 
-  #fits({ prefix }: RunnableServer, name: string): boolean {
+  #fits(spec: RunnableServer, name: string): boolean {
+    const prefix = prefixIn(this.#profile.scope, spec);
     return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
   }
 

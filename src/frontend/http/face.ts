@@ -1,7 +1,8 @@
-import { type Context, Hono } from "hono";
+import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
+import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { within } from "../../wire/grace.ts";
 import type { Link } from "../../wire/link.ts";
@@ -18,7 +19,7 @@ export const DRAIN = 1500;
 
 /** What the face needs of a hub. */
 export interface FaceHub {
-  accept(link: Link, signal: AbortSignal): Promise<void>;
+  accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
 }
 
@@ -46,7 +47,7 @@ export class Face {
     this.#sessions = new Sessions({
       clock,
       most: maxSessions,
-      accept: (link) => hub.accept(link, NEVER),
+      accept: (link, scope) => hub.accept(link, NEVER, scope),
     });
     this.#app = this.#route();
   }
@@ -76,16 +77,21 @@ export class Face {
     app.get("/healthz", (c) => c.json({ alive: true }));
     app.get("/readyz", (c) => this.#tellReadiness(c));
     app.use(async ({ req }, next) => refuseUnknown(req.raw, this.#settings) ?? (await next()));
-    app.post("/mcp", ({ req }) => this.#post(req.raw));
-    app.get("/mcp", ({ req }) => this.#get(req.raw));
-    app.delete("/mcp", ({ req }) => this.#delete(req.raw));
-    app.all("/mcp", refuseMethod);
+    for (const path of ["/mcp", "/mcp/:server"]) {
+      app.post(path, ({ req }) => this.#post(req.raw, serversIn(req)));
+      app.get(path, ({ req }) => this.#get(req.raw, serversIn(req)));
+      app.delete(path, ({ req }) => this.#delete(req.raw, serversIn(req)));
+      app.all(path, refuseMethod);
+    }
     app.notFound(() => refuse(404, "There is nothing here. MCP is spoken at /mcp."));
     app.onError((error) => refuse(500, error.message, { code: "internal" }));
     return app;
   }
 
-  async #post(request: Request): Promise<Response> {
+  async #post(request: Request, servers: Servers): Promise<Response> {
+    const scope = readScope(servers);
+    const named = hasSession(request) ? this.#find(request, scope) : this.#refuseMissing(servers);
+    if (named instanceof Response) return named;
     const wants = readWants(request.headers.get("Accept"));
     if (wants === undefined) {
       return refuse(406, "Answers are application/json or text/event-stream.");
@@ -93,8 +99,6 @@ export class Face {
     if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("Content-Type") ?? "")) {
       return refuse(415, "Messages are application/json.");
     }
-    const named = hasSession(request) ? this.#find(request) : undefined;
-    if (named instanceof Response) return named;
     // Without a session there is one thing to say, and it is short.
     const limit =
       named === undefined
@@ -112,10 +116,10 @@ export class Face {
     if (this.#isClosing && isAsking) return refuseEnd();
     if (named !== undefined) return named.receive(frame, wants);
     const isFirst = frame.kind === "request" && frame.method === "initialize";
-    return isFirst ? this.#sessions.begin(frame, wants) : refuseSessionless();
+    return isFirst ? this.#sessions.begin(frame, wants, scope) : refuseSessionless();
   }
 
-  #get(request: Request): Response {
+  #get(request: Request, servers: Servers): Response {
     // The router takes HEAD for GET; a stream that nobody reads is not to be opened.
     if (request.method !== "GET") return refuseMethod();
     const wants = readWants(request.headers.get("Accept"));
@@ -123,27 +127,37 @@ export class Face {
       return refuse(406, "What is here to GET is text/event-stream.");
     }
     if (this.#isClosing) return refuseEnd();
-    const session = this.#find(request);
+    const session = this.#find(request, readScope(servers));
     if (session instanceof Response) return session;
     return session.listen(request.headers.get("Last-Event-ID") ?? undefined);
   }
 
-  async #delete(request: Request): Promise<Response> {
-    const session = this.#find(request);
+  async #delete(request: Request, servers: Servers): Promise<Response> {
+    const session = this.#find(request, readScope(servers));
     if (session instanceof Response) return session;
     await session.close();
     return new Response(null, { status: 204 });
   }
 
-  /** The session that the request names, or why it is not served. */
-  #find({ headers }: Request): SessionLink | Response {
+  /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
+  #refuseMissing(servers: Servers): Response | undefined {
+    const known = this.#hub.status().map(({ server }) => server);
+    const missing = servers?.find((name) => !known.includes(name));
+    if (missing === undefined) return undefined;
+    const names = known.map((name) => `"${name}"`).join(", ") || "none";
+    return refuse(404, `There is no server "${missing}". There are: ${names}.`);
+  }
+
+  /** The session that the request names, if it was opened for these servers, or why it is not served. */
+  #find({ headers }: Request, scope: Scope): SessionLink | Response {
     const version = headers.get("MCP-Protocol-Version");
     if (version !== null && !isLegacyVersion(version)) {
       return refuse(400, `This protocol version is not spoken here: ${version}.`);
     }
     const id = headers.get("Mcp-Session-Id");
     if (id === null) return refuseSessionless();
-    return this.#sessions.find(id) ?? refuse(404, "There is no such session.");
+    const session = this.#sessions.find(id);
+    return session?.scope.key === scope.key ? session : refuse(404, "There is no such session.");
   }
 
   #tellReadiness(c: Context): Response {
@@ -174,6 +188,8 @@ function explain(trouble: Trouble, limit: number): Response {
 }
 
 const NEVER = new AbortController().signal;
+const JSON_TYPE = "application/json";
+const EVENTS_TYPE = "text/event-stream";
 /** What may be sent without a session, in bytes. */
 const FIRST_BODY = 1024 * 1024;
 const CLOSE = { Connection: "close" };
@@ -198,14 +214,31 @@ function refuseEnd(): Response {
   });
 }
 
+/** Those that an address names: none is another wish than any. */
+type Servers = readonly string[] | undefined;
+
+/** What the path says comes first: whoever guards it shall not have to read what follows. */
+function serversIn(request: HonoRequest): Servers {
+  const one = request.param("server");
+  if (one !== undefined) return [one];
+  return request.queries("servers")?.flatMap((names) => names.split(","));
+}
+
+function readScope(servers: Servers): Scope {
+  return servers === undefined ? EVERYTHING : scopeOf(servers);
+}
+
 /** @returns undefined if the client takes nothing that there is */
 function readWants(accept: string | null): Wants | undefined {
   if (accept === null) return "either";
   const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
   const takes = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
-  const json = takes("application/json");
-  const events = takes("text/event-stream");
+  const named = types.filter((type) => type === JSON_TYPE || type === EVENTS_TYPE);
+  // Who names both prefers the first.
+  if (named[0] === EVENTS_TYPE && named.includes(JSON_TYPE)) return "events";
+  const json = takes(JSON_TYPE);
+  const events = takes(EVENTS_TYPE);
   if (json) return events ? "either" : "json";
   return events ? "events" : undefined;
 }

@@ -4,6 +4,7 @@ import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, scanObject, stringOf } from "../../json.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
+import type { Scope } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Frame, Message } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
@@ -25,6 +26,8 @@ const PRIMED: LegacyVersion = "2025-11-25";
 
 export interface SessionParts {
   readonly clock: Clock;
+  /** The servers that it was opened for. */
+  readonly scope: Scope;
   /** A request was answered. */
   answered(): void;
   /** Called once, when the session is over. */
@@ -58,6 +61,10 @@ export class SessionLink implements Link {
     this.#lastUse = parts.clock.now();
     this.#own = new EventStream(OWN, parts.clock, () => this.#touch());
     this.#streams.set(OWN, this.#own);
+  }
+
+  get scope(): Scope {
+    return this.#parts.scope;
   }
 
   /** What was negotiated; undefined before. */

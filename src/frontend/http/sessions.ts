@@ -1,4 +1,5 @@
 import type { Clock } from "../../clock.ts";
+import type { Scope } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import type { Link } from "../../wire/link.ts";
 import { refuse } from "./refusal.ts";
@@ -14,8 +15,8 @@ export const MOST_SESSIONS = 10_000;
 export interface SessionsParts {
   readonly clock: Clock;
   readonly most: number;
-  /** Serves a client on a link. */
-  accept(link: Link): Promise<void>;
+  /** Serves a client on a link, with the servers of a scope. */
+  accept(link: Link, scope: Scope): Promise<void>;
 }
 
 /** All sessions that there are, by their ids. */
@@ -44,7 +45,7 @@ export class Sessions {
   }
 
   /** A new one, for an `initialize`: it lasts if that is answered well. */
-  async begin(frame: RpcRequest, wants: Wants): Promise<Response> {
+  async begin(frame: RpcRequest, wants: Wants, scope: Scope): Promise<Response> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };
@@ -52,6 +53,7 @@ export class Sessions {
     }
     const session: SessionLink = new SessionLink({
       clock: this.#parts.clock,
+      scope,
       answered: () => this.#settle(),
       ended: () => {
         this.#sessions.delete(session.id);
@@ -60,7 +62,7 @@ export class Sessions {
     });
     this.#sessions.set(session.id, session);
     // It ends with the session, or fails before it has begun.
-    void this.#parts.accept(session).catch(() => session.close());
+    void this.#parts.accept(session, scope).catch(() => session.close());
     const response = await session.receive(frame, wants);
     if (session.version === undefined && session.running === 0) await session.close();
     else response.headers.set("Mcp-Session-Id", session.id);
