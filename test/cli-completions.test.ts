@@ -23,10 +23,10 @@ const LEVELS = ["debug", "error", "info", "warn"];
 const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
   ["toolmux ", COMMAND_NAMES],
   ["toolmux c", ["call", "check", "completions"]],
-  ["toolmux list ", ["servers", "tools"]],
+  ["toolmux list ", ["prompts", "resources", "servers", "tools"]],
   ["toolmux list t", ["tools"]],
   ["toolmux list tools ", []],
-  ["toolmux list --json ", ["servers", "tools"]],
+  ["toolmux list --json ", ["prompts", "resources", "servers", "tools"]],
   ["toolmux completions ", ["bash", "fish", "zsh"]],
   ["toolmux help ch", ["check"]],
   ["toolmux --log-level ", LEVELS],
