@@ -170,3 +170,8 @@ function full(
     until,
   };
 }
+
+/** All texts of a result. */
+export function textOf(result: ToolResult): string {
+  return result.content.map(({ text = "" }) => text).join("\n");
+}
