@@ -12,8 +12,9 @@ export interface Programs {
   readonly language: "C" | "JavaScript";
   readonly pump: string;
   readonly sdk: string;
+  readonly sdkHttp: string;
   readonly hello: string;
-  /** undefined: it has not been built. */
+  /** What TOOLMUX_EXECUTABLE names, or what was built here; undefined: it has not been built. */
   readonly toolmux: string | undefined;
   /** The executable is not made of the sources as they are now. */
   readonly stale: boolean;
@@ -25,15 +26,17 @@ const PEERS = fileURLToPath(new URL("peers/", import.meta.url));
 /** Compiles the peers into a folder. @throws if one does not compile. */
 export function buildPrograms(folder: string): Programs {
   mkdirSync(folder, { recursive: true });
-  const toolmux = join(ROOT, "dist/toolmux");
+  const named = process.env["TOOLMUX_EXECUTABLE"];
+  const toolmux = named ?? join(ROOT, "dist/toolmux");
   const built = existsSync(toolmux);
   return {
     ...buildEcho(folder),
     pump: compile("pump", folder),
     sdk: compile("sdk", folder),
+    sdkHttp: compile("sdk-http", folder),
     hello: compile("hello", folder),
     toolmux: built ? toolmux : undefined,
-    stale: built && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")),
+    stale: built && named === undefined && statSync(toolmux).mtimeMs < newest(join(ROOT, "src")),
   };
 }
 

@@ -5,6 +5,9 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { Flight } from "./flight.ts";
+import { loadHttp } from "./http/load.ts";
+import { mixHttp } from "./http/mixture.ts";
+import { listenHttp } from "./http/streams.ts";
 import type {
   FirstJob,
   FirstResult,
@@ -170,12 +173,19 @@ async function perform(job: Job): Promise<Results[Job["kind"]]> {
     case "cycles":
       // Only this job has a hub in its own process.
       return (await import("./cycles.ts")).cycle(job);
+    case "httpLoad":
+      return loadHttp(job);
+    case "httpStreams":
+      return listenHttp(job);
+    case "httpMix":
+      return mixHttp(job);
   }
 }
 
 try {
   const job = JSON.parse(process.argv[2] ?? "") as Job;
   console.log(JSON.stringify(await perform(job)));
+  process.exit(0);
 } catch (error) {
   console.error(String(error));
   process.exit(1);

@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 import type { Programs } from "./build.ts";
 import type { Command } from "./peer.ts";
 
@@ -25,6 +26,8 @@ export interface EchoOptions {
 
 /** A call that is lost shows soon, in ms. */
 const CALL_TIMEOUT = 10_000;
+const ANYWHERE = ["--http", "127.0.0.1:0"];
+const MEDLEY = fileURLToPath(new URL("peers/medley.ts", import.meta.url));
 
 /** Starts programs so that nothing of the user's own configuration has a say. */
 export class Stage {
@@ -62,8 +65,6 @@ export class Stage {
    * @returns undefined if it has not been built
    */
   hub(count: number, options: EchoOptions, plugins: readonly object[] = []): HubScene | undefined {
-    const { toolmux } = this.programs;
-    if (toolmux === undefined) return undefined;
     const { file: command, args } = this.#echo(options);
     const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
     const argsOf = (name: string) =>
@@ -71,17 +72,27 @@ export class Stage {
     const servers = Object.fromEntries(
       names.map((name) => [name, { command, args: argsOf(name) }]),
     );
-    const folder = this.makeFolder(`hub${++this.#hubs}`);
-    const manifest = join(folder, "toolmux.json");
-    const defaults = { callTimeout: CALL_TIMEOUT };
-    writeFileSync(manifest, JSON.stringify({ defaults, servers, plugins }));
-    const { file, args: words, env } = this.#command(toolmux, ["serve", "--config", manifest]);
-    const middle = names[count >> 1] ?? "";
-    return {
-      peer: { file, args: words, env: { ...env, XDG_STATE_HOME: join(folder, "state") } },
-      tool: `${middle}__echo`,
-      servers: names,
-    };
+    const peer = this.#serve({ servers, plugins });
+    return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names };
+  }
+
+  /** One echo server behind what serves over HTTP. @returns undefined if that is not there. */
+  face(contestant: "toolmux" | "sdk", options: EchoOptions): Scene | undefined {
+    const { file, args } = this.#echo(options);
+    if (contestant === "sdk") {
+      return { peer: this.#command(this.programs.sdkHttp, [file, ...args]), tool: "echo" };
+    }
+    const servers = { echo: { command: file, args } };
+    const peer = this.#serve({ servers }, ANYWHERE);
+    return peer && { peer, tool: "echo__echo" };
+  }
+
+  /** Servers with some of everything behind a hub that serves over HTTP. @returns undefined if it has not been built. */
+  medley(names: readonly string[]): Command | undefined {
+    const servers = Object.fromEntries(
+      names.map((name) => [name, { command: process.execPath, args: [MEDLEY, name] }]),
+    );
+    return this.#serve({ servers }, ANYWHERE);
   }
 
   /** A folder that goes with the benchmark. */
@@ -94,6 +105,18 @@ export class Stage {
   /** What any program of this runtime needs to start. */
   hello(): Command {
     return this.#command(this.programs.hello, []);
+  }
+
+  /** A hub of a manifest. */
+  #serve(manifest: object, more: readonly string[] = []): Command | undefined {
+    const { toolmux } = this.programs;
+    if (toolmux === undefined) return undefined;
+    const folder = this.makeFolder(`hub${++this.#hubs}`);
+    const path = join(folder, "toolmux.json");
+    const defaults = { callTimeout: CALL_TIMEOUT };
+    writeFileSync(path, JSON.stringify({ defaults, ...manifest }));
+    const { file, args, env } = this.#command(toolmux, ["serve", "--config", path, ...more]);
+    return { file, args, env: { ...env, XDG_STATE_HOME: join(folder, "state") } };
   }
 
   #echo({ shape, tools, delay }: EchoOptions): Command {

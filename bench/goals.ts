@@ -1,6 +1,7 @@
 import type { SnapshotsResult } from "./endurance.ts";
+import type { HttpResult } from "./http.ts";
 import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
-import type { CyclesResult, KillsResult, Weight } from "./job.ts";
+import type { CyclesResult, HttpStreamsResult, KillsResult, Weight } from "./job.ts";
 import type { PluginsResult } from "./plugins.ts";
 import type { Figures, RelayResult } from "./relay.ts";
 
@@ -14,6 +15,7 @@ export interface Measurements {
   readonly kills?: KillsResult | undefined;
   readonly cycles?: CyclesResult | undefined;
   readonly plugins?: PluginsResult | undefined;
+  readonly http?: HttpResult | undefined;
   readonly soak?: SoakResult | undefined;
 }
 
@@ -22,7 +24,7 @@ export interface Goal {
   readonly bound: "atMost" | "atLeast";
   readonly limit: number;
   /** Empty for what is counted. */
-  readonly unit: "×" | "ms" | "%" | "";
+  readonly unit: "×" | "ms" | "%" | "kB" | "";
   /** undefined: not measured. */
   readonly figure: number | undefined;
 }
@@ -31,7 +33,7 @@ export type Verdict = "reached" | "missed" | "not measured";
 
 /** What the hub is held to. Where several loads count, the worst of them does. */
 export function setGoals({ relay, start, slow, broad, soak, ...others }: Measurements): Goal[] {
-  const { snapshots, kills, cycles, plugins } = others;
+  const { snapshots, kills, cycles, plugins, http } = others;
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
@@ -151,6 +153,34 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
       unit: "×",
       figure: plugins?.large.awaiting.rateToNone,
     },
+    {
+      name: "small calls over HTTP, 64 in flight: rate to the SDK relay's",
+      bound: "atLeast",
+      limit: 2.5,
+      unit: "×",
+      figure: http?.toSdk,
+    },
+    {
+      name: "many sessions that listen: changes not heard, or heard twice",
+      bound: "atMost",
+      limit: 0,
+      unit: "",
+      figure: http && http.streams.missed + http.streams.strays,
+    },
+    {
+      name: "many sessions that listen: memory of each",
+      bound: "atMost",
+      limit: 50,
+      unit: "kB",
+      figure: weightOfEach(http?.streams),
+    },
+    {
+      name: "many clients over HTTP, servers killed: answers missing, twice, another's or unclear",
+      bound: "atMost",
+      limit: 0,
+      unit: "",
+      figure: http?.mix.faults,
+    },
   ];
 }
 
@@ -161,6 +191,12 @@ function changeOf(
 ): number | undefined {
   if (before === null || after === null) return undefined;
   return Math.abs(of(after) / of(before) - 1) * 100;
+}
+
+/** Without a rest, memory says little. */
+function weightOfEach(streams: HttpStreamsResult | undefined): number | undefined {
+  const each = streams?.each ?? undefined;
+  return each === undefined || streams?.rest === 0 ? undefined : each / 1000;
 }
 
 function countFaults({ overlaps, left }: CyclesResult): number {

@@ -1,7 +1,17 @@
 import type { Command } from "./peer.ts";
 
 /** What one run of the load client does; all times in ms, all sizes in bytes, all latencies in µs. */
-export type Job = LoadJob | SoakJob | ListJob | StartJob | FirstJob | KillsJob | CyclesJob;
+export type Job =
+  | LoadJob
+  | SoakJob
+  | ListJob
+  | StartJob
+  | FirstJob
+  | KillsJob
+  | CyclesJob
+  | HttpLoadJob
+  | HttpStreamsJob
+  | HttpMixJob;
 
 /** What a job yields. */
 export interface Results {
@@ -12,6 +22,9 @@ export interface Results {
   readonly first: FirstResult;
   readonly kills: KillsResult;
   readonly cycles: CyclesResult;
+  readonly httpLoad: LoadResult;
+  readonly httpStreams: HttpStreamsResult;
+  readonly httpMix: HttpMixResult;
 }
 
 /** Calls one tool for a while. */
@@ -168,4 +181,62 @@ export interface Leftovers {
   readonly descriptors: number | null;
   /** Of the hub's clock. */
   readonly timers: number;
+}
+
+/** Calls one tool for a while over HTTP. */
+export interface HttpLoadJob {
+  readonly kind: "httpLoad";
+  readonly peer: Command;
+  readonly tool: string;
+  /** Each has a session and a connection, and one call at a time. */
+  readonly clients: number;
+  readonly warmUp: number;
+  readonly duration: number;
+}
+
+/** Opens sessions that listen, and calls a tool that makes the list of tools another. */
+export interface HttpStreamsJob {
+  readonly kind: "httpStreams";
+  readonly peer: Command;
+  readonly tool: string;
+  readonly sessions: number;
+  readonly changes: number;
+  /** How long the hub is left alone before its memory is looked at. */
+  readonly rest: number;
+}
+
+export interface HttpStreamsResult {
+  readonly sessions: number;
+  readonly changes: number;
+  readonly rest: number;
+  /** Changes that a session did not hear of, and whatever else one heard, or heard twice. */
+  readonly missed: number;
+  readonly strays: number;
+  /** From a call to when the last session had heard of the change, at worst. */
+  readonly slowest: number;
+  /** Bytes that a session holds that does nothing but listen; null where that cannot be known. */
+  readonly each: number | null;
+}
+
+/** Asks for everything at once over HTTP, while one server after the other is killed. */
+export interface HttpMixJob {
+  readonly kind: "httpMix";
+  readonly peer: Command;
+  /** The names of the servers, which are peers/medley.ts. */
+  readonly servers: readonly string[];
+  readonly clients: number;
+  readonly duration: number;
+}
+
+export interface HttpMixResult {
+  readonly kills: number;
+  readonly requests: number;
+  /** Requests that were answered by an error that names the server, and that were cancelled. */
+  readonly errors: number;
+  readonly cancelled: number;
+  /** From a request to the end of its answer, at worst. */
+  readonly slowest: number;
+  /** Answers that are missing, too many, another's or unclear; the first of them as text. */
+  readonly faults: number;
+  readonly examples: readonly string[];
 }

@@ -12,6 +12,7 @@ import { Stage } from "./contestants.ts";
 import { measureCycles, measureKills, measureSnapshots } from "./endurance.ts";
 import { judge, type Measurements, setGoals } from "./goals.ts";
 import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
+import { measureHttp } from "./http.ts";
 import { describeMachine } from "./machine.ts";
 import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
 import { measurePlugins } from "./plugins.ts";
@@ -72,6 +73,7 @@ async function measure(
     kills: await attempt("kills", measureKills),
     cycles: await attempt("cycles", measureCycles),
     plugins: await attempt("plugins", measurePlugins),
+    http: await attempt("http", measureHttp),
     soak: await attempt("soak", measureSoak),
   };
 }

@@ -21,6 +21,7 @@ export const SCENARIOS = [
   "kills",
   "cycles",
   "plugins",
+  "http",
   "soak",
 ] as const;
 export type Scenario = (typeof SCENARIOS)[number];
@@ -43,6 +44,13 @@ export interface Plan {
     readonly servers: number;
     readonly cycles: number;
     readonly reconnects: number;
+  };
+  /** Sessions that listen, and for how long memory rests; clients that ask for everything, and for how long. */
+  readonly http: {
+    readonly sessions: number;
+    readonly rest: number;
+    readonly clients: number;
+    readonly duration: number;
   };
   /** Where the figures go; undefined for the usual place. */
   readonly json: string | undefined;
@@ -105,6 +113,9 @@ export function parsePlan(argv: readonly string[]): Plan {
     soakCalls: 1_000_000,
     siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 300, kills: 1000, rest: 15_000 },
     cycling: { servers: quick ? 1 : 4, cycles: 50, reconnects: 20 },
+    http: quick
+      ? { sessions: 100, rest: 0, clients: 20, duration: 3000 }
+      : { sessions: 1000, rest: 15_000, clients: 200, duration: 60_000 },
     json,
   };
 }

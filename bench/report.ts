@@ -70,7 +70,11 @@ export function formatHub({ start, slow, broad, soak, ...others }: Measurements)
       lines.push(`broad: ${text}, ${times} for ${formatNumber(size)} bytes`);
     }
   }
-  lines.push(...formatEndurance(others), ...formatPlugins(others.plugins));
+  lines.push(
+    ...formatEndurance(others),
+    ...formatPlugins(others.plugins),
+    ...formatHttp(others.http),
+  );
   if (soak) {
     const [early, late] = [formatNumber(soak.early / 1e6), formatNumber(soak.late / 1e6)];
     lines.push(`soak: ${formatNumber(soak.calls)} calls, ${early} MB early, ${late} MB late`);
@@ -113,6 +117,26 @@ function formatPlugins(result: Measurements["plugins"]): string[] {
     });
     return `plugins, ${size}: ${tolls.join("; ")}`;
   });
+}
+
+function formatHttp(result: Measurements["http"]): string[] {
+  if (result === undefined) return [];
+  const { faces, toSdk, streams, mix } = result;
+  const loads = Object.entries(faces).map(([contestant, { rate, p50, p99, cpu }]) => {
+    const figures = [rate, p50, p99, cpu].map(formatNumber);
+    return `${contestant} ${figures[0]} calls/s, p50 ${figures[1]} µs, p99 ${figures[2]} µs, ${figures[3]} µs of CPU`;
+  });
+  const { sessions, changes, missed, strays, slowest, each } = streams;
+  const heard = `${missed} missed, ${strays} strays, at worst after ${formatNumber(slowest)} ms`;
+  const weight = `${formatNumber(each === null ? null : each / 1000)} kB each`;
+  const { kills, requests, errors, cancelled, faults, examples } = mix;
+  const counts = [requests, errors, cancelled, faults].map(formatNumber);
+  return [
+    `http: ${loads.join("; ")} (${formatNumber(toSdk)} ×)`,
+    `http: ${sessions} sessions that listen, ${changes} changes: ${heard}; ${weight}`,
+    `http: ${kills} kills; ${counts[0]} requests, ${counts[1]} errors, ${counts[2]} cancelled, ${counts[3]} faults; the slowest ${formatNumber(mix.slowest)} ms`,
+    ...examples.map((example) => `  ${example}`),
+  ];
 }
 
 type Endurance = Pick<Measurements, "snapshots" | "kills" | "cycles">;

@@ -1,0 +1,51 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import type { Command } from "../peer.ts";
+
+/** ms that it has to say where it is, and to end. */
+const START_LIMIT = 15_000;
+const END_LIMIT = 5000;
+
+/** A program that serves over HTTP, and says on stderr where. */
+export class Host {
+  readonly url: URL;
+  readonly pid: number;
+  readonly #child: ChildProcess;
+
+  private constructor(child: ChildProcess, url: URL, pid: number) {
+    this.#child = child;
+    this.url = url;
+    this.pid = pid;
+  }
+
+  /** @throws if it does not serve in time. */
+  static async start({ file, args, env }: Command): Promise<Host> {
+    const child = spawn(file, args, { stdio: ["ignore", "ignore", "pipe"], env });
+    const { pid, stderr } = child;
+    const timer = setTimeout(() => void child.kill("SIGKILL"), START_LIMIT);
+    try {
+      let said = "";
+      for await (const chunk of stderr.iterator({ destroyOnReturn: false })) {
+        said += String(chunk);
+        const [url] = /http:\S+\/mcp/.exec(said) ?? [];
+        if (url === undefined || pid === undefined) continue;
+        // What else it has to say is nobody's business, but must not fill the pipe.
+        stderr.resume();
+        return new Host(child, new URL(url), pid);
+      }
+      throw new Error(`${file} does not serve: ${said.slice(-300)}`);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async end(): Promise<void> {
+    const { exitCode, signalCode } = this.#child;
+    if (exitCode !== null || signalCode !== null) return;
+    const exit = once(this.#child, "exit");
+    this.#child.kill("SIGTERM");
+    const timer = setTimeout(() => void this.#child.kill("SIGKILL"), END_LIMIT);
+    await exit;
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,114 @@
+import { Buffer } from "node:buffer";
+import { type Reply, Wire } from "./wire.ts";
+
+/** A message, as far as it is looked at. */
+export interface Message {
+  readonly id?: unknown;
+  readonly method?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+  readonly result?: Readonly<Record<string, unknown>>;
+  readonly error?: {
+    readonly message?: string;
+    readonly data?: { readonly code?: string; readonly server?: string };
+  };
+}
+
+const VERSION = "2025-06-18";
+
+/** A client with a session of its own, and as many connections as it needs at a time. */
+export class Visitor {
+  readonly #url: URL;
+  readonly #free: Wire[] = [];
+  readonly #all = new Set<Wire>();
+  #session = "";
+  #id = 0;
+
+  private constructor(url: URL) {
+    this.#url = url;
+  }
+
+  /** Begins a session. @throws if there is none to be had. */
+  static async arrive(url: URL): Promise<Visitor> {
+    const visitor = new Visitor(url);
+    const clientInfo = { name: "bench", version: "1.0.0" };
+    const params = { protocolVersion: VERSION, capabilities: {}, clientInfo };
+    const text = JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params });
+    const { head, status } = await visitor.post(text);
+    const session = /\r\nmcp-session-id: *([^\r]+)/i.exec(head)?.[1];
+    if (session === undefined) throw new Error(`no session, but ${status}`);
+    visitor.#session = `Mcp-Session-Id: ${session}\r\nMCP-Protocol-Version: ${VERSION}\r\n`;
+    await visitor.notify("notifications/initialized");
+    return visitor;
+  }
+
+  /** What a POST of a message looks like, up to its length. */
+  get postHead(): string {
+    const { host, pathname } = this.#url;
+    const types = "Accept: application/json, text/event-stream\r\nContent-Type: application/json";
+    return `POST ${pathname} HTTP/1.1\r\nHost: ${host}\r\n${types}\r\n${this.#session}Content-Length: `;
+  }
+
+  /** An id that it has not used yet. */
+  nextId(): number {
+    return ++this.#id;
+  }
+
+  /** Sends a request. @returns all that came back. */
+  async ask(method: string, params: object, id: number = this.nextId()): Promise<Message[]> {
+    return readMessages(await this.post(JSON.stringify({ jsonrpc: "2.0", id, method, params })));
+  }
+
+  async notify(method: string, params?: object): Promise<void> {
+    await this.post(JSON.stringify({ jsonrpc: "2.0", method, params }));
+  }
+
+  post(text: string): Promise<Reply> {
+    return this.#use(`${this.postHead}${Buffer.byteLength(text)}\r\n\r\n${text}`);
+  }
+
+  /** Reads the session's stream until it ends. */
+  async listen(hear: (message: Message) => void): Promise<void> {
+    const { host, pathname } = this.#url;
+    const head = `GET ${pathname} HTTP/1.1\r\nHost: ${host}\r\nAccept: text/event-stream`;
+    let text = "";
+    await this.#use(`${head}\r\n${this.#session}\r\n`, (piece) => {
+      text += piece.toString("latin1");
+      const end = text.lastIndexOf("\n\n");
+      if (end < 0) return;
+      for (const message of readEvents(text.slice(0, end))) hear(message);
+      text = text.slice(end + 2);
+    });
+  }
+
+  /** Goes without a word. */
+  close(): void {
+    for (const wire of this.#all) wire.close();
+  }
+
+  async #use(request: string, sink?: (piece: Buffer) => void): Promise<Reply> {
+    let wire = this.#free.pop();
+    // What is not used for long is closed at the other end.
+    while (wire?.isClosed === true) wire = this.#free.pop();
+    wire ??= await this.#open();
+    const reply = await wire.exchange(request, sink);
+    this.#free.push(wire);
+    return reply;
+  }
+
+  async #open(): Promise<Wire> {
+    const wire = await Wire.open(this.#url);
+    this.#all.add(wire);
+    return wire;
+  }
+}
+
+/** Whatever was said, as one message or as events. */
+function readMessages({ head, body }: Reply): Message[] {
+  if (/\r\ncontent-type: *text\/event-stream/i.test(head)) return readEvents(body.toString());
+  return body.length === 0 ? [] : [JSON.parse(body.toString()) as Message];
+}
+
+function readEvents(text: string): Message[] {
+  const data = [...text.matchAll(/^data: ?(.+)$/gm)];
+  return data.map(([, json = ""]) => JSON.parse(json) as Message);
+}

@@ -1,0 +1,61 @@
+/**
+ * The fastest relay over HTTP that can be made of the MCP SDK: one Client to the server that its arguments start, for each
+ * session a low-level Server that passes requests on raw, answers as JSON rather than as events.
+ */
+import { randomUUID } from "node:crypto";
+import process from "node:process";
+import { Client, type StandardSchemaV1 } from "@modelcontextprotocol/client";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { Server, WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
+
+type Result = Record<string, unknown>;
+
+/** Takes any result as it is: the SDK's own schemas would take it apart. */
+const ANY: StandardSchemaV1<unknown, Result> = {
+  "~standard": { version: 1, vendor: "bench", validate: (value) => ({ value: value as Result }) },
+};
+/** ms; the longest that a timer can have. */
+const NO_LIMIT = 2 ** 31 - 1;
+
+const [command = "", ...args] = process.argv.slice(2);
+const identity = { name: "sdk", version: "1.0.0" };
+
+const client = new Client(identity, { capabilities: {} });
+await client.connect(new StdioClientTransport({ command, args, stderr: "inherit" }));
+
+const sessions = new Map<string, WebStandardStreamableHTTPServerTransport>();
+
+async function begin(): Promise<WebStandardStreamableHTTPServerTransport> {
+  const session = new WebStandardStreamableHTTPServerTransport({
+    sessionIdGenerator: randomUUID,
+    enableJsonResponse: true,
+    onsessioninitialized: (id) => void sessions.set(id, session),
+    onsessionclosed: (id) => void sessions.delete(id),
+  });
+  // The high-level server takes requests apart, which is what a relay must not do.
+  // oxlint-disable-next-line typescript/no-deprecated
+  const server = new Server(identity, { capabilities: { tools: {} } });
+  server.fallbackRequestHandler = ({ method, params }) =>
+    client.request(params === undefined ? { method } : { method, params }, ANY, {
+      timeout: NO_LIMIT,
+    });
+  await server.connect(session);
+  return session;
+}
+
+const listener = Bun.serve({
+  hostname: "127.0.0.1",
+  port: 0,
+  idleTimeout: 0,
+  async fetch(request) {
+    const id = request.headers.get("Mcp-Session-Id");
+    if (id === null) return (await begin()).handleRequest(request);
+    return sessions.get(id)?.handleRequest(request) ?? new Response(null, { status: 404 });
+  },
+});
+console.error(`http://127.0.0.1:${listener.port}/mcp`);
+
+process.on("SIGTERM", () => {
+  void listener.stop(true);
+  void client.close().then(() => process.exit(0));
+});

@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { mix } from "../../bench/http/mixture.ts";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, executable, withStage } from "../harness/hub.ts";
+
+const MEDLEY = fileURLToPath(new URL("../../bench/peers/medley.ts", import.meta.url));
+const SERVERS = ["a", "b", "c", "d"];
+const LOAD = { servers: SERVERS, clients: 50, duration: 10_000 };
+
+/** Servers whose every answer says who gave it, and to what. */
+function medley(name: string): { command: string; args: string[] } {
+  return { command: process.execPath, args: [MEDLEY, name] };
+}
+
+describe("the HTTP face under load", () => {
+  it(
+    "gives each of 50 clients its own answers, or says which server was killed, while one is every second",
+    LIMIT,
+    () =>
+      withStage(
+        { servers: Object.fromEntries(SERVERS.map((name) => [name, medley(name)])) },
+        async (stage) => {
+          const args = ["serve", "--http", "127.0.0.1:0", "--config", stage.config];
+          const hub = new RawClient(executable(), args, stage.dir, stage.env);
+          const url = await hub.until(END, "the address", () => /http:\S+/.exec(hub.stderr)?.[0]);
+          const { kills, requests, errors, cancelled, faults, examples } = await mix(
+            new URL(url),
+            LOAD,
+          );
+          assert.deepEqual({ faults, examples }, { faults: 0, examples: [] });
+          assert.ok(kills >= 5, `${kills} kills`);
+          assert.ok(requests > 1000, `${requests} requests`);
+          assert.ok(errors > 0 && cancelled > 0, `${errors} errors, ${cancelled} cancelled`);
+          hub.signal("SIGTERM");
+          assert.equal((await hub.ended(END)).code, 143);
+        },
+      ),
+  );
+});
