@@ -8,6 +8,7 @@ import { StdioClientTransport as StdioV1 } from "@modelcontextprotocol/sdk/clien
 import { StreamableHTTPClientTransport as HttpV1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import {
   CreateMessageRequestSchema,
+  ElicitationCompleteNotificationSchema,
   ElicitRequestSchema,
   ListRootsRequestSchema,
   LoggingMessageNotificationSchema,
@@ -29,6 +30,8 @@ export interface Heard {
   readonly asked: { readonly method: string; readonly params: Params }[];
   readonly logs: { readonly level: string; readonly logger?: string; readonly data: unknown }[];
   readonly updated: string[];
+  /** Visits that servers said to be over. */
+  readonly visited: string[];
 }
 
 /** What `FullClient` uses of both SDKs' clients: the same methods, typed differently. */
@@ -75,7 +78,7 @@ export async function connectFull(
   reach: Reach,
   name = "full-client",
 ): Promise<FullClient> {
-  const heard: Heard = { asked: [], logs: [], updated: [] };
+  const heard: Heard = { asked: [], logs: [], updated: [], visited: [] };
   const answers = answersOf(name, heard);
   const info = { name, version: "1.0.0" };
   if (sdk === "SDK v1") {
@@ -88,6 +91,9 @@ export async function connectFull(
     });
     client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => {
       heard.updated.push(params.uri);
+    });
+    client.setNotificationHandler(ElicitationCompleteNotificationSchema, ({ params }) => {
+      heard.visited.push(params.elicitationId);
     });
     const link =
       typeof reach === "string"
@@ -115,6 +121,9 @@ export async function connectFull(
   });
   client.setNotificationHandler("notifications/resources/updated", ({ params }) => {
     heard.updated.push(params.uri);
+  });
+  client.setNotificationHandler("notifications/elicitation/complete", ({ params }) => {
+    heard.visited.push(params.elicitationId);
   });
   const link =
     typeof reach === "string"
@@ -146,7 +155,7 @@ function answersOf(name: string, { asked }: Heard) {
       note(request);
       return request.params.mode === "url"
         ? { action: "accept" as const }
-        : { action: "accept" as const, content: { name, check: true } };
+        : { action: "accept" as const, content: { name, check: true, value: true } };
     },
     roots: (request: { method: string; params?: unknown }) => {
       note(request);

@@ -1,0 +1,186 @@
+import assert from "node:assert/strict";
+import { execFile, execFileSync } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { promisify } from "node:util";
+import { FACES, withFace, withHttp } from "../harness/face.ts";
+import { connectFull, textOf } from "../harness/full.ts";
+import { LIMIT, type Stage } from "../harness/hub.ts";
+import type { ServerEntry } from "../harness/manifest.ts";
+import { NO_PYTHON, PYTHON, module, script } from "../harness/python.ts";
+import type { Program } from "../harness/sdk.ts";
+
+// Each test, not each suite: a file of which nothing is reported fails.
+const OPTIONS = { ...LIMIT, skip: NO_PYTHON };
+
+const FAST: ServerEntry = { command: PYTHON, args: [script("server.py")] };
+const TIME = module("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
+const GIT = module("mcp_server_git");
+
+/** A repository with one commit, and a change. */
+function makeRepository({ dir, env }: Stage): string {
+  const repository = join(dir, "repository");
+  const git = (...args: string[]): unknown => execFileSync("git", args, { cwd: dir, env });
+  git("init", "--quiet", repository);
+  writeFileSync(join(repository, "note.txt"), "one\n");
+  git("-C", repository, "add", "note.txt");
+  const person = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.com"];
+  git("-C", repository, ...person, "commit", "--quiet", "-m", "Write a note ☃");
+  writeFileSync(join(repository, "note.txt"), "two\n");
+  return repository;
+}
+
+describe("servers made with the Python SDK behind the hub", () => {
+  it("are listed as they list themselves, but for the prefix", OPTIONS, () =>
+    withFace("stdio", { servers: { time: TIME, git: GIT } }, async (stage) => {
+      const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
+        const args = [...(server.args ?? [])];
+        const program = { command: PYTHON, args, cwd: stage.dir, env: { ...stage.env } };
+        const client = await connectFull("SDK v1", program);
+        const { tools } = await client.sdk.listTools();
+        await client.close();
+        return tools.map((tool) => ({ ...tool, name: `${key}__${tool.name}` }));
+      });
+      const expected = (await Promise.all(direct))
+        .flat()
+        .toSorted((a, b) => (a.name < b.name ? -1 : 1));
+      assert.ok(expected.length > 10);
+      const client = await connectFull("SDK v1", stage.reach);
+      assert.deepEqual((await client.sdk.listTools()).tools, expected);
+      await client.close();
+    }),
+  );
+
+  for (const face of FACES) {
+    it(`tell the time, and what is in a repository, over ${face}`, OPTIONS, () =>
+      withFace(face, { servers: { time: TIME, git: GIT } }, async (stage) => {
+        const repository = makeRepository(stage);
+        const client = await connectFull("SDK v2", stage.reach);
+        await client.sdk.listTools();
+        const conversion = {
+          source_timezone: "Asia/Kathmandu",
+          time: "16:30",
+          target_timezone: "UTC",
+        };
+        const converted = await client.call("time__convert_time", conversion);
+        assert.match(textOf(converted), /10:45:00/);
+        assert.match(textOf(converted), /-5\.75h/);
+        const wrong = await client.call("time__get_current_time", { timezone: "No/Where" });
+        assert.equal(wrong.isError, true);
+        assert.match(textOf(wrong), /No\/Where/);
+        const log = await client.call("git__git_log", { repo_path: repository });
+        assert.match(textOf(log), /Write a note ☃/);
+        const difference = await client.call("git__git_diff_unstaged", { repo_path: repository });
+        assert.match(textOf(difference), /-one\n\+two/);
+        await client.close();
+      }),
+    );
+  }
+});
+
+const CLIENTS = [
+  ["SDK v1", "HTTP"],
+  ["SDK v2", "stdio"],
+] as const;
+
+for (const [sdk, face] of CLIENTS) {
+  describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
+    it("asks for all that it needs, and says how far it is", OPTIONS, () =>
+      withFace(face, { servers: { fast: FAST } }, async ({ reach }) => {
+        const client = await connectFull(sdk, reach, "one");
+        await client.sdk.listTools();
+        const text = async (name: string, args?: Record<string, unknown>): Promise<string> =>
+          textOf(await client.call(`fast__${name}`, args));
+        assert.equal(await text("confirm", { question: "Sure?" }), "accept True");
+        assert.equal(await text("visit", { url: "https://example.com/?a=b" }), "accept");
+        assert.equal(await text("sample", { prompt: "think" }), "sampled by one");
+        assert.match(await text("roots"), /file:\/\/\/one/);
+        assert.deepEqual(
+          client.asked.map(({ method, params }) => [method, params["message"], params["url"]]),
+          [
+            ["elicitation/create", "[fast] Sure?", undefined],
+            ["elicitation/create", "[fast] Look there", "https://example.com/?a=b"],
+            ["sampling/createMessage", undefined, undefined],
+            ["roots/list", undefined, undefined],
+          ],
+        );
+        assert.deepEqual(client.visited, ["visit-1"]);
+        await client.sdk.setLoggingLevel("info");
+        await text("log", { text: "a line" });
+        const line = await client.until("the line", () => client.logs[0]);
+        assert.deepEqual([line.level, line.logger], ["info", "fast/tools"]);
+        const steps: number[] = [];
+        const onprogress = ({ progress }: { progress: number }): void => {
+          steps.push(progress);
+        };
+        const counted = await client.call("fast__count", { to: 3 }, { onprogress });
+        assert.equal(textOf(counted), "counted to 3");
+        // Progress that comes in one chunk with the answer is lost in the SDKs.
+        assert.deepEqual(steps, [1, 2, 3].slice(0, steps.length));
+        await client.close();
+      }),
+    );
+  });
+}
+
+/** Lets the client of test/python do everything once, and returns what it tells. */
+async function drive(
+  { dir, env }: Stage,
+  name: string,
+  reach: Program | string,
+): Promise<Record<string, unknown>> {
+  const target = typeof reach === "string" ? [reach] : [reach.command, ...reach.args];
+  const args = ["-W", "ignore", script("client.py"), name, ...target];
+  const { stdout } = await promisify(execFile)(PYTHON, args, { cwd: dir, env, timeout: 40_000 });
+  return JSON.parse(stdout) as Record<string, unknown>;
+}
+
+/** What a client tells that everything went well for. */
+function success(name: string): Record<string, unknown> {
+  const tools = ["add", "confirm", "count", "fail", "log", "roots", "sample", "visit"];
+  return {
+    version: "2025-11-25",
+    tools: tools.map((tool) => `fast__${tool}`),
+    called: {
+      add: "42",
+      count: "counted to 3",
+      confirm: "accept True",
+      visit: "accept",
+      sample: `sampled by ${name}`,
+      roots: `["file:///${name}"]`,
+      log: "logged",
+      fail: "Error calling tool 'fail': as told",
+    },
+    failed: ["fail"],
+    structured: { result: 42 },
+    progress: [1, 2, 3].map((at) => [at, 3, `at ${at}`]),
+    asked: ["form [fast] Sure?", "url [fast] Look there", `sample for ${name}`, "roots"],
+    completed: ["visit-1"],
+    logs: [["info", "fast/tools", { msg: `line for ${name}`, extra: null }]],
+    prompts: ["fast__greet"],
+    prompt: `Hello ${name} ☃`,
+    resources: ["fast://plain"],
+    templates: ["fast://of/{name}"],
+    read: ["plain text", "about me"],
+    unknown: [-32602, 'There is no tool "fast__none".'],
+  };
+}
+
+describe("a client made with the Python SDK", () => {
+  for (const face of FACES) {
+    it(`does all of it over ${face}, and is asked for all of it`, OPTIONS, () =>
+      withFace(face, { servers: { fast: FAST } }, async ({ reach, ...stage }) => {
+        assert.deepEqual(await drive(stage, "one", reach), success("one"));
+      }),
+    );
+  }
+
+  it("is alone with its own server while others are with theirs", OPTIONS, () =>
+    withHttp({ servers: { fast: { ...FAST, isolation: "perClient" } } }, async (hub) => {
+      const names = ["one", "two", "three"];
+      const told = await Promise.all(names.map((name) => drive(hub, name, hub.reach)));
+      assert.deepEqual(told, names.map(success));
+    }),
+  );
+});

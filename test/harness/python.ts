@@ -1,0 +1,24 @@
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import type { ServerEntry } from "./manifest.ts";
+
+const ENVIRONMENT = fileURLToPath(new URL("../../dist/python", import.meta.url));
+const PROGRAMS = fileURLToPath(new URL("../python/", import.meta.url));
+
+/** The Python that has what test/python/requirements.txt names. */
+export const PYTHON = `${ENVIRONMENT}/bin/python`;
+
+/** Why tests with Python cannot run, for `skip`; false if they can. */
+export const NO_PYTHON = existsSync(`${ENVIRONMENT}/.toolmux-setup`)
+  ? false
+  : "scripts/python.mjs has made no Python environment";
+
+/** A module of a package. */
+export function module(name: string, args: readonly string[] = []): ServerEntry {
+  return { command: PYTHON, args: ["-m", name, ...args] };
+}
+
+/** The path of a program in test/python. */
+export function script(name: string): string {
+  return `${PROGRAMS}${name}`;
+}

@@ -1,0 +1,128 @@
+"""
+A client made with the Python SDK: does everything once with the server of server.py, which is `fast` behind a hub.
+
+    client.py NAME URL
+    client.py NAME COMMAND ARGUMENT...
+
+It signs what it answers with NAME, and prints what came back as one line of JSON.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Awaitable
+
+import mcp.types as types
+from mcp import Client, MCPError, StdioServerParameters
+
+NAME, TARGET, *ARGUMENTS = sys.argv[1:]
+
+logs: list[object] = []
+asked: list[str] = []
+completed: list[str] = []
+
+
+async def sample(_context, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    asked.append(f"sample {params.messages[0].content.text}")
+    content = types.TextContent(type="text", text=f"sampled by {NAME}")
+    return types.CreateMessageResult(role="assistant", content=content, model="none")
+
+
+async def elicit(_context, params: types.ElicitRequestParams) -> types.ElicitResult:
+    asked.append(f"{params.mode} {params.message}")
+    content = None if params.mode == "url" else {"value": True}
+    return types.ElicitResult(action="accept", content=content)
+
+
+async def list_roots(_context) -> types.ListRootsResult:
+    asked.append("roots")
+    return types.ListRootsResult(roots=[types.Root(uri=f"file:///{NAME}")])
+
+
+async def hear_log(params: types.LoggingMessageNotificationParams) -> None:
+    logs.append([params.level, params.logger, params.data])
+
+
+async def hear(message: object) -> None:
+    if isinstance(message, types.ElicitCompleteNotification):
+        completed.append(message.params.elicitation_id)
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+async def refusal(work: Awaitable[object]) -> list[object]:
+    try:
+        await work
+    except MCPError as error:
+        return [error.error.code, error.error.message]
+    return []
+
+
+async def use(client: Client) -> dict[str, object]:
+    progress: list[list[float]] = []
+
+    async def step(at: float, total: float | None, message: str | None) -> None:
+        progress.append([at, total, message])
+
+    tools = await client.list_tools()
+    await client.set_logging_level("info")
+    called = {
+        "add": await client.call_tool("fast__add", {"a": 2, "b": 40}),
+        "count": await client.call_tool("fast__count", {"to": 3}, progress_callback=step),
+        "confirm": await client.call_tool("fast__confirm", {"question": "Sure?"}),
+        "visit": await client.call_tool("fast__visit", {"url": "https://example.com"}),
+        "sample": await client.call_tool("fast__sample", {"prompt": f"for {NAME}"}),
+        "roots": await client.call_tool("fast__roots"),
+        "log": await client.call_tool("fast__log", {"text": f"line for {NAME}"}),
+        "fail": await client.call_tool("fast__fail", {"text": "as told"}),
+    }
+    prompts = await client.list_prompts()
+    prompt = await client.get_prompt("fast__greet", {"name": NAME})
+    resources = await client.list_resources()
+    templates = await client.list_resource_templates()
+    return {
+        "version": client.protocol_version,
+        "tools": [tool.name for tool in tools.tools],
+        "called": {name: text_of(result) for name, result in called.items()},
+        "failed": [name for name, result in called.items() if result.is_error],
+        "structured": called["add"].structured_content,
+        "progress": progress,
+        "asked": asked,
+        "completed": completed,
+        "logs": logs,
+        "prompts": [prompt.name for prompt in prompts.prompts],
+        "prompt": prompt.messages[0].content.text,
+        "resources": [str(resource.uri) for resource in resources.resources],
+        "templates": [template.uri_template for template in templates.resource_templates],
+        "read": [
+            (await client.read_resource(uri)).contents[0].text
+            for uri in ("fast://plain", "fast://of/me")
+        ],
+        "unknown": await refusal(client.call_tool("fast__none")),
+    }
+
+
+async def main() -> None:
+    target = (
+        StdioServerParameters(command=TARGET, args=ARGUMENTS, env=dict(os.environ))
+        if ARGUMENTS
+        else TARGET
+    )
+    async with Client(
+        target,
+        sampling_callback=sample,
+        elicitation_callback=elicit,
+        list_roots_callback=list_roots,
+        logging_callback=hear_log,
+        message_handler=hear,
+        client_info=types.Implementation(name=NAME, version="1.0.0"),
+        read_timeout_seconds=20,
+    ) as client:
+        told = await use(client)
+    print(json.dumps(told))
+
+
+asyncio.run(main())
