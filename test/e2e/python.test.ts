@@ -138,7 +138,7 @@ async function drive(
 
 /** What a client tells that everything went well for. */
 function success(name: string): Record<string, unknown> {
-  const tools = ["add", "confirm", "count", "fail", "log", "roots", "sample", "visit"];
+  const tools = ["add", "choose", "confirm", "count", "fail", "log", "roots", "sample", "visit"];
   return {
     version: "2025-11-25",
     tools: tools.map((tool) => `fast__${tool}`),
@@ -148,6 +148,7 @@ function success(name: string): Record<string, unknown> {
       confirm: "accept True",
       visit: "accept",
       sample: `sampled by ${name}`,
+      choose: "toolUse right {'exact': 1.5}",
       roots: `["file:///${name}"]`,
       log: "logged",
       fail: "Error calling tool 'fail': as told",
@@ -155,7 +156,13 @@ function success(name: string): Record<string, unknown> {
     failed: ["fail"],
     structured: { result: 42 },
     progress: [1, 2, 3].map((at) => [at, 3, `at ${at}`]),
-    asked: ["form [fast] Sure?", "url [fast] Look there", `sample for ${name}`, "roots"],
+    asked: [
+      "form [fast] Sure?",
+      "url [fast] Look there",
+      `sample for ${name}`,
+      "sample choose",
+      "roots",
+    ],
     completed: ["visit-1"],
     logs: [["info", "fast/tools", { msg: `line for ${name}`, extra: null }]],
     prompts: ["fast__greet"],

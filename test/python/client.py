@@ -23,8 +23,17 @@ asked: list[str] = []
 completed: list[str] = []
 
 
-async def sample(_context, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+async def sample(
+    _context, params: types.CreateMessageRequestParams
+) -> types.CreateMessageResult | types.CreateMessageResultWithTools:
     asked.append(f"sample {params.messages[0].content.text}")
+    if params.tools:
+        use = types.ToolUseContent(
+            type="tool_use", id="use-1", name=params.tools[-1].name, input={"exact": 1.5}
+        )
+        return types.CreateMessageResultWithTools(
+            role="assistant", content=[use], model="none", stop_reason="toolUse"
+        )
     content = types.TextContent(type="text", text=f"sampled by {NAME}")
     return types.CreateMessageResult(role="assistant", content=content, model="none")
 
@@ -75,6 +84,7 @@ async def use(client: Client) -> dict[str, object]:
         "confirm": await client.call_tool("fast__confirm", {"question": "Sure?"}),
         "visit": await client.call_tool("fast__visit", {"url": "https://example.com"}),
         "sample": await client.call_tool("fast__sample", {"prompt": f"for {NAME}"}),
+        "choose": await client.call_tool("fast__choose"),
         "roots": await client.call_tool("fast__roots"),
         "log": await client.call_tool("fast__log", {"text": f"line for {NAME}"}),
         "fail": await client.call_tool("fast__fail", {"text": "as told"}),
@@ -114,6 +124,7 @@ async def main() -> None:
     async with Client(
         target,
         sampling_callback=sample,
+        sampling_capabilities=types.SamplingCapability(tools=types.SamplingToolsCapability()),
         elicitation_callback=elicit,
         list_roots_callback=list_roots,
         logging_callback=hear_log,

@@ -3,7 +3,7 @@
 import sys
 
 from fastmcp import Context, FastMCP
-from mcp.types import SamplingMessage, TextContent
+from mcp.types import SamplingMessage, TextContent, Tool
 
 server = FastMCP("fast", version="1.0.0", instructions="Ask fast for what is quick.")
 
@@ -46,6 +46,17 @@ async def sample(prompt: str, ctx: Context) -> str:
         [message], max_tokens=7, related_request_id=ctx.request_context.request_id
     )
     return answer.content.text
+
+
+@server.tool
+async def choose(ctx: Context) -> str:
+    """Asks the client's model which tool it would use."""
+    message = SamplingMessage(role="user", content=TextContent(type="text", text="choose"))
+    tools = [Tool(name=name, input_schema={"type": "object"}) for name in ("left", "right")]
+    answer = await ctx.session.create_message(
+        [message], max_tokens=7, tools=tools, related_request_id=ctx.request_context.request_id
+    )
+    return f"{answer.stop_reason} {' '.join(f'{block.name} {block.input}' for block in answer.content_as_list)}"
 
 
 @server.tool
