@@ -9,6 +9,7 @@ import {
   INITIALIZE,
   introduce,
   type Json,
+  Latch,
   listNames,
   manifestFor,
   Peer,
@@ -87,16 +88,15 @@ const starts = ({ scripts: { a, b, c } }: ReturnType<typeof begin>): number[] =>
 
 describe("one server's address", () => {
   it("shows all of that server under its own names, and nothing of others", async () => {
-    const { open } = begin();
     const own = {
       tools: ["t"],
       prompts: ["p"],
       resources: ["b://one", BOTH_HAVE],
       templates: ["b://{x}"],
     };
-    assert.deepEqual(await listAll(await open("/mcp/b")), own);
-    assert.deepEqual(await listAll(await open("/mcp?servers=b")), own);
-    assert.deepEqual(await listAll(await open("/mcp?servers=b,b")), own);
+    for (const path of ["/mcp/b", "/mcp?servers=b", "/mcp?servers=b,b"]) {
+      assert.deepEqual(await listAll(await begin().open(path)), own);
+    }
   });
 
   it("starts that server alone", async () => {
@@ -154,14 +154,36 @@ describe("one server's address", () => {
     assert.deepEqual((await listAll(await stage.open("/mcp/b")))["tools"], ["t"]);
   });
 
-  it("says so when that server was stopped", async () => {
-    const { open, hub } = begin();
+  it("says so when that server was stopped, whatever its prefix elsewhere", async () => {
+    for (const prefix of ["b", ""]) {
+      const { open, hub } = begin({ servers: { b: { prefix } } });
+      const one = await open("/mcp/b");
+      await hub.stop("b");
+      await hub.stop("a");
+      assert.deepEqual((await listAll(one))["tools"], []);
+      const { error } = await ask(one, "tools/call", { name: "t" });
+      assert.equal(error?.message, 'Server "b" is stopped, so there is no tool "t" now.');
+    }
+  });
+
+  it("has a call wait for what that server has not listed yet", async () => {
+    const { open, scripts } = begin();
+    const latch = new Latch();
+    scripts.b.onOpen = latch.wait;
     const one = await open("/mcp/b");
-    await hub.stop("b");
-    await hub.stop("a");
-    assert.deepEqual((await listAll(one))["tools"], []);
-    const { error } = await ask(one, "tools/call", { name: "t" });
-    assert.equal(error?.message, 'Server "b" is stopped, so there is no tool "t" now.');
+    const called = ask(one, "tools/call", { name: "t" });
+    await turn();
+    latch.open();
+    assert.deepEqual((await called).result?.["echo"], { name: "t" });
+  });
+
+  it("leaves that server to whoever comes next, though others are there who do not want it", async () => {
+    const { open, scripts } = begin();
+    const one = await open("/mcp/a", { sampling: {} });
+    await open("/mcp/b");
+    await one.request("DELETE", undefined);
+    await turn();
+    assert.equal(scripts.a.open, 1);
   });
 
   it("starts nothing of others when one of them is asked for by a person", async () => {
@@ -187,6 +209,18 @@ describe("an address of several servers", () => {
     assert.deepEqual(await listAll(await stage.open("/mcp?servers=c,b")), expected);
     assert.deepEqual(await listAll(await stage.open("/mcp?servers=b&servers=c")), expected);
     assert.deepEqual(starts(stage), [0, 1, 1]);
+  });
+
+  it("has nothing remarked on that was not remarked on of the whole", async () => {
+    const { open, hub, clock, events } = begin();
+    await hub.startAllAndSettle();
+    await clock.run(1000);
+    const remarks = (): unknown[] =>
+      events.filter((event) => event.kind === "log" && event.text.includes(BOTH_HAVE));
+    assert.equal(remarks().length, 2);
+    await listAll(await open("/mcp?servers=c,b"));
+    await clock.run(1000);
+    assert.equal(remarks().length, 2);
   });
 
   it("keeps the process of a server that each client has for itself to those who want it", async () => {
