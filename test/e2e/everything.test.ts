@@ -37,6 +37,10 @@ function lasting(sdk: SdkName, face: Face): () => FullClient {
   };
 }
 
+function isElicitation({ method }: { readonly method: string }): boolean {
+  return method === "elicitation/create";
+}
+
 for (const sdk of SDK_NAMES) {
   for (const face of FACES) {
     describe(`the server of everything behind the hub, for a client of ${sdk} over ${face}`, () => {
@@ -70,9 +74,7 @@ for (const sdk of SDK_NAMES) {
           const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
           const visited = await client.call("all__trigger-url-elicitation", visit);
           assert.match(textOf(visited), /completed the URL/);
-          const elicitations = client.asked
-            .filter(({ method }) => method === "elicitation/create")
-            .map(({ params }) => params);
+          const elicitations = client.asked.filter(isElicitation).map(({ params }) => params);
           for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
           assert.deepEqual(
             elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
@@ -231,6 +233,23 @@ for (const sdk of SDK_NAMES) {
           [],
         );
       });
+
+      it("takes back what it asks when the call that it asks for is cancelled", LIMIT, () =>
+        withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
+          const client = await connectFull(sdk, reach, "one", "pensive");
+          await client.sdk.listTools();
+          const abort = new AbortController();
+          const { signal } = abort;
+          const call = client.call("all__trigger-elicitation-request", {}, { signal });
+          const ended = assert.rejects(call, /enough|abort/i);
+          await client.until("the question", () => client.asked.find(isElicitation));
+          abort.abort(new Error("enough"));
+          await ended;
+          await client.until("the end of it", () => client.withdrawn[0]);
+          assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
+          await client.close();
+        }),
+      );
 
       it("instructs clients that come when it is known", LIMIT, () =>
         withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {

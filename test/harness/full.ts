@@ -32,6 +32,8 @@ export interface Heard {
   readonly updated: string[];
   /** Visits that servers said to be over. */
   readonly visited: string[];
+  /** What it was asked and is not to answer any more. */
+  readonly withdrawn: string[];
 }
 
 /** What `FullClient` uses of both SDKs' clients: the same methods, typed differently. */
@@ -72,19 +74,22 @@ const CAPABILITIES = {
   roots: { listChanged: true },
 };
 
-/** Connects a client that signs all that it answers with `name`. */
+/** Connects a client that signs all that it answers with `name`; a pensive one fills in no form, ever. */
 export async function connectFull(
   sdk: SdkName,
   reach: Reach,
   name = "full-client",
+  mood: "prompt" | "pensive" = "prompt",
 ): Promise<FullClient> {
-  const heard: Heard = { asked: [], logs: [], updated: [], visited: [] };
-  const answers = answersOf(name, heard);
+  const heard: Heard = { asked: [], logs: [], updated: [], visited: [], withdrawn: [] };
+  const answers = answersOf(name, mood, heard);
   const info = { name, version: "1.0.0" };
   if (sdk === "SDK v1") {
     const client = new ClientV1(info, { capabilities: CAPABILITIES });
     client.setRequestHandler(CreateMessageRequestSchema, answers.sample);
-    client.setRequestHandler(ElicitRequestSchema, answers.elicit);
+    client.setRequestHandler(ElicitRequestSchema, (request, { signal }) =>
+      answers.elicit(request, signal),
+    );
     client.setRequestHandler(ListRootsRequestSchema, answers.roots);
     client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => {
       heard.logs.push(params as Heard["logs"][number]);
@@ -114,7 +119,9 @@ export async function connectFull(
     versionNegotiation: { mode: "legacy" },
   });
   client.setRequestHandler("sampling/createMessage", answers.sample);
-  client.setRequestHandler("elicitation/create", answers.elicit);
+  client.setRequestHandler("elicitation/create", (request, { mcpReq }) =>
+    answers.elicit(request, mcpReq.signal),
+  );
   client.setRequestHandler("roots/list", answers.roots);
   client.setNotificationHandler("notifications/message", ({ params }) => {
     heard.logs.push(params as Heard["logs"][number]);
@@ -141,7 +148,7 @@ export async function connectFull(
 }
 
 /** What a client called `name` answers to servers. */
-function answersOf(name: string, { asked }: Heard) {
+function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn }: Heard) {
   const note = ({ method, params }: { method: string; params?: unknown }): void => {
     asked.push({ method, params: (params ?? {}) as Params });
   };
@@ -151,8 +158,16 @@ function answersOf(name: string, { asked }: Heard) {
       const content = { type: "text" as const, text: `sampled by ${name}` };
       return { model: "none", role: "assistant" as const, content, stopReason: "endTurn" as const };
     },
-    elicit: (request: { method: string; params: { mode?: string | undefined } }) => {
+    elicit: async (
+      request: { method: string; params: { mode?: string | undefined } },
+      signal: AbortSignal,
+    ) => {
       note(request);
+      if (mood === "pensive") {
+        await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+        withdrawn.push(request.method);
+        return { action: "cancel" as const };
+      }
       return request.params.mode === "url"
         ? { action: "accept" as const }
         : { action: "accept" as const, content: { name, check: true, value: true } };
