@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { connect, type Socket } from "node:net";
+import process from "node:process";
 import { describe, it } from "node:test";
 import { HubError } from "../src/errors.ts";
 import { Face } from "../src/frontend/http/face.ts";
@@ -79,7 +80,7 @@ for (const [name, listen] of Object.entries(SERVERS))
       const script = new Script("t");
       const calls: Json[] = [];
       script.onCall = (message) => void calls.push(message);
-      const { hub } = setUp({ s: script });
+      const { hub } = setUp({ s: script }, { servers: { s: { callTimeout: 200_000 } } });
       const maxMessage = 1024 * 1024;
       const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
       const settings = { hostname: "127.0.0.1", port: 0, maxBody: 2 * maxMessage };
@@ -175,6 +176,28 @@ for (const [name, listen] of Object.entries(SERVERS))
         again.socket.destroy();
         assert.equal(face.sessions, 2);
       }));
+
+    it(
+      "cuts no connection on which an answer is due",
+      { timeout: 100_000, skip: process.env["TOOLMUX_SLOW_TESTS"] === undefined },
+      () =>
+        withPlace(async ({ port, begin, calls, script }) => {
+          const wire = new Wire(port);
+          const session = { "Mcp-Session-Id": await begin(), Accept: "application/json" };
+          wire.post(call(1, "s__t"), session);
+          await poll(
+            5000,
+            () => "the call",
+            () => calls[0],
+          );
+          // Longer than any runtime takes a connection for lost.
+          await new Promise((resolve) => setTimeout(resolve, 75_000));
+          assert.equal(wire.isEnded, false);
+          script.peer?.send({ jsonrpc: "2.0", id: calls[0]?.id, result: { late: true } });
+          await wire.until(/"late":true/);
+          wire.socket.destroy();
+        }),
+    );
 
     it("notices that the reader of a stream has gone", () =>
       withPlace(async ({ port, begin, face }) => {
