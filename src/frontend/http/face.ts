@@ -214,7 +214,7 @@ function refuseEnd(): Response {
   });
 }
 
-/** Those that an address names: none is another wish than any. */
+/** The servers that an address names; undefined if it leaves that open. */
 type Servers = readonly string[] | undefined;
 
 /** What the path says comes first: whoever guards it shall not have to read what follows. */
@@ -228,9 +228,12 @@ function readScope(servers: Servers): Scope {
   return servers === undefined ? EVERYTHING : scopeOf(servers);
 }
 
+/** What clients are to say that they take, and what nearly all of them do say. */
+const USUAL = "application/json, text/event-stream";
+
 /** @returns undefined if the client takes nothing that there is */
 function readWants(accept: string | null): Wants | undefined {
-  if (accept === null) return "either";
+  if (accept === null || accept === USUAL) return "either";
   const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
   const takes = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
