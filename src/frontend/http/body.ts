@@ -4,6 +4,9 @@ import type { Clock } from "../../clock.ts";
 /** How long a request's body may take to come in, in ms. */
 export const BODY_TIME = 60_000;
 
+/** Bodies that are declared to be no longer than this are read as a whole: a stream costs more than all else that is done with them. */
+const SMALL = 64 * 1024;
+
 /** Why a body was not read to its end. */
 export type Trouble = "tooLarge" | "tooSlow" | "broken";
 
@@ -13,7 +16,10 @@ export async function readBody(
   limit: number,
   clock: Clock,
 ): Promise<Buffer | Trouble> {
-  if (Number(request.headers.get("Content-Length") ?? 0) > limit) return "tooLarge";
+  const declared = request.headers.get("Content-Length");
+  if (Number(declared) > limit) return "tooLarge";
+  // What is declared is all that whoever listens lets through.
+  if (declared !== null && Number(declared) <= SMALL) return readWhole(request, clock);
   if (request.body === null) return Buffer.alloc(0);
   const reader = request.body.getReader();
   const giveUp = (): void => void reader.cancel().catch(() => {});
@@ -38,6 +44,21 @@ export async function readBody(
     }
   } catch {
     return isLate ? "tooSlow" : "broken";
+  } finally {
+    disarm();
+  }
+}
+
+async function readWhole(request: Request, clock: Clock): Promise<Buffer | Trouble> {
+  let disarm = (): void => {};
+  const late = new Promise<Trouble>((resolve) => {
+    disarm = clock.after(BODY_TIME, () => resolve("tooSlow"));
+  });
+  try {
+    const whole = await Promise.race([request.arrayBuffer(), late]);
+    return typeof whole === "string" ? whole : Buffer.from(whole);
+  } catch {
+    return "broken";
   } finally {
     disarm();
   }
