@@ -126,6 +126,18 @@ describe("a subscription", () => {
     assert.deepEqual(toldTo(other), ["toolmux://b/x%3A%2F%2F1%2F2"]);
   });
 
+  it("does not cover what only begins with its URI", async () => {
+    const a = makeServer("x://1", "x://10");
+    const { client, other } = await begin({ a });
+    await subscribe(client, "x://1");
+    await subscribe(other, "x://10");
+    a.peer?.send(updated("x://10"));
+    a.peer?.send(updated("x://1#part"));
+    await turn();
+    assert.deepEqual(toldTo(client), ["x://1#part"]);
+    assert.deepEqual(toldTo(other), ["x://10"]);
+  });
+
   it("that is nearest to what has changed is the one that counts", async () => {
     const scripts = { a: makeServer("x://1"), b: makeServer("x://1", "x://1/2") };
     const { client } = await begin(scripts);

@@ -13,6 +13,9 @@ export interface Watcher {
   updated(uri: string, notice?: { notification: Notification; uris: readonly Range[] }): void;
 }
 
+/** Where a part of a URI may begin. */
+const DIVIDERS = "/?#";
+
 /** A session with the server. */
 export interface Subscribable {
   readonly server: string;
@@ -106,7 +109,7 @@ export class Subscriptions {
     const { uri, uris } = found;
     const told = new Map<object, { watcher: Watcher; length: number }>();
     for (const [own, { watchers }] of this.#entries) {
-      if (!uri.startsWith(own)) continue;
+      if (!isPart(uri, own)) continue;
       for (const watcher of watchers) {
         const { length = -1 } = told.get(watcher.client) ?? {};
         if (own.length > length) told.set(watcher.client, { watcher, length: own.length });
@@ -141,4 +144,11 @@ export class Subscriptions {
       undo();
     }
   }
+}
+
+/** Whether a URI is another one or a part of it; what merely begins alike (`/1` and `/10`) is something else. */
+function isPart(uri: string, whole: string): boolean {
+  if (!uri.startsWith(whole)) return false;
+  const next = uri[whole.length];
+  return next === undefined || DIVIDERS.includes(next) || DIVIDERS.includes(whole.at(-1) ?? "");
 }
