@@ -231,6 +231,32 @@ describe("a request over HTTP", () => {
     assert.equal((await known.post(big)).status, 200);
   });
 
+  it("over the limit is 413 also if it comes in chunks and says that it is short", async () => {
+    const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
+    await visitor.introduce();
+    const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
+    const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
+    await refused(await visitor.post(big, headers), 413, -31004);
+  });
+
+  for (const length of ["100", "100000"])
+    it(`of ${length} bytes that do not all come is 408, and 400 if they end before`, async () => {
+      const clock = new VirtualClock();
+      const { face } = setUpHttp({}, { clock });
+      const send = (body: ReadableStream): Response | Promise<Response> => {
+        const type = { "Content-Type": "application/json", Host: "localhost" };
+        const headers = { ...type, "Content-Length": length };
+        const init = { method: "POST", headers, body, duplex: "half" };
+        return face.fetch(new Request("http://localhost/mcp", init));
+      };
+      const late = send(new ReadableStream());
+      await clock.run(BODY_TIME);
+      await refused(await late, 408);
+      const start = (controller: ReadableStreamDefaultController) =>
+        controller.error(new Error("gone"));
+      await refused(await send(new ReadableStream({ start })), 400);
+    });
+
   it("whose body does not end is 408", async () => {
     const clock = new VirtualClock();
     const { face } = setUpHttp({}, { clock });

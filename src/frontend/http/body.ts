@@ -16,10 +16,13 @@ export async function readBody(
   limit: number,
   clock: Clock,
 ): Promise<Buffer | Trouble> {
-  const declared = request.headers.get("Content-Length");
+  const { headers } = request;
+  const declared = headers.get("Content-Length");
   if (Number(declared) > limit) return "tooLarge";
-  // What is declared is all that whoever listens lets through.
-  if (declared !== null && Number(declared) <= SMALL) return readWhole(request, clock);
+  // Whoever listens lets no more through than what is declared, unless it comes in chunks.
+  if (declared !== null && Number(declared) <= SMALL && !headers.has("Transfer-Encoding")) {
+    return readWhole(request, clock);
+  }
   if (request.body === null) return Buffer.alloc(0);
   const reader = request.body.getReader();
   const giveUp = (): void => void reader.cancel().catch(() => {});
