@@ -13,6 +13,7 @@ import { answerSize, answerText } from "../bench/answer.ts";
 import { SHAPES } from "../bench/contestants.ts";
 import { Flight } from "../bench/flight.ts";
 import { judge, setGoals } from "../bench/goals.ts";
+import { type Message, Visitor } from "../bench/http/visitor.ts";
 import type { LoadJob, LoadResult } from "../bench/job.ts";
 import type { Command } from "../bench/peer.ts";
 import { parsePlan } from "../bench/plan.ts";
@@ -122,6 +123,62 @@ describe("a flight of calls", () => {
   });
 });
 
+describe("a client over HTTP", () => {
+  /** A server that answers whatever comes with these bytes, so many at a time. */
+  async function answered(text: string, step: number): Promise<Message[]> {
+    const bytes = Buffer.from(text);
+    const server = createServer((socket: Socket) => {
+      socket.setNoDelay(true);
+      socket.on("error", () => {});
+      socket.on("data", (request) => {
+        if (!request.includes('"initialize"')) {
+          for (let at = 0; at < bytes.length; at += step)
+            socket.write(bytes.subarray(at, at + step));
+          return;
+        }
+        const head = "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-length: 2";
+        socket.write(`${head}\r\n\r\n{}`);
+      });
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const visitor = await Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`));
+    try {
+      await visitor.ask("ping", {});
+      return await visitor.ask("ping", {});
+    } finally {
+      visitor.close();
+      server.close();
+    }
+  }
+  const step = { method: "step", params: { text: "a: \r\n\r\n0\r\n" } };
+  const result = { id: 1, result: {} };
+
+  for (const size of [1, 7, 10_000]) {
+    it(`reads answers of known length and in chunks, ${size} bytes at a time`, async () => {
+      const json = JSON.stringify(result);
+      const plain = `HTTP/1.1 200 OK\r\nContent-Length: ${json.length}\r\n\r\n${json}`;
+      assert.deepEqual(await answered(plain, size), [result]);
+      const events = [step, result].map((message) => `id: 1\ndata: ${JSON.stringify(message)}\n\n`);
+      const chunks = [...events, ""].map((text) => `${text.length.toString(16)}\r\n${text}\r\n`);
+      const type = "content-type: text/event-stream\r\ntransfer-encoding: chunked";
+      const stream = `HTTP/1.1 200 OK\r\n${type}\r\n\r\n${chunks.join("")}`;
+      assert.deepEqual(await answered(stream, size), [step, result]);
+    });
+  }
+
+  it("knows an answer without a body, and fails when the connection is lost", async () => {
+    assert.deepEqual(await answered("HTTP/1.1 202 Accepted\r\n\r\n", 1), []);
+    const server = createServer((socket: Socket) => void socket.on("data", () => socket.destroy()));
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    await assert.rejects(Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`)), /closed|reset/i);
+    server.close();
+  });
+});
+
 describe("the figures", () => {
   it("are medians and quantiles, between neighbours where they have to be", () => {
     assert.equal(median([3, 1, 2]), 2);
@@ -210,6 +267,22 @@ describe("the goals", () => {
         .map(({ figure }) => figure && Math.round(figure));
     assert.deepEqual(figures(1), [2, 20, 15]);
     assert.deepEqual(figures(0), [2, undefined, 15]);
+  });
+
+  it("weigh sessions only after a rest, and count what they hear twice", () => {
+    const figures = (rest: number, each: number | null) => {
+      const streams = { sessions: 9, changes: 9, slowest: 9, missed: 1, strays: 2, rest, each };
+      const tally = { kills: 1, requests: 1, errors: 1, cancelled: 1, slowest: 1, examples: [] };
+      const face = { rate: 1, p50: 1, p99: 1, cpu: 1 };
+      const faces = { toolmux: face, sdk: face };
+      const http = { faces, toSdk: 3, streams, mix: { ...tally, faults: 4 } };
+      return setGoals({ relay: [], http })
+        .slice(-4)
+        .map(({ figure }) => figure);
+    };
+    assert.deepEqual(figures(1, 7000), [3, 3, 7, 4]);
+    assert.deepEqual(figures(0, 7000), [3, 3, undefined, 4]);
+    assert.deepEqual(figures(1, null), [3, 3, undefined, 4]);
   });
 
   it("count whatever overlaps or is left, but nothing that went", () => {
