@@ -87,9 +87,7 @@ export async function connectFull(
   if (sdk === "SDK v1") {
     const client = new ClientV1(info, { capabilities: CAPABILITIES });
     client.setRequestHandler(CreateMessageRequestSchema, answers.sample);
-    client.setRequestHandler(ElicitRequestSchema, (request, { signal }) =>
-      answers.elicit(request, signal),
-    );
+    client.setRequestHandler(ElicitRequestSchema, answers.elicit);
     client.setRequestHandler(ListRootsRequestSchema, answers.roots);
     client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => {
       heard.logs.push(params as Heard["logs"][number]);
@@ -120,7 +118,7 @@ export async function connectFull(
   });
   client.setRequestHandler("sampling/createMessage", answers.sample);
   client.setRequestHandler("elicitation/create", (request, { mcpReq }) =>
-    answers.elicit(request, mcpReq.signal),
+    answers.elicit(request, mcpReq),
   );
   client.setRequestHandler("roots/list", answers.roots);
   client.setNotificationHandler("notifications/message", ({ params }) => {
@@ -160,7 +158,7 @@ function answersOf(name: string, mood: "prompt" | "pensive", { asked, withdrawn 
     },
     elicit: async (
       request: { method: string; params: { mode?: string | undefined } },
-      signal: AbortSignal,
+      { signal }: { readonly signal: AbortSignal },
     ) => {
       note(request);
       if (mood === "pensive") {
