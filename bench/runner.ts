@@ -46,7 +46,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
 
 /** ms that a job takes by itself; 0 if `PATIENCE` is enough for it. */
 function durationOf(job: Job): number {
-  if (job.kind === "load" || job.kind === "httpLoad") return job.warmUp + job.duration;
+  if ("warmUp" in job && "duration" in job) return job.warmUp + job.duration;
   if (job.kind === "httpMix") return job.duration;
   if (job.kind === "httpStreams") return 2 * job.rest;
   if (job.kind === "kills") return (job.warmUp + job.kills) * KILL_LIMIT + 2 * job.rest;
