@@ -212,6 +212,28 @@ describe("a request over HTTP", () => {
     await refused(await visitor.fetch("/mcp/x", { method: "POST" }), 404);
   });
 
+  it("is a message at /mcp alone, with a query or without", async () => {
+    const visitor = setUpHttp({}).visit();
+    await visitor.introduce();
+    const { session } = visitor;
+    assert.ok(session);
+    for (const [path, status] of [
+      ["/mcp", 200],
+      ["/mcp?x=/mcp", 200],
+      ["/a/mcp", 404],
+      ["/?/mcp", 404],
+      ["//mcp", 404],
+    ] as const) {
+      const headers = {
+        "Content-Type": "application/json",
+        Host: "localhost",
+        "Mcp-Session-Id": session,
+      };
+      const init = { method: "POST", headers, body: JSON.stringify(PING) };
+      assert.equal((await visitor.fetch(path, init)).status, status, path);
+    }
+  });
+
   it("over the limit is 413, whether it says so or not", async () => {
     const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
     await visitor.introduce();
