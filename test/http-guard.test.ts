@@ -224,12 +224,12 @@ describe("a request over HTTP", () => {
       ["/?/mcp", 404],
       ["//mcp", 404],
     ] as const) {
-      const headers = {
+      const headers: Readonly<Record<string, string>> = {
         "Content-Type": "application/json",
         Host: "localhost",
         "Mcp-Session-Id": session,
       };
-      const init = { method: "POST", headers, body: JSON.stringify(PING) };
+      const init: RequestInit = { method: "POST", headers, body: JSON.stringify(PING) };
       assert.equal((await visitor.fetch(path, init)).status, status, path);
     }
   });

@@ -43,7 +43,18 @@ async function begin(): Promise<WebStandardStreamableHTTPServerTransport> {
   return session;
 }
 
-const listener = Bun.serve({
+/** The part of Bun that this uses; other runtimes only check the types of it. */
+interface BunServe {
+  serve(options: {
+    readonly hostname: string;
+    readonly port: number;
+    readonly idleTimeout: number;
+    fetch(request: Request): Promise<Response>;
+  }): { readonly port: number; stop(closesConnections: boolean): Promise<void> };
+}
+
+const { Bun: bun } = globalThis as unknown as { Bun: BunServe };
+const listener = bun.serve({
   hostname: "127.0.0.1",
   port: 0,
   idleTimeout: 0,
