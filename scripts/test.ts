@@ -53,7 +53,7 @@ function testSteps(files: readonly string[]): TestStep[] {
         `--reporter-outfile=${bun}`,
         ...files.map((file) => `./${file}`),
       ],
-      limit: 10 * MINUTE,
+      limit: 12 * MINUTE,
       log: `${OUTPUT}/test-bun.log`,
       report: bun,
       reporting: files,

@@ -136,7 +136,7 @@ export class Caller {
     else if (this.#isLeaving) return;
     else if (method === "notifications/progress") this.ledger.progress(message);
     else if (method === "notifications/tools/list_changed") this.lists.ask();
-    else faults.add(`the hub tells: ${JSON.stringify(message)}`);
+    else if (!isLog(message)) faults.add(`the hub tells: ${JSON.stringify(message)}`);
   }
 
   async #work(isCalm: boolean, chance: Chance, signal: AbortSignal): Promise<void> {
@@ -242,4 +242,10 @@ function aborted(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => resolve(), { once: true });
     if (signal.aborted) resolve();
   });
+}
+
+/** Whether it is what the one server that logs says; its logger begins with the server's name. */
+function isLog({ method, params }: Message): boolean {
+  const logger = (params as { readonly logger?: unknown } | undefined)?.logger;
+  return method === "notifications/message" && String(logger).startsWith("faulty");
 }

@@ -7,9 +7,16 @@ import { failure, type Tool } from "../harness/message.ts";
 
 const CHANGED = "notifications/tools/list_changed";
 
+/** All pages. */
 async function list(client: RawClient, ms?: number): Promise<readonly Tool[]> {
-  const { message } = await client.request("tools/list", undefined, ms);
-  return message.result?.tools ?? [];
+  const tools: Tool[] = [];
+  for (let cursor: unknown; ;) {
+    const params = cursor === undefined ? undefined : { cursor };
+    const { message } = await client.request("tools/list", params, ms);
+    tools.push(...(message.result?.tools ?? []));
+    cursor = message.result?.["nextCursor"];
+    if (cursor === undefined) return tools;
+  }
 }
 
 function ofBad(tools: readonly Tool[]): string[] {
