@@ -95,7 +95,7 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
   for (const member of members) {
     const { parts: own } = member;
     if (own.event) listen(member, parts, (event) => own.event?.(event), own.events, bus);
-    if (own.routes) member.log("warn", "its routes are not served: there is no HTTP face yet");
+    if (own.routes) member.log("warn", "its routes are not served by this version");
   }
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
