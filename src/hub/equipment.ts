@@ -106,6 +106,11 @@ export class Equipment {
     return this.#sets.some(({ isBusy }) => isBusy);
   }
 
+  /** What a plugin's web application answers; undefined if there is none. @throws {HubError} pluginFailed */
+  serve(plugin: string, request: Request): Promise<Response> | undefined {
+    return this.#set?.serve(plugin, request);
+  }
+
   /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
   async idle(): Promise<void> {
     await Promise.all(this.#sets.map((set) => set.idle(END_LIMIT)));

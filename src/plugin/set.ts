@@ -145,6 +145,23 @@ export class PluginSet {
     }
   }
 
+  /** What a plugin's web application answers; undefined if there is none. @throws {HubError} pluginFailed */
+  serve(plugin: string, request: Request): Promise<Response> | undefined {
+    const member = this.members.find(({ name, parts }) => name === plugin && parts.routes);
+    const routes = member?.parts.routes;
+    if (member === undefined || routes === undefined) return undefined;
+    const answer = async (): Promise<Response> => {
+      try {
+        const response: unknown = await routes.fetch(request);
+        if (response instanceof Response) return response;
+        throw new TypeError("its routes gave something that is no Response");
+      } catch (error) {
+        throw member.complain(error);
+      }
+    };
+    return answer();
+  }
+
   /** Ends all plugins, when their calls and their servers have ended or `limit` ms are over. Never rejects. */
   async retire(limit: number): Promise<void> {
     await this.idle(limit);

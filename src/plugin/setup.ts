@@ -95,7 +95,6 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
   for (const member of members) {
     const { parts: own } = member;
     if (own.event) listen(member, parts, (event) => own.event?.(event), own.events, bus);
-    if (own.routes) member.log("warn", "its routes are not served by this version");
   }
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
@@ -157,7 +156,10 @@ function findStrange(parts: unknown): string | undefined {
   const all = parts as Partial<Record<string, unknown>>;
   const wrong = FUNCTIONS.find((key) => !["function", "undefined"].includes(typeof all[key]));
   if (wrong !== undefined) return `its ${wrong} is no function`;
-  const { events = [] } = all;
+  const { events = [], routes } = all;
+  if (routes !== undefined && typeof (routes as { fetch?: unknown } | null)?.fetch !== "function") {
+    return "its routes have no fetch";
+  }
   if (!(Array.isArray(events) && events.every((kind) => typeof kind === "string"))) {
     return "its events are no array of names";
   }

@@ -21,6 +21,10 @@ export const DRAIN = 1500;
 export interface FaceHub {
   accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
+  readonly equipment: {
+    /** What a plugin's web application answers; undefined if there is none. */
+    serve(plugin: string, request: Request): Promise<Response> | undefined;
+  };
 }
 
 export interface FaceSettings extends Guard {
@@ -83,7 +87,10 @@ export class Face {
       app.delete(path, ({ req }) => this.#delete(req.raw, serversIn(req)));
       app.all(path, refuseMethod);
     }
-    app.notFound(() => refuse(404, "There is nothing here. MCP is spoken at /mcp."));
+    for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
+      app.all(path, ({ req }) => this.#visit(req.raw, req.param("plugin") ?? ""));
+    }
+    app.notFound(refuseNothing);
     app.onError((error) => refuse(500, error.message, { code: "internal" }));
     return app;
   }
@@ -137,6 +144,15 @@ export class Face {
     if (session instanceof Response) return session;
     await session.close();
     return new Response(null, { status: 204 });
+  }
+
+  /** A plugin's web application sees its own paths, as if it were alone. */
+  #visit(request: Request, plugin: string): Response | Promise<Response> {
+    const url = new URL(request.url);
+    const [, , , ...path] = url.pathname.split("/");
+    url.pathname = `/${path.join("/")}`;
+    const answer = this.#hub.equipment.serve(plugin, new Request(url, request));
+    return answer ?? refuseNothing();
   }
 
   /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
@@ -193,6 +209,10 @@ const EVENTS_TYPE = "text/event-stream";
 /** What may be sent without a session, in bytes. */
 const FIRST_BODY = 1024 * 1024;
 const CLOSE = { Connection: "close" };
+
+function refuseNothing(): Response {
+  return refuse(404, "There is nothing here. MCP is spoken at /mcp.");
+}
 
 function hasSession({ headers }: Request): boolean {
   return headers.has("Mcp-Session-Id");
