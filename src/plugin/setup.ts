@@ -156,8 +156,9 @@ function findStrange(parts: unknown): string | undefined {
   const all = parts as Partial<Record<string, unknown>>;
   const wrong = FUNCTIONS.find((key) => !["function", "undefined"].includes(typeof all[key]));
   if (wrong !== undefined) return `its ${wrong} is no function`;
-  const { events = [], routes } = all;
-  if (routes !== undefined && typeof (routes as { fetch?: unknown } | null)?.fetch !== "function") {
+  const { events = [] } = all;
+  const { routes } = parts as { readonly routes?: { readonly fetch?: unknown } | null };
+  if (routes !== undefined && typeof routes?.fetch !== "function") {
     return "its routes have no fetch";
   }
   if (!(Array.isArray(events) && events.every((kind) => typeof kind === "string"))) {
