@@ -45,6 +45,11 @@ export function sliceOf(of: Uint8Array, start: number, end: number): Slice {
   return { of, start, end };
 }
 
+/** A run as a Buffer over the same memory. */
+export function bufferOf({ of, start, end }: Slice): Buffer {
+  return Buffer.from(of.buffer, of.byteOffset + start, end - start);
+}
+
 /** The bytes with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
 export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Piece[] {
   const pieces: Piece[] = [];

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { memoryOf } from "../bytes.ts";
+import { bufferOf } from "../bytes.ts";
 import { valueOf } from "../json.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 
@@ -33,14 +33,11 @@ export class Links {
   }
 }
 
-/** What is long is looked at as it came: joining it would cost more than it is worth. */
-function hasSign({ shape, body, ...response }: Response): boolean {
-  if (shape.at === "scanned" || shape.chunks === undefined) {
-    return response.bytes.includes(SIGN);
-  }
-  return shape
-    .chunks(body.start, body.end)
-    .some((piece) => Buffer.from(memoryOf(piece)).includes(SIGN));
+/** What is long is looked at as it came: its `bytes` would be joined for that, which costs more than it is worth. */
+function hasSign(response: Response): boolean {
+  const { shape, body } = response;
+  if (shape.at === "scanned" || shape.chunks === undefined) return response.bytes.includes(SIGN);
+  return shape.chunks(body.start, body.end).some((slice) => bufferOf(slice).includes(SIGN));
 }
 
 /** The links in a tool's result, or in a prompt's messages (schema, ResourceLink). */

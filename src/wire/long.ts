@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type Slice, sliceOf } from "../bytes.ts";
+import { bufferOf, type Slice, sliceOf } from "../bytes.ts";
 import type { Response } from "./jsonrpc.ts";
 import { hidesMessage, readSpliceable } from "./shapes.ts";
 
@@ -17,7 +17,7 @@ const SEAM = 16;
  */
 export function readLong(chunks: readonly Buffer[], size: number): Response | undefined {
   const ends = [...cut(chunks, 0, EDGE), ...cut(chunks, size - EDGE, size)];
-  const edges = readSpliceable(Buffer.concat(ends.map(bytesOf)));
+  const edges = readSpliceable(Buffer.concat(ends.map(bufferOf)));
   if (edges === undefined || edges.shape.at === "scanned") return undefined;
   if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM))) return undefined;
   const { id, outcome, shape } = edges;
@@ -48,14 +48,10 @@ function cut(chunks: readonly Buffer[], start: number, end: number): Slice[] {
   return slices;
 }
 
-function bytesOf({ of, start, end }: Slice): Buffer {
-  return Buffer.from(of.buffer, of.byteOffset + start, end - start);
-}
-
 function hides(slices: readonly Slice[]): boolean {
   let before: Buffer = Buffer.alloc(0);
   for (const slice of slices) {
-    const bytes = bytesOf(slice);
+    const bytes = bufferOf(slice);
     if (hidesMessage(bytes)) return true;
     const seam = Buffer.concat([before, bytes.subarray(0, SEAM)]);
     if (hidesMessage(seam)) return true;

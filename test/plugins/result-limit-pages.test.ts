@@ -2,10 +2,17 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { memberOf, readElements, rewrite } from "../../plugins/result-limit/json.ts";
 import { LEAST_PAGE, pageOf, paginate } from "../../plugins/result-limit/pages.ts";
+import { memberOf, readSpelling, rewrite } from "../../src/plugin/plugin.ts";
 
 const LIMIT = 300;
+
+/** The elements of an array, as they are spelled; none if it is none. */
+function readElements(json: string): string[] {
+  const part = readSpelling(json);
+  if (part?.kind !== "array") return [];
+  return part.elements.map(({ start, end }) => json.slice(start, end));
+}
 
 function pages(text: string, limit = LIMIT): string[] {
   const bytes = Buffer.from(text);
