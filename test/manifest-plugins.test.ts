@@ -286,20 +286,20 @@ describe("a form that only a plugin can fill in", () => {
   }
 });
 
-describe("the digest of plugins", () => {
-  /** Loads before and after `change`: which digests are others. */
+describe("the edition of plugins", () => {
+  /** Loads before and after `change`: which editions are others. */
   const compare = (before: string, after: string, change?: string) =>
     withSandbox(async (box) => {
       await box.write("x.ts", "one");
       await box.write("y.ts", "one");
       const file = await box.write("a.toml", before);
       const first = await box.load({ files: [file] });
-      assert.equal((await box.load({ files: [file] })).pluginDigest, first.pluginDigest);
+      assert.equal((await box.load({ files: [file] })).pluginEdition, first.pluginEdition);
       await writeFile(file, after);
       if (change === "") await rm(join(box.root, "x.ts"));
       else if (change !== undefined) await box.write("x.ts", change);
       const second = await box.load({ files: [file] });
-      return [first.pluginDigest !== second.pluginDigest, first.digest !== second.digest];
+      return [first.pluginEdition !== second.pluginEdition, first.edition !== second.edition];
     });
 
   const full = use("./x.ts", `options = { a = 1, b = { c = "x", d = [1, 2] } }\nservers = ["s"]\n`);

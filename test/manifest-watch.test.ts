@@ -69,15 +69,15 @@ async function watchFile(box: Sandbox, text: string) {
 async function watch(box: Sandbox, files: readonly string[], folders = new Folders()) {
   const clock = new WatchedClock();
   const loads: string[] = [];
-  const digests: string[] = [];
+  const editions: string[] = [];
   const troubles: string[] = [];
   const handle = watchManifest(
     { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
     {
-      digest: (await box.load({ files })).digest,
+      edition: (await box.load({ files })).edition,
       onLoad: (result) => {
         loads.push(describeLoad(result));
-        digests.push(result.digest);
+        editions.push(result.edition);
       },
       onTrouble: (text) => troubles.push(text),
       clock,
@@ -90,7 +90,7 @@ async function watch(box: Sandbox, files: readonly string[], folders = new Folde
     clock.advance(100);
     await clock.untilArmed(next);
   };
-  return { clock, folders, loads, digests, troubles, handle, look };
+  return { clock, folders, loads, editions, troubles, handle, look };
 }
 
 function describeLoad(result: LoadResult): string {
@@ -492,7 +492,7 @@ describe("the watch of a manifest", () => {
 
   it("watches the files of plugins that it finds before it reads them, and no longer than they are used", () =>
     withSandbox(async (box) => {
-      const { file, folders, digests, look } = await watchFile(box, server("a"));
+      const { file, folders, editions, look } = await watchFile(box, server("a"));
       const code = await box.write("code/x.ts", "one");
       const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
       await writeFile(file, text);
@@ -502,7 +502,7 @@ describe("the watch of a manifest", () => {
       };
       folders.tell(file);
       await look();
-      assert.deepEqual(digests, [(await box.load({ files: [file] })).digest]);
+      assert.deepEqual(editions, [(await box.load({ files: [file] })).edition]);
       assert.deepEqual([...folders.open.keys()], [dirname(file), dirname(code)]);
       await writeFile(file, server("a"));
       folders.tell(file);

@@ -29,11 +29,11 @@ class Watched {
   #isOpen = true;
   readonly #handle: { close(): void };
 
-  constructor(box: Sandbox, files: readonly string[], digest: string) {
+  constructor(box: Sandbox, files: readonly string[], edition: string) {
     this.#handle = watchManifest(
       { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
       {
-        digest,
+        edition,
         onLoad: (result) => {
           this.#loads.push(result);
           this.#check();
@@ -98,8 +98,8 @@ async function watching(
   use: (watched: Watched) => Promise<void>,
 ): Promise<void> {
   const named = files.map((file) => join(box.root, file));
-  const { digest } = await box.load({ files: named });
-  const watched = new Watched(box, named, digest);
+  const { edition } = await box.load({ files: named });
+  const watched = new Watched(box, named, edition);
   try {
     await watched.settle();
     await use(watched);
@@ -284,9 +284,9 @@ describe("a named manifest", () => {
   it("that changed before the watch began is told", () =>
     withSandbox(async (box) => {
       const file = await box.write("a.toml", server("a"));
-      const { digest } = await box.load({ files: [file] });
+      const { edition } = await box.load({ files: [file] });
       await writeFile(file, server("b"));
-      const watched = new Watched(box, [file], digest);
+      const watched = new Watched(box, [file], edition);
       assert.equal(await watched.next(), "b");
       watched.close();
     }));

@@ -29,11 +29,11 @@ export function openLog(
   };
 }
 
-/** A manifest, and the digests of what it was loaded from; see `LoadResult`. */
+/** A manifest, and the editions of what it was loaded from; see `LoadResult`. */
 export interface Basis {
   readonly manifest: Manifest;
-  readonly digest: string;
-  readonly pluginDigest: string;
+  readonly edition: string;
+  readonly pluginEdition: string;
 }
 
 /** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */

@@ -22,7 +22,7 @@ export function followManifest(
   basis: Basis,
   log: Log,
 ): Watch {
-  let { manifest, pluginDigest } = basis;
+  let { manifest, pluginEdition } = basis;
   let isOver = false;
 
   const take = async (result: LoadResult): Promise<void> => {
@@ -30,14 +30,14 @@ export function followManifest(
     const refusal = explain(result, manifest);
     if (refusal !== undefined) hub.refuse(refusal);
     if (refusal !== undefined || !result.ok) return;
-    const stay = result.pluginDigest === pluginDigest ? hub.equipment.set : undefined;
+    const stay = result.pluginEdition === pluginEdition ? hub.equipment.set : undefined;
     const equipped = await equip(result.manifest, stay);
     if (!equipped.ok) {
       hub.refuse(manifestError(equipped.problems).message);
     } else if (isOver) {
       if (equipped.plugins !== stay) await equipped.plugins?.end();
     } else {
-      ({ manifest, pluginDigest } = result);
+      ({ manifest, pluginEdition } = result);
       hub.reload(equipped.manifest, equipped.plugins);
     }
   };
@@ -45,7 +45,7 @@ export function followManifest(
   // One after the other: setting up plugins takes a while.
   let turn = Promise.resolve();
   const watch = watchManifest(options, {
-    digest: basis.digest,
+    edition: basis.edition,
     onTrouble: (text) => log("warn", text),
     onLoad: (result) => {
       turn = turn.then(() => (isOver ? undefined : take(result)));

@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import { dirname, resolve } from "node:path";
 import { decode, readSmall } from "./file.ts";
 import { expandHome, type Surroundings } from "./folders.ts";
@@ -11,7 +12,7 @@ import type { Problem } from "./problem.ts";
 import type { Manifest } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Source } from "./source.ts";
-import { digest, MAX_MANIFEST } from "./trust.ts";
+import { MAX_MANIFEST } from "./trust.ts";
 
 export { placeProblems };
 
@@ -35,9 +36,9 @@ type Outcome = (
 /** What it was loaded from. */
 interface Origin {
   /** Another one if and only if there is something else to load: other content, other files, other trust. */
-  readonly digest: string;
+  readonly edition: string;
   /** Another one if and only if something about the plugins is: what is said of them, or what their own files hold. */
-  readonly pluginDigest: string;
+  readonly pluginEdition: string;
   /** Own files of plugins, absolute, whether they exist or not: it depends on them as on those of `listFiles`. */
   readonly pluginFiles: readonly string[];
   /**
@@ -66,8 +67,8 @@ export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
     : await combine(documents, sources, plugins, search);
   return {
     ...outcome,
-    digest: await digestAll(search, variable, plugins),
-    pluginDigest: plugins.digest,
+    edition: spellAll(search, variable, plugins),
+    pluginEdition: plugins.edition,
     pluginFiles: plugins.files,
     distrusted: search.distrusted,
     blank: plugins.blank || search.found.some(({ bytes }) => bytes.length === 0),
@@ -90,15 +91,10 @@ function readDocuments(
   ]);
 }
 
-async function digestAll(
-  { found, ...others }: Search,
-  variable: string,
-  plugins: Gathered,
-): Promise<string> {
-  const contents = await Promise.all(found.map(({ bytes }) => digest(bytes)));
-  const files = found.map(({ path }, i) => [path, contents[i]]);
-  const whole = [files, others, variable, plugins.digest];
-  return digest(new TextEncoder().encode(JSON.stringify(whole)));
+/** Not a hash: hashing takes longer than all else that is done with a manifest. */
+function spellAll({ found, ...others }: Search, variable: string, { edition }: Gathered): string {
+  const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
+  return JSON.stringify([files, others, variable, edition]);
 }
 
 /** A source, and how to find positions in its text; or why it could not be read at all. */

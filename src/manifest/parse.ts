@@ -1,4 +1,5 @@
-import type { ParseResult } from "./document.ts";
+import type { Locate, ParseResult } from "./document.ts";
+import { parsePlain } from "./plain.ts";
 
 export type Format = "toml" | "json";
 
@@ -10,15 +11,24 @@ export function detectFormat(file: string, text: string): Format {
 
 /** Parses TOML, or JSON with comments. Each parser is loaded when it is first needed. */
 export async function parseText(text: string, format: Format): Promise<ParseResult> {
-  const parse =
-    format === "toml"
-      ? (await import("./toml.ts")).parseToml
-      : (await import("./json.ts")).parseJson;
   try {
-    return parse(text);
+    if (format === "toml") return (await import("./toml.ts")).parseToml(text);
+    const plain = parsePlain(text);
+    return plain === undefined
+      ? await parseJson(text)
+      : { ok: true, ...plain, doubled: [], locate: () => locateIn(text) };
   } catch (error) {
     // Nesting without end overflows a parser's stack.
     if (!(error instanceof RangeError)) throw error;
     return { ok: false, message: "nested too deeply", position: undefined };
   }
+}
+
+async function parseJson(text: string): Promise<ParseResult> {
+  return (await import("./json.ts")).parseJson(text);
+}
+
+async function locateIn(text: string): Promise<Locate> {
+  const parsed = await parseJson(text);
+  return parsed.ok ? parsed.locate() : () => undefined;
 }

@@ -17,7 +17,7 @@ export interface Gathered {
   /** Their own files, absolute, whether they exist or not. */
   readonly files: readonly string[];
   /** Another one if and only if one of the specifications, or what one of the files holds, is another. */
-  readonly digest: string;
+  readonly edition: string;
   /** Whether one of the files has no content at all. */
   readonly blank: boolean;
   readonly faults: readonly Fault[];
@@ -39,11 +39,10 @@ export async function gatherPlugins(sources: readonly Source[], env: Env): Promi
     const message = `${path} ${content.reason}`;
     return [{ source, path: [...origin.path, "use"], at: "value", message }];
   });
-  const whole = spell([specs, [...contents.values()]]);
   return {
     specs,
     files,
-    digest: await digest(new TextEncoder().encode(whole)),
+    edition: spell([specs, [...contents.values()]]),
     blank: [...contents.values()].some((it) => it.kind === "read" && it.size === 0),
     faults,
   };

@@ -13,7 +13,7 @@ const WRITING = 1000;
 
 export interface WatchParts {
   /** Of what is known already, see `LoadResult`: it is not told again. */
-  readonly digest: string;
+  readonly edition: string;
   /** Takes what there is to load now, whenever that is something else than before. */
   onLoad(result: LoadResult): void;
   /** Takes a line for people, without an end of line: what will not work as well as it should. */
@@ -30,7 +30,7 @@ export interface Watch {
 
 /**
  * Watches all files that a manifest is, or could come to be, made of, and those of its plugins, and reads them again when one
- * has changed, what it is named by has, or what is trusted. What changed between the load of `digest` and this call is noticed too. Keeps
+ * has changed, what it is named by has, or what is trusted. What changed between the load of `edition` and this call is noticed too. Keeps
  * no process alive.
  */
 export function watchManifest(options: LoadOptions, parts: WatchParts): Watch {
@@ -44,9 +44,9 @@ class ManifestWatch implements Watch {
   readonly #burst: Burst;
   readonly #lookout: Lookout;
   /** Of what was told last. */
-  #digest: string;
+  #edition: string;
   /** What was not told yet because a file of it may be just being written, and since when, in ms of the clock. */
-  #doubt: { readonly digest: string; readonly since: number } | undefined;
+  #doubt: { readonly edition: string; readonly since: number } | undefined;
   /** Of the plugins, as they were when it was loaded last. */
   #pluginFiles: readonly string[] = [];
   #interval = ROUND;
@@ -56,7 +56,7 @@ class ManifestWatch implements Watch {
   constructor(options: LoadOptions, parts: WatchParts) {
     this.#options = options;
     this.#parts = parts;
-    this.#digest = parts.digest;
+    this.#edition = parts.edition;
     this.#clock = parts.clock ?? systemClock;
     this.#burst = new Burst(this.#clock, () => this.#read());
     this.#lookout = new Lookout({
@@ -96,8 +96,8 @@ class ManifestWatch implements Watch {
     this.#undoTimer = this.#clock.after(isWriting ? WRITING : this.#interval, () =>
       this.#burst.touch(),
     );
-    if (isWriting || result.digest === this.#digest) return;
-    this.#digest = result.digest;
+    if (isWriting || result.edition === this.#edition) return;
+    this.#edition = result.edition;
     this.#parts.onLoad(result);
   }
 
@@ -113,13 +113,13 @@ class ManifestWatch implements Watch {
   }
 
   /** Whether to wait: shells and downloads empty a file first, which says that no server is wanted. */
-  #suspect({ blank, digest }: LoadResult): boolean {
+  #suspect({ blank, edition }: LoadResult): boolean {
     if (!blank) {
       this.#doubt = undefined;
       return false;
     }
     const now = this.#clock.now();
-    if (this.#doubt?.digest !== digest) this.#doubt = { digest, since: now };
+    if (this.#doubt?.edition !== edition) this.#doubt = { edition, since: now };
     return now - this.#doubt.since < WRITING;
   }
 }

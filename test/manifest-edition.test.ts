@@ -9,15 +9,15 @@ import { withSandbox, type LoadChoice, type Sandbox } from "./fixtures/manifest/
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
-/** Loads before and after `change`: whether the digest is another. */
+/** Loads before and after `change`: whether the edition is another. */
 async function isOther(box: Sandbox, change: () => Promise<unknown>, choice: LoadChoice = {}) {
   const before = await box.load(choice);
-  assert.equal((await box.load(choice)).digest, before.digest, "the digest is not steady");
+  assert.equal((await box.load(choice)).edition, before.edition, "the edition is not steady");
   await change();
-  return (await box.load(choice)).digest !== before.digest;
+  return (await box.load(choice)).edition !== before.edition;
 }
 
-describe("the digest of what was loaded", () => {
+describe("the edition of what was loaded", () => {
   it("is another when a named file has other content, even if that means the same or nothing", () =>
     withSandbox(async (box) => {
       const a = await box.write("a.toml", server("a"));
@@ -43,17 +43,17 @@ describe("the digest of what was loaded", () => {
       const b = await box.write("b.toml", server("b"));
       const one = await box.load({ files: [a, b] });
       const two = await box.load({ files: [b, a] });
-      assert.notEqual(one.digest, two.digest);
+      assert.notEqual(one.edition, two.edition);
       await writeFile(a, server("b"));
       await writeFile(b, server("a"));
-      assert.notEqual((await box.load({ files: [a, b] })).digest, one.digest);
+      assert.notEqual((await box.load({ files: [a, b] })).edition, one.edition);
     }));
 
   it("is another with other servers in the variable", () =>
     withSandbox(async (box) => {
       const load = (text: string) => box.load({ env: { TOOLMUX_SERVERS: text } });
       const [one, two] = [await load("{}"), await load(`{"a": {"command": "x"}}`)];
-      assert.notEqual(one.digest, two.digest);
+      assert.notEqual(one.edition, two.edition);
     }));
 
   it("is another when a file of the working directory comes, is trusted or loses its trust", () =>
