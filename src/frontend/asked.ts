@@ -1,20 +1,36 @@
+import type { Edit } from "../bytes.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Call, Caller } from "../router/call.ts";
 import type { Running } from "../router/router.ts";
-import type { Message } from "../wire/jsonrpc.ts";
+import type { Question } from "../upstream/ask.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
+import { type Id, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";
+
+/** What a request needs of the client that it is of. */
+export interface Asker {
+  readonly sender: Sender;
+  /** Asks the client on the way of one of its requests. */
+  ask(question: Question, way: Inbound): (why: Withdrawal) => void;
+  /** What has to be changed in a server's answer for the client. */
+  translate(response: Response, from: Era): readonly Edit[];
+}
 
 /** One request of a client while it runs: takes its answer, and takes it off the list of what runs. */
 export class Asked implements Caller {
-  readonly key: string | number;
+  readonly id: Id;
   running: Pick<Running, "cancel" | "call"> | undefined;
   readonly #inbound: Inbound;
   readonly #list: Map<string | number, Asked>;
+  readonly #asker: Asker;
 
   /** @param list what runs, by the key of the client's id */
-  constructor(key: string | number, inbound: Inbound, list: Map<string | number, Asked>) {
-    this.key = key;
+  constructor(id: Id, inbound: Inbound, list: Map<string | number, Asked>, asker: Asker) {
+    this.id = id;
     this.#inbound = inbound;
     this.#list = list;
+    this.#asker = asker;
   }
 
   /** The call that it is, once that is known. */
@@ -22,8 +38,20 @@ export class Asked implements Caller {
     return this.running?.call;
   }
 
+  get sender(): Sender {
+    return this.#asker.sender;
+  }
+
+  address(response: Response, from: Era): Message {
+    return readdress(response, this.id.slice, this.#asker.translate(response, from));
+  }
+
+  ask(question: Question): (why: Withdrawal) => void {
+    return this.#asker.ask(question, this.#inbound);
+  }
+
   respond(message: Message | undefined): void {
-    this.#list.delete(this.key);
+    this.#list.delete(this.id.key);
     this.#inbound.respond(message);
   }
 

@@ -1,8 +1,37 @@
 import { utf8 } from "../bytes.ts";
-import type { Message } from "../wire/jsonrpc.ts";
+import type { Frame, Message } from "../wire/jsonrpc.ts";
+import type { Inbound } from "../wire/link.ts";
 
-/** The answers to the requests of a batch, as one message (2025-03-26, JSON-RPC batching). */
-export function joinBatch(answers: readonly Message[]): Message {
+/**
+ * Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching).
+ * @param take takes one message of it; what wants an answer comes with its way back
+ */
+export function takeBatch(
+  items: readonly Frame[],
+  inbound: Inbound,
+  take: (item: Frame, inbound?: Inbound) => void,
+): void {
+  const answers: Message[] = [];
+  let waiting = items.length;
+  const each: Inbound = {
+    notify: (message) => inbound.notify(message),
+    respond: (message) => {
+      if (message !== undefined) answers.push(message);
+      if (--waiting > 0) return;
+      inbound.respond(answers.length > 0 ? joinBatch(answers) : undefined);
+    },
+  };
+  for (const item of items) {
+    if (item.kind === "request" || item.kind === "invalid") {
+      take(item, each);
+    } else {
+      take(item);
+      each.respond(undefined);
+    }
+  }
+}
+
+function joinBatch(answers: readonly Message[]): Message {
   const pieces = answers.flatMap((answer, i) => [
     i === 0 ? BATCH_START : BATCH_COMMA,
     ...(answer instanceof Uint8Array ? [answer] : answer),

@@ -1,7 +1,8 @@
 import type { Buffer } from "node:buffer";
-import { type Piece, utf8 } from "../bytes.ts";
+import { type Edit, type Piece, utf8 } from "../bytes.ts";
 import { type Kind, KINDS } from "../catalog/item.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
+import type { Era } from "../protocol/era.ts";
 import {
   allowsBatches,
   type Implementation,
@@ -11,6 +12,8 @@ import {
   Method,
 } from "../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
+import { type Capabilities, readClass } from "../protocol/capabilities.ts";
+import { translate } from "../protocol/translate.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
 import { CALL, type Manner, MANNERS } from "../router/wanted.ts";
@@ -18,6 +21,7 @@ import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
 import {
@@ -29,10 +33,11 @@ import {
   type Message,
   type Notification,
   type Request,
+  type Response,
 } from "../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
-import { Asked } from "./asked.ts";
-import { joinBatch } from "./batch.ts";
+import { Asked, type Asker } from "./asked.ts";
+import { takeBatch } from "./batch.ts";
 import { readIntroduction, readLevel } from "./introduction.ts";
 import { Questions } from "./questions.ts";
 import { Lists } from "./lists.ts";
@@ -46,11 +51,13 @@ export interface Host {
 }
 
 const EMPTY_RESULT = utf8("{}");
+/** What servers of the modern era are told of a client that has set no level: those of the legacy era decide then. */
+const DEFAULT_LEVEL: Severity = "info";
 /** What each list request asks for. */
 const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
 /** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
-export class Client implements LinkEvents, Attendee {
+export class Client implements LinkEvents, Attendee, Asker {
   readonly #link: Link;
   readonly #host: Host;
   readonly #view: View;
@@ -62,6 +69,8 @@ export class Client implements LinkEvents, Attendee {
   readonly #running = new Map<string | number, Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
+  /** What it can be asked for. */
+  #declared: Capabilities = {};
   /** It has been told who answers it; before that nothing else is said to it. */
   #isGreeted = false;
   /** From which level on it wants servers' log messages; undefined: servers decide (logging, setting log level). */
@@ -130,8 +139,18 @@ export class Client implements LinkEvents, Attendee {
     this.#host.pressure(this, full);
   }
 
-  ask(question: Question): (why: Withdrawal) => void {
-    return this.#questions.ask(question);
+  ask(question: Question, way?: Inbound): (why: Withdrawal) => void {
+    return this.#questions.ask(question, way);
+  }
+
+  translate(response: Response, from: Era): readonly Edit[] {
+    return translate(response, from, "legacy", this.#host.serverInfo);
+  }
+
+  get sender(): Sender {
+    const { name = "", version = "" } = this.#router.client;
+    const level = this.level ?? DEFAULT_LEVEL;
+    return { era: "legacy", info: { name, version }, declared: this.#declared, level };
   }
 
   /** Goes the way of what runs for it at that server: links may have one for each request. */
@@ -196,6 +215,7 @@ export class Client implements LinkEvents, Attendee {
   #initialize(request: Request, inbound: Inbound): void {
     const { version, capabilities, info } = readIntroduction(request);
     this.#version = version;
+    this.#declared = readClass(capabilities);
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);
@@ -208,7 +228,7 @@ export class Client implements LinkEvents, Attendee {
 
   #list(kind: Kind, request: Request, inbound: Inbound): void {
     const answer = this.#lists.read(kind, request);
-    const asked = new Asked(request.id.key, inbound, this.#running);
+    const asked = new Asked(request.id, inbound, this.#running, this);
     this.#register(asked);
     this.#view.open();
     const forget = this.#view.whenListed((catalog) => asked.respond(answer(catalog)));
@@ -223,7 +243,7 @@ export class Client implements LinkEvents, Attendee {
 
   #relay(request: Request, inbound: Inbound, manner: Manner | "reference"): void {
     this.#view.open();
-    const asked = new Asked(request.id.key, inbound, this.#running);
+    const asked = new Asked(request.id, inbound, this.#running, this);
     const running = this.#router.route(request, asked, manner);
     asked.running = running;
     this.#register(asked);
@@ -231,10 +251,11 @@ export class Client implements LinkEvents, Attendee {
   }
 
   #register(asked: Asked): void {
-    if (this.#running.has(asked.key)) {
+    const { key } = asked.id;
+    if (this.#running.has(key)) {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
-    this.#running.set(asked.key, asked);
+    this.#running.set(key, asked);
     // Who asks for something can be asked, whether or not it has said that it is ready.
     this.#questions.ready();
   }
@@ -259,31 +280,13 @@ export class Client implements LinkEvents, Attendee {
     }
   }
 
-  /** Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching). */
   #batch({ items }: Batch, inbound: Inbound): void {
     if (!allowsBatches(this.#version)) {
       const text = "This protocol revision has no batches.";
       inbound.respond(refusal(undefined, "invalidRequest", text));
       return;
     }
-    const answers: Message[] = [];
-    let waiting = items.length;
-    const each: Inbound = {
-      notify: (message) => inbound.notify(message),
-      respond: (message) => {
-        if (message !== undefined) answers.push(message);
-        if (--waiting > 0) return;
-        inbound.respond(answers.length > 0 ? joinBatch(answers) : undefined);
-      },
-    };
-    for (const item of items) {
-      if (item.kind === "request" || item.kind === "invalid") {
-        this.frame(item, undefined, each);
-      } else {
-        this.frame(item);
-        each.respond(undefined);
-      }
-    }
+    takeBatch(items, inbound, (item, way) => this.frame(item, undefined, way));
   }
 }
 

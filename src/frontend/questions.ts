@@ -7,6 +7,7 @@ import { readProgress } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { readEdges } from "../wire/frame.ts";
 import { askId, integerOf } from "../wire/id.ts";
+import type { Inbound } from "../wire/link.ts";
 import {
   buildAsk,
   buildNotification,
@@ -21,10 +22,15 @@ import {
 /** So much of either end of a message tells what it was to be, in bytes. */
 const EDGE = 4096;
 
+interface Open {
+  readonly question: Question;
+  readonly way: Pick<Inbound, "notify"> | undefined;
+}
+
 /** What servers ask of one client of the legacy era: requests of the hub's own, with ids that no client's request has. */
 export class Questions implements Ask {
   readonly #send: (server: string, message: Message) => void;
-  readonly #open = new Map<number, Question>();
+  readonly #open = new Map<number, Open>();
   #count = 0;
   /** Those that were not sent, because the client is not to be asked anything yet (lifecycle, initialization). */
   #early: Set<number> | undefined = new Set();
@@ -42,13 +48,14 @@ export class Questions implements Ask {
     for (const number of early) this.#pose(number);
   }
 
-  ask(question: Question): (why: Withdrawal) => void {
+  /** @param way where it goes if it belongs to a request of the client */
+  ask(question: Question, way?: Pick<Inbound, "notify">): (why: Withdrawal) => void {
     if (this.#isClosed) {
       question.fail(gone());
       return () => {};
     }
     const number = ++this.#count;
-    this.#open.set(number, question);
+    this.#open.set(number, { question, way });
     if (this.#early === undefined) this.#pose(number);
     else this.#early.add(number);
     return (why) => this.#withdraw(number, why);
@@ -56,7 +63,7 @@ export class Questions implements Ask {
 
   /** The client answered. */
   settle({ id, bytes, outcome, body }: Response): void {
-    const question = id === undefined ? undefined : this.#take(id);
+    const question = id === undefined ? undefined : this.#take(id)?.question;
     if (question === undefined) return;
     // The common shapes are read without a look inside, and nothing malformed may reach a server.
     if (skipValue(bytes, body.start) === body.end) {
@@ -75,13 +82,13 @@ export class Questions implements Ask {
   /** The client's answer cannot be passed on. */
   fail({ slice }: Id, error: HubError): void {
     const number = integerOf(slice.of, slice);
-    if (number !== undefined) this.#take(number)?.fail(error);
+    if (number !== undefined) this.#take(number)?.question.fail(error);
   }
 
   progress(notification: Notification): void {
     const progress = readProgress(notification);
     if (progress === undefined) return;
-    this.#open.get(progress.id)?.progress(notification, progress.tokens);
+    this.#open.get(progress.id)?.question.progress(notification, progress.tokens);
   }
 
   /** The client is gone. */
@@ -89,32 +96,38 @@ export class Questions implements Ask {
     this.#isClosed = true;
     const open = [...this.#open.values()];
     this.#open.clear();
-    for (const question of open) question.fail(gone());
+    for (const { question } of open) question.fail(gone());
   }
 
   #pose(number: number): void {
-    const question = this.#open.get(number);
-    if (question === undefined) return;
+    const open = this.#open.get(number);
+    if (open === undefined) return;
+    const { question } = open;
     const id = `"${askId(number)}"`;
-    this.#send(question.server, buildAsk(id, question.method, question.params(id)));
+    this.#say(open, buildAsk(id, question.method, question.params(id)));
   }
 
-  #take(number: number): Question | undefined {
-    const question = this.#open.get(number);
+  #say({ question, way }: Open, message: Message): void {
+    if (way === undefined) this.#send(question.server, message);
+    else way.notify(message);
+  }
+
+  #take(number: number): Open | undefined {
+    const open = this.#open.get(number);
     this.#open.delete(number);
-    return question;
+    return open;
   }
 
   #withdraw(number: number, why: Withdrawal): void {
-    const question = this.#take(number);
+    const open = this.#take(number);
     // Nothing has to be said of what was never sent.
-    if (question === undefined || this.#early?.delete(number) === true) return;
+    if (open === undefined || this.#early?.delete(number) === true) return;
     const requestId = askId(number);
     const message =
       typeof why === "string"
         ? buildNotification(Method.cancelled, { requestId, reason: why })
         : applyEdits(why.notification.bytes, editsOf(why.ids, `"${requestId}"`));
-    this.#send(question.server, message);
+    this.#say(open, message);
   }
 }
 

@@ -3,15 +3,17 @@ import type { Route } from "../catalog/section.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
+import type { Era } from "../protocol/era.ts";
+import type { Ask } from "../upstream/ask.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import {
   buildError,
   editsOf,
   type Message,
   type Notification,
-  readdress,
   type Request,
   type Response,
 } from "../wire/jsonrpc.ts";
@@ -21,7 +23,10 @@ import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 import type { Links } from "./links.ts";
 
 /** Where a call's answer and its progress go. */
-export interface Caller {
+export interface Caller extends Ask {
+  readonly sender: Sender;
+  /** A server's answer as the client is to get it. @param from the era of the server */
+  address(response: Response, from: Era): Message;
   /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
   respond(message: Message | undefined): void;
   notify(message: Message): void;
@@ -203,9 +208,15 @@ export class RelayedCall extends Call implements Pending, Visitor {
     this.#place = { at: "sent", session, id: session.relay(this, request, rewrite) };
   }
 
+  get sender(): Sender {
+    return this.parts.caller.sender;
+  }
+
   settle(response: Response): void {
-    if (this.#place.at === "sent") this.learn(this.#place.session, response);
-    this.finish(readdress(response, this.parts.request.id.slice), "answered");
+    if (this.#place.at !== "sent") return;
+    const { session } = this.#place;
+    this.learn(session, response);
+    this.finish(this.parts.caller.address(response, session.era), "answered");
   }
 
   protected begin(): void {

@@ -9,7 +9,8 @@ import type { PluginSet, Way } from "../plugin/set.ts";
 import type { PassingCall } from "../plugin/weave.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
-import { type Message, readdress, type Request, type Response } from "../wire/jsonrpc.ts";
+import type { Sender } from "../upstream/sender.ts";
+import type { Message, Request, Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
 import { explainUnready } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
@@ -78,6 +79,10 @@ export class InterceptedCall extends Call implements Substance, Traveller {
     return this.parts.connection;
   }
 
+  get sender(): Sender {
+    return this.parts.caller.sender;
+  }
+
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController();
@@ -112,7 +117,7 @@ export class InterceptedCall extends Call implements Substance, Traveller {
   }
 
   settle(response: Response): void {
-    this.finish(readdress(response, this.request.id.slice), "answered");
+    this.finish(this.parts.caller.address(response, "legacy"), "answered");
   }
 
   protected begin(): void {

@@ -7,6 +7,7 @@ import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
 import { goneError } from "./late.ts";
@@ -16,6 +17,7 @@ export interface Traveller {
   readonly request: Request;
   readonly route: Route;
   readonly connection: Connection;
+  readonly sender: Sender;
   progress(notification: Notification, tokens: readonly Range[]): void;
   /** An answer of the server, before anybody changes it. */
   learn(session: Session, response: Response): void;
@@ -60,6 +62,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   get [Symbol.toStringTag](): string {
     return "Promise";
+  }
+
+  get sender(): Sender {
+    return this.#traveller.sender;
   }
 
   get isSent(): boolean {

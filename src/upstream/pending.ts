@@ -2,11 +2,14 @@ import type { Edit, Range } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
+import type { Sender } from "./sender.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
 export interface Pending extends Outgoing {
   /** It is a client's request; absent on the hub's own. */
   readonly isRelayed?: true;
+  /** Whose it is; absent on the hub's own. */
+  readonly sender?: Sender;
   /** The server answered. */
   settle(response: Response): void;
   /** No answer will come. */

@@ -2,6 +2,7 @@ import { applyEdits } from "../bytes.ts";
 import type { Item, Kind } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
+import type { Era } from "../protocol/era.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import {
@@ -103,6 +104,11 @@ export class Session implements LinkEvents {
     this.#handshake = handshake;
     this.#link.send(buildNotification(Method.initialized));
     this.voice.begin(this.can("logging"));
+  }
+
+  /** The one that the server speaks. */
+  get era(): Era {
+    return "legacy";
   }
 
   /** Who the server is; undefined before the handshake. */

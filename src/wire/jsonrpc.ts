@@ -89,26 +89,36 @@ const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
 
-/** The same answer under another id: the bytes of its result or error are not touched. */
-export function readdress(response: Response, id: Piece): Message {
-  const { body, shape } = response;
+/** The same answer under another id: the bytes of its result or error are not touched, but for the edits of it. */
+export function readdress(response: Response, id: Piece, edits: readonly Edit[] = NONE): Message {
+  const { bytes, body, shape } = response;
+  // By far the commonest come first: an array less for each.
+  const isPlain = edits.length === 0 && (shape.at === "scanned" || shape.chunks === undefined);
   switch (shape.at) {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
       const start = body.start - member.length;
-      if (shape.chunks !== undefined) {
-        return [HEAD_WITHOUT_ID, ...shape.chunks(start, body.end), ID_MEMBER, id, CLOSE];
-      }
-      return [HEAD_WITHOUT_ID, sliceOf(response.bytes, start, body.end), ID_MEMBER, id, CLOSE];
+      if (isPlain) return [HEAD_WITHOUT_ID, sliceOf(bytes, start, body.end), ID_MEMBER, id, CLOSE];
+      return [HEAD_WITHOUT_ID, ...cut(response, start, edits), ID_MEMBER, id, CLOSE];
     }
     case "tail":
-      if (shape.chunks !== undefined) {
-        return [...shape.chunks(0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
-      }
-      return [sliceOf(response.bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      if (isPlain) return [sliceOf(bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      return [...cut(response, 0, edits), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
     case "scanned":
-      return applyEdits(response.bytes, editsOf(shape.ids, id));
+      return applyEdits(response.bytes, [...editsOf(shape.ids, id), ...edits]);
   }
+}
+
+const NONE: readonly Edit[] = [];
+
+/** From `start` to the end of the body. */
+function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
+  const { bytes, body, shape } = response;
+  if (edits.length > 0 || shape.at === "scanned" || shape.chunks === undefined) {
+    const skipped = { start: 0, end: start, by: "" };
+    return applyEdits(bytes.subarray(0, body.end), [skipped, ...edits]);
+  }
+  return shape.chunks(start, body.end);
 }
 
 /** The same replacement for each of the ranges. */

@@ -1,0 +1,222 @@
+/**
+ * The modern dialect: revision 2026-07-28, in which every request says itself who asks (`_meta`, basic/versioning).
+ * Stateless: tables and shapes only.
+ */
+
+import { Buffer } from "node:buffer";
+import { applyEdits, type Edit, joinPieces, type Range } from "../bytes.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { appendMembers, removeMembers } from "../object.ts";
+import type { Implementation } from "./legacy.ts";
+import { type Capabilities, readCapabilities } from "./capabilities.ts";
+import { isSeverity, type Severity } from "./severity.ts";
+
+/** Newest first. */
+export const MODERN_VERSIONS = ["2026-07-28"] as const;
+export type ModernVersion = (typeof MODERN_VERSIONS)[number];
+export const LATEST_MODERN: ModernVersion = MODERN_VERSIONS[0];
+
+export function isModernVersion(version: unknown): version is ModernVersion {
+  return MODERN_VERSIONS.some((known) => known === version);
+}
+
+/** What the legacy dialect has no method for. */
+export const ModernMethod = {
+  discover: "server/discover",
+  listen: "subscriptions/listen",
+  acknowledged: "notifications/subscriptions/acknowledged",
+} as const;
+
+/** The errors of the range that the protocol keeps for itself (basic, error codes). */
+export const ModernError = {
+  headerMismatch: -32020,
+  missingCapability: -32021,
+  unsupportedVersion: -32022,
+} as const;
+
+const PREFIX = "io.modelcontextprotocol/";
+/** What the hub and its peers say in `_meta`. */
+export const MetaKey = {
+  version: `${PREFIX}protocolVersion`,
+  capabilities: `${PREFIX}clientCapabilities`,
+  client: `${PREFIX}clientInfo`,
+  level: `${PREFIX}logLevel`,
+  subscription: `${PREFIX}subscriptionId`,
+  server: `${PREFIX}serverInfo`,
+} as const;
+
+/** What a request says of who asks; it belongs to one hop. */
+const ENVELOPE: ReadonlySet<string> = new Set([
+  MetaKey.version,
+  MetaKey.capabilities,
+  MetaKey.client,
+  MetaKey.level,
+]);
+const SIGN = Buffer.from(MetaKey.version);
+const ESCAPE = Buffer.from("\\u00");
+
+/** Whether a request may be a modern one: false is certain, and costs one search. */
+export function mayBeModern(bytes: Buffer): boolean {
+  return bytes.includes(SIGN) || bytes.includes(ESCAPE);
+}
+
+/** Who asks, as a modern request says. */
+export interface Envelope {
+  /** As the client spelled it; not checked. */
+  readonly version: unknown;
+  /** What it can be asked for, and the same as it was declared, extensions included; undefined if it has not said. */
+  readonly capabilities: Capabilities | undefined;
+  readonly declared: unknown;
+  readonly client: Partial<Implementation>;
+  /** From which level on it wants log messages about this request; undefined: none. */
+  readonly level: Severity | undefined;
+}
+
+/** Reads the envelope of a request. @param members of its params; @returns undefined if it is none of the modern era */
+export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Envelope | undefined {
+  const meta = lastMember(members, "_meta");
+  const items = meta && scanObject(bytes, meta.start)?.items;
+  const version = items && lastMember(items, MetaKey.version);
+  if (items === undefined || version === undefined) return undefined;
+  const read = (key: string): unknown => {
+    const member = lastMember(items, key);
+    return member && valueOf(bytes, member);
+  };
+  const declared = read(MetaKey.capabilities);
+  const isDeclared = typeof declared === "object" && declared !== null;
+  const level = read(MetaKey.level);
+  return {
+    version: valueOf(bytes, version),
+    capabilities: isDeclared ? readCapabilities(declared) : undefined,
+    declared,
+    client: readImplementation(read(MetaKey.client)),
+    level: isSeverity(level) ? level : undefined,
+  };
+}
+
+/** In UTF-16 units; what is longer is no name. */
+const LONGEST_NAME = 200;
+
+function readImplementation(value: unknown): Partial<Implementation> {
+  if (typeof value !== "object" || value === null) return {};
+  const { name, version } = value as Readonly<Record<string, unknown>>;
+  return {
+    ...(typeof name === "string" && { name: name.slice(0, LONGEST_NAME) }),
+    ...(typeof version === "string" && { version: version.slice(0, LONGEST_NAME) }),
+  };
+}
+
+/** What a request to a modern server has to say in its `_meta`, as members: `"key":value,…`. */
+export function writeEnvelope(parts: {
+  readonly version: ModernVersion;
+  readonly client: Implementation;
+  readonly capabilities: object;
+  readonly level: Severity | undefined;
+}): string {
+  const { version, client, capabilities, level } = parts;
+  const envelope = {
+    [MetaKey.version]: version,
+    [MetaKey.client]: client,
+    [MetaKey.capabilities]: capabilities,
+    ...(level !== undefined && { [MetaKey.level]: level }),
+  };
+  return JSON.stringify(envelope).slice(1, -1);
+}
+
+/** Where a request's `params` are, and their members. */
+export interface Params {
+  readonly bytes: Uint8Array;
+  /** With their braces. */
+  readonly params: Range;
+  readonly members: readonly Member[];
+}
+
+/** Puts an envelope into a request's `_meta`, whose other members stay. What else is edited there must not be the whole of it. */
+export function addEnvelope({ bytes, params, members }: Params, envelope: string): Edit[] {
+  const metas = members.filter(({ key }) => key === "_meta");
+  const objects = metas.filter(({ start }) => bytes[start] === OPEN_BRACE);
+  if (objects.length === 0) {
+    return [appendMembers(bytes, params, `"_meta":{${envelope}}`)];
+  }
+  return objects.map((meta) => appendMembers(bytes, meta, envelope));
+}
+const OPEN_BRACE = 0x7b;
+
+/** Takes the envelope out of a request's `_meta`, whose other members stay. */
+export function removeEnvelope({ bytes, members }: Omit<Params, "params">): Edit[] {
+  return members
+    .filter(({ key, start }) => key === "_meta" && bytes[start] === OPEN_BRACE)
+    .flatMap((meta) =>
+      removeMembers(bytes, meta, scanObject(bytes, meta.start)?.items ?? [], (key) =>
+        ENVELOPE.has(key),
+      ),
+    );
+}
+
+/** What kind of result a modern server sent; one that does not say is `complete`. */
+export function readResultType(bytes: Uint8Array, body: Range): string {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  return stringOf(bytes, lastMember(members, "resultType")) ?? "complete";
+}
+
+const NOT_COMPLETE = [Buffer.from('"input'), Buffer.from('"task')];
+
+/** Whether a result may be another than complete: false is certain unless letters are escaped, and costs two searches. */
+export function mayBeIncomplete(bytes: Buffer): boolean {
+  return NOT_COMPLETE.some((sign) => bytes.includes(sign));
+}
+
+/** What only results of the modern era have at their top. */
+const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
+
+/** Makes a legacy result of a modern one. */
+export function stripResult(bytes: Uint8Array, body: Range): Edit[] {
+  const object = scanObject(bytes, body.start);
+  if (object === undefined) return [];
+  const meta = lastMember(object.items, "_meta");
+  const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];
+  return [
+    ...removeMembers(bytes, body, object.items, (key) => RESULT_KEYS.has(key)),
+    ...(meta === undefined
+      ? []
+      : removeMembers(bytes, meta, inner, (key) => key === MetaKey.server)),
+  ];
+}
+
+/** How long, and for whom, a client may keep a result (caching). `ttlMs` in ms. */
+export interface CacheHint {
+  readonly ttlMs: number;
+  readonly cacheScope: "public" | "private";
+}
+
+const META = Buffer.from('"_meta"');
+
+/**
+ * Makes a complete modern result of a legacy one, or of the hub's own: what it has to say comes last, so that no key of the
+ * same name in it wins. @returns nothing if it is no object
+ */
+export function stampResult(
+  bytes: Buffer,
+  body: Range,
+  server: Implementation,
+  cache?: CacheHint,
+): Edit[] {
+  if (bytes[body.start] !== OPEN_BRACE) return [];
+  const stamp = { ...cache, resultType: "complete" };
+  const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
+  const own = JSON.stringify(stamp).slice(1, -1);
+  const at = bytes.indexOf(META, body.start);
+  const members = at < 0 || at >= body.end ? [] : (scanObject(bytes, body.start)?.items ?? []);
+  const meta = lastMember(members, "_meta");
+  if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) {
+    return [appendMembers(bytes, body, `"_meta":{${identity}},${own}`)];
+  }
+  return [appendMembers(bytes, meta, identity), appendMembers(bytes, body, own)];
+}
+
+/** The same of a result that is at hand as bytes. */
+export function stamp(result: Uint8Array, server: Implementation, cache?: CacheHint): Uint8Array {
+  const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
+  const range = { start: 0, end: bytes.length };
+  return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
+}

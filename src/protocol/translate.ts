@@ -1,0 +1,55 @@
+import { type Edit, type Range, utf8 } from "../bytes.ts";
+import { lastMember, scanObject, valueOf } from "../json.ts";
+import { appendMembers } from "../object.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import type { Era } from "./era.ts";
+import type { Implementation } from "./legacy.ts";
+import { ModernError, stampResult, stripResult } from "./modern.ts";
+
+/**
+ * What has to be changed in the body of an answer for a client of another era than its server's; nothing within one era.
+ * `identity`: who answers, as a modern client is told. Only complete results, and errors.
+ */
+export function translate(
+  { bytes, body, outcome }: Response,
+  from: Era,
+  to: Era,
+  identity: Implementation,
+): Edit[] {
+  if (from === to) return [];
+  if (outcome === "error") return translateError(bytes, body, to);
+  return to === "modern" ? stampResult(bytes, body, identity) : stripResult(bytes, body);
+}
+
+const INTERNAL = -32603;
+const INVALID_PARAMS = -32602;
+/** What servers of the legacy era say of a resource that there is not. */
+const NO_RESOURCE = -32002;
+
+/** Codes mean something else, or nothing, to the other era: what it has no word for is internal, with the original as data. */
+function translateError(bytes: Uint8Array, body: Range, to: Era): Edit[] {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const spelled = lastMember(members, "code");
+  const code = spelled && valueOf(bytes, spelled);
+  if (spelled === undefined || typeof code !== "number") return [];
+  if (to === "modern" && code === NO_RESOURCE) return [{ ...spelled, by: String(INVALID_PARAMS) }];
+  if (!isForeign(code, to)) return [];
+  const data = lastMember(members, "data");
+  const original = `{"code":${code}`;
+  const edits: Edit[] = [{ ...spelled, by: String(INTERNAL) }];
+  if (data === undefined) return [...edits, appendMembers(bytes, body, `"data":${original}}`)];
+  return [
+    ...edits,
+    { start: data.start, end: data.start, by: utf8(`${original},"data":`) },
+    { start: data.end, end: data.end, by: "}" },
+  ];
+}
+
+function isForeign(code: number, to: Era): boolean {
+  if (to === "modern") return code <= -32020 && code >= -32099;
+  return (
+    code === ModernError.headerMismatch ||
+    code === ModernError.missingCapability ||
+    code === ModernError.unsupportedVersion
+  );
+}

@@ -1,0 +1,14 @@
+import type { Era } from "../protocol/era.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import type { Severity } from "../protocol/severity.ts";
+
+/** Who a request is from, as far as servers that keep nothing between requests have to be told with each (basic/versioning). */
+export interface Sender {
+  /** Of the request: a modern one says the rest itself. */
+  readonly era: Era;
+  readonly info: Implementation;
+  /** What it can be asked for, as it is declared. */
+  readonly declared: object;
+  /** From which level on it wants log messages; undefined: none. */
+  readonly level: Severity | undefined;
+}
