@@ -99,7 +99,7 @@ describe("the envelope of a modern request", () => {
         client: HUB,
         level: "info",
       });
-      const bare: unknown = JSON.parse(edit(dressed, (it) => removeEnvelope(paramsOf(it))));
+      const bare: unknown = JSON.parse(edit(dressed, (whole) => removeEnvelope(paramsOf(whole))));
       const { _meta, ...before } = JSON.parse(text) as { _meta?: object | null };
       assert.deepEqual(bare, { ...before, _meta: _meta ?? {} });
     });

@@ -202,9 +202,9 @@ export function stampResult(
   cache?: CacheHint,
 ): Edit[] {
   if (bytes[body.start] !== OPEN_BRACE) return [];
-  const stamp = { ...cache, resultType: "complete" };
+  const says = { ...cache, resultType: "complete" };
   const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
-  const own = JSON.stringify(stamp).slice(1, -1);
+  const own = JSON.stringify(says).slice(1, -1);
   const at = bytes.indexOf(META, body.start);
   const members = at < 0 || at >= body.end ? [] : (scanObject(bytes, body.start)?.items ?? []);
   const meta = lastMember(members, "_meta");
