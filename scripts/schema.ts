@@ -214,6 +214,13 @@ const SERVER: Book = {
     default: "shared",
     examples: ["shared", "perClient"],
   },
+  era: {
+    title: "Era of the protocol",
+    description:
+      '"legacy": the revisions that begin with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": the server is asked, and what it speaks is remembered.',
+    default: "auto",
+    examples: ["auto", "legacy", "modern"],
+  },
   lazy: {
     title: "Start when called",
     description:

@@ -40,6 +40,7 @@ function spec(more: Partial<StdioServer> = {}): StdioServer {
     baseDir: "/home/ann",
     syntax: "toolmux",
     isolation: "shared",
+    era: "auto",
     lazy: false,
     tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
     prompts: { allow: undefined, deny: [], rename: {} },

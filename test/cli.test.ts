@@ -167,6 +167,7 @@ describe("a command line that is shown", () => {
       baseDir: "/",
       syntax: "toolmux",
       isolation: "shared",
+      era: "auto",
       lazy: false,
       tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
       prompts: { allow: undefined, deny: [], rename: {} },

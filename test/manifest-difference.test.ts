@@ -21,6 +21,7 @@ const SERVER: StdioServer = {
   baseDir: "/one",
   syntax: "toolmux",
   isolation: "shared",
+  era: "auto",
   lazy: false,
   ...LIMIT_DEFAULTS,
   tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
@@ -35,6 +36,7 @@ const PLUGIN: PluginServer = {
   plugin: "notes",
   set: 1,
   isolation: "shared",
+  era: "auto",
   lazy: false,
   ...LIMIT_DEFAULTS,
   tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
@@ -59,6 +61,7 @@ const PROCESS = {
   cwd: "/work",
   syntax: "foreign",
   isolation: "perClient",
+  era: "modern",
   maxMessage: 1,
 } as const satisfies Partial<StdioServer>;
 
@@ -87,6 +90,7 @@ const PLUGIN_PROCESS = {
   plugin: "other",
   set: 2,
   isolation: "perClient",
+  era: "modern",
   maxMessage: 1,
 } as const satisfies Partial<PluginServer>;
 

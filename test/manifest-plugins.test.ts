@@ -198,6 +198,7 @@ describe("a server of a plugin", () => {
       enabled: false,
       prefix: "p",
       isolation: "perClient",
+      era: "auto",
       lazy: true,
       callTimeout: 5000,
       idleStop: 1,

@@ -39,6 +39,7 @@ cwd = "sub"
 enabled = false
 prefix = "fs"
 isolation = "perClient"
+era = "modern"
 lazy = true
 callTimeout = "2s"
 maxMessage = 99
@@ -66,7 +67,7 @@ command = "b"
     "files": {
       "command": "npx", "args": ["-y", "server", "\${env:HOME}/work"],
       "env": {"LOG_LEVEL": "warn", "odd.name": ""}, "inheritEnv": ["HTTPS_PROXY"],
-      "cwd": "sub", "enabled": false, "prefix": "fs", "isolation": "perClient", "lazy": true,
+      "cwd": "sub", "enabled": false, "prefix": "fs", "isolation": "perClient", "era": "modern", "lazy": true,
       "callTimeout": "2s", "maxMessage": 99, /* bytes */
       "healthInterval": 0, "reconnect": {"base": "1.5s", "jitter": 0}, "idleStop": "0s",
       "tools": {
@@ -102,6 +103,7 @@ const RESOLVED = {
     cwd: "sub",
     syntax: "toolmux",
     isolation: "perClient",
+    era: "modern",
     lazy: true,
     connectTimeout: 60_000,
     callTimeout: 2000,
@@ -170,6 +172,7 @@ describe("a manifest", () => {
       inheritEnv: [],
       syntax: "toolmux",
       isolation: "shared",
+      era: "auto",
       lazy: false,
       connectTimeout: 30_000,
       callTimeout: 60_000,

@@ -17,6 +17,7 @@ const RUNNABLE = {
   kind: "process",
   name: "process",
   isolation: "process",
+  era: "process",
   maxMessage: "process",
   enabled: "settings",
   prefix: "settings",

@@ -94,6 +94,7 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     enabled: input.enabled ?? true,
     prefix,
     isolation: input.isolation ?? "shared",
+    era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...pickLimits(input, defaults),
     tools: { ...resolveRules(input.tools), timeout: input.tools?.timeout ?? createTable() },

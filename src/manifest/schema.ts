@@ -81,6 +81,7 @@ export const serverSchema = v.strictObject({
   prefix: v.exactOptional(text),
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
   lazy: v.exactOptional(flag),
+  era: v.exactOptional(v.picklist(["auto", "legacy", "modern"], `"auto", "legacy" or "modern"`)),
   ...limits,
   tools: v.exactOptional(v.strictObject({ ...shown, timeout: v.exactOptional(record(limit)) })),
   prompts: v.exactOptional(v.strictObject(shown)),
@@ -162,6 +163,8 @@ interface Runnable extends Entry, Limits {
   readonly isolation: "shared" | "perClient";
   /** It is started by the first call of one of its tools, not with the hub. */
   readonly lazy: boolean;
+  /** Which era of the protocol it is spoken to in; `auto`: that is found out. */
+  readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
   readonly prompts: PromptRules;
 }

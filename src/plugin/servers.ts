@@ -57,7 +57,7 @@ function specOf(
 ): PluginServer {
   const prompts = { allow: undefined, deny: [], rename: {} };
   const tools = { ...prompts, timeout: {} };
-  const settings = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
+  const settings = { enabled: true, prefix: name, isolation: "shared", era: "auto", lazy: false } as const;
   return { kind: "plugin", name, plugin, set, ...settings, ...defaults, tools, prompts };
 }
 
