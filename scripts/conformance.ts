@@ -1,9 +1,10 @@
 /**
- * Lets the official conformance suites loose on the executable's HTTP face, with a server of everything behind it; run by bun.
+ * Lets the official conformance suites loose on the executable's HTTP face, with a server of everything behind it that
+ * speaks the era in the suite's name; run by bun.
  *
- *   npm run conformance [-- --direct]
+ *   npm run conformance [-- --direct] [--only NAME]
  *
- * With --direct there is no hub: what then fails is the server's fault. The exit code is 0 if nothing failed but what
+ * With --direct there is no hub: what then fails is the server's fault. --only plays what has that in its name. The exit code is 0 if nothing failed but what
  * test/conformance/expected.ts names, and if all of that did.
  */
 import { mkdirSync, rmSync } from "node:fs";
@@ -11,20 +12,23 @@ import { delimiter, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import type { Era } from "../src/protocol/era.ts";
 import { EXPECTED } from "../test/conformance/expected.ts";
 import { type Subject, withHub, withServer } from "../test/conformance/subject.ts";
 import { judge, readChecks, type Verdict } from "../test/conformance/verdict.ts";
 import { runStep } from "./step.ts";
 
-/** One run of a suite. */
+/** One suite, as it is played against one thing. */
 interface Suite {
   readonly name: string;
   /** The folder of its package. */
   readonly folder: string;
   /** How it is told to play against a URL. */
   readonly args: (url: string) => readonly string[];
-  /** How many checks it has to make through a hub, and without one. */
-  readonly checks: { readonly hub: number; readonly direct: number };
+  /** The era in which the server behind a hub speaks; undefined: the server is played with directly. */
+  readonly behind: Era | undefined;
+  /** How many checks it has to make. */
+  readonly checks: number;
 }
 
 const OUTPUT = "dist/conformance";
@@ -32,29 +36,45 @@ const OUTPUT = "dist/conformance";
 /** What a suite may take, in ms. */
 const LIMIT = 25_000;
 
-const SUITES: readonly Suite[] = [
-  {
-    name: "0.1.16",
-    folder: "node_modules/@modelcontextprotocol/conformance",
-    args: (url) => ["server", "--url", url],
-    checks: { hub: 40, direct: 40 },
-  },
-  {
-    name: "0.2.0-alpha.12-2025-11-25",
-    folder: "node_modules/conformance-alpha",
-    args: (url) => ["server", "--url", url, "--requirements", "2025-11-25"],
-    // The hub ends no stream before its answer: one check finds nothing to look at.
-    checks: { hub: 83, direct: 84 },
-  },
-];
-
-/** What the suites have besides, and why it is not played. */
-const LEFT_OUT: Readonly<Record<string, string>> = {
-  "client scenarios": "their servers are reached over HTTP, and the hub reaches servers over stdio",
-  "requirements of 2026-07-28": "the hub speaks the dialects before that",
+const OLD: Pick<Suite, "folder" | "args"> = {
+  folder: "node_modules/@modelcontextprotocol/conformance",
+  args: (url) => ["server", "--url", url],
 };
 
-async function play(suite: Suite, url: string, isDirect: boolean): Promise<Verdict> {
+function requirementsOf(revision: string): Pick<Suite, "folder" | "args"> {
+  return {
+    folder: "node_modules/conformance-alpha",
+    args: (url) => ["server", "--url", url, "--requirements", revision],
+  };
+}
+
+/** The referees are clients of the era that their names say. */
+const DIRECT: readonly Suite[] = [
+  { name: "0.1.16", ...OLD, behind: undefined, checks: 40 },
+  { name: "2025-11-25", ...requirementsOf("2025-11-25"), behind: undefined, checks: 84 },
+  { name: "2026-07-28", ...requirementsOf("2026-07-28"), behind: undefined, checks: 152 },
+];
+
+// The hub ends no stream before its answer: one check finds nothing to look at.
+const HUB: readonly Suite[] = [
+  { name: "0.1.16-legacy", ...OLD, behind: "legacy", checks: 40 },
+  { name: "0.1.16-modern", ...OLD, behind: "modern", checks: 40 },
+  { name: "2025-11-25-legacy", ...requirementsOf("2025-11-25"), behind: "legacy", checks: 83 },
+  { name: "2025-11-25-modern", ...requirementsOf("2025-11-25"), behind: "modern", checks: 83 },
+  { name: "2026-07-28-legacy", ...requirementsOf("2026-07-28"), behind: "legacy", checks: 147 },
+  { name: "2026-07-28-modern", ...requirementsOf("2026-07-28"), behind: "modern", checks: 152 },
+];
+
+/** Scenarios that are played with the rest, of what the hub does not do. */
+const FOREIGN = /^tasks-/;
+
+/** What the suites have besides, and why it is not played, or not looked at. */
+const LEFT_OUT: Readonly<Record<string, string>> = {
+  "client scenarios": "their servers are reached over HTTP, and the hub reaches servers over stdio",
+  "tasks of 2026-07-28": "they are an extension, which the hub does not carry",
+};
+
+async function play(suite: Suite, url: string): Promise<Verdict> {
   const folder = `${OUTPUT}/${suite.name}`;
   rmSync(folder, { recursive: true, force: true });
   const problem = await runStep({
@@ -64,9 +84,9 @@ async function play(suite: Suite, url: string, isDirect: boolean): Promise<Verdi
     limit: LIMIT,
     log: `${folder}.log`,
   });
-  const expected = isDirect ? [] : EXPECTED.filter((one) => one.suite === suite.name);
-  const known = isDirect ? suite.checks.direct : suite.checks.hub;
-  const verdict = judge(readChecks(folder), known, expected);
+  const expected = EXPECTED.filter((one) => one.suite === suite.name);
+  const checks = readChecks(folder).filter(({ scenario }) => !FOREIGN.test(scenario));
+  const verdict = judge(checks, suite.checks, expected);
   // Its exit code says what its checks say, if it came so far.
   if (problem === undefined || verdict.failed > 0) return verdict;
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
@@ -80,10 +100,13 @@ function show({ name }: Suite, { passed, failed, problems }: Verdict): void {
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 process.env["PATH"] = [resolve("node_modules/.bin"), process.env["PATH"]].join(delimiter);
 mkdirSync(OUTPUT, { recursive: true });
-const { direct } = parseArgs({ options: { direct: { type: "boolean", default: false } } }).values;
-const withSubject: Subject = direct ? withServer : withHub;
-for (const suite of SUITES) {
-  const verdict = await withSubject((url) => play(suite, url, direct));
+const { direct, only } = parseArgs({
+  options: { direct: { type: "boolean", default: false }, only: { type: "string", default: "" } },
+}).values;
+for (const suite of direct ? DIRECT : HUB) {
+  if (!suite.name.includes(only)) continue;
+  const withSubject: Subject = suite.behind === undefined ? withServer : withHub(suite.behind);
+  const verdict = await withSubject((url) => play(suite, url));
   show(suite, verdict);
   if (verdict.problems.length > 0) process.exitCode = 1;
 }

@@ -1,7 +1,9 @@
 import { randomUUID } from "node:crypto";
 import {
+  createMcpHandler,
   type EventStore,
   hostHeaderValidationResponse,
+  isLegacyRequest,
   type JSONRPCMessage,
   localhostAllowedHostnames,
   localhostAllowedOrigins,
@@ -13,9 +15,13 @@ import { createServer } from "./everything.ts";
 /** How soon a client whose stream ended may come back, in ms. */
 const RETRY = 50;
 
-/** The everything server over the SDK's own HTTP, one for each session: what a referee sees without a hub. */
+/** The everything server over the SDK's own HTTP, one for each session or modern request: what a referee sees without a hub. */
 export class Everything {
   readonly #sessions = new Map<string, HttpLink>();
+  readonly #modern = createMcpHandler(
+    ({ era }) => createServer({ era, notify: this.#modern.notify }),
+    { legacy: "reject" },
+  );
 
   /** Answers one request. */
   readonly fetch = async (request: Request): Promise<Response> =>
@@ -24,6 +30,7 @@ export class Everything {
     (await this.#dispatch(request));
 
   async #dispatch(request: Request): Promise<Response> {
+    if (!(await isLegacyRequest(request))) return this.#modern.fetch(request);
     const id = request.headers.get("Mcp-Session-Id");
     const session = id === null ? await this.#begin() : this.#sessions.get(id);
     return session?.handleRequest(request) ?? new Response(null, { status: 404 });
@@ -37,7 +44,7 @@ export class Everything {
       eventStore: new Events(),
       retryInterval: RETRY,
     });
-    await createServer().connect(link);
+    await createServer({ era: "legacy" }).connect(link);
     return link;
   }
 }

@@ -1,12 +1,15 @@
 import {
   type ElicitRequestFormParams,
   fromJsonSchema,
+  inputRequired,
+  inputResponse,
   type McpServer,
   type ServerContext,
 } from "@modelcontextprotocol/server";
+import type { Making } from "./everything.ts";
 import { say } from "./tools.ts";
 
-type Form = ElicitRequestFormParams["requestedSchema"];
+export type Form = ElicitRequestFormParams["requestedSchema"];
 
 const PERSON: Form = {
   type: "object",
@@ -65,19 +68,20 @@ const CHOICES: Form = {
   required: [],
 };
 
-/** Tools that ask the client. */
-export function registerQuestions(server: McpServer): void {
+/** What a tool asks under, where it asks one thing. */
+const ANSWER = "answer";
+
+/** Tools that ask the client one thing: in its result if the request is modern, by a request of its own if not. */
+export function registerQuestions(server: McpServer, era: Making["era"]): void {
   server.registerTool(
     "test_sampling",
     { description: "Asks the client's model.", inputSchema: textual<"prompt">("prompt") },
-    async ({ prompt }, { mcpReq: { send } }) => {
-      const { content } = await send({
-        method: "sampling/createMessage",
-        params: {
-          messages: [{ role: "user", content: { type: "text", text: prompt } }],
-          maxTokens: 100,
-        },
-      });
+    ({ prompt }, { mcpReq: { inputResponses } }) => {
+      const answer = inputResponse(inputResponses, ANSWER);
+      if (answer.kind !== "sampling") {
+        return inputRequired({ inputRequests: { [ANSWER]: sample(prompt) } });
+      }
+      const { content } = answer.result;
       const blocks = Array.isArray(content) ? content : [content];
       const texts = blocks.map((block) => (block.type === "text" ? block.text : block.type));
       return say(`LLM response: ${texts.join("\n")}`);
@@ -86,22 +90,53 @@ export function registerQuestions(server: McpServer): void {
   server.registerTool(
     "test_elicitation",
     { description: "Asks the user who he is.", inputSchema: textual<"message">("message") },
-    async ({ message }, context) => {
-      const { action, content } = await elicit(context, message, PERSON);
-      return say(`User response: action=${action}, content=${JSON.stringify(content)}`);
-    },
+    ({ message }, context) => fillIn(context, message, PERSON, "User response"),
   );
   const offer = (name: string, description: string, form: Form): void =>
-    void server.registerTool(name, { description }, async (context) => {
-      const { action, content } = await elicit(context, "Please fill this in", form);
-      return say(`Elicitation completed: action=${action}, content=${JSON.stringify(content)}`);
-    });
+    void server.registerTool(name, { description }, (context) =>
+      fillIn(context, "Please fill this in", form, "Elicitation completed"),
+    );
   offer("test_elicitation_sep1034_defaults", "Asks with an answer to everything.", DEFAULTS);
   offer("test_elicitation_sep1330_enums", "Asks to choose, in all ways.", CHOICES);
+  offer("test_streaming_elicitation", "Asks for a form on the way of the call.", PERSON);
+  server.registerTool(
+    "test_missing_capability",
+    { description: "Asks the client's model, whether or not it has said that it has one." },
+    async ({ mcpReq: { inputResponses, send } }) => {
+      if (era === "legacy") {
+        const { model } = await send({ method: "sampling/createMessage", params: question("Hi") });
+        return say(`Sampled with ${model}.`);
+      }
+      if (inputResponse(inputResponses, ANSWER).kind === "sampling") return say("Sampled.");
+      return inputRequired({ inputRequests: { [ANSWER]: sample("Hi") } });
+    },
+  );
 }
 
-function elicit({ mcpReq: { send } }: ServerContext, message: string, requestedSchema: Form) {
-  return send({ method: "elicitation/create", params: { message, requestedSchema } });
+function fillIn({ mcpReq }: ServerContext, message: string, form: Form, outcome: string) {
+  const answer = inputResponse(mcpReq.inputResponses, ANSWER);
+  if (answer.kind !== "elicit") {
+    return inputRequired({ inputRequests: { [ANSWER]: elicit(message, form) } });
+  }
+  const { action, content } = answer;
+  return say(`${outcome}: action=${action}, content=${JSON.stringify(content)}`);
+}
+
+/** A request for a form to be filled in. */
+export function elicit(message: string, requestedSchema: Form) {
+  return inputRequired.elicit({ message, requestedSchema });
+}
+
+/** A request for what the client's model says to something. */
+export function sample(prompt: string) {
+  return inputRequired.createMessage(question(prompt));
+}
+
+function question(text: string) {
+  return {
+    messages: [{ role: "user" as const, content: { type: "text" as const, text } }],
+    maxTokens: 100,
+  };
 }
 
 /** A schema for arguments that are one text. */

@@ -1,5 +1,8 @@
-/** The everything server on stdin and stdout, as a hub starts it. */
-import { StdioServerTransport } from "@modelcontextprotocol/server/stdio";
+/** The everything server on stdin and stdout, as a hub starts it; of one era alone if that is said. */
+import process from "node:process";
+import { serveStdio, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import { createServer } from "./everything.ts";
 
-await createServer().connect(new StdioServerTransport());
+const era = process.argv[2];
+if (era === "legacy") await createServer({ era }).connect(new StdioServerTransport());
+else serveStdio(createServer, { legacy: era === "modern" ? "reject" : "serve" });

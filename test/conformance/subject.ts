@@ -1,5 +1,6 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import type { Era } from "../../src/protocol/era.ts";
 import { listenNatively } from "../../src/runtime.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, withStage } from "../harness/hub.ts";
@@ -26,24 +27,29 @@ export const withServer: Subject = async (play) => {
   }
 };
 
-/** The executable's HTTP face, with the everything server as its only server, under its own names. */
-export const withHub: Subject = (play) =>
-  withStage({ servers: { everything: EVERYTHING } }, async ({ config, dir, env }) => {
-    const args = ["serve", "--http", "127.0.0.1:0", "--config", config];
-    const hub = new RawClient(executable(), args, dir, env);
-    try {
-      const look = () => /http:\/\/\S+/.exec(hub.stderr)?.[0];
-      return await play(await hub.until(START, "the hub's address", look));
-    } finally {
-      hub.signal("SIGTERM");
-      await hub.ended(END);
-    }
-  });
+/** The executable's HTTP face, with the everything server as its only server, under its own names, in one era alone. */
+export const withHub =
+  (era: Era): Subject =>
+  (play) =>
+    withStage({ servers: { everything: everything(era) } }, async ({ config, dir, env }) => {
+      const args = ["serve", "--http", "127.0.0.1:0", "--config", config];
+      const hub = new RawClient(executable(), args, dir, env);
+      try {
+        const look = () => /http:\/\/\S+/.exec(hub.stderr)?.[0];
+        return await play(await hub.until(START, "the hub's address", look));
+      } finally {
+        hub.signal("SIGTERM");
+        await hub.ended(END);
+      }
+    });
 
-const EVERYTHING = {
-  command: process.execPath,
-  args: [fileURLToPath(new URL("stdio.ts", import.meta.url))],
-  prefix: "",
-  // Referees leave sessions behind, and who of several clients is asked is never guessed.
-  isolation: "perClient",
-};
+function everything(era: Era) {
+  return {
+    command: process.execPath,
+    args: [fileURLToPath(new URL("stdio.ts", import.meta.url)), era],
+    prefix: "",
+    era,
+    // Referees leave sessions behind, and who of several clients is asked is never guessed.
+    ...(era === "legacy" && { isolation: "perClient" }),
+  };
+}

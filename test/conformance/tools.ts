@@ -52,6 +52,16 @@ const SCHEMA = {
   additionalProperties: false,
 };
 
+/** Arguments that clients repeat in headers. */
+const ROUTED = {
+  type: "object",
+  properties: {
+    region: { type: "string", "x-mcp-header": "Region" },
+    priority: { type: "integer", "x-mcp-header": "Priority" },
+  },
+  required: ["region"],
+};
+
 /** Tools that need nobody but themselves. */
 export function registerTools(server: McpServer): void {
   const offer = (name: string, description: string, ...content: ContentBlock[]): void =>
@@ -93,6 +103,14 @@ export function registerTools(server: McpServer): void {
     {
       description: "Tool with JSON Schema 2020-12 features",
       inputSchema: fromJsonSchema<Record<string, unknown>>(SCHEMA),
+    },
+    (args) => say(JSON.stringify(args)),
+  );
+  server.registerTool(
+    "test_headers",
+    {
+      description: "Has arguments that are also said in headers of HTTP.",
+      inputSchema: fromJsonSchema<Record<string, unknown>>(ROUTED),
     },
     (args) => say(JSON.stringify(args)),
   );

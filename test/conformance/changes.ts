@@ -1,0 +1,37 @@
+import type { McpServer, ServerNotifier } from "@modelcontextprotocol/server";
+import { say } from "./tools.ts";
+
+/**
+ * Tools that change what the server offers. An instance that lasts says so itself; where each request has one of its own,
+ * `notify` tells those who listen.
+ */
+export function registerChanges(server: McpServer, notify: ServerNotifier | undefined): void {
+  const tool = server.registerTool("test_now_and_then", { description: "Comes and goes." }, () =>
+    say("It is there."),
+  );
+  const prompt = server.registerPrompt(
+    "test_now_and_then",
+    { description: "Comes and goes." },
+    () => ({ messages: [{ role: "user", content: { type: "text", text: "It is there." } }] }),
+  );
+  server.registerTool("test_trigger_tool_change", { description: "Changes the tools." }, () => {
+    if (notify === undefined) tool.update({ enabled: !tool.enabled });
+    else notify.toolsChanged();
+    return say("The tools have changed.");
+  });
+  server.registerTool("test_trigger_prompt_change", { description: "Changes the prompts." }, () => {
+    if (notify === undefined) prompt.update({ enabled: !prompt.enabled });
+    else notify.promptsChanged();
+    return say("The prompts have changed.");
+  });
+  server.registerTool(
+    "test_trigger_resource_update",
+    { description: "Changes the resource to subscribe to." },
+    async () => {
+      const uri = "test://watched-resource";
+      if (notify === undefined) await server.server.sendResourceUpdated({ uri });
+      else notify.resourceUpdated(uri);
+      return say("The resource has changed.");
+    },
+  );
+}
