@@ -164,7 +164,7 @@ export function openSnapshots({ env, platform }: World, log: Log): Snapshots {
   const snapshots = (): Promise<Snapshots> => (disk ??= open());
   return {
     load: async (subject) => (await snapshots()).load(subject),
-    save: async (subject, items) => (await snapshots()).save(subject, items),
+    save: async (subject, items, verdict) => (await snapshots()).save(subject, items, verdict),
     flush: async () => (await disk)?.flush(),
   };
 }

@@ -5,6 +5,7 @@ import { systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 import { NOBODY } from "../upstream/audience.ts";
+import { AS_LEGACY } from "../upstream/greeting.ts";
 import { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
@@ -48,7 +49,7 @@ export class LocalClient {
     });
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);
-    await session.open(hub.serverInfo, signal, () => {});
+    await session.open(hub.serverInfo, AS_LEGACY, signal, () => {});
     return new LocalClient(session, signal);
   }
 

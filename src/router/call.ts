@@ -146,7 +146,7 @@ export abstract class Call implements Timed {
 
   /** Remembers what resources a server's answer points to. */
   learn(session: Session, response: Response): void {
-    if (session.hasResources) this.parts.links.learn(session.server, response);
+    if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {

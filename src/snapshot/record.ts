@@ -4,17 +4,17 @@ import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
 import type { Offer } from "../catalog/offer.ts";
 import type { Seal } from "./key.ts";
 import type { Mark } from "./mark.ts";
-import type { Kept } from "./snapshot.ts";
+import type { Kept, Verdict } from "./snapshot.ts";
 
 /*
  * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
- * when it was saved, the instructions, where the items' parts are, and the marks of the tools. The rest are the items,
+ * when it was saved, the instructions and what the server speaks, where the items' parts are, and the marks of the tools. The rest are the items,
  * kind by kind, each as the very bytes that the server sent and a line end.
  *
  *     <HMAC-SHA-256, hex>
  *     <name, hex>
  *     1700000000000
- *     {"text":"Read before you write."}
+ *     {"text":"Read before you write.","verdict":{"era":"legacy","askedAt":1699000000000}}
  *     {"tools":[{"key":"read","size":44,"keys":[{"start":8,"end":14}]}],"prompts":[],…}
  *     [["read",{"since":1690000000000,"prints":{"description":"…"}}]]
  *     {"name":"read","description":"Reads a file"}
@@ -24,7 +24,7 @@ import type { Kept } from "./snapshot.ts";
  */
 
 /** Part of what a file's name is made of: with another form there are other files. */
-export const FORMAT = 2;
+export const FORMAT = 3;
 
 const LF = 0x0a;
 const SEAL_LENGTH = 64;
@@ -41,12 +41,12 @@ interface Entry {
 /** The file of that name for a snapshot. */
 export async function packRecord(
   name: string,
-  { offer, savedAt, readMarks }: Kept,
+  { offer, verdict, savedAt, readMarks }: Kept,
   seal: Seal,
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => offer[kind]);
   const entries = eachKind((kind) => offer[kind].map(toEntry));
-  const json = [{ text: offer.instructions }, entries, [...readMarks()]].map((it) =>
+  const json = [{ text: offer.instructions, verdict }, entries, [...readMarks()]].map((it) =>
     JSON.stringify(it),
   );
   const head = ["0".repeat(SEAL_LENGTH), name, savedAt, ...json, ""].join("\n");
@@ -72,7 +72,10 @@ export async function readRecord(
   };
   if (readLine() !== name) return undefined;
   const savedAt = Number(readLine());
-  const { text: instructions } = JSON.parse(readLine()) as { text?: string };
+  const { text: instructions, verdict } = JSON.parse(readLine()) as {
+    text?: string;
+    verdict?: Verdict;
+  };
   const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
   at = marks.end + 1;
@@ -85,7 +88,7 @@ export async function readRecord(
   const offer: Offer = { ...lists, instructions };
   const readMarks = () =>
     new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
-  return { offer, savedAt, readMarks };
+  return { offer, verdict, savedAt, readMarks };
 }
 
 function toEntry({ key, bytes, keys, meta }: Item): Entry {

@@ -12,12 +12,19 @@ export interface Subject {
   readonly url: string | undefined;
   readonly principal: string | undefined;
   readonly capabilities: string;
-  readonly era: "legacy";
+}
+
+/** What a server was found to speak, and when it was asked, in ms since the epoch. */
+export interface Verdict {
+  readonly era: "legacy" | "modern";
+  readonly askedAt: number;
 }
 
 /** What a server offered last. */
 export interface Snapshot {
   readonly offer: Offer;
+  /** undefined if it was not asked, or too long ago. */
+  readonly verdict?: Verdict | undefined;
   /** ms since the epoch. An offer that comes again as it was is saved again only after a day. */
   readonly savedAt: number;
 }
@@ -27,10 +34,10 @@ export interface Snapshots {
   /** The listing kept under the subject; undefined if there is none that can be used. Never rejects. */
   load(subject: Subject): Promise<Snapshot | undefined>;
   /**
-   * Keeps a listing. Never rejects: what cannot be kept is told as a warning, once.
+   * Keeps a listing, and what the server was found to speak. Never rejects: what cannot be kept is told as a warning, once.
    * @returns the tools that are described otherwise than when they were kept last.
    */
-  save(subject: Subject, offer: Offer): Promise<readonly Difference[]>;
+  save(subject: Subject, offer: Offer, verdict?: Verdict): Promise<readonly Difference[]>;
   /** Settles when every save has ended. */
   flush(): Promise<void>;
 }
@@ -55,6 +62,8 @@ export interface Store {
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
+/** After that long a server is asked again what it speaks. */
+const MAX_VERDICT_AGE = 7 * DAY;
 /** The longest snapshot, in bytes. */
 export const MAX_LENGTH = 8 * 1024 * 1024;
 /** How many snapshots are kept. */
@@ -70,10 +79,10 @@ export function isUsable(savedAt: number, now: number): boolean {
 
 /** All members of a subject in one text, which no other subject has. */
 export function spellSubject(subject: Subject): string {
-  const { command, args, cwd, env, url, principal, capabilities, era } = subject;
+  const { command, args, cwd, env, url, principal, capabilities } = subject;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
   const optional = [cwd ?? null, url ?? null, principal ?? null];
-  return JSON.stringify([command, args, variables, optional, capabilities, era]);
+  return JSON.stringify([command, args, variables, optional, capabilities]);
 }
 
 export interface KeeperParts {
@@ -99,13 +108,16 @@ export class Keeper implements Snapshots {
 
   async load(subject: Subject): Promise<Snapshot | undefined> {
     const kept = await this.#read(subject);
-    return kept && { offer: kept.offer, savedAt: kept.savedAt };
+    if (kept === undefined) return undefined;
+    const { offer, savedAt, verdict } = kept;
+    const age = Math.abs(this.#parts.now() - (verdict?.askedAt ?? 0));
+    return { offer, savedAt, verdict: age > MAX_VERDICT_AGE ? undefined : verdict };
   }
 
-  save(subject: Subject, offer: Offer): Promise<readonly Difference[]> {
+  save(subject: Subject, offer: Offer, verdict?: Verdict): Promise<readonly Difference[]> {
     this.#waiting++;
     const save = this.#last.then(async () => {
-      const differences = await this.#keep(subject, offer);
+      const differences = await this.#keep(subject, offer, verdict);
       this.#waiting--;
       await this.#tidy();
       return differences;
@@ -134,7 +146,11 @@ export class Keeper implements Snapshots {
     return undefined;
   }
 
-  async #keep(subject: Subject, offer: Offer): Promise<readonly Difference[]> {
+  async #keep(
+    subject: Subject,
+    offer: Offer,
+    verdict: Verdict | undefined,
+  ): Promise<readonly Difference[]> {
     const { store } = this.#parts;
     const savedAt = this.#parts.now();
     // Nothing that long is read, compared or hashed: that would hold up everything else.
@@ -142,12 +158,13 @@ export class Keeper implements Snapshots {
     let differences: readonly Difference[] = [];
     try {
       const kept = await this.#read(subject);
-      const isSame = kept !== undefined && sameOffers(kept.offer, offer);
+      const isSame =
+        kept !== undefined && isNear(kept.verdict, verdict) && sameOffers(kept.offer, offer);
       if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
       const past = { items: kept?.offer.tools ?? [], marks: kept?.readMarks() ?? new Map() };
       const found = await review(past, offer.tools, savedAt);
       differences = found.differences;
-      const next = { offer, savedAt, readMarks: () => found.marks };
+      const next = { offer, verdict, savedAt, readMarks: () => found.marks };
       if (await store.write(subject, next)) this.#isTidy = false;
       else this.#refuse();
     } catch (error) {
@@ -211,6 +228,11 @@ class Memory implements Store {
       if (this.#kept.size > MAX_COUNT || !isUsable(savedAt, now)) this.#kept.delete(key);
     }
   }
+}
+
+/** Whether nothing is lost if the one is kept instead of the other. */
+function isNear(a: Verdict | undefined, b: Verdict | undefined): boolean {
+  return a?.era === b?.era && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }
 
 function lengthOf(offer: Offer): number {

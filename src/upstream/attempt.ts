@@ -3,11 +3,13 @@ import type { Clock } from "../clock.ts";
 import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
+import type { Approach } from "./greeting.ts";
 import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
 
@@ -28,9 +30,14 @@ export interface AttemptEvents {
   lost(cause: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  /** What the server spoke when it was last asked, if that is not too long ago. */
+  known(): Era | undefined;
 }
 
 const TAIL_LINES = 10;
+/** How long a server may take to answer the first question, in ms, and how much of the time for its start that may be. */
+const PROBE_WAIT = 3000;
+const PROBE_SHARE = 0.4;
 /** How much of its time a start may wait for lists that a server can do without. */
 const PATIENCE = 0.5;
 
@@ -89,6 +96,32 @@ export class Attempt {
 
   async #open(signal: AbortSignal): Promise<Harvest> {
     const surroundings = this.#surroundings;
+    const { era, connectTimeout } = this.#spec;
+    const patience = Math.min(PROBE_WAIT, connectTimeout * PROBE_SHARE);
+    const known = this.#events.known();
+    const session =
+      (await this.#meet({ era, known, patience }, signal)) ??
+      (await this.#meet({ era, known: "legacy", patience }, signal));
+    if (session === undefined) throw this.#error("connectionLost", "It ended when it was met.");
+    this.#at = "list";
+    const late = new AbortController();
+    const text = `Server "${this.#spec.name}" takes too long to list all that it has.`;
+    const undo = surroundings.clock.after(this.#spec.connectTimeout * PATIENCE, () => {
+      late.abort(new HubError("connectTimeout", text));
+    });
+    const warn = (why: string): void => this.#log("warn", "server", why);
+    try {
+      return await harvest({ session, signal, late: late.signal, warn });
+    } finally {
+      undo();
+    }
+  }
+
+  /** Starts it and meets it. @returns undefined if it did not survive being asked what it speaks; nothing of it is left then */
+  async #meet(approach: Approach, signal: AbortSignal): Promise<Session | undefined> {
+    const surroundings = this.#surroundings;
+    this.#at = "resolve";
+    this.#tail.length = 0;
     const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
     this.#at = "spawn";
     const session = new Session({
@@ -103,21 +136,12 @@ export class Attempt {
       },
     });
     this.#session = session;
-    await session.open(surroundings.clientInfo(), signal, () => {
+    const outcome = await session.open(surroundings.clientInfo(), approach, signal, () => {
       this.#at = "handshake";
     });
-    this.#at = "list";
-    const late = new AbortController();
-    const text = `Server "${this.#spec.name}" takes too long to list all that it has.`;
-    const undo = surroundings.clock.after(this.#spec.connectTimeout * PATIENCE, () => {
-      late.abort(new HubError("connectTimeout", text));
-    });
-    const warn = (why: string): void => this.#log("warn", "server", why);
-    try {
-      return await harvest({ session, signal, late: late.signal, warn });
-    } finally {
-      undo();
-    }
+    if (outcome === "open") return session;
+    await session.close();
+    return undefined;
   }
 
   #opened(found: Harvest, duration: number): void {

@@ -8,6 +8,7 @@ import { causeOf, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
 import { Life, type LifeParts } from "./life.ts";
 import { Listing } from "./listing.ts";
+import type { Recalled } from "./parts.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
@@ -20,13 +21,13 @@ export interface Visitor {
 }
 
 /** What a connection is made from. */
-export interface ConnectionParts extends LifeParts {
+export interface ConnectionParts extends Omit<LifeParts, "known"> {
   readonly spec: RunnableServer;
   /** The listing of the connection that this one takes the place of. */
   readonly offer: Offer | undefined;
   /** The listing that was kept when the server last ran. Never rejects. */
-  recall(): Promise<Offer | undefined>;
-  keep(offer: Offer): void;
+  recall(): Promise<Recalled | undefined>;
+  keep(recalled: Recalled): void;
   /** What it has for the catalog is another than before. */
   changed(): void;
   /** It may be settled or listable now. */
@@ -61,7 +62,7 @@ export class Connection {
       {
         clock: parts.surroundings.clock,
         recall: () => parts.recall(),
-        keep: (offer) => parts.keep(offer),
+        keep: (recalled) => parts.keep(recalled),
         changed: () => parts.changed(),
         warn: (text) => this.#log("warn", "server", text),
         limit: () => this.spec.connectTimeout,
@@ -76,11 +77,17 @@ export class Connection {
     const ready = Promise.all([parts.before, this.#listing.recalled]);
     this.#life = new Life(
       parts.spec,
-      { ...parts, goal: () => this.#goal, before: ready },
+      {
+        ...parts,
+        goal: () => this.#goal,
+        known: () => this.#listing.dialects.known,
+        before: ready,
+      },
       {
         moved: (before, state, cause) => this.#moved(before, state, cause),
-        listed: (found, duration) => {
+        listed: (session, found, duration) => {
           this.#history.startDuration = duration;
+          this.#listing.dialects.met(session, this.spec);
           this.#listing.adopt(found);
         },
         listChanged: (kinds) => this.#listing.announce(kinds),
@@ -240,6 +247,7 @@ export class Connection {
 
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#history.lastError = cause;
+    if (cause?.step === "handshake") this.#listing.dialects.forget();
     if (lookAhead(state).at !== "connecting") {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;

@@ -1,5 +1,6 @@
 import type { Kind } from "../catalog/item.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
+import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
 import type { PeerInfo } from "./status.ts";
 
 /** What a server can do beside listing and doing what it lists. */
@@ -7,12 +8,17 @@ export type Feature = "completions" | "subscriptions" | "logging";
 
 /** What a server says of itself when it is met. */
 export interface Handshake {
-  readonly version: LegacyVersion;
+  /** The revision that is spoken from then on. */
+  readonly spoken:
+    | { readonly era: "legacy"; readonly version: LegacyVersion }
+    | { readonly era: "modern"; readonly version: ModernVersion };
   readonly peer: PeerInfo;
   /** What it has lists of. */
   readonly offers: ReadonlySet<Kind>;
   /** The same of resources, at hand. */
   readonly hasResources: boolean;
+  /** Of which kinds it tells when the list is another. */
+  readonly announces: ReadonlySet<Kind>;
   readonly features: ReadonlySet<Feature>;
   /** What it wants models to know. */
   readonly instructions: string | undefined;
@@ -22,35 +28,82 @@ export interface Handshake {
 export function readHandshake(result: unknown): Handshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
   if (!isLegacyVersion(protocolVersion)) return JSON.stringify(protocolVersion) ?? "none";
-  const { name, version } = membersOf(serverInfo);
+  const spoken = { era: "legacy", version: protocolVersion } as const;
+  return makeHandshake(spoken, serverInfo, capabilities, instructions);
+}
+
+/** What came back on `server/discover`, where it is none of what legacy servers say of a method that they do not know. */
+export type Discovery =
+  | { readonly kind: "modern"; readonly handshake: Handshake }
+  /** It speaks no revision of the modern era that the hub knows; those that it does speak. */
+  | { readonly kind: "stranger"; readonly versions: readonly unknown[] };
+
+/** Reads the result of `server/discover`. @returns undefined if it is none. */
+export function readDiscovery(result: unknown): Discovery | undefined {
+  const { supportedVersions, capabilities, instructions, _meta } = membersOf(result);
+  if (!Array.isArray(supportedVersions) || !isTable(capabilities)) return undefined;
+  const version = findMutual(supportedVersions);
+  if (version === undefined) return { kind: "stranger", versions: supportedVersions };
+  const info = membersOf(_meta)[MetaKey.server];
+  const spoken = { era: "modern", version } as const;
+  return { kind: "modern", handshake: makeHandshake(spoken, info, capabilities, instructions) };
+}
+
+/** The newest revision of the modern era that both sides know. */
+export function findMutual(versions: readonly unknown[]): ModernVersion | undefined {
+  return MODERN_VERSIONS.find((known) => versions.includes(known));
+}
+
+function makeHandshake(
+  spoken: Handshake["spoken"],
+  info: unknown,
+  capabilities: unknown,
+  instructions: unknown,
+): Handshake {
+  const { name, version } = membersOf(info);
   const offered = membersOf(capabilities);
   const offers = new Set<Kind>();
+  const announces = new Set<Kind>();
   const features = new Set<Feature>();
-  if (isObject(offered["tools"])) offers.add("tools");
-  if (isObject(offered["prompts"])) offers.add("prompts");
-  if (isObject(offered["resources"])) offers.add("resources").add("resourceTemplates");
-  if (isObject(offered["completions"])) features.add("completions");
-  if (isObject(offered["logging"])) features.add("logging");
+  for (const [key, kinds] of OFFERS) {
+    if (typeof offered[key] !== "object") continue;
+    const isAnnounced = membersOf(offered[key])["listChanged"] === true;
+    for (const kind of kinds) {
+      offers.add(kind);
+      if (isAnnounced) announces.add(kind);
+    }
+  }
+  if (typeof offered["completions"] === "object") features.add("completions");
+  if (typeof offered["logging"] === "object") features.add("logging");
   if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
   return {
-    version: protocolVersion,
+    spoken,
     peer: {
-      era: "legacy",
-      protocolVersion,
+      era: spoken.era,
+      protocolVersion: spoken.version,
       name: typeof name === "string" ? name : undefined,
       version: typeof version === "string" ? version : undefined,
     },
     offers,
     hasResources: offers.has("resources"),
+    announces,
     features,
     instructions: typeof instructions === "string" ? instructions : undefined,
   };
 }
 
-function isObject(value: unknown): boolean {
-  return typeof value === "object";
+/** What each capability is a list of. */
+const OFFERS: readonly (readonly [string, readonly Kind[]])[] = [
+  ["tools", ["tools"]],
+  ["prompts", ["prompts"]],
+  ["resources", ["resources", "resourceTemplates"]],
+];
+
+function isTable(value: unknown): boolean {
+  return typeof value === "object" && value !== null;
 }
 
-function membersOf(value: unknown): Readonly<Record<string, unknown>> {
+/** The members of an object; none of anything else. */
+export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }

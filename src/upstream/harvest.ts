@@ -9,7 +9,7 @@ export type Harvest = Partial<Offer>;
 const OPTIONAL = ["prompts", "resources", "resourceTemplates"] as const;
 
 export interface HarvestParts {
-  readonly session: Pick<Session, "list" | "instructions">;
+  readonly session: Pick<Session, "list" | "met">;
   readonly signal: AbortSignal;
   /** When only the tools are still waited for. */
   readonly late: AbortSignal;
@@ -31,5 +31,6 @@ export async function harvest(parts: HarvestParts): Promise<Harvest> {
     if (one instanceof Error) parts.warn(one.message);
     else found.push(one);
   }
-  return Object.assign({ tools, instructions: session.instructions }, ...found) as Harvest;
+  const instructions = session.met?.instructions;
+  return Object.assign({ tools, instructions }, ...found) as Harvest;
 }

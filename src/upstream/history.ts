@@ -17,10 +17,10 @@ export class History {
   #peer: PeerInfo | undefined;
 
   /** A session has ended. */
-  add({ calls, lastTool, peer }: Session): void {
+  add({ calls, lastTool, met }: Session): void {
     this.#calls += calls;
     this.#lastTool = lastTool ?? this.#lastTool;
-    this.#peer = peer;
+    this.#peer = met?.peer;
   }
 
   status(
@@ -39,7 +39,7 @@ export class History {
       responsive: state.at === "connected" ? state.responsive : undefined,
       cause: causeOf(ahead),
       lastError: this.lastError,
-      peer: session?.peer ?? this.#peer,
+      peer: session?.met?.peer ?? this.#peer,
       listing: from,
       tools: offer?.tools.length,
       startDuration: this.startDuration,

@@ -3,6 +3,7 @@ import type { Kind } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
 import type { Audience } from "./audience.ts";
@@ -24,6 +25,8 @@ export interface LifeParts {
   /** When nothing is left of what has to be gone before the first attempt. */
   readonly before: Promise<unknown>;
   goal(): Goal;
+  /** What the server spoke when it was last asked, if that is not too long ago. */
+  known(): Era | undefined;
   /** 0…1 */
   random(): number;
 }
@@ -33,7 +36,7 @@ export interface LifeEvents {
   /** The state is another; what it asked for has been set going. `cause`: what was lost, if that is why. */
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** An attempt is about to succeed; see AttemptEvents. */
-  listed(found: Harvest, duration: number): void;
+  listed(session: Session, found: Harvest, duration: number): void;
   /** What was listed is not what the server lists now. */
   listChanged(kinds: readonly Kind[]): void;
   /** Nobody used it for as long as its specification says: it is about to be stopped. */
@@ -172,7 +175,7 @@ export class Life {
     const { surroundings, audience } = this.#parts;
     const attempt = new Attempt(this.spec, audience, surroundings, {
       opened: (session, found, stale, duration) => {
-        this.#events.listed(found, duration);
+        this.#events.listed(session, found, duration);
         this.signal({ kind: "opened", session });
         if (stale.length > 0) this.#events.listChanged(stale);
       },
@@ -181,6 +184,7 @@ export class Life {
       },
       listChanged: (kinds) => this.#events.listChanged(kinds),
       log: (level, source, text) => this.#events.log(level, source, text),
+      known: () => this.#parts.known(),
     });
     this.#attempt = attempt;
     void attempt.run(this.#parts.before);

@@ -2,15 +2,17 @@ import { type Kind, KINDS } from "../catalog/item.ts";
 import { NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
+import { Dialects } from "./dialects.ts";
 import type { Harvest } from "./harvest.ts";
+import type { Recalled } from "./parts.ts";
 import { Refresh } from "./refresh.ts";
 import type { Session } from "./session.ts";
 
 export interface ListingParts {
   readonly clock: Clock;
   /** The listing that was kept when the server last ran. Never rejects. */
-  recall(): Promise<Offer | undefined>;
-  keep(offer: Offer): void;
+  recall(): Promise<Recalled | undefined>;
+  keep(recalled: Recalled): void;
   /** The offer is another than before. */
   changed(): void;
   warn(text: string): void;
@@ -23,6 +25,7 @@ const RECALL_LIMIT = 50;
 
 /** What a server offers, as far as is known; it outlives the connection, and the hub. */
 export class Listing {
+  readonly dialects = new Dialects();
   readonly #parts: ListingParts;
   #offer: Offer | undefined;
   #from: "snapshot" | "server" | undefined;
@@ -70,13 +73,14 @@ export class Listing {
   async recall(): Promise<void> {
     this.#recalling = true;
     const undo = this.#parts.clock.after(RECALL_LIMIT, this.#tellRecalled);
-    const offer = await this.#parts.recall();
+    const recalled = await this.#parts.recall();
     undo();
     this.#recalling = false;
     this.#tellRecalled();
+    this.dialects.recall(recalled?.verdict);
     // The server may have been faster.
-    if (offer === undefined || this.#isOwn) return;
-    this.#offer = offer;
+    if (recalled === undefined || this.#isOwn) return;
+    this.#offer = recalled.offer;
     this.#from = "snapshot";
     this.#isOwn = true;
     this.#parts.changed();
@@ -89,7 +93,7 @@ export class Listing {
     this.#from = "server";
     this.#isOwn = true;
     if (!isSame) this.#offer = offer;
-    this.#parts.keep(offer);
+    this.#parts.keep({ offer, verdict: this.dialects.verdict });
     if (!isSame) this.#parts.changed();
     return !isSame;
   }

@@ -1,16 +1,19 @@
 import type { Alerts } from "../alerts.ts";
-import type { Offer } from "../catalog/offer.ts";
 import type { Bus } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
+import type { Snapshot } from "../snapshot/snapshot.ts";
 import type { Profile } from "./profile.ts";
 
 /** What the pool remembers of servers beyond its own life. */
 export interface Memory {
   /** Never rejects. */
-  recall(spec: RunnableServer, profile: Profile): Promise<Offer | undefined>;
-  keep(spec: RunnableServer, profile: Profile, offer: Offer): void;
+  recall(spec: RunnableServer, profile: Profile): Promise<Recalled | undefined>;
+  keep(spec: RunnableServer, profile: Profile, recalled: Recalled): void;
 }
+
+/** What is remembered of a server: what it offered, and what it spoke when it was asked. */
+export type Recalled = Pick<Snapshot, "offer" | "verdict">;
 
 /** What a pool is made of. */
 export interface PoolParts {

@@ -1,5 +1,8 @@
+import type { Buffer } from "node:buffer";
 import type { Edit, Range } from "../bytes.ts";
 import { HubError } from "../errors.ts";
+import type { Severity } from "../protocol/severity.ts";
+import { readEdges } from "../wire/frame.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
 import type { Sender } from "./sender.ts";
@@ -16,6 +19,8 @@ export interface Pending extends Outgoing {
   fail(error: HubError): void;
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
   progress(notification: Notification, tokens: readonly Range[]): void;
+  /** The server has a line of its log for whoever asked. */
+  log?(severity: Severity, message: Message): void;
   /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
   halt?(halted: boolean): void;
 }
@@ -61,6 +66,12 @@ export class PendingTable {
     return count;
   }
 
+  /** Those whose clients want log messages, oldest first. */
+  logged(): readonly Pending[] {
+    const records = Array.from(this.#entries.values(), ({ record }) => record);
+    return records.filter(({ sender }) => sender?.level !== undefined);
+  }
+
   /** Lets the time of what is in flight, and what is sent meanwhile, stand still or go on. */
   halt(halted: boolean): void {
     this.#isHalted = halted;
@@ -93,12 +104,13 @@ export class PendingTable {
     entry.exchange = this.#link.send(message, record);
   }
 
-  /** Sends a request of the hub's own, whatever comes of it. */
-  post(method: string, params: object): void {
+  /** Sends a request of the hub's own, whatever comes of it. @returns its id */
+  post(method: string, params?: object): number {
     const ignore = (): void => {};
     const id = this.nextId();
     const record = { method, settle: ignore, fail: ignore, progress: ignore };
     this.send(id, record, buildRequest(id, method, params));
+    return id;
   }
 
   /**
@@ -143,6 +155,17 @@ export class PendingTable {
     this.#entries.delete(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
+  }
+
+  /** A message was too long to be kept: whoever waited for it fails. @returns what is to be said if nobody did */
+  lose(head: Buffer, tail: Buffer, size: number): string | undefined {
+    const server = this.#server;
+    const edges = readEdges(head, tail);
+    const text = `Server "${server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
+    const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
+    const record = id === undefined ? undefined : this.take(id);
+    record?.fail(new HubError("messageTooLarge", text, { server }));
+    return record === undefined ? text : undefined;
   }
 
   /** Removes a record that nobody waits for any more. @returns whether it was still there. */

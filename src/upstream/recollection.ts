@@ -1,14 +1,11 @@
 import type { Alerts } from "../alerts.ts";
-import type { Offer } from "../catalog/offer.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Memory } from "./parts.ts";
+import type { Memory, Recalled } from "./parts.ts";
 import type { Profile } from "./profile.ts";
 import type { Snapshots, Subject } from "../snapshot/snapshot.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
-export type Identify = (
-  spec: RunnableServer,
-) => Promise<Omit<Subject, "capabilities" | "era"> | undefined>;
+export type Identify = (spec: RunnableServer) => Promise<Omit<Subject, "capabilities"> | undefined>;
 
 /** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
 export class Recollection implements Memory {
@@ -23,13 +20,13 @@ export class Recollection implements Memory {
     this.#alerts = alerts;
   }
 
-  async recall(spec: RunnableServer, profile: Profile): Promise<Offer | undefined> {
+  async recall(spec: RunnableServer, profile: Profile): Promise<Recalled | undefined> {
     const subject = await this.#subject(spec, profile);
-    return subject && (await this.#snapshots.load(subject))?.offer;
+    return subject && (await this.#snapshots.load(subject));
   }
 
-  keep(spec: RunnableServer, profile: Profile, offer: Offer): void {
-    const kept = this.#keep(spec, profile, offer);
+  keep(spec: RunnableServer, profile: Profile, recalled: Recalled): void {
+    const kept = this.#keep(spec, profile, recalled);
     this.#keeping.add(kept);
     void kept.then(() => this.#keeping.delete(kept));
   }
@@ -40,10 +37,10 @@ export class Recollection implements Memory {
     await this.#snapshots.flush();
   }
 
-  async #keep(spec: RunnableServer, profile: Profile, offer: Offer): Promise<void> {
+  async #keep(spec: RunnableServer, profile: Profile, { offer, verdict }: Recalled): Promise<void> {
     const subject = await this.#subject(spec, profile);
     if (subject === undefined) return;
-    const differences = await this.#snapshots.save(subject, offer);
+    const differences = await this.#snapshots.save(subject, offer, verdict);
     if (differences.length === 0) return;
     const { name: server } = spec;
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
@@ -54,7 +51,7 @@ export class Recollection implements Memory {
 
   async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {
     const identity = await this.#identify(spec);
-    return identity && { ...identity, capabilities: profile.capabilities, era: "legacy" };
+    return identity && { ...identity, capabilities: profile.capabilities };
   }
 }
 

@@ -5,31 +5,25 @@ import type { Clock } from "../clock.ts";
 import type { Era } from "../protocol/era.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
-import {
-  allowsBatches,
-  type Implementation,
-  initializeParams,
-  Method,
-} from "../protocol/legacy.ts";
-import { readEdges } from "../wire/frame.ts";
+import { type Implementation, Method } from "../protocol/legacy.ts";
 import {
   buildNotification,
-  buildRequest,
   editsOf,
   type Frame,
-  type Notification,
   type Request,
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
-import { type Feature, type Handshake, readHandshake } from "./handshake.ts";
+import { chooseDialect } from "./dialect/choice.ts";
+import type { Dialect } from "./dialect/dialect.ts";
+import { type Approach, greet } from "./greeting.ts";
+import type { Feature, Handshake } from "./handshake.ts";
+import { Hearing } from "./hearing.ts";
 import { listAll } from "./pages.ts";
-import { readProgress } from "./notice.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
 import { Voice } from "./voice.ts";
 import { misstep, readReply } from "./reply.ts";
-import type { PeerInfo } from "./status.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 
 /** What a session is made from. */
@@ -50,19 +44,23 @@ export interface SessionEvents {
   closed(cause: HubError): void;
 }
 
-const ignore = (): void => {};
-const PING: Pending = { method: Method.ping, settle: ignore, fail: ignore, progress: ignore };
-
-/** MCP spoken with one server over an open Link, in the legacy dialect: the handshake, the table of pending requests, the listings. */
+/** MCP spoken with one server over an open Link, in the dialect that it speaks: the greeting, the table of pending requests, the listings. */
 export class Session implements LinkEvents {
   readonly server: string;
+  readonly #parts: SessionParts;
   readonly #link: Link;
-  readonly #audience: Audience;
   readonly #events: SessionEvents;
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
-  #handshake: Handshake | undefined;
+  readonly #hearing: Hearing;
+  /** What the server has said of itself, once it was met; and the dialect that it speaks. */
+  met: Handshake | undefined;
+  #dialect: Dialect | undefined;
+  /** Why the link is no more. */
+  #ended: HubError | undefined;
+  /** The server was asked what it speaks, and not taken at what it once said. */
+  isAsked = false;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes this grow proves that the server lives. */
   heard = 0;
@@ -73,10 +71,11 @@ export class Session implements LinkEvents {
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
 
-  constructor({ server, link, audience, clock, events }: SessionParts) {
+  constructor(parts: SessionParts) {
+    const { server, link, audience, clock, events } = parts;
+    this.#parts = parts;
     this.server = server;
     this.#link = link;
-    this.#audience = audience;
     this.#events = events;
     this.#pending = new PendingTable(server, link);
     this.voice = new Voice({
@@ -88,32 +87,55 @@ export class Session implements LinkEvents {
       log: (text) => events.log("debug", "server", text),
       complain: (text) => this.#complain(text),
     });
+    this.#hearing = new Hearing({
+      pending: this.#pending,
+      voice: this.voice,
+      dialect: () => this.#dialect,
+      subscriptions: () => this.subscriptions,
+      listChanged: (kinds) => events.listChanged(kinds),
+    });
   }
 
-  /** Opens the link and shakes hands (lifecycle, initialization); `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says. */
-  async open(clientInfo: Implementation, signal: AbortSignal, linked: () => void): Promise<void> {
+  /** Opens the link and meets the server as `greet` does; `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says */
+  async open(
+    clientInfo: Implementation,
+    approach: Approach,
+    signal: AbortSignal,
+    linked: () => void,
+  ): Promise<"open" | "gone"> {
+    const { server, audience, clock, events } = this.#parts;
     await this.#link.open(this, signal);
     linked();
-    const params = initializeParams(clientInfo, this.#audience.capabilities);
-    const response = await this.ask(Method.initialize, params, signal);
-    const handshake = readHandshake(readReply(this.server, response, "handshake"));
-    if (typeof handshake === "string") {
-      const what = `answered with the unknown protocol version ${handshake}`;
-      throw misstep(this.server, "handshake", what);
-    }
-    this.#handshake = handshake;
-    this.#link.send(buildNotification(Method.initialized));
-    this.voice.begin(this.can("logging"));
+    const common = { server, clock, clientInfo, capabilities: audience.capabilities };
+    // What a server is met with is never cancelled (cancellation, behavior requirements).
+    const drop = (id: number): void => void this.#pending.drop(id);
+    const greeting = await greet({
+      ...approach,
+      ...common,
+      signal,
+      ask: (method, params, until) => this.#pending.ask(method, params, until, drop),
+    });
+    if (greeting === "gone") return "gone";
+    if (this.#ended !== undefined) throw this.#ended;
+    const { handshake, isAsked } = greeting;
+    this.met = handshake;
+    this.isAsked = isAsked;
+    this.#dialect = chooseDialect(handshake, {
+      ...common,
+      link: this.#link,
+      pending: this.#pending,
+      voice: this.voice,
+      ask: (method, params, until) => this.ask(method, params, until),
+      missed: (kinds) => this.#hearing.miss(kinds),
+      log: (level, text) => events.log(level, "server", text),
+    });
+    this.#dialect.begin();
+    return "open";
   }
 
   /** The one that the server speaks. */
   get era(): Era {
-    return "legacy";
-  }
-
-  /** Who the server is; undefined before the handshake. */
-  get peer(): PeerInfo | undefined {
-    return this.#handshake?.peer;
+    return this.#dialect?.era ?? "legacy";
   }
 
   /** Clients' requests that have not been answered. */
@@ -136,29 +158,18 @@ export class Session implements LinkEvents {
   }
 
   offers(kind: Kind): boolean {
-    return this.#handshake?.offers.has(kind) === true;
-  }
-
-  /** Whether it has resources, so that its results may point to some. */
-  get hasResources(): boolean {
-    return this.#handshake?.hasResources === true;
+    return this.met?.offers.has(kind) === true;
   }
 
   can(feature: Feature): boolean {
-    return this.#handshake?.features.has(feature) === true;
-  }
-
-  /** What the server wants models to know. */
-  get instructions(): string | undefined {
-    return this.#handshake?.instructions;
+    return this.met?.features.has(feature) === true;
   }
 
   /** Asks for a sign of life: whatever comes back shows in `heard`. A ping that was not answered is forgotten. */
   ping(): void {
     if (this.#ping !== undefined) this.#pending.take(this.#ping);
-    const id = this.#pending.nextId();
-    this.#pending.send(id, PING, buildRequest(id, Method.ping));
-    this.#ping = id;
+    const dialect = this.#dialect;
+    this.#ping = this.#pending.post(dialect?.pulse ?? Method.ping, dialect?.complete(undefined));
   }
 
   /** Settles when no client's request is in flight. */
@@ -175,6 +186,8 @@ export class Session implements LinkEvents {
     const id = this.#pending.nextId();
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
+    const { sender } = record;
+    if (sender !== undefined) this.#dialect?.dress(request, sender, edits);
     const by = String(id);
     for (const { start, end } of tokens) edits.push({ start, end, by });
     for (const { start, end } of request.ids) edits.push({ start, end, by });
@@ -182,13 +195,19 @@ export class Session implements LinkEvents {
     return id;
   }
 
-  /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end. */
+  /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
-    return this.#pending.ask(method, params, signal, (id) => {
-      // The handshake is never cancelled (cancellation, behavior requirements).
-      if (method === Method.initialize) this.#pending.drop(id);
-      else this.cancel(id, "The hub gave up.");
-    });
+    const whole = this.#dialect?.complete(params) ?? params;
+    return this.#pending.ask(method, whole, signal, (id) => this.cancel(id, "The hub gave up."));
+  }
+
+  /** Begins to hear of a resource. @throws {HubError} if the server does not agree, or does not answer */
+  async subscribe(uri: string, signal: AbortSignal): Promise<void> {
+    await this.#dialect?.subscribe(uri, signal);
+  }
+
+  unsubscribe(uri: string): void {
+    this.#dialect?.unsubscribe(uri);
   }
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
@@ -214,6 +233,7 @@ export class Session implements LinkEvents {
   close(): Promise<void> {
     const { server } = this;
     this.voice.close();
+    this.#dialect?.close();
     this.#pending.fail(
       new HubError("serverStopped", `Server "${server}" was stopped.`, { server }),
     );
@@ -227,14 +247,13 @@ export class Session implements LinkEvents {
         this.#settle(frame);
         return;
       case "notification":
-        this.#notified(frame);
+        this.#hearing.take(frame);
         return;
       case "request":
         this.voice.asked(frame);
         return;
       case "batch":
-        if (allowsBatches(this.#handshake?.version))
-          for (const item of frame.items) this.frame(item);
+        if (this.#dialect?.hasBatches === true) for (const item of frame.items) this.frame(item);
         else this.#complain("A batch was dropped: this revision has none.");
         return;
       case "invalid":
@@ -248,20 +267,19 @@ export class Session implements LinkEvents {
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
     this.heard++;
-    const edges = readEdges(head, tail);
-    const text = `Server "${this.server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
-    const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
-    const pending = id === undefined ? undefined : this.#pending.take(id);
-    if (pending === undefined) this.#events.log("warn", "stdout", text);
-    else pending.fail(new HubError("messageTooLarge", text, { server: this.server }));
+    const text = this.#pending.lose(head, tail, size);
+    if (text !== undefined) this.#events.log("warn", "stdout", text);
   }
 
   /** What a server does not read is bounded where it is sent: by the table of what is pending, and by its voice. */
   pressure(): void {}
 
   closed(cause: HubError): void {
+    this.#ended = cause;
     this.#pending.fail(cause);
-    this.#events.closed(cause);
+    this.#dialect?.close();
+    // Before it was met, what is asked of it fails, and that says it.
+    if (this.met !== undefined) this.#events.closed(cause);
   }
 
   /** Said once: who does it once does it often. */
@@ -276,30 +294,5 @@ export class Session implements LinkEvents {
     if (record !== undefined) record.settle(response);
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
     else this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
-  }
-
-  #notified(notification: Notification): void {
-    switch (notification.method) {
-      case Method.progress: {
-        const progress = readProgress(notification);
-        if (progress === undefined) return;
-        this.#pending.get(progress.id)?.progress(notification, progress.tokens);
-        return;
-      }
-      case Method.toolsListChanged:
-        this.#events.listChanged(["tools"]);
-        return;
-      case Method.promptsListChanged:
-        this.#events.listChanged(["prompts"]);
-        return;
-      case Method.resourcesListChanged:
-        this.#events.listChanged(["resources", "resourceTemplates"]);
-        return;
-      case Method.resourceUpdated:
-        this.subscriptions?.updated(notification);
-        return;
-      default:
-        this.voice.notified(notification);
-    }
   }
 }

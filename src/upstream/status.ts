@@ -1,6 +1,7 @@
 import { HubError } from "../errors.ts";
 import type { StateName } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
@@ -10,7 +11,7 @@ export type Goal = "up" | "onDemand" | "down";
 
 /** Who a server is, as its handshake says. */
 export interface PeerInfo {
-  readonly era: "legacy";
+  readonly era: Era;
   readonly protocolVersion: string;
   readonly name: string | undefined;
   readonly version: string | undefined;

@@ -2,7 +2,7 @@ import type { Range } from "../bytes.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Notification, Response } from "../wire/jsonrpc.ts";
+import type { Notification } from "../wire/jsonrpc.ts";
 import { readUpdated } from "./notice.ts";
 
 /** Somebody who wants to know when a resource is another. */
@@ -20,7 +20,9 @@ const DIVIDERS = "/?#";
 export interface Subscribable {
   readonly server: string;
   subscriptions: Subscriptions | undefined;
-  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  /** @throws {HubError} if the server does not agree, or does not answer */
+  subscribe(uri: string, signal: AbortSignal): Promise<void>;
+  unsubscribe(uri: string): void;
 }
 
 interface Entry {
@@ -77,8 +79,7 @@ export class Subscriptions {
     this.#entries.delete(uri);
     const session = this.#session;
     if (session === undefined || (isRefused && !entry.isAgreed)) return;
-    // Whether it can do that is its own affair: nobody listens any more.
-    this.#ask(session, Method.unsubscribe, uri).catch(() => {});
+    session.unsubscribe(uri);
   }
 
   /** There is a new session: subscribes to all again. What was missed meanwhile nobody knows, so everybody is told. */
@@ -118,10 +119,16 @@ export class Subscriptions {
     for (const { watcher } of told.values()) watcher.updated(uri, { notification, uris });
   }
 
+  /** For a while nothing was heard: everybody is told. */
+  missed(): void {
+    for (const [uri, { watchers }] of this.#entries) {
+      for (const watcher of watchers) watcher.updated(uri);
+    }
+  }
+
   async #restore(session: Subscribable, uri: string): Promise<void> {
     try {
-      const { outcome } = await this.#ask(session, Method.subscribe, uri);
-      if (outcome === "error") throw new HubError("internal", "the server has refused.");
+      await this.#ask(session, uri);
       if (session === this.#session) this.agree(uri);
     } catch (error) {
       if (session !== this.#session) return;
@@ -132,14 +139,14 @@ export class Subscriptions {
     for (const watcher of this.#entries.get(uri)?.watchers ?? []) watcher.updated(uri);
   }
 
-  async #ask(session: Subscribable, method: string, uri: string): Promise<Response> {
+  async #ask(session: Subscribable, uri: string): Promise<void> {
     const { clock } = this.#parts;
     const abort = new AbortController();
-    const text = `Server "${session.server}" did not answer "${method}" in time.`;
+    const text = `Server "${session.server}" did not answer "${Method.subscribe}" in time.`;
     const late = new HubError("callTimeout", text, { server: session.server });
     const undo = clock.after(this.#parts.limit(), () => abort.abort(late));
     try {
-      return await session.ask(method, { uri }, abort.signal);
+      await session.subscribe(uri, abort.signal);
     } finally {
       undo();
     }

@@ -25,6 +25,8 @@ const MAX_UNREAD = 16 * 1024 * 1024;
 export class Voice {
   readonly #parts: VoiceParts;
   readonly #asks: Asks;
+  /** It is told what happens, as servers are that keep what they are told. */
+  #isTold = false;
   /** Whether its log has levels, and the one that it was last told. */
   #hasLevels = false;
   #level: Severity | undefined;
@@ -42,6 +44,7 @@ export class Voice {
 
   /** The server can be told things now. */
   begin(hasLevels: boolean): void {
+    this.#isTold = true;
     this.#hasLevels = hasLevels;
     this.adjustLevel();
   }
@@ -89,7 +92,7 @@ export class Voice {
   /** The roots of a client are others: tells the server, if it may know of them. */
   rootsChanged({ bytes }: Notification): void {
     const { audience, link } = this.#parts;
-    if (audience.capabilities.roots && onlyOne(audience)) link.send(bytes);
+    if (this.#isTold && audience.capabilities.roots && onlyOne(audience)) link.send(bytes);
   }
 
   /** A request was given up; if it was the last that the server was at work for, what it asks for its sake is over. */

@@ -25,11 +25,10 @@ export const SUBJECT: Subject = {
   url: "https://example.com/?key=in-a-url",
   principal: "somebody",
   capabilities: '{"roots":{}}',
-  era: "legacy",
 };
 
 /** What each member may be instead; a list where values could be taken for each other. */
-const OTHERS: { readonly [Key in Exclude<keyof Subject, "era">]: readonly Subject[Key][] } = {
+const OTHERS: { readonly [Key in keyof Subject]: readonly Subject[Key][] } = {
   command: ["server2", "/work"],
   args: [
     [],

@@ -1,0 +1,28 @@
+import type { Edit } from "../../bytes.ts";
+import type { Era } from "../../protocol/era.ts";
+import type { Notification, Request } from "../../wire/jsonrpc.ts";
+import type { Sender } from "../sender.ts";
+
+/** What differs between the eras in speaking with one server, from the handshake on. */
+export interface Dialect {
+  readonly era: Era;
+  /** Whether several messages may come in one array. */
+  readonly hasBatches: boolean;
+  /** What it is asked for as a sign of life. */
+  readonly pulse: string;
+  /** The server has been met: says what it has to be told first. */
+  begin(): void;
+  /** The params of a request of the hub's own. */
+  complete(params: object | undefined): object | undefined;
+  /** Adds to a client's request what the server has to be told of its sender, and takes out what it has not. */
+  dress(request: Request, sender: Sender, edits: Edit[]): void;
+  /** Begins to hear of a resource. @throws {HubError} if the server does not agree, or does not answer */
+  subscribe(uri: string, signal: AbortSignal): Promise<void>;
+  /** Does not want to hear of it any more; whether the server can do that is its own affair. */
+  unsubscribe(uri: string): void;
+  /** A notification as it may go on to clients of any era. */
+  strip(notification: Notification): Notification;
+  /** Takes a notification that only this era has, or that means something else in it. @returns whether it was one */
+  hear(notification: Notification): boolean;
+  close(): void;
+}

@@ -1,0 +1,171 @@
+import { applyEdits, type Edit, joinPieces } from "../../bytes.ts";
+import { type Member, scanObject } from "../../json.ts";
+import { removeMembers } from "../../object.ts";
+import type { Capabilities } from "../../protocol/capabilities.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import {
+  addEnvelope,
+  MetaKey,
+  ModernMethod,
+  type ModernVersion,
+  writeEnvelope,
+} from "../../protocol/modern.ts";
+import { readFrame } from "../../wire/frame.ts";
+import type { Notification, Request } from "../../wire/jsonrpc.ts";
+import type { Listening } from "../listening.ts";
+import { readLog, relayLog } from "../notice.ts";
+import type { PendingTable } from "../pending.ts";
+import type { Sender } from "../sender.ts";
+import type { Dialect } from "./dialect.ts";
+
+export interface ModernParts {
+  readonly server: string;
+  readonly version: ModernVersion;
+  /** Who the hub is, and what its clients can be asked for. */
+  readonly clientInfo: Implementation;
+  readonly capabilities: Capabilities;
+  readonly pending: PendingTable;
+  readonly listening: Listening;
+  /** A line of the server's log. */
+  log(text: string): void;
+}
+
+/** Extensions of the protocol that need no more than what the hub relays anyway. */
+const CARRIED: ReadonlySet<string> = new Set(["io.modelcontextprotocol/ui"]);
+
+/** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
+export function introduce(
+  version: ModernVersion,
+  client: Implementation,
+  capabilities: Capabilities,
+): object {
+  const envelope = { version, client, capabilities: modernize(capabilities), level: undefined };
+  return JSON.parse(`{${writeEnvelope(envelope)}}`) as object;
+}
+
+/** Every request says who it is from, nothing is kept between two of them, and the server sends no requests (2026-07-28). */
+export class ModernDialect implements Dialect {
+  readonly era = "modern";
+  readonly pulse = ModernMethod.discover;
+  readonly hasBatches = false;
+  readonly #parts: ModernParts;
+  readonly #envelope: object;
+  /** The last client of the legacy era that something was sent for, and its envelope. */
+  #last: { readonly sender: Sender; readonly envelope: string } | undefined;
+
+  constructor(parts: ModernParts) {
+    this.#parts = parts;
+    this.#envelope = introduce(parts.version, parts.clientInfo, parts.capabilities);
+  }
+
+  begin(): void {
+    this.#parts.listening.begin();
+  }
+
+  complete(params: object | undefined): object {
+    return { ...params, _meta: this.#envelope };
+  }
+
+  dress(request: Request, sender: Sender, edits: Edit[]): void {
+    const { bytes, params } = request;
+    if (params === undefined) return;
+    if (sender.era === "modern" && !hasUncarried(sender.declared)) return;
+    const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
+    if (sender.era === "modern") edits.push(...removeUncarried(bytes, members));
+    else edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
+  }
+
+  subscribe(uri: string, signal: AbortSignal): Promise<void> {
+    return this.#parts.listening.add(uri, signal);
+  }
+
+  unsubscribe(uri: string): void {
+    this.#parts.listening.remove(uri);
+  }
+
+  /** The id of a subscription belongs to one hop. */
+  strip(notification: Notification): Notification {
+    const { bytes, params } = notification;
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
+      removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
+    );
+    if (edits.length === 0) return notification;
+    const frame = readFrame(joinPieces(applyEdits(bytes, edits)));
+    return frame.kind === "notification" ? frame : notification;
+  }
+
+  hear(notification: Notification): boolean {
+    switch (notification.method) {
+      case ModernMethod.acknowledged:
+        this.#parts.listening.acknowledged(notification);
+        return true;
+      case Method.cancelled:
+        this.#parts.listening.cancelled(notification);
+        return true;
+      case Method.message:
+        this.#logged(notification);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  close(): void {
+    this.#parts.listening.close();
+  }
+
+  /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
+  #logged(notification: Notification): void {
+    const { server, pending } = this.#parts;
+    const text = readLog(notification);
+    if (text !== undefined) this.#parts.log(text);
+    const line = relayLog(server, notification);
+    const [first, ...others] = pending.logged();
+    if (line === undefined || first === undefined) return;
+    if (others.some(({ sender }) => sender !== first.sender)) return;
+    (others.at(-1) ?? first).log?.(line.severity, line.message);
+  }
+
+  #envelopeOf(sender: Sender): string {
+    if (this.#last?.sender === sender) return this.#last.envelope;
+    const { info, declared, level } = sender;
+    const { version } = this.#parts;
+    const capabilities = modernize(declared);
+    const envelope = writeEnvelope({ version, client: info, capabilities, level });
+    this.#last = { sender, envelope };
+    return envelope;
+  }
+}
+
+/** What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there. */
+function modernize(declared: Capabilities): object {
+  return declared.roots === undefined ? declared : { ...declared, roots: {} };
+}
+
+function hasUncarried(declared: object): boolean {
+  const extensions: unknown = "extensions" in declared ? declared.extensions : undefined;
+  if (typeof extensions !== "object" || extensions === null) return false;
+  return Object.keys(extensions).some((key) => !CARRIED.has(key));
+}
+
+/** Takes out of a request's envelope the extensions that need more than what the hub relays. */
+function removeUncarried(bytes: Uint8Array, params: readonly Member[]): Edit[] {
+  return objectsOf(bytes, params, "_meta")
+    .flatMap(({ items }) => objectsOf(bytes, items, MetaKey.capabilities))
+    .flatMap(({ items }) => objectsOf(bytes, items, "extensions"))
+    .flatMap(({ range, items }) => removeMembers(bytes, range, items, (key) => !CARRIED.has(key)));
+}
+
+interface Inner {
+  readonly range: Member;
+  readonly items: readonly Member[];
+}
+
+/** Every object of that key: servers' parsers differ on which of several counts. */
+function objectsOf(bytes: Uint8Array, members: readonly Member[], key: string): readonly Inner[] {
+  return members.flatMap((range) => {
+    const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
+    return items === undefined ? [] : [{ range, items }];
+  });
+}

@@ -1,0 +1,34 @@
+import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
+import type { Verdict } from "../snapshot/snapshot.ts";
+import type { Session } from "./session.ts";
+
+/** What one server was found to speak, from one of its processes to the next, so that it is not asked each time. */
+export class Dialects {
+  #verdict: Verdict | undefined;
+
+  /** What was found, as far as it is to be relied on. */
+  get verdict(): Verdict | undefined {
+    return this.#verdict;
+  }
+
+  get known(): Era | undefined {
+    return this.#verdict?.era;
+  }
+
+  /** What is remembered of an earlier life of the hub; the server itself may have been faster. */
+  recall(verdict: Verdict | undefined): void {
+    this.#verdict ??= verdict;
+  }
+
+  /** It was met. What the manifest says of it is no finding. */
+  met({ era, isAsked }: Session, spec: RunnableServer): void {
+    if (spec.era !== "auto") this.#verdict = undefined;
+    else if (isAsked || this.#verdict?.era !== era) this.#verdict = { era, askedAt: Date.now() };
+  }
+
+  /** It could not be met: whatever was known of it may be why. */
+  forget(): void {
+    this.#verdict = undefined;
+  }
+}

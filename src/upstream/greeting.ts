@@ -1,0 +1,180 @@
+import type { Clock } from "../clock.ts";
+import { HubError } from "../errors.ts";
+import { valueOf } from "../json.ts";
+import type { Capabilities } from "../protocol/capabilities.ts";
+import type { Era } from "../protocol/era.ts";
+import {
+  type Implementation,
+  initializeParams,
+  isLegacyVersion,
+  Method,
+} from "../protocol/legacy.ts";
+import {
+  LATEST_MODERN,
+  ModernError,
+  ModernMethod,
+  type ModernVersion,
+} from "../protocol/modern.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import { introduce } from "./dialect/modern.ts";
+import {
+  type Discovery,
+  findMutual,
+  type Handshake,
+  membersOf,
+  readDiscovery,
+  readHandshake,
+} from "./handshake.ts";
+import { misstep, readReply } from "./reply.ts";
+
+/** How a server is to be met. */
+export interface Approach {
+  /** What the manifest says that it speaks. */
+  readonly era: Era | "auto";
+  /** What it spoke when it was last asked, if that is not too long ago. */
+  readonly known: Era | undefined;
+  /** How long it may take to answer the first question, in ms, before it is taken for one that does not know it. */
+  readonly patience: number;
+}
+
+export const AS_LEGACY: Approach = { era: "legacy", known: undefined, patience: 0 };
+
+export interface GreetingParts extends Approach {
+  readonly server: string;
+  readonly clock: Clock;
+  readonly clientInfo: Implementation;
+  readonly capabilities: Capabilities;
+  readonly signal: AbortSignal;
+  /** Asks something of the hub's own, which is forgotten with the signal. @throws {HubError} the link's end, or the signal's reason */
+  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+}
+
+/** How it was met. */
+export interface Greeting {
+  readonly handshake: Handshake;
+  /** It was asked what it speaks, and not taken at what it once said. */
+  readonly isAsked: boolean;
+}
+
+/**
+ * Finds out what a server speaks, and begins to speak it (basic/versioning; lifecycle, initialization). One that may speak
+ * either is asked in place, on the very link that is used from then on.
+ * @returns "gone" if it ended when it was asked: as some do that do not know the method
+ * @throws {HubError} handshakeFailed, or the link's end
+ */
+export async function greet(parts: GreetingParts): Promise<Greeting | "gone"> {
+  const { era, known, server } = parts;
+  if (era === "legacy") return initialize(parts);
+  if (era === "modern") {
+    const found = await discover(parts, parts.signal);
+    if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+    throw misstep(server, "handshake", `does not speak the modern era (era = "modern")`);
+  }
+  return known === "legacy" ? greetLegacy(parts) : probe(parts);
+}
+
+/** The one that spoke the legacy era may have learned another since. */
+async function greetLegacy(parts: GreetingParts): Promise<Greeting> {
+  return initialize(parts, async (error) => {
+    if (findMutual(versionsOf(error)) === undefined) return undefined;
+    return discover(parts, parts.signal);
+  });
+}
+
+async function probe(parts: GreetingParts): Promise<Greeting | "gone"> {
+  const { known, clock, patience, signal } = parts;
+  const over = new AbortController();
+  let isAnswered = false;
+  const asked = discover(parts, AbortSignal.any([signal, over.signal])).then((found) => {
+    isAnswered = true;
+    return found;
+  });
+  // If nobody waits for it any more, its failure is nobody's.
+  asked.catch(() => {});
+  let undo = (): void => {};
+  const silence = new Promise<"silent">((resolve) => {
+    if (known === undefined) undo = clock.after(patience, () => resolve("silent"));
+  });
+  try {
+    const found = await Promise.race([asked, silence]);
+    if (found === "silent") {
+      // It may be slow, and both be answered yet: what was asked first counts only if the second fails.
+      return await initialize(parts, () => Promise.race([asked, Promise.resolve(undefined)]));
+    }
+    if (found === undefined) return await initialize(parts);
+    return await settle(parts, found);
+  } catch (error) {
+    const hasEnded = error instanceof HubError && error.code === "connectionLost";
+    if (hasEnded && !isAnswered && known === undefined && !signal.aborted) return "gone";
+    throw error;
+  } finally {
+    undo();
+    over.abort();
+  }
+}
+
+async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
+  if (found.kind === "modern") return { handshake: found.handshake, isAsked: true };
+  if (found.versions.some(isLegacyVersion)) return initialize(parts);
+  const versions = JSON.stringify(found.versions);
+  throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
+}
+
+/** @returns undefined if it answers what no server of the modern era does @throws {HubError} handshakeFailed */
+async function discover(
+  parts: GreetingParts,
+  signal: AbortSignal,
+  version: ModernVersion = LATEST_MODERN,
+  isLast = false,
+): Promise<Discovery | undefined> {
+  const { server, clientInfo, capabilities } = parts;
+  const params = { _meta: introduce(version, clientInfo, capabilities) };
+  const response = await parts.ask(ModernMethod.discover, params, signal);
+  const value = parse(response);
+  if (response.outcome === "result") return readDiscovery(value);
+  const { code, message } = membersOf(value);
+  if (!MODERN_CODES.has(code)) return undefined;
+  const versions = versionsOf(value);
+  const mutual = findMutual(versions);
+  if (code === ModernError.unsupportedVersion && mutual !== undefined && !isLast) {
+    return discover(parts, signal, mutual, true);
+  }
+  if (code === ModernError.unsupportedVersion) return { kind: "stranger", versions };
+  throw misstep(server, "handshake", `answered with an error: ${String(message)}`);
+}
+
+const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
+
+/** @param reconsider what is known of it, given the error that it answered with */
+async function initialize(
+  parts: GreetingParts,
+  reconsider?: (error: unknown) => Promise<Discovery | undefined>,
+): Promise<Greeting> {
+  const { server, clientInfo, capabilities, signal, era, known } = parts;
+  const params = initializeParams(clientInfo, capabilities);
+  const response = await parts.ask(Method.initialize, params, signal);
+  if (response.outcome === "error") {
+    const found = await reconsider?.(parse(response));
+    if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+  }
+  const handshake = readHandshake(readReply(server, response, "handshake"));
+  if (typeof handshake !== "string") {
+    return { handshake, isAsked: era === "auto" && known !== "legacy" };
+  }
+  const what = `answered with the unknown protocol version ${handshake}`;
+  throw misstep(server, "handshake", what);
+}
+
+/** What an error says that the server speaks. */
+function versionsOf(error: unknown): readonly unknown[] {
+  const { supported } = membersOf(membersOf(error)["data"]);
+  return Array.isArray(supported) ? supported : [];
+}
+
+function parse({ bytes, body }: Response): unknown {
+  try {
+    return valueOf(bytes, body);
+  } catch {
+    return undefined;
+  }
+}
