@@ -15,6 +15,10 @@ const TABLE = {
   unknownTool: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownPrompt: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
   unknownResource: { rpc: -32002, exit: 2, retryable: false, kind: "misuse" },
+  invalidEnvelope: { rpc: -32602, exit: 2, retryable: false, kind: "misuse" },
+  headerMismatch: { rpc: -32020, exit: 2, retryable: false, kind: "misuse" },
+  missingCapability: { rpc: -32021, exit: 2, retryable: false, kind: "misuse" },
+  unsupportedVersion: { rpc: -32022, exit: 2, retryable: false, kind: "misuse" },
   internal: { rpc: -32603, exit: 1, retryable: false, kind: "terminal" },
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
@@ -56,6 +60,8 @@ export interface ErrorDetails {
   readonly stderr?: readonly string[] | undefined;
   /** The resource that it is about. */
   readonly uri?: string | undefined;
+  /** What the protocol wants said with it. */
+  readonly data?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
 }
 
@@ -67,6 +73,7 @@ export class HubError extends Error {
   readonly step: ConnectStep | undefined;
   readonly stderr: readonly string[];
   readonly uri: string | undefined;
+  readonly data: Readonly<Record<string, unknown>> | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -75,13 +82,14 @@ export class HubError extends Error {
     this.step = details.step;
     this.stderr = details.stderr ?? [];
     this.uri = details.uri;
+    this.data = details.data;
   }
 
   get traits(): ErrorTraits {
     return TABLE[this.code];
   }
 
-  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, uri?, stderr?}}`. */
+  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, uri?, stderr?, …}}`. */
   toRpc(): RpcError {
     return {
       code: this.traits.rpc,
@@ -92,6 +100,7 @@ export class HubError extends Error {
         ...(this.step !== undefined && { step: this.step }),
         ...(this.uri !== undefined && { uri: this.uri }),
         ...(this.stderr.length > 0 && { stderr: this.stderr }),
+        ...this.data,
       },
     };
   }

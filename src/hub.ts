@@ -6,6 +6,7 @@ import type { EventKind, Listener } from "./events.ts";
 import { Equipment } from "./hub/equipment.ts";
 import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./hub/parts.ts";
 import { Clients } from "./frontend/clients.ts";
+import type { Parties } from "./frontend/modern/parties.ts";
 import { type LogEntry, Logbook } from "./logbook.ts";
 import type { HubSettings, Manifest, RunnableServer } from "./manifest/schema.ts";
 import type { PluginSet } from "./plugin/set.ts";
@@ -44,7 +45,7 @@ export class Hub {
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
   readonly #memory: Recollection;
-  readonly #equipment: Equipment;
+  readonly equipment: Equipment;
   /** What was changed has yet to be told: the undo of the wait for more. */
   #notifying: (() => void) | undefined;
   /** Who waits until every server has settled. */
@@ -59,7 +60,7 @@ export class Hub {
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
     this.#gate = new Gate(manifest.hub.parallelStarts, clock);
-    this.#equipment = new Equipment({
+    this.equipment = new Equipment({
       clock,
       changed: () => this.#changed(),
       catalog: () => this.catalog,
@@ -68,10 +69,10 @@ export class Hub {
       identify: (spec, schemes) => parts.identify(spec, schemes),
       makeLink: (spec, schemes) => parts.makeLink(spec, schemes),
     });
-    this.#equipment.exchange(parts.plugins);
+    this.equipment.exchange(parts.plugins);
     this.#memory = new Recollection(
       parts.snapshots,
-      (spec) => this.#equipment.identify(spec),
+      (spec) => this.equipment.identify(spec),
       this.#alerts,
     );
     this.#pool = new Pool({
@@ -79,7 +80,7 @@ export class Hub {
         clientInfo: () => this.serverInfo,
         clock,
         gate: this.#gate,
-        makeLink: (spec) => this.#equipment.makeLink(spec),
+        makeLink: (spec) => this.equipment.makeLink(spec),
       },
       bus,
       alerts: this.#alerts,
@@ -89,16 +90,17 @@ export class Hub {
       settled: () => this.#settle(),
     });
     const revise = (server: string, items: readonly Item[]): readonly Item[] =>
-      this.#equipment.revise(server, items);
+      this.equipment.revise(server, items);
     const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, revise };
     this.#showcase = new Showcase(namesOf(manifest.hub), shown);
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
       ledger: new Ledger(bus),
+      clock,
       serverInfo: () => this.serverInfo,
       view: (client, scope) => this.#see(client, scope),
-      plugins: () => this.#equipment.set,
+      plugins: () => this.equipment.set,
       hold: (held) => {
         this.#deadlines.hold(held);
         this.#pool.hold(held);
@@ -111,10 +113,6 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  get equipment(): Equipment {
-    return this.#equipment;
-  }
-
   /** The catalog of what all clients share. */
   get catalog(): Catalog {
     return this.#showcase.catalog(ANYBODY);
@@ -125,12 +123,17 @@ export class Hub {
     return this.#clients.accept(link, signal, { scope });
   }
 
+  /** Serves requests of the modern era that have no link in common. @param client who makes them, if it can be told */
+  gather(client: string | undefined): Parties {
+    return this.#clients.gather(client);
+  }
+
   /**
    * Makes the servers what this manifest says. Who is the same keeps its process and all that runs.
    * @param plugins the manifest's, set up: those in force if they stay
    */
   reload(manifest: Manifest, plugins?: PluginSet): void {
-    if (this.#equipment.exchange(plugins)) this.#showcase.clear();
+    if (this.equipment.exchange(plugins)) this.#showcase.clear();
     this.#settings = manifest.hub;
     this.#gate.limit = manifest.hub.parallelStarts;
     this.#showcase.names = namesOf(manifest.hub);
@@ -236,7 +239,7 @@ export class Hub {
       calls: this.#clients.calls.map((call) => call.describe()),
       alerts: this.#alerts.all,
       tools: this.catalog.tools.routes.length,
-      plugins: this.#equipment.set?.status ?? [],
+      plugins: this.equipment.set?.status ?? [],
     };
   }
 
@@ -260,9 +263,9 @@ export class Hub {
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     const stopped = this.#pool.end();
     // What plugins make of that is for clients who are still there.
-    if (this.#equipment.isBusy) await this.#equipment.idle();
+    if (this.equipment.isBusy) await this.equipment.idle();
     await Promise.all([stopped, this.#clients.close(), kept]);
-    await this.#equipment.close();
+    await this.equipment.close();
     this.#notifying?.();
     this.#deadlines.end();
   }
@@ -272,7 +275,7 @@ export class Hub {
     return this.#parts.bus.whole(work);
   }
 
-  #see(client: string, scope: Scope | undefined): View {
+  #see(client: string | undefined, scope: Scope | undefined): View {
     const [pool, showcase, clock] = [this.#pool, this.#showcase, this.#clock];
     const listWait = (): number => this.#settings.listWait;
     return new View(profileOf("", client, undefined, scope), { pool, showcase, clock, listWait });

@@ -1,22 +1,29 @@
+import type { Clock } from "../clock.ts";
 import type { Member } from "../plugin/member.ts";
 import type { PluginSet } from "../plugin/set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Call } from "../router/call.ts";
 import type { Deadlines } from "../router/deadline.ts";
 import type { Ledger } from "../router/ledger.ts";
+import { toHubError } from "../errors.ts";
 import { Router } from "../router/router.ts";
 import type { Scope } from "../upstream/scope.ts";
 import type { View } from "../upstream/view.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Client, type Host } from "./client.ts";
+import { Door } from "./modern/door.ts";
+import { Editions } from "./modern/editions.ts";
+import { Lot } from "./modern/parking.ts";
+import { Parties } from "./modern/parties.ts";
 
 export interface ClientsParts {
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
+  readonly clock: Clock;
   serverInfo(): Implementation;
-  /** What a client of that name sees, of all servers if it is not said of which. */
-  view(client: string, scope: Scope | undefined): View;
+  /** What a client of that name sees, of all servers if it is not said of which. Undefined: it cannot be told which one it is. */
+  view(client: string | undefined, scope: Scope | undefined): View;
   /** Those in force; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
@@ -39,6 +46,9 @@ export class Clients implements Host {
   #isClosed = false;
   /** Those that do not read. */
   readonly #full = new Set<Client>();
+  readonly #parties = new Set<Parties>();
+  readonly #editions = new Editions();
+  readonly #lot = new Lot();
 
   constructor(parts: ClientsParts) {
     this.#parts = parts;
@@ -50,7 +60,7 @@ export class Clients implements Host {
 
   /** All calls that run. */
   get calls(): readonly Call[] {
-    return [...this.#clients.keys()].flatMap(({ calls }) => calls);
+    return [...this.#clients.keys(), ...this.#parties].flatMap(({ calls }) => calls);
   }
 
   /** Serves a client on a link. @returns when the client has left. */
@@ -68,30 +78,49 @@ export class Clients implements Host {
     const parts = { view, deadlines, ledger, plugins, notify, except: plugin };
     const router = new Router(who, parts);
     const client = new Client(link, this, view, router, plugin !== undefined);
+    // What is in this very process speaks as it always did.
+    const events = plugin === undefined ? new Door(link, client, this.gather(id), scope) : client;
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     try {
-      await link.open(client, signal);
+      await link.open(events, signal);
     } catch (error) {
-      client.closed();
+      events.closed(toHubError(error));
       throw error;
     }
     await gone;
   }
 
+  /** Serves requests of the modern era, each of which comes with its own way. @param client who makes them, if it can be told */
+  gather(client: string | undefined): Parties {
+    const parties: Parties = new Parties({
+      ...this.#parts,
+      editions: this.#editions,
+      lot: this.#lot,
+      client,
+      ended: (ended) => void this.#parties.delete(ended),
+    });
+    this.#parties.add(parties);
+    return parties;
+  }
+
   /** Some server may have settled. */
   settle(): void {
     for (const { view } of this.#clients.values()) view.settle();
+    for (const parties of this.#parties) parties.settle();
   }
 
   /** The catalog may be another. */
   catalogChanged(): void {
     for (const client of this.#clients.keys()) client.catalogChanged();
+    for (const parties of this.#parties) parties.catalogChanged();
   }
 
   /** Drops all, and whoever comes later. */
   async close(): Promise<void> {
     this.#isClosed = true;
+    for (const parties of this.#parties) parties.stop();
     await Promise.all([...this.#clients.values()].map(({ link }) => link.close()));
+    for (const parties of this.#parties) parties.close();
   }
 
   pressure(client: Client, full: boolean): void {

@@ -37,8 +37,8 @@ export class Lists {
   }
 }
 
-/** After which name to go on, if the request has a cursor. */
-function readAfter(kind: Kind, { bytes, params }: Request): string | undefined {
+/** After which name to go on, if the request has a cursor. @throws {HubError} invalidParams */
+export function readAfter(kind: Kind, { bytes, params }: Request): string | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "cursor");
   if (member === undefined) return undefined;

@@ -220,3 +220,21 @@ export function stamp(result: Uint8Array, server: Implementation, cache?: CacheH
   const range = { start: 0, end: bytes.length };
   return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
 }
+
+/** What the hub does for modern clients: what no server offers is listed as empty. */
+const CAPABILITIES = {
+  tools: { listChanged: true },
+  prompts: { listChanged: true },
+  resources: { subscribe: true, listChanged: true },
+  completions: {},
+  logging: {},
+};
+
+/** The result of `server/discover`, not stamped. */
+export function discoverResult(instructions: string | undefined): object {
+  return {
+    supportedVersions: MODERN_VERSIONS,
+    capabilities: CAPABILITIES,
+    ...(instructions && { instructions }),
+  };
+}

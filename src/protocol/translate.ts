@@ -4,21 +4,23 @@ import { appendMembers } from "../object.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import type { Era } from "./era.ts";
 import type { Implementation } from "./legacy.ts";
-import { ModernError, stampResult, stripResult } from "./modern.ts";
+import { type CacheHint, ModernError, stampResult, stripResult } from "./modern.ts";
 
 /**
  * What has to be changed in the body of an answer for a client of another era than its server's; nothing within one era.
- * `identity`: who answers, as a modern client is told. Only complete results, and errors.
+ * `identity`: who answers, as a modern client is told; `cache`: how long it may keep the result, if it has to be told. Only
+ * complete results, and errors.
  */
 export function translate(
   { bytes, body, outcome }: Response,
   from: Era,
   to: Era,
   identity: Implementation,
+  cache?: CacheHint,
 ): Edit[] {
   if (from === to) return [];
   if (outcome === "error") return translateError(bytes, body, to);
-  return to === "modern" ? stampResult(bytes, body, identity) : stripResult(bytes, body);
+  return to === "modern" ? stampResult(bytes, body, identity, cache) : stripResult(bytes, body);
 }
 
 const INTERNAL = -32603;

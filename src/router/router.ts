@@ -49,13 +49,19 @@ export class Router {
 
   /**
    * Finds the way of a request; it has not begun to run.
+   * @param watches where a subscription belongs, if not to the client itself
    * @throws {HubError} invalidParams, or that there is nothing of that name
    */
-  route(request: Request, caller: Caller, manner: Manner | "reference"): Running {
+  route(
+    request: Request,
+    caller: Caller,
+    manner: Manner | "reference",
+    watches = this.#watches,
+  ): Running {
     const { deadlines, view } = this.#parts;
     const wanted = readWanted(request, manner);
     const began = deadlines.now();
-    const call = this.#find(request, wanted, caller, began, true);
+    const call = this.#find(request, wanted, caller, began, true, watches);
     if (call !== undefined) return call;
     const { kind, name } = wanted;
     const missing = view.explainAbsence(kind, name);
@@ -63,7 +69,7 @@ export class Router {
     if (connections.length === 0) throw missing;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
     const find = (isLast: boolean): Call | undefined =>
-      this.#find(request, wanted, caller, began, isLast);
+      this.#find(request, wanted, caller, began, isLast, watches);
     const parts = { request, caller, kind, name, connections, find, missing, began };
     return new Search({ ...parts, timeout, deadlines });
   }
@@ -85,6 +91,7 @@ export class Router {
     caller: Caller,
     began: number,
     mayGuess: boolean,
+    watches: Watches,
   ): Call | undefined {
     const { view, deadlines, ledger } = this.#parts;
     const { kind, name, tokens, token } = wanted;
@@ -105,7 +112,7 @@ export class Router {
       links: this.#links,
     };
     if (request.method === Method.complete) return new Completion(parts);
-    if (request.method === Method.subscribe) return new Subscribe(parts, this.#watches);
+    if (request.method === Method.subscribe) return new Subscribe(parts, watches);
     if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
     const plugins = this.#parts.plugins();
     const way = plugins?.way(listed, connection.spec.isolation);

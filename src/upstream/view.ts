@@ -146,10 +146,11 @@ export class View {
     return () => void this.#waiting.delete(callback);
   }
 
-  /** Calls back with the catalog when it has what is known of the servers from earlier, or that takes too long. */
-  whenRecalled(callback: (catalog: Catalog) => void): void {
+  /** Calls back with the catalog when it has what is known of the servers from earlier, or that takes too long. @returns the undo. */
+  whenRecalled(callback: (catalog: Catalog) => void): () => void {
     if (this.#recall === "done") callback(this.catalog);
     else this.#recalling.add(callback);
+    return () => void this.#recalling.delete(callback);
   }
 
   /** Looks whether a list need not wait any more. */

@@ -1,0 +1,116 @@
+import type { Buffer } from "node:buffer";
+import { HubError, toHubError } from "../../errors.ts";
+import type { CancelledBy } from "../../events.ts";
+import { Method } from "../../protocol/legacy.ts";
+import { readCancelled } from "../../upstream/notice.ts";
+import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Scope } from "../../upstream/scope.ts";
+import type { Frame, Message, Request } from "../../wire/jsonrpc.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
+import { isModern, openLetter } from "./letter.ts";
+import type { Parties } from "./parties.ts";
+import { buildRefusal } from "./refusal.ts";
+import type { WayBack } from "./wayback.ts";
+
+/** The side of a link on which clients come in that speak both eras: a request belongs to one of them, the link to neither. */
+export class Door implements LinkEvents {
+  readonly #legacy: LinkEvents;
+  readonly #parties: Parties;
+  readonly #scope: Scope | undefined;
+  /** The way back of a link that has only one. */
+  readonly #whole: Inbound;
+  /** Of the modern requests that run, by the keys of the client's ids. */
+  readonly #ways = new Map<string | number, PipeWay>();
+
+  /** @param legacy takes all else */
+  constructor(link: Link, legacy: LinkEvents, parties: Parties, scope: Scope | undefined) {
+    this.#legacy = legacy;
+    this.#parties = parties;
+    this.#scope = scope;
+    this.#whole = {
+      notify: (message) => void link.send(message),
+      respond: (message) => void (message === undefined || link.send(message)),
+    };
+  }
+
+  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
+    if (frame.kind === "request" && isModern(frame)) {
+      this.#take(frame, inbound ?? this.#whole);
+    } else if (this.#ways.size === 0 || frame.kind !== "notification" || !this.#cancel(frame)) {
+      this.#legacy.frame(frame, exchange, inbound);
+    }
+  }
+
+  log(...line: Parameters<LinkEvents["log"]>): void {
+    this.#legacy.log(...line);
+  }
+
+  oversized(head: Buffer, tail: Buffer, size: number): void {
+    this.#legacy.oversized(head, tail, size);
+  }
+
+  pressure(full: boolean): void {
+    this.#legacy.pressure(full);
+  }
+
+  closed(cause: HubError): void {
+    this.#parties.close();
+    this.#legacy.closed(cause);
+  }
+
+  #take(request: Request, inbound: Inbound): void {
+    const { key, slice } = request.id;
+    try {
+      if (this.#ways.has(key)) {
+        throw new HubError("invalidRequest", "A request with this id is still running.");
+      }
+      const letter = openLetter(request);
+      const way = new PipeWay(inbound, () => this.#ways.delete(key));
+      this.#ways.set(key, way);
+      this.#parties.take(letter, way, this.#scope);
+    } catch (error) {
+      this.#ways.delete(key);
+      inbound.respond(buildRefusal(slice, toHubError(error)));
+    }
+  }
+
+  /** @returns whether it is one of these that is not wanted any more */
+  #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
+    const cancelled = notification.method === Method.cancelled && readCancelled(notification);
+    const way = cancelled ? this.#ways.get(cancelled.key) : undefined;
+    if (!cancelled || way === undefined) return false;
+    way.cancel({ notification, ids: cancelled.ids });
+    return true;
+  }
+}
+
+/** The way back of one request on a link that has one for all. */
+class PipeWay implements WayBack {
+  readonly isPipe = true;
+  readonly #inbound: Inbound;
+  readonly #over: () => void;
+  #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
+
+  constructor(inbound: Inbound, over: () => void) {
+    this.#inbound = inbound;
+    this.#over = over;
+  }
+
+  notify(message: Message): void {
+    this.#inbound.notify(message);
+  }
+
+  respond(message: Message | undefined): void {
+    this.#over();
+    this.#inbound.respond(message);
+  }
+
+  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
+    this.#gone = callback;
+  }
+
+  cancel(why: Withdrawal): void {
+    this.#over();
+    this.#gone(why, "client");
+  }
+}

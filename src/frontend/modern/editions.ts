@@ -1,0 +1,54 @@
+import { Buffer } from "node:buffer";
+import { applyEdits, type Edit, joinPieces } from "../../bytes.ts";
+import type { Section } from "../../catalog/section.ts";
+import { lastMember, scanArray, scanObject } from "../../json.ts";
+import { removeMembers } from "../../object.ts";
+import type { Implementation } from "../../protocol/legacy.ts";
+import { type CacheHint, stamp } from "../../protocol/modern.ts";
+
+/** Nothing tells for how long a list stays as it is, nor who else would be shown the same. */
+export const NO_CACHE: CacheHint = { ttlMs: 0, cacheScope: "private" };
+
+/** The ready lists as modern clients get them, each made once. */
+export class Editions {
+  readonly #known = new WeakMap<Section, { readonly name: string; readonly bytes: Uint8Array }>();
+
+  /** The first page of a section. @param server who answers */
+  of(section: Section, server: Implementation): Uint8Array {
+    const known = this.#known.get(section);
+    // Its name is a setting that may change while the hub runs.
+    if (known?.name === server.name) return known.bytes;
+    const bytes = edit(section, section.result, server);
+    this.#known.set(section, { name: server.name, bytes });
+    return bytes;
+  }
+
+  /** What follows after that name. */
+  page(section: Section, after: string, server: Implementation): Uint8Array {
+    return edit(section, section.page(after), server);
+  }
+}
+
+function edit({ kind }: Section, result: Uint8Array, server: Implementation): Uint8Array {
+  const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
+  const edits = kind === "tools" ? dropExecutions(bytes) : [];
+  const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
+  return stamp(plain, server, NO_CACHE);
+}
+
+const EXECUTION = Buffer.from('"execution"');
+
+/** Takes out of tools how they are run as tasks of the legacy era. */
+function dropExecutions(bytes: Buffer): Edit[] {
+  if (!bytes.includes(EXECUTION)) return [];
+  const list = lastMember(scanObject(bytes, 0)?.items ?? [], "tools");
+  const tools = (list && scanArray(bytes, list.start)?.items) ?? [];
+  return tools.flatMap((tool) =>
+    removeMembers(
+      bytes,
+      tool,
+      scanObject(bytes, tool.start)?.items ?? [],
+      (key) => key === "execution",
+    ),
+  );
+}

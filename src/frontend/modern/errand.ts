@@ -1,0 +1,237 @@
+import { joinPieces, type Piece } from "../../bytes.ts";
+import type { Clock } from "../../clock.ts";
+import { HubError } from "../../errors.ts";
+import type { Member } from "../../json.ts";
+import type { Era } from "../../protocol/era.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { isAtLeast, type Severity } from "../../protocol/severity.ts";
+import { translate } from "../../protocol/translate.ts";
+import type { Call, Caller } from "../../router/call.ts";
+import type { Running } from "../../router/router.ts";
+import type { Question } from "../../upstream/ask.ts";
+import { readTokens } from "../../upstream/notice.ts";
+import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Sender } from "../../upstream/sender.ts";
+import { readFrame } from "../../wire/frame.ts";
+import { readId } from "../../wire/id.ts";
+import { buildResult, type Message, readdress, type Response } from "../../wire/jsonrpc.ts";
+import { NO_CACHE } from "./editions.ts";
+import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
+import type { Letter } from "./letter.ts";
+import { digestOf, type Parked, type Parking } from "./parking.ts";
+import type { WayBack } from "./wayback.ts";
+
+/** Questions that come within this many ms of each other are asked together. */
+const GATHER = 5;
+
+/** What an errand needs of the party that it is of. */
+export interface ErrandHost {
+  readonly clock: Clock;
+  readonly serverInfo: Implementation;
+  readonly parking: Parking;
+  /** The answer to it if the server's is none that the client could be given, but the client can do something about. */
+  revisit(letter: Letter, response: Response, server: string, id: Piece): Message | undefined;
+  /** It is over. */
+  over(errand: Errand): void;
+}
+
+/**
+ * One request of a modern client while it runs at a server: it takes its answer. If the server asks something meanwhile, the
+ * client is answered with the question, and the call runs on until the client comes back with another request.
+ */
+export class Errand implements Caller, Parked {
+  readonly #letter: Letter;
+  readonly #host: ErrandHost;
+  #running: Running | undefined;
+  /** Where the client waits, and what it calls the request; undefined while it has yet to come back. */
+  #back: { readonly way: WayBack; readonly id: Piece } | undefined;
+  /** It has come back, with this progress token. */
+  #return: { readonly token: Piece | undefined } | undefined;
+  /** What the server has asked, by the keys under which the client is. */
+  readonly #open = new Map<string, Question>();
+  #count = 0;
+  /** What is asked has yet to be told: the undo of the wait for more. */
+  #gathering: (() => void) | undefined;
+  /** The last answer that is as the client is to get it. */
+  #dressed: Message | undefined;
+  /** The answer that came while nobody was there. */
+  #held: Message | undefined;
+  #isOver = false;
+  #digest: string | undefined;
+
+  constructor(letter: Letter, way: WayBack, host: ErrandHost) {
+    this.#letter = letter;
+    this.#host = host;
+    this.#attach(letter, way);
+  }
+
+  get sender(): Sender {
+    return this.#letter.sender;
+  }
+
+  get digest(): string {
+    this.#digest ??= digestOf(this.#letter);
+    return this.#digest;
+  }
+
+  get call(): Call | undefined {
+    return this.#running?.call;
+  }
+
+  /** The server that is at it, if one is. */
+  get server(): string | undefined {
+    return this.call?.describe().server;
+  }
+
+  /** The client has yet to come back. */
+  get isParked(): boolean {
+    return this.#back === undefined;
+  }
+
+  run(running: Running): void {
+    this.#running = running;
+    running.run();
+  }
+
+  cancel(why: Withdrawal, by: "client" | "disconnect"): void {
+    this.#running?.cancel(why, by);
+    this.#finish();
+  }
+
+  ask(question: Question): () => void {
+    if (this.#isOver) {
+      question.fail(new HubError("notAsked", "The request that it was for is over."));
+      return () => {};
+    }
+    const key = `input-${++this.#count}`;
+    this.#open.set(key, question);
+    this.#gather();
+    return () => void this.#open.delete(key);
+  }
+
+  address(response: Response, from: Era): Message {
+    const { outcome } = response;
+    const other = from === "legacy" && outcome === "error" ? this.#revisit(response) : undefined;
+    this.#dressed = other ?? this.#dress(response, from);
+    return this.#dressed;
+  }
+
+  respond(message: Message | undefined): void {
+    if (this.#isOver) return;
+    // What the hub itself answers, or a plugin, is in the form of the legacy era.
+    const answer =
+      message === undefined || message === this.#dressed ? message : this.#own(message);
+    if (this.#back === undefined) {
+      this.#held = answer;
+      if (answer !== undefined) return;
+    }
+    const way = this.#back?.way;
+    this.#finish();
+    way?.respond(answer);
+  }
+
+  /** Its progress; what is said while the client is away is lost. */
+  notify(message: Message): void {
+    const told = this.#return === undefined ? message : retoken(message, this.#return.token);
+    if (told !== undefined) this.#back?.way.notify(told);
+  }
+
+  /** Whether its client wants that logged. */
+  wants(severity: Severity): boolean {
+    const { level } = this.sender;
+    return level !== undefined && isAtLeast(severity, level);
+  }
+
+  /** Where it can be told something just now. */
+  get way(): WayBack | undefined {
+    return this.#back?.way;
+  }
+
+  resume(letter: Letter, way: WayBack, answers: readonly Member[]): void {
+    const { request, members } = letter;
+    const { bytes } = request;
+    const token = readTokens(bytes, members).at(-1);
+    this.#return = { token: token && readId(bytes, token)?.slice };
+    this.#attach(letter, way);
+    for (const { key, start, end } of answers) {
+      const question = this.#open.get(key);
+      this.#open.delete(key);
+      question?.answer("result", bytes.subarray(start, end));
+    }
+    if (this.#held === undefined) {
+      this.#gather();
+      return;
+    }
+    const frame = readFrame(joinPieces(piecesOf(this.#held)));
+    this.#finish();
+    way.respond(frame.kind === "response" ? readdress(frame, request.id.slice) : undefined);
+  }
+
+  expire(): void {
+    for (const question of this.#open.values()) cancelQuestion(question);
+    this.#open.clear();
+    this.cancel("The client has not come back with what it was asked for.", "client");
+  }
+
+  #attach({ request }: Letter, way: WayBack): void {
+    this.#back = { way, id: request.id.slice };
+    way.whenGone((why, by) => {
+      if (this.#back?.way !== way) return;
+      this.#running?.cancel(why, by === "client" ? by : "disconnect");
+      this.#finish();
+    });
+  }
+
+  #gather(): void {
+    if (this.#back === undefined || this.#open.size === 0) return;
+    this.#gathering ??= this.#host.clock.after(GATHER, () => this.#park());
+  }
+
+  #park(): void {
+    this.#gathering = undefined;
+    const back = this.#back;
+    if (back === undefined || this.#open.size === 0) return;
+    const state = this.#host.parking.park(this);
+    if (state === undefined) {
+      this.#refuse("As many requests as can be wait for their clients to come back.");
+      return;
+    }
+    this.#back = undefined;
+    const result = writeInputRequired(this.#open, state, this.#host.serverInfo);
+    back.way.respond(buildResult(back.id, result));
+  }
+
+  get #id(): Piece {
+    return this.#back?.id ?? this.#letter.request.id.slice;
+  }
+
+  #revisit(response: Response): Message | undefined {
+    return this.#host.revisit(this.#letter, response, this.server ?? "", this.#id);
+  }
+
+  #dress(response: Response, from: Era): Message {
+    const { request } = this.#letter;
+    const cache = request.method === Method.resourcesRead ? NO_CACHE : undefined;
+    const edits = translate(response, from, "modern", this.#host.serverInfo, cache);
+    return readdress(response, this.#id, edits);
+  }
+
+  #own(message: Message): Message {
+    const frame = readFrame(joinPieces(piecesOf(message)));
+    return frame.kind === "response" ? this.#dress(frame, "legacy") : message;
+  }
+
+  #refuse(text: string): void {
+    const open = [...this.#open.values()];
+    this.#open.clear();
+    for (const question of open) question.fail(new HubError("notAsked", text));
+  }
+
+  #finish(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#gathering?.();
+    this.#refuse("The request that it was for is over.");
+    this.#host.over(this);
+  }
+}

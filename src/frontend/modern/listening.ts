@@ -1,0 +1,229 @@
+import { Buffer } from "node:buffer";
+import { applyEdits, joinPieces, utf8 } from "../../bytes.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
+import type { Kind } from "../../catalog/item.ts";
+import type { Section } from "../../catalog/section.ts";
+import type { Clock } from "../../clock.ts";
+import { HubError } from "../../errors.ts";
+import { lastMember, scanObject, valueOf } from "../../json.ts";
+import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
+import { addEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
+import type { Router, Running } from "../../router/router.ts";
+import { RESOURCE } from "../../router/wanted.ts";
+import { Watches } from "../../router/watches.ts";
+import { readFrame } from "../../wire/frame.ts";
+import {
+  buildNotification,
+  buildResult,
+  type Message,
+  readdress,
+  type Request,
+} from "../../wire/jsonrpc.ts";
+import { piecesOf } from "./input.ts";
+import type { Letter } from "./letter.ts";
+import type { WayBack } from "./wayback.ts";
+
+/** How long what is listened to is not told to be so because servers have yet to agree, in ms. */
+const AGREEMENT = 3000;
+/** So many resources may be listened to by one request. */
+const MOST_URIS = 1024;
+
+export interface ListeningParts {
+  readonly clock: Clock;
+  readonly router: Router;
+  readonly serverInfo: Implementation;
+  /** What there is now. */
+  readonly catalog: Catalog;
+  /** It has ended. */
+  over(listening: Listening): void;
+}
+
+/** One `subscriptions/listen` while it lasts: tells its client what it has asked for of what changes, and nothing else. */
+export class Listening {
+  readonly #letter: Letter;
+  readonly #way: WayBack;
+  readonly #parts: ListeningParts;
+  /** The member of `_meta` that says which of the client's requests it is. */
+  readonly #name: string;
+  readonly #wanted: Wanted;
+  /** The lists that it is about, as the client may know them. */
+  readonly #known: Map<Kind, Section>;
+  readonly #watches = new Watches((message) => this.#updated(message));
+  /** Resources of which it is not known yet whether their servers tell of changes, and of which they do not. */
+  readonly #asking = new Map<string, Running>();
+  readonly #refused = new Set<string>();
+  /** What has to wait until the client was told what it listens to. */
+  #early: Message[] | undefined = [];
+  #disarm: () => void = () => {};
+  #isOver = false;
+
+  /** @throws {HubError} invalidParams */
+  constructor(letter: Letter, way: WayBack, parts: ListeningParts) {
+    this.#letter = letter;
+    this.#way = way;
+    this.#parts = parts;
+    this.#wanted = readWanted(letter);
+    this.#name = `"${MetaKey.subscription}":${joinPieces([letter.request.id.slice]).toString()}`;
+    this.#known = new Map(this.#wanted.kinds.map((kind) => [kind, parts.catalog[kind]]));
+  }
+
+  begin(): void {
+    this.#way.whenGone(() => this.end());
+    this.#disarm = this.#parts.clock.after(AGREEMENT, () => this.#acknowledge());
+    for (const uri of this.#wanted.uris) this.#subscribe(uri);
+    if (this.#asking.size === 0) this.#acknowledge();
+  }
+
+  /** The lists may be others. */
+  compare(catalog: Catalog): void {
+    const methods = new Set<string>();
+    for (const [kind, section] of this.#known) {
+      if (section.isSame(catalog[kind])) continue;
+      this.#known.set(kind, catalog[kind]);
+      methods.add(LIST_CHANGED[kind]);
+    }
+    for (const method of methods) this.#tell(buildNotification(method, {}));
+  }
+
+  /** The hub ends it: the client is told. */
+  stop(): void {
+    if (this.#isOver) return;
+    this.end();
+    const server = JSON.stringify(this.#parts.serverInfo);
+    const meta = `{${this.#name},"${MetaKey.server}":${server}}`;
+    const result = utf8(`{"_meta":${meta},"resultType":"complete"}`);
+    this.#way.respond(buildResult(this.#letter.request.id.slice, result));
+  }
+
+  /** Nobody listens any more. */
+  end(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#disarm();
+    for (const running of this.#asking.values()) running.cancel("Nobody listens.", "client");
+    this.#asking.clear();
+    this.#watches.close();
+    this.#parts.over(this);
+  }
+
+  #subscribe(uri: string): void {
+    const { sender } = this.#letter;
+    const request = buildSubscribe(uri);
+    const caller = {
+      // It is a request of the hub's own, in the form of the legacy era.
+      sender: { ...sender, era: "legacy", level: undefined } as const,
+      address: readdressed,
+      respond: (message: Message | undefined) => this.#settle(uri, message),
+      notify: () => {},
+      ask: refuseAll,
+    };
+    try {
+      const running = this.#parts.router.route(request, caller, RESOURCE, this.#watches);
+      this.#asking.set(uri, running);
+      running.run();
+    } catch {
+      this.#asking.delete(uri);
+      this.#refused.add(uri);
+    }
+  }
+
+  #settle(uri: string, message: Message | undefined): void {
+    if (!this.#asking.delete(uri)) return;
+    const frame = message && readFrame(joinPieces(piecesOf(message)));
+    if (frame?.kind !== "response" || frame.outcome === "error") this.#refused.add(uri);
+    if (this.#asking.size === 0) queueMicrotask(() => this.#acknowledge());
+  }
+
+  /** The first that the client is told: what of that which it wants it will hear of. */
+  #acknowledge(): void {
+    const early = this.#early;
+    if (early === undefined || this.#isOver) return;
+    this.#disarm();
+    this.#early = undefined;
+    const uris = this.#wanted.uris.filter((uri) => !this.#refused.has(uri));
+    const notifications = {
+      ...this.#wanted.flags,
+      ...(uris.length > 0 && { resourceSubscriptions: uris }),
+    };
+    this.#tell(buildNotification(ModernMethod.acknowledged, { notifications }));
+    for (const message of early) this.#way.notify(message);
+    if (Object.keys(notifications).length === 0) this.stop();
+  }
+
+  #updated(message: Message): void {
+    this.#tell(joinPieces(piecesOf(message)));
+  }
+
+  #tell(message: Uint8Array): void {
+    const named = this.#sign(message);
+    if (this.#isOver || named === undefined) return;
+    if (this.#early === undefined) this.#way.notify(named);
+    else this.#early.push(named);
+  }
+
+  /** Says in a notification to which request it belongs. */
+  #sign(message: Uint8Array): Message | undefined {
+    const frame = readFrame(Buffer.from(message.buffer, message.byteOffset, message.length));
+    if (frame.kind !== "notification" || frame.params === undefined) return undefined;
+    const { bytes, params } = frame;
+    const members = scanObject(bytes, params.start)?.items ?? [];
+    return applyEdits(bytes, addEnvelope({ bytes, params, members }, this.#name));
+  }
+}
+
+interface Wanted {
+  readonly kinds: readonly Kind[];
+  readonly uris: readonly string[];
+  /** What it wants of lists, as it said. */
+  readonly flags: Readonly<Record<string, true>>;
+}
+
+/** Which lists each wish is about. */
+const WISHES = {
+  toolsListChanged: ["tools"],
+  promptsListChanged: ["prompts"],
+  resourcesListChanged: ["resources", "resourceTemplates"],
+} as const satisfies Record<string, readonly Kind[]>;
+
+function readWanted({ request, members }: Letter): Wanted {
+  const member = lastMember(members, "notifications");
+  const given = member && valueOf(request.bytes, member);
+  if (typeof given !== "object" || given === null || Array.isArray(given)) throw refusal();
+  const says = given as Readonly<Record<string, unknown>>;
+  const wishes = Object.entries(WISHES).filter(([wish]) => says[wish] === true);
+  const uris = says["resourceSubscriptions"] ?? [];
+  if (!isTexts(uris) || uris.length > MOST_URIS) throw refusal();
+  return {
+    kinds: wishes.flatMap(([, kinds]) => kinds),
+    uris: [...new Set(uris)],
+    flags: Object.fromEntries(wishes.map(([wish]) => [wish, true])),
+  };
+}
+
+function isTexts(value: unknown): value is readonly string[] {
+  return Array.isArray(value) && value.every((each) => typeof each === "string");
+}
+
+function refusal(): HubError {
+  const text = `subscriptions/listen needs notifications: what to tell of, with at most ${MOST_URIS} URIs.`;
+  return new HubError("invalidParams", text);
+}
+
+function buildSubscribe(uri: string): Request {
+  const params = JSON.stringify({ uri });
+  const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.subscribe}","params":${params}}`;
+  const frame = readFrame(Buffer.from(text));
+  if (frame.kind !== "request") throw refusal();
+  return frame;
+}
+
+type Ask = { fail(error: HubError): void };
+
+function refuseAll(question: Ask): () => void {
+  question.fail(new HubError("notAsked", "A subscription is asked nothing."));
+  return () => {};
+}
+
+function readdressed(response: Parameters<typeof readdress>[0]): Message {
+  return readdress(response, "0");
+}

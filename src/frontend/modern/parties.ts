@@ -1,0 +1,129 @@
+import type { Catalog } from "../../catalog/catalog.ts";
+import { HubError } from "../../errors.ts";
+import type { Call } from "../../router/call.ts";
+import { EVERYTHING, type Scope } from "../../upstream/scope.ts";
+import type { View } from "../../upstream/view.ts";
+import { ModernMethod } from "../../protocol/modern.ts";
+import type { Letter } from "./letter.ts";
+import { Party, type PartyParts } from "./party.ts";
+import type { WayBack } from "./wayback.ts";
+
+/** How long a party that nobody uses is kept, and how often that is looked at, in ms. */
+const IDLE = { limit: 5 * 60_000, interval: 60_000 };
+/** So many there may be of one link, or of one face; and so many of their requests may listen. */
+const MOST = { parties: 64, listenings: 1024 };
+
+export interface PartiesParts extends Omit<PartyParts, "id"> {
+  /** Who they are, if it can be told: servers that are one for each client are refused to others. */
+  readonly client: string | undefined;
+  /** What a client of that name sees. */
+  view(client: string | undefined, scope: Scope): View;
+  /** They have ended. */
+  ended(parties: Parties): void;
+}
+
+/** The modern requests of one client, or of all that cannot be told apart: in parties, by what they can be asked for and which servers they have to do with. */
+export class Parties {
+  readonly #parts: PartiesParts;
+  readonly #parties = new Map<string, Party>();
+  #disarm: () => void = () => {};
+  #isClosed = false;
+
+  constructor(parts: PartiesParts) {
+    this.#parts = parts;
+  }
+
+  /** All calls that run. */
+  get calls(): readonly Call[] {
+    return [...this.#parties.values()].flatMap(({ calls }) => calls);
+  }
+
+  /**
+   * Takes a request.
+   * @param check looks whether it is what it should be, by what its client can see; may throw
+   * @throws {HubError} if it cannot be done
+   */
+  take(
+    letter: Letter,
+    way: WayBack,
+    scope: Scope = EVERYTHING,
+    check?: (catalog: Catalog) => void,
+  ): void {
+    if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
+    if (letter.request.method === ModernMethod.listen) this.#checkListenings();
+    const party = this.#find(letter.capabilities, scope);
+    check?.(party.view.catalog);
+    party.take(letter, way);
+  }
+
+  /** Some server may have settled. */
+  settle(): void {
+    for (const { view } of this.#parties.values()) view.settle();
+  }
+
+  /** The catalog may be another. */
+  catalogChanged(): void {
+    for (const party of this.#parties.values()) party.catalogChanged();
+  }
+
+  /** The hub ends: who listens is told. */
+  stop(): void {
+    for (const party of this.#parties.values()) party.stop();
+  }
+
+  /** The client has left, or nobody can come any more. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#disarm();
+    for (const party of this.#parties.values()) party.close();
+    this.#parties.clear();
+    this.#parts.ended(this);
+  }
+
+  #find(capabilities: string, scope: Scope): Party {
+    const key = `${scope.key}\n${capabilities}`;
+    const known = this.#parties.get(key);
+    if (known !== undefined) return known;
+    if (this.#parties.size >= MOST.parties) this.#makeRoom();
+    const parts = this.#parts;
+    const view = parts.view(parts.client, scope);
+    const party = new Party(view, capabilities, { ...parts, id: parts.client ?? "anybody" });
+    this.#parties.set(key, party);
+    if (this.#parties.size === 1) this.#watch();
+    return party;
+  }
+
+  /** Ends the one that was not used for the longest. */
+  #makeRoom(): void {
+    const idle = [...this.#parties].filter(([, party]) => !party.isBusy);
+    const [oldest] = idle.sort(([, a], [, b]) => a.lastUse - b.lastUse);
+    if (oldest === undefined) {
+      throw new HubError("invalidRequest", "Too many different clients are at work here.");
+    }
+    this.#end(oldest);
+  }
+
+  #end([key, party]: readonly [string, Party]): void {
+    this.#parties.delete(key);
+    party.close();
+  }
+
+  #watch(): void {
+    this.#disarm();
+    this.#disarm = this.#parts.clock.after(IDLE.interval, () => {
+      const end = this.#parts.clock.now() - IDLE.limit;
+      for (const [key, party] of this.#parties) {
+        if (!party.isBusy && party.lastUse <= end) this.#end([key, party]);
+      }
+      if (this.#parties.size > 0) this.#watch();
+    });
+  }
+
+  #checkListenings(): void {
+    let count = 0;
+    for (const { listenings } of this.#parties.values()) count += listenings;
+    if (count < MOST.listenings) return;
+    throw new HubError("invalidRequest", `At most ${MOST.listenings} requests may listen.`);
+  }
+}

@@ -1,0 +1,270 @@
+import { utf8 } from "../../bytes.ts";
+import { type Kind, KINDS } from "../../catalog/item.ts";
+import type { Clock } from "../../clock.ts";
+import { HubError } from "../../errors.ts";
+import type { PluginSet } from "../../plugin/set.ts";
+import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
+import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
+import { lowestOf, type Severity } from "../../protocol/severity.ts";
+import type { Call } from "../../router/call.ts";
+import type { Deadlines } from "../../router/deadline.ts";
+import type { Ledger } from "../../router/ledger.ts";
+import { Router } from "../../router/router.ts";
+import { CALL, type Manner, MANNERS } from "../../router/wanted.ts";
+import { sessionOf } from "../../upstream/account.ts";
+import type { Question } from "../../upstream/ask.ts";
+import type { Attendee } from "../../upstream/audience.ts";
+import type { View } from "../../upstream/view.ts";
+import { buildResult, type Message } from "../../wire/jsonrpc.ts";
+import { readAfter } from "../lists.ts";
+import { type Editions, NO_CACHE } from "./editions.ts";
+import { Errand, type ErrandHost } from "./errand.ts";
+import { type Letter, textIn } from "./letter.ts";
+import { Listening } from "./listening.ts";
+import { invalidState, type Lot, Parking } from "./parking.ts";
+import { buildRevisit } from "./revisit.ts";
+import type { WayBack } from "./wayback.ts";
+
+export interface PartyParts {
+  readonly clock: Clock;
+  readonly deadlines: Deadlines;
+  readonly ledger: Ledger;
+  readonly editions: Editions;
+  readonly lot: Lot;
+  /** How plugins know the client. */
+  readonly id: string;
+  serverInfo(): Implementation;
+  plugins(): PluginSet | undefined;
+}
+
+/** What each list request asks for. */
+const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
+
+/** What goes to a server. */
+const RELAYED: ReadonlyMap<string, Manner | "reference"> = new Map(
+  [[Method.toolsCall, CALL] as const, ...MANNERS].filter(([method]) => method !== Method.subscribe),
+);
+
+/** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
+export class Party implements Attendee, ErrandHost {
+  readonly clock: Clock;
+  readonly parking: Parking;
+  readonly #parts: PartyParts;
+  readonly #view: View;
+  readonly #router: Router;
+  readonly #errands = new Set<Errand>();
+  readonly #listenings = new Set<Listening>();
+  /** The undos of the waits for lists. */
+  readonly #waits = new Set<() => void>();
+  /** The lowest that a request ever wanted: servers need not be told anew for each. */
+  level: Severity | undefined;
+  /** When it was last used, in ms of the clock. */
+  lastUse: number;
+
+  constructor(view: View, capabilities: string, parts: PartyParts) {
+    const { deadlines, ledger, clock, lot, id } = parts;
+    this.#parts = parts;
+    this.clock = clock;
+    this.lastUse = clock.now();
+    this.parking = new Parking(lot, clock);
+    this.#view = view;
+    const who = { id, name: undefined, version: undefined };
+    const plugins = (): PluginSet | undefined => parts.plugins();
+    const common = { view, deadlines, ledger, plugins, except: undefined };
+    this.#router = new Router(who, { ...common, notify: () => {} });
+    view.introduce(capabilities, this);
+  }
+
+  get serverInfo(): Implementation {
+    return this.#parts.serverInfo();
+  }
+
+  get view(): View {
+    return this.#view;
+  }
+
+  /** Its calls that run. */
+  get calls(): readonly Call[] {
+    return [...this.#errands].flatMap(({ call }) => call ?? []);
+  }
+
+  get listenings(): number {
+    return this.#listenings.size;
+  }
+
+  /** Whether something is under way for it. */
+  get isBusy(): boolean {
+    const sets = [this.#errands, this.#listenings, this.#waits, this.parking];
+    return sets.some(({ size }) => size > 0);
+  }
+
+  /** Takes a request. @throws {HubError} methodNotFound, invalidParams, or that there is nothing of that name */
+  take(letter: Letter, way: WayBack): void {
+    const { method } = letter.request;
+    this.lastUse = this.clock.now();
+    this.#tune(letter.sender.level);
+    const manner = RELAYED.get(method);
+    if (manner !== undefined) {
+      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner);
+      return;
+    }
+    const kind = LISTED.get(method);
+    if (kind !== undefined) this.#list(kind, letter, way);
+    else if (method === ModernMethod.discover) this.#discover(letter, way);
+    else if (method === ModernMethod.listen) this.#listen(letter, way);
+    else throw new HubError("methodNotFound", `There is no method "${method}".`);
+  }
+
+  /** The catalog was replaced. */
+  catalogChanged(): void {
+    for (const listening of this.#listenings) listening.compare(this.#view.catalog);
+  }
+
+  /** A server asks, and does not say for which request: it can be only for the one that it is at work for. */
+  ask(question: Question): () => void {
+    const { server } = question;
+    const there = [...this.#errands].filter((errand) => errand.server === server);
+    // One whose client was asked something waits for that.
+    const working = there.filter(({ isParked }) => !isParked);
+    const [errand, ...others] = working.length > 0 ? working : there;
+    if (errand !== undefined && others.length === 0) return errand.ask(question);
+    const text =
+      errand === undefined
+        ? `There is no request running for which server "${server}" could ask.`
+        : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
+    question.fail(new HubError("notAsked", text, { server }));
+    return () => {};
+  }
+
+  /** What belongs to no request is not said to modern clients. */
+  tell(): void {}
+
+  tellLog(server: string, severity: Severity, message: Message): void {
+    let isPiped = false;
+    for (const errand of this.#errands) {
+      const { way } = errand;
+      if (way === undefined || !errand.wants(severity) || errand.server !== server) continue;
+      // It would come twice to who hears of all requests in one place.
+      if (!way.isPipe || !isPiped) way.notify(message);
+      isPiped ||= way.isPipe;
+    }
+  }
+
+  revisit(
+    letter: Letter,
+    response: Parameters<ErrandHost["revisit"]>[1],
+    server: string,
+    id: Parameters<ErrandHost["revisit"]>[3],
+  ): Message | undefined {
+    const { serverInfo, parking } = this;
+    const again = (next: Letter, way: WayBack): void => this.take(next, way);
+    return buildRevisit(response, { letter, id, server, serverInfo, parking, again });
+  }
+
+  over(done: Errand | Listening): void {
+    this.lastUse = this.clock.now();
+    if (done instanceof Errand) this.#errands.delete(done);
+    else this.#listenings.delete(done);
+  }
+
+  /** The hub ends: who listens is told. */
+  stop(): void {
+    for (const listening of this.#listenings) listening.stop();
+  }
+
+  /** The client has left, or has been idle for long. */
+  close(): void {
+    this.parking.close();
+    for (const errand of this.#errands) errand.cancel("The client has left.", "disconnect");
+    for (const listening of this.#listenings) listening.end();
+    for (const forget of this.#waits) forget();
+    this.#waits.clear();
+    this.#router.close();
+    this.#view.close();
+  }
+
+  #relay(letter: Letter, way: WayBack, manner: Manner | "reference"): void {
+    const { name, version } = letter.sender.info;
+    const { client } = this.#router;
+    if (client.name !== name || client.version !== version) {
+      this.#router.client = { ...client, name, version };
+    }
+    const errand = new Errand(letter, way, this);
+    const running = this.#router.route(letter.request, errand, manner);
+    this.#checkState(letter, running.call);
+    this.#errands.add(errand);
+    errand.run(running);
+  }
+
+  /** Only servers of the modern era give out states of their own. */
+  #checkState(letter: Letter, call: Call | undefined): void {
+    if (call === undefined || textIn(letter, "requestState") === undefined) return;
+    const connection = this.#view.connection(call.describe().server);
+    const session = connection && sessionOf(connection.state);
+    if (session?.era === "legacy") throw invalidState();
+  }
+
+  #list(kind: Kind, { request }: Letter, way: WayBack): void {
+    const after = readAfter(kind, request);
+    const { editions } = this.#parts;
+    this.#wait(way, (callback) =>
+      this.#view.whenListed((catalog) => {
+        const { serverInfo } = this;
+        const section = catalog[kind];
+        callback(
+          buildResult(
+            request.id.slice,
+            after === undefined
+              ? editions.of(section, serverInfo)
+              : editions.page(section, after, serverInfo),
+          ),
+        );
+      }),
+    );
+  }
+
+  #discover({ request }: Letter, way: WayBack): void {
+    this.#wait(way, (callback) =>
+      this.#view.whenRecalled(({ instructions }) => {
+        const result = utf8(JSON.stringify(discoverResult(instructions)));
+        callback(buildResult(request.id.slice, stamp(result, this.serverInfo, NO_CACHE)));
+      }),
+    );
+  }
+
+  /** Answers when there is an answer, unless nobody waits for it any more. */
+  #wait(way: WayBack, begin: (callback: (message: Message) => void) => () => void): void {
+    let isOver = false;
+    const end = (message: Message | undefined): void => {
+      if (isOver) return;
+      isOver = true;
+      this.#waits.delete(forget);
+      way.respond(message);
+    };
+    const forget = (): void => {
+      undo();
+      end(undefined);
+    };
+    this.#waits.add(forget);
+    const undo = begin(end);
+    way.whenGone(forget);
+  }
+
+  #listen(letter: Letter, way: WayBack): void {
+    const { clock, serverInfo } = this;
+    const { catalog } = this.#view;
+    const parts = { clock, serverInfo, catalog, router: this.#router };
+    const over = (done: Listening): void => this.over(done);
+    const listening = new Listening(letter, way, { ...parts, over });
+    this.#listenings.add(listening);
+    listening.begin();
+  }
+
+  /** Servers say no less than what is wanted of them. */
+  #tune(level: Severity | undefined): void {
+    if (level === undefined || level === this.level) return;
+    const before = this.level;
+    this.level = lowestOf(before === undefined ? [level] : [level, before]);
+    if (this.level !== before) this.#view.levelChanged();
+  }
+}

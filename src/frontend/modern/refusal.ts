@@ -1,0 +1,16 @@
+import type { Piece } from "../../bytes.ts";
+import type { HubError, RpcError } from "../../errors.ts";
+import { buildError, type Message } from "../../wire/jsonrpc.ts";
+
+const NO_RESOURCE = -32002;
+const INVALID_PARAMS = -32602;
+
+/** An error of the hub's own in the words of the modern era. */
+function refusalOf(error: HubError): RpcError {
+  const rpc = error.toRpc();
+  return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;
+}
+
+export function buildRefusal(id: Piece, error: HubError): Message {
+  return buildError(id, refusalOf(error));
+}

@@ -1,0 +1,98 @@
+import { applyEdits, type Edit, joinPieces, type Piece } from "../../bytes.ts";
+import { HubError } from "../../errors.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../../json.ts";
+import { removeMembers } from "../../object.ts";
+import { readClass } from "../../protocol/capabilities.ts";
+import { type Implementation, Method } from "../../protocol/legacy.ts";
+import { readFrame } from "../../wire/frame.ts";
+import { buildError, buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
+import { buildInputRequired } from "./input.ts";
+import type { Letter } from "./letter.ts";
+import { digestOf, isBrought, type Parked, type Parking } from "./parking.ts";
+import type { WayBack } from "./wayback.ts";
+
+/** What servers of the legacy era answer if a person has to visit a page before the request can be done. */
+const NEEDS_VISIT = -32042;
+
+/** A request that is made again when its client comes back. */
+class Revisit implements Parked {
+  readonly digest: string;
+  readonly #again: (letter: Letter, way: WayBack) => void;
+
+  constructor(letter: Letter, again: (letter: Letter, way: WayBack) => void) {
+    this.digest = digestOf(letter);
+    this.#again = again;
+  }
+
+  resume(letter: Letter, way: WayBack): void {
+    this.#again(unburden(letter), way);
+  }
+
+  expire(): void {}
+}
+
+export interface RevisitParts {
+  readonly letter: Letter;
+  /** What the client calls the request. */
+  readonly id: Piece;
+  readonly server: string;
+  readonly serverInfo: Implementation;
+  readonly parking: Parking;
+  again(letter: Letter, way: WayBack): void;
+}
+
+/**
+ * The answer to a request of which a server says that a person has to visit a page first: the client is asked for that, and
+ * makes the request again. @returns undefined if the server says something else, or there is no room
+ */
+export function buildRevisit(response: Response, parts: RevisitParts): Message | undefined {
+  const { letter, id, server, serverInfo, parking } = parts;
+  const pages = readPages(response);
+  if (pages === undefined) return undefined;
+  if (readClass(letter.capabilities).elicitation?.url === undefined) {
+    const data = { requiredCapabilities: { elicitation: { url: {} } } };
+    const text = `Server "${server}" wants a page to be visited, which the client cannot be asked for.`;
+    return buildError(id, new HubError("missingCapability", text, { server, data }).toRpc());
+  }
+  const state = parking.park(new Revisit(letter, (again, way) => parts.again(again, way)));
+  if (state === undefined) return undefined;
+  const entries = pages.map(({ message, url }, i) => {
+    const params = { mode: "url", message: `[${server}] ${message}`, url };
+    return [`input-${i + 1}`, { method: Method.elicit, params }] as const;
+  });
+  return buildResult(id, buildInputRequired(Object.fromEntries(entries), state, serverInfo));
+}
+
+interface Page {
+  readonly message: string;
+  readonly url: string;
+}
+
+function readPages({ bytes, body }: Response): readonly Page[] | undefined {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const read = (member: Member | undefined): unknown => member && valueOf(bytes, member);
+  if (read(lastMember(members, "code")) !== NEEDS_VISIT) return undefined;
+  const data = lastMember(members, "data");
+  const inner = (data && scanObject(bytes, data.start)?.items) ?? [];
+  const elicitations = read(lastMember(inner, "elicitations"));
+  const pages = Array.isArray(elicitations) ? elicitations.filter(isPage) : [];
+  return pages.length > 0 ? pages : undefined;
+}
+
+function isPage(value: unknown): value is Page {
+  if (typeof value !== "object" || value === null) return false;
+  const { message, url } = value as Readonly<Record<string, unknown>>;
+  return typeof message === "string" && typeof url === "string";
+}
+
+/** As the request was before it brought anything. */
+function unburden(letter: Letter): Letter {
+  const { request, members } = letter;
+  const { bytes, params } = request;
+  if (params === undefined) return letter;
+  const edits: Edit[] = removeMembers(bytes, params, members, isBrought);
+  const frame = readFrame(joinPieces(applyEdits(bytes, edits)));
+  if (frame.kind !== "request") return letter;
+  const own = frame.members ?? (frame.params && scanObject(frame.bytes, frame.params.start)?.items);
+  return { ...letter, request: frame, members: own ?? [] };
+}
