@@ -12,7 +12,7 @@ import {
   Method,
 } from "../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
-import { type Capabilities, readClass } from "../protocol/capabilities.ts";
+import { readClass } from "../protocol/capabilities.ts";
 import { translate } from "../protocol/translate.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
@@ -21,7 +21,7 @@ import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
-import type { Sender } from "../upstream/sender.ts";
+import { UNKNOWN_SENDER } from "../upstream/sender.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";
 import {
@@ -51,8 +51,6 @@ export interface Host {
 }
 
 const EMPTY_RESULT = utf8("{}");
-/** What servers of the modern era are told of a client that has set no level: those of the legacy era decide then. */
-const DEFAULT_LEVEL: Severity = "info";
 /** What each list request asks for. */
 const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
@@ -69,8 +67,8 @@ export class Client implements LinkEvents, Attendee, Asker {
   readonly #running = new Map<string | number, Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
-  /** What it can be asked for. */
-  #declared: Capabilities = {};
+  /** Who its requests are from, as far as it has said; another object whenever it says more. */
+  sender = UNKNOWN_SENDER;
   /** It has been told who answers it; before that nothing else is said to it. */
   #isGreeted = false;
   /** From which level on it wants servers' log messages; undefined: servers decide (logging, setting log level). */
@@ -147,12 +145,6 @@ export class Client implements LinkEvents, Attendee, Asker {
     return translate(response, from, "legacy", this.#host.serverInfo);
   }
 
-  get sender(): Sender {
-    const { name = "", version = "" } = this.#router.client;
-    const level = this.level ?? DEFAULT_LEVEL;
-    return { era: "legacy", info: { name, version }, declared: this.#declared, level };
-  }
-
   /** Goes the way of what runs for it at that server: links may have one for each request. */
   tell(server: string, message: Message): void {
     const running = [...this.#running.values()];
@@ -201,6 +193,7 @@ export class Client implements LinkEvents, Attendee, Asker {
         return;
       case Method.setLevel:
         this.level = readLevel(request);
+        this.sender = { ...this.sender, level: this.level };
         inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
         this.#view.levelChanged();
         return;
@@ -215,7 +208,9 @@ export class Client implements LinkEvents, Attendee, Asker {
   #initialize(request: Request, inbound: Inbound): void {
     const { version, capabilities, info } = readIntroduction(request);
     this.#version = version;
-    this.#declared = readClass(capabilities);
+    const { name = "", version: edition = "" } = info;
+    const declared = readClass(capabilities);
+    this.sender = { ...this.sender, info: { name, version: edition }, declared };
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);

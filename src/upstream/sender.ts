@@ -12,3 +12,11 @@ export interface Sender {
   /** From which level on it wants log messages; undefined: none. */
   readonly level: Severity | undefined;
 }
+
+/** Who has said nothing yet. Those of the legacy era who set no level leave it to the server: this is what one is told that decides nothing. */
+export const UNKNOWN_SENDER: Sender = {
+  era: "legacy",
+  info: { name: "", version: "" },
+  declared: {},
+  level: "info",
+};
