@@ -25,8 +25,10 @@ interface Suite {
   readonly folder: string;
   /** How it is told to play against a URL. */
   readonly args: (url: string) => readonly string[];
-  /** The era in which the server behind a hub speaks; undefined: the server is played with directly. */
-  readonly behind: Era | undefined;
+  /** The era in which the server behind the hub speaks; undefined: the server is played with directly. */
+  readonly behind?: Era;
+  /** Referees leave sessions behind, and who of several clients is asked is never guessed. Requests of the modern era have none. */
+  readonly isolation?: "perClient";
   /** How many checks it has to make. */
   readonly checks: number;
 }
@@ -50,16 +52,22 @@ function requirementsOf(revision: string): Pick<Suite, "folder" | "args"> {
 
 /** The referees are clients of the era that their names say. */
 const DIRECT: readonly Suite[] = [
-  { name: "0.1.16", ...OLD, behind: undefined, checks: 40 },
-  { name: "2025-11-25", ...requirementsOf("2025-11-25"), behind: undefined, checks: 84 },
-  { name: "2026-07-28", ...requirementsOf("2026-07-28"), behind: undefined, checks: 152 },
+  { name: "0.1.16", ...OLD, checks: 40 },
+  { name: "2025-11-25", ...requirementsOf("2025-11-25"), checks: 84 },
+  { name: "2026-07-28", ...requirementsOf("2026-07-28"), checks: 152 },
 ];
 
 // The hub ends no stream before its answer: one check finds nothing to look at.
 const HUB: readonly Suite[] = [
-  { name: "0.1.16-legacy", ...OLD, behind: "legacy", checks: 40 },
+  { name: "0.1.16-legacy", ...OLD, behind: "legacy", isolation: "perClient", checks: 40 },
   { name: "0.1.16-modern", ...OLD, behind: "modern", checks: 40 },
-  { name: "2025-11-25-legacy", ...requirementsOf("2025-11-25"), behind: "legacy", checks: 83 },
+  {
+    name: "2025-11-25-legacy",
+    ...requirementsOf("2025-11-25"),
+    behind: "legacy",
+    isolation: "perClient",
+    checks: 83,
+  },
   { name: "2025-11-25-modern", ...requirementsOf("2025-11-25"), behind: "modern", checks: 83 },
   { name: "2026-07-28-legacy", ...requirementsOf("2026-07-28"), behind: "legacy", checks: 147 },
   { name: "2026-07-28-modern", ...requirementsOf("2026-07-28"), behind: "modern", checks: 152 },
@@ -105,7 +113,8 @@ const { direct, only } = parseArgs({
 }).values;
 for (const suite of direct ? DIRECT : HUB) {
   if (!suite.name.includes(only)) continue;
-  const withSubject: Subject = suite.behind === undefined ? withServer : withHub(suite.behind);
+  const { behind, isolation = "shared" } = suite;
+  const withSubject: Subject = behind === undefined ? withServer : withHub(behind, isolation);
   const verdict = await withSubject((url) => play(suite, url));
   show(suite, verdict);
   if (verdict.problems.length > 0) process.exitCode = 1;

@@ -8,7 +8,9 @@ const PAUSE = 50;
 export function registerLogging(server: McpServer): void {
   const description = "Logs three messages.";
   for (const name of ["test_tool_with_logging", "test_logging_tool"]) {
-    server.registerTool(name, { description }, async ({ mcpReq: { log } }) => {
+    server.registerTool(name, { description }, async ({ mcpReq }) => {
+      // oxlint-disable-next-line typescript/no-deprecated -- there are clients yet that listen
+      const { log } = mcpReq;
       await log("info", "Tool execution started", "tools");
       await setTimeout(PAUSE);
       await log("info", "Tool processing data", "tools");

@@ -84,9 +84,10 @@ export function registerRounds(server: McpServer, codec: RequestStateCodec<Step>
   });
   offer("capabilities", ({ mcpReq: { envelope, inputResponses } }) => {
     if (inputResponses !== undefined) return say(Object.keys(inputResponses).join());
-    const said: Readonly<Record<string, unknown>> = envelope ?? {};
-    const declared = (said[CLIENT_CAPABILITIES_META_KEY] ??
-      server.server.getClientCapabilities()) as ClientCapabilities | undefined;
+    const said: { readonly [CLIENT_CAPABILITIES_META_KEY]?: ClientCapabilities } = envelope ?? {};
+    // oxlint-disable-next-line typescript/no-deprecated -- a request of the legacy era does not say it
+    const known = server.server.getClientCapabilities();
+    const declared = said[CLIENT_CAPABILITIES_META_KEY] ?? known;
     const inputRequests: InputRequests = {
       ...(declared?.sampling !== undefined && { greeting: sample("Generate a greeting") }),
       ...(declared?.elicitation !== undefined && {

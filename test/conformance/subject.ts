@@ -29,11 +29,11 @@ export const withServer: Subject = async (play) => {
 
 /** The executable's HTTP face, with the everything server as its only server, under its own names, in one era alone. */
 export const withHub =
-  (era: Era): Subject =>
+  (era: Era, isolation: "shared" | "perClient"): Subject =>
   (play) =>
-    withStage({ servers: { everything: everything(era) } }, async ({ config, dir, env }) => {
-      const args = ["serve", "--http", "127.0.0.1:0", "--config", config];
-      const hub = new RawClient(executable(), args, dir, env);
+    withStage({ servers: { everything: everything(era, isolation) } }, async (stage) => {
+      const args = ["serve", "--http", "127.0.0.1:0", "--config", stage.config];
+      const hub = new RawClient(executable(), args, stage.dir, stage.env);
       try {
         const look = () => /http:\/\/\S+/.exec(hub.stderr)?.[0];
         return await play(await hub.until(START, "the hub's address", look));
@@ -43,13 +43,7 @@ export const withHub =
       }
     });
 
-function everything(era: Era) {
-  return {
-    command: process.execPath,
-    args: [fileURLToPath(new URL("stdio.ts", import.meta.url)), era],
-    prefix: "",
-    era,
-    // Referees leave sessions behind, and who of several clients is asked is never guessed.
-    ...(era === "legacy" && { isolation: "perClient" }),
-  };
+function everything(era: Era, isolation: string) {
+  const args = [fileURLToPath(new URL("stdio.ts", import.meta.url)), era];
+  return { command: process.execPath, args, prefix: "", era, isolation };
 }
