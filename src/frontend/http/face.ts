@@ -1,11 +1,14 @@
 import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
+import { isModernVersion } from "../../protocol/modern.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { within } from "../../wire/grace.ts";
 import type { Link } from "../../wire/link.ts";
+import { isModern } from "../modern/letter.ts";
+import type { Parties } from "../modern/parties.ts";
 import { readBody, type Trouble } from "./body.ts";
 import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
 import { type Readiness, standingOf } from "./readiness.ts";
@@ -13,6 +16,7 @@ import { refuse } from "./refusal.ts";
 import type { Wants } from "./reply.ts";
 import type { SessionLink } from "./session.ts";
 import { MOST_SESSIONS, Sessions } from "./sessions.ts";
+import { Stateless } from "./stateless.ts";
 
 /** What requests that run when the face closes get to finish, in ms. */
 export const DRAIN = 1500;
@@ -21,6 +25,8 @@ export const DRAIN = 1500;
 export interface FaceHub {
   accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
+  /** Serves requests of the modern era. @param client who makes them, if it can be told */
+  gather(client: string | undefined): Parties;
   readonly equipment: {
     /** What a plugin's web application answers; undefined if there is none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
@@ -34,12 +40,16 @@ export interface FaceSettings extends Guard {
   readonly clock?: Clock;
 }
 
-/** The hub over HTTP, for clients of the legacy era (Streamable HTTP): what it answers to each request. */
+/** Who knows the token is one client; without one nobody can tell who is who. */
+const PRINCIPAL = "bearer";
+
+/** The hub over HTTP, for clients of both eras (Streamable HTTP): what it answers to each request. */
 export class Face {
   readonly #settings: FaceSettings;
   readonly #clock: Clock;
   readonly #hub: FaceHub;
   readonly #sessions: Sessions;
+  readonly #stateless: Stateless;
   readonly #app: Hono;
   #isClosing = false;
 
@@ -52,6 +62,10 @@ export class Face {
       clock,
       most: maxSessions,
       accept: (link, scope) => hub.accept(link, NEVER, scope),
+    });
+    this.#stateless = new Stateless({
+      clock,
+      gather: () => hub.gather(settings.token === undefined ? undefined : PRINCIPAL),
     });
     this.#app = this.#route();
   }
@@ -71,7 +85,9 @@ export class Face {
   /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
-    await within(DRAIN, this.#sessions.idle());
+    this.#stateless.stop();
+    await within(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
+    this.#stateless.close();
     await this.#sessions.close();
   }
 
@@ -97,7 +113,11 @@ export class Face {
 
   async #post(request: Request, servers: Servers): Promise<Response> {
     const scope = readScope(servers);
-    const named = hasSession(request) ? this.#find(request, scope) : this.#refuseMissing(servers);
+    const isStateless = isModernVersion(request.headers.get("MCP-Protocol-Version"));
+    const named =
+      hasSession(request) && !isStateless
+        ? this.#find(request, scope)
+        : this.#refuseMissing(servers);
     if (named instanceof Response) return named;
     const wants = readWants(request.headers.get("Accept"));
     if (wants === undefined) {
@@ -108,7 +128,7 @@ export class Face {
     }
     // Without a session there is one thing to say, and it is short.
     const limit =
-      named === undefined
+      named === undefined && !isStateless
         ? Math.min(FIRST_BODY, this.#settings.maxMessage)
         : this.#settings.maxMessage;
     const body = await readBody(request, limit, this.#clock);
@@ -121,6 +141,9 @@ export class Face {
     // What a client says to what is still running helps it to finish.
     const isAsking = frame.kind === "request" || frame.kind === "batch";
     if (this.#isClosing && isAsking) return refuseEnd();
+    if (isStateless || (frame.kind === "request" && isModern(frame))) {
+      return this.#stateless.take(frame, request, wants, scope);
+    }
     if (named !== undefined) return named.receive(frame, wants);
     const isFirst = frame.kind === "request" && frame.method === "initialize";
     return isFirst ? this.#sessions.begin(frame, wants, scope) : refuseSessionless();

@@ -48,7 +48,7 @@ async function relay(
   options: ListenOptions,
 ): Promise<void> {
   try {
-    const request = requestOf(incoming);
+    const request = requestOf(incoming, goneOf(outgoing));
     if (request === undefined) {
       outgoing.writeHead(400).end();
       return;
@@ -63,7 +63,16 @@ async function relay(
   }
 }
 
-function requestOf(incoming: IncomingMessage): Request | undefined {
+/** Aborted when the client goes before it was answered. */
+function goneOf(outgoing: ServerResponse): AbortSignal {
+  const abort = new AbortController();
+  outgoing.once("close", () => {
+    if (!outgoing.writableEnded) abort.abort();
+  });
+  return abort.signal;
+}
+
+function requestOf(incoming: IncomingMessage, signal: AbortSignal): Request | undefined {
   const { method = "GET", headers, url = "/" } = incoming;
   const whole = `http://${headers.host ?? "localhost"}${url}`;
   if (!url.startsWith("/") || !URL.canParse(whole)) return undefined;
@@ -74,7 +83,7 @@ function requestOf(incoming: IncomingMessage): Request | undefined {
   if (method === "GET" || method === "HEAD") return new Request(whole, { method, headers: given });
   // The types of the web's streams and of Node's are not the same, but the streams are.
   const body = Readable.toWeb(incoming) as unknown as ReadableStream<Uint8Array>;
-  const init = { method, headers: given, body, duplex: "half" };
+  const init = { method, headers: given, body, duplex: "half", signal };
   return new Request(whole, init);
 }
 

@@ -186,7 +186,7 @@ export class EventStream {
 }
 
 /** A line end would end the event's data. In JSON it is white space only. */
-function onOneLine(event: Buffer, start: number): Buffer {
+export function onOneLine(event: Buffer, start: number): Buffer {
   const end = event.length - EVENT_END.length;
   for (const byte of [0x0a, 0x0d]) {
     for (let i = event.indexOf(byte, start); i >= 0 && i < end; i = event.indexOf(byte, i + 1)) {

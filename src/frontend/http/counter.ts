@@ -1,0 +1,135 @@
+import { joinPieces, utf8 } from "../../bytes.ts";
+import type { Clock } from "../../clock.ts";
+import type { CancelledBy } from "../../events.ts";
+import { lastMember, scanObject, valueOf } from "../../json.ts";
+import { ModernError } from "../../protocol/modern.ts";
+import type { Withdrawal } from "../../upstream/pending.ts";
+import { readFrame } from "../../wire/frame.ts";
+import type { Message } from "../../wire/jsonrpc.ts";
+import type { WayBack } from "../modern/wayback.ts";
+import { accepted, answer, streamed } from "./refusal.ts";
+import { PATIENCE, type Wants } from "./reply.ts";
+import { BOUNDS, KEEP_ALIVE, onOneLine } from "./stream.ts";
+
+export interface CounterParts {
+  readonly wants: Wants;
+  readonly clock: Clock;
+  /** It has been answered, or nobody waits at it any more. */
+  over(counter: Counter): void;
+}
+
+/** Where the client of one POST without a session waits: it gets JSON if that is all there is to send, and comes soon; else a stream of events, which nobody can come back for. */
+export class Counter implements WayBack {
+  readonly isPipe = false;
+  readonly response: Promise<Response>;
+  readonly #parts: CounterParts;
+  readonly #signal: AbortSignal;
+  #settle: (response: Response) => void = () => {};
+  #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
+  /** The undo of what is armed: the wait for an answer, or for something to send. */
+  #disarm: () => void = () => {};
+  #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
+  #isOver = false;
+
+  constructor({ signal }: Request, parts: CounterParts) {
+    this.#parts = parts;
+    this.#signal = signal;
+    this.response = new Promise((resolve) => (this.#settle = resolve));
+    signal.addEventListener("abort", this.#leave, { once: true });
+    if (parts.wants === "events") this.#open();
+    else if (parts.wants === "either") {
+      this.#disarm = parts.clock.after(PATIENCE, () => void this.#open());
+    }
+  }
+
+  notify(message: Message): void {
+    // Who takes no events hears of nothing but the answer.
+    if (this.#isOver || this.#parts.wants === "json") return;
+    this.#push(message);
+  }
+
+  respond(message: Message | undefined): void {
+    if (this.#isOver) return;
+    if (this.#stream === undefined) {
+      this.#end();
+      this.#settle(message === undefined ? accepted() : answer(message, statusOf(message)));
+      return;
+    }
+    if (message !== undefined) this.#push(message);
+    this.#end();
+    this.#stream.close();
+  }
+
+  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
+    this.#gone = callback;
+  }
+
+  #push(message: Message): void {
+    const stream = this.#open();
+    const pieces = message instanceof Uint8Array ? [message] : message;
+    stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
+    // Nobody can come back for what was not read, so nothing is held for that.
+    if ((stream?.desiredSize ?? 0) < -BOUNDS.behind) this.#drop();
+  }
+
+  #open(): ReadableStreamDefaultController<Uint8Array> | undefined {
+    if (this.#stream === undefined) {
+      this.#disarm();
+      const body = new ReadableStream<Uint8Array>(
+        { start: (controller) => void (this.#stream = controller), cancel: this.#leave },
+        { highWaterMark: 0, size: (chunk) => chunk?.byteLength ?? 0 },
+      );
+      this.#keepAlive();
+      this.#settle(streamed(body));
+    }
+    return this.#stream;
+  }
+
+  #keepAlive(): void {
+    this.#disarm = this.#parts.clock.after(KEEP_ALIVE, () => {
+      // One that waits to be read says it already.
+      if ((this.#stream?.desiredSize ?? 0) >= 0) this.#stream?.enqueue(COMMENT);
+      this.#keepAlive();
+    });
+  }
+
+  /** Its client does not read. */
+  #drop(): void {
+    const stream = this.#stream;
+    this.#leave();
+    stream?.error(new Error("The client does not read."));
+  }
+
+  /** Its client has gone: that is how it says that it does not want an answer any more. */
+  readonly #leave = (): void => {
+    if (this.#isOver) return;
+    this.#end();
+    this.#settle(accepted());
+    this.#gone("The client has left.", "disconnect");
+  };
+
+  #end(): void {
+    this.#isOver = true;
+    this.#disarm();
+    this.#signal.removeEventListener("abort", this.#leave);
+    this.#parts.over(this);
+  }
+}
+
+const EVENT = utf8("event: message\ndata: ");
+const EVENT_END = utf8("\n\n");
+const COMMENT = utf8(": keep-alive\n\n");
+
+/** Longer messages are no errors that have a status of their own. */
+const LONGEST = 64 * 1024;
+const BAD: ReadonlySet<unknown> = new Set(Object.values(ModernError));
+
+/** The status that goes with an answer: that a request is none says it too. */
+function statusOf(message: Message): number {
+  const bytes = joinPieces(message instanceof Uint8Array ? [message] : message);
+  if (bytes.length > LONGEST || !bytes.includes('"error"')) return 200;
+  const frame = readFrame(bytes);
+  if (frame.kind !== "response" || frame.outcome !== "error") return 200;
+  const code = lastMember(scanObject(bytes, frame.body.start)?.items ?? [], "code");
+  return code !== undefined && BAD.has(valueOf(bytes, code)) ? 400 : 200;
+}

@@ -1,0 +1,109 @@
+import type { Clock } from "../../clock.ts";
+import { type ErrorCode, toHubError } from "../../errors.ts";
+import { ModernMethod } from "../../protocol/modern.ts";
+import type { Scope } from "../../upstream/scope.ts";
+import type { Frame } from "../../wire/jsonrpc.ts";
+import { openLetter } from "../modern/letter.ts";
+import type { Parties } from "../modern/parties.ts";
+import { buildRefusal } from "../modern/refusal.ts";
+import { Counter } from "./counter.ts";
+import { checkArguments, checkHeaders } from "./mirror.ts";
+import { accepted, answer, refuse } from "./refusal.ts";
+import type { Wants } from "./reply.ts";
+
+/** So many requests may wait for their answers. */
+const MOST = 10_000;
+
+export interface StatelessParts {
+  readonly clock: Clock;
+  gather(): Parties;
+}
+
+/** Requests of the modern era over HTTP: each is answered by what it says itself. */
+export class Stateless {
+  readonly #parts: StatelessParts;
+  readonly #counters = new Set<Counter>();
+  /** Those who wait until nothing runs. */
+  readonly #waiting = new Set<() => void>();
+  #parties: Parties | undefined;
+
+  constructor(parts: StatelessParts) {
+    this.#parts = parts;
+  }
+
+  /** Takes what a POST has brought. */
+  take(frame: Frame, request: Request, wants: Wants, scope: Scope): Response | Promise<Response> {
+    if (frame.kind === "notification") return accepted();
+    if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
+    if (this.#counters.size >= MOST) {
+      const headers = { "Retry-After": "1" };
+      return refuse(503, "Too many requests run.", { id: frame.id.slice, headers });
+    }
+    let counter: Counter | undefined;
+    try {
+      const { headers } = request;
+      checkHeaders(frame, headers);
+      const letter = openLetter(frame);
+      if (wants === "json" && frame.method === ModernMethod.listen) {
+        return refuse(406, "What is listened to comes as text/event-stream.", {
+          id: frame.id.slice,
+        });
+      }
+      counter = this.#open(request, wants);
+      this.#parties ??= this.#parts.gather();
+      this.#parties.take(letter, counter, scope, (catalog) =>
+        checkArguments(letter, headers, catalog),
+      );
+      return counter.response;
+    } catch (thrown) {
+      const error = toHubError(thrown);
+      counter?.respond(undefined);
+      return answer(buildRefusal(frame.id.slice, error), STATUSES[error.code] ?? 200);
+    }
+  }
+
+  /** Ends what lasts until somebody ends it. */
+  stop(): void {
+    this.#parties?.stop();
+  }
+
+  /** Settles when no request runs. */
+  idle(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.add(resolve);
+      this.#settle();
+    });
+  }
+
+  close(): void {
+    this.#parties?.close();
+  }
+
+  #open(request: Request, wants: Wants): Counter {
+    const counter = new Counter(request, {
+      wants,
+      clock: this.#parts.clock,
+      over: (over) => {
+        this.#counters.delete(over);
+        this.#settle();
+      },
+    });
+    this.#counters.add(counter);
+    return counter;
+  }
+
+  #settle(): void {
+    if (this.#counters.size > 0) return;
+    for (const resolve of this.#waiting) resolve();
+    this.#waiting.clear();
+  }
+}
+
+/** What is not answered with 200: that the request is none of this protocol's, or there is no such method. */
+const STATUSES: Partial<Record<ErrorCode, number>> = {
+  methodNotFound: 404,
+  invalidEnvelope: 400,
+  headerMismatch: 400,
+  missingCapability: 400,
+  unsupportedVersion: 400,
+};
