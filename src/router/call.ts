@@ -4,6 +4,7 @@ import { isNamed } from "../catalog/shape.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Era } from "../protocol/era.ts";
+import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import type { Ask } from "../upstream/ask.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
@@ -20,7 +21,9 @@ import {
 import type { Deadlines, Timed } from "./deadline.ts";
 import { answerLate, describeDelay, explainUnready, goneError } from "./late.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
+import { readAnswer } from "./inputs.ts";
 import type { Links } from "./links.ts";
+import { repeat, Rounds } from "./rounds.ts";
 
 /** Where a call's answer and its progress go. */
 export interface Caller extends Ask {
@@ -110,6 +113,13 @@ export abstract class Call implements Timed {
     caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
   }
 
+  /** The server has a line of its log for whoever asked. */
+  log(severity: Severity, message: Message): void {
+    const { caller } = this.parts;
+    const { level } = caller.sender;
+    if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
+  }
+
   /** Lets its time stand still while the server waits for an answer of a client, or go on. */
   halt(halted: boolean): void {
     const { deadlines } = this.parts;
@@ -178,6 +188,8 @@ export abstract class Call implements Timed {
 type Place =
   | { readonly at: "waiting" }
   | { readonly at: "sent"; readonly session: Session; readonly id: number }
+  /** The server wants to know more first. */
+  | { readonly at: "asking"; readonly rounds: Rounds }
   | { readonly at: "done" };
 const WAITING: Place = { at: "waiting" };
 const DONE: Place = { at: "done" };
@@ -188,6 +200,7 @@ export class RelayedCall extends Call implements Pending, Visitor {
   readonly isRelayed = true;
   readonly name: string;
   #place: Place = WAITING;
+  #rounds: Rounds | undefined;
   /** It was not sent at once: its tool may be known only from an older listing. */
   #waited = false;
 
@@ -205,7 +218,8 @@ export class RelayedCall extends Call implements Pending, Visitor {
       this.fail(goneError(route));
       return;
     }
-    this.#place = { at: "sent", session, id: session.relay(this, request, rewrite) };
+    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#rounds);
+    this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
   }
 
   get sender(): Sender {
@@ -215,8 +229,10 @@ export class RelayedCall extends Call implements Pending, Visitor {
   settle(response: Response): void {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
-    this.learn(session, response);
-    this.finish(this.parts.caller.address(response, session.era), "answered");
+    const answer = session.era === "legacy" ? response : this.#read(response);
+    if (answer === undefined) return;
+    this.learn(session, answer);
+    this.finish(this.parts.caller.address(answer, session.era), "answered");
   }
 
   protected begin(): void {
@@ -227,14 +243,46 @@ export class RelayedCall extends Call implements Pending, Visitor {
   protected withdraw(why: Withdrawal): void {
     if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
     else if (this.#place.at === "waiting") this.parts.connection.leave(this);
+    else if (this.#place.at === "asking") this.#place.rounds.withdraw();
   }
 
   protected explainWait(seconds: number): string | undefined {
-    return this.#place.at === "sent" ? undefined : explainUnready(seconds);
+    return this.#place.at === "waiting" && this.#rounds === undefined
+      ? explainUnready(seconds)
+      : undefined;
   }
 
   protected override finish(message: Message | undefined, end: CallEnd): void {
     this.#place = DONE;
     super.finish(message, end);
+  }
+
+  /** @returns the answer of a server of the modern era, once it is one. */
+  #read(response: Response): Response | undefined {
+    const { route, request, caller, deadlines } = this.parts;
+    const { server } = route;
+    const { sender } = caller;
+    const isPlain = sender.era === "modern";
+    const answer = readAnswer(response, { server, method: this.method, sender, isPlain });
+    if (answer instanceof HubError) {
+      this.fail(answer);
+      return undefined;
+    }
+    if (answer.kind === "response") return answer;
+    const rounds = (this.#rounds ??= new Rounds({
+      server,
+      request,
+      caller,
+      deadlines,
+      halt: (halted) => this.halt(halted),
+      again: () => {
+        this.#place = WAITING;
+        this.parts.connection.visit(this);
+      },
+      fail: (error) => this.fail(error),
+    }));
+    this.#place = { at: "asking", rounds };
+    rounds.begin(answer);
+    return undefined;
   }
 }

@@ -35,6 +35,11 @@ export class Deadlines {
     return (this.#heldSince ?? this.#clock.now()) - this.#lost;
   }
 
+  /** Calls back after that many ms of the clock, holds or not. @returns the undo */
+  after(ms: number, callback: () => void): () => void {
+    return this.#clock.after(ms, callback);
+  }
+
   /** Lets time stand still, or go on. */
   hold(held: boolean): void {
     if (held === (this.#heldSince !== undefined)) return;

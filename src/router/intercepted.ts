@@ -11,7 +11,8 @@ import type { Connection } from "../upstream/connection.ts";
 import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Message, Request, Response } from "../wire/jsonrpc.ts";
-import { Call, type CallParts } from "./call.ts";
+import { Call, type Caller, type CallParts } from "./call.ts";
+import type { Deadlines } from "./deadline.ts";
 import { explainUnready } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { Passing, type Substance } from "./passing.ts";
@@ -81,6 +82,14 @@ export class InterceptedCall extends Call implements Substance, Traveller {
 
   get sender(): Sender {
     return this.parts.caller.sender;
+  }
+
+  get caller(): Caller {
+    return this.parts.caller;
+  }
+
+  get deadlines(): Deadlines {
+    return this.parts.deadlines;
   }
 
   get signal(): AbortSignal {

@@ -5,12 +5,17 @@ import { RelayedAnswer } from "../plugin/answer.ts";
 import { describeFault, entrust, isOwnError } from "../plugin/fault.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
+import type { Severity } from "../protocol/severity.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
+import type { Message, Notification, Request, Response } from "../wire/jsonrpc.ts";
+import type { Caller } from "./call.ts";
+import type { Deadlines } from "./deadline.ts";
+import { readAnswer, toLegacy } from "./inputs.ts";
 import { goneError } from "./late.ts";
+import { repeat, Rounds } from "./rounds.ts";
 
 /** Whose trip it is. */
 export interface Traveller {
@@ -18,7 +23,10 @@ export interface Traveller {
   readonly route: Route;
   readonly connection: Connection;
   readonly sender: Sender;
+  readonly caller: Caller;
+  readonly deadlines: Deadlines;
   progress(notification: Notification, tokens: readonly Range[]): void;
+  log(severity: Severity, message: Message): void;
   /** An answer of the server, before anybody changes it. */
   learn(session: Session, response: Response): void;
   halt(halted: boolean): void;
@@ -44,6 +52,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly #rewrite: Rewrite;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
+  #rounds: Rounds | undefined;
   #isHalted = false;
   #isOver = false;
   /** What comes back is what the call is answered with, whoever else looks at it. */
@@ -89,14 +98,20 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   enter(session: Session): void {
     if (this.#isOver) return;
     const { route, connection, request } = this.#traveller;
-    if (this.#waited && !connection.lists("tools", route.remoteName)) this.fail(goneError(route));
-    else this.#sent = { session, id: session.relay(this, request, this.#rewrite) };
+    if (this.#waited && !connection.lists("tools", route.remoteName)) {
+      this.fail(goneError(route));
+      return;
+    }
+    const whole = session.era === "legacy" ? this.#rewrite : repeat(this.#rewrite, this.#rounds);
+    this.#sent = { session, id: session.relay(this, request, whole) };
   }
 
   settle(response: Response): void {
-    if (!this.#end()) return;
-    if (this.#sent !== undefined) this.#traveller.learn(this.#sent.session, response);
-    this.#finish(response);
+    if (this.#isOver) return;
+    const answer = this.#sent?.session.era === "modern" ? this.#read(response) : response;
+    if (answer === undefined || !this.#end()) return;
+    if (this.#sent !== undefined) this.#traveller.learn(this.#sent.session, answer);
+    this.#finish(answer);
   }
 
   fail(error: HubError): void {
@@ -105,6 +120,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   progress(notification: Notification, tokens: readonly Range[]): void {
     if (!this.#isOver) this.#traveller.progress(notification, tokens);
+  }
+
+  log(severity: Severity, message: Message): void {
+    if (!this.#isOver) this.#traveller.log(severity, message);
   }
 
   halt(halted: boolean): void {
@@ -116,8 +135,11 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** The traveller does not want its answer any more; the server is told. */
   giveUp(why: Withdrawal, reason: HubError): void {
     if (!this.#end()) return;
+    this.#rounds?.withdraw();
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
-    else this.#traveller.connection.leave(this);
+    if (this.#sent === undefined || this.#rounds !== undefined) {
+      this.#traveller.connection.leave(this);
+    }
     this.#tell({ kind: "failure", reason });
   }
 
@@ -169,6 +191,29 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (outcome.kind === "failure") entrust(outcome.reason);
     this.#outcome = outcome;
     this.#settle?.(outcome);
+  }
+
+  /** @returns the answer of a server of the modern era, once it is one, as one of the legacy era would have given it. */
+  #read(response: Response): Response | undefined {
+    const { route, request, caller, deadlines, sender } = this.#traveller;
+    const { server } = route;
+    const answer = readAnswer(response, { server, method: this.method, sender, isPlain: false });
+    if (answer instanceof HubError) {
+      this.fail(answer);
+      return undefined;
+    }
+    if (answer.kind === "response") return toLegacy(answer);
+    this.#rounds ??= new Rounds({
+      server,
+      request,
+      caller,
+      deadlines,
+      halt: (halted) => this.halt(halted),
+      again: () => this.#traveller.connection.visit(this),
+      fail: (error) => this.fail(error),
+    });
+    this.#rounds.begin(answer);
+    return undefined;
   }
 
   #watch(limit: AbortSignal): void {

@@ -1,7 +1,7 @@
 import { applyEdits, utf8 } from "../bytes.ts";
 import { writeLocator } from "../catalog/locator.ts";
 import type { Route } from "../catalog/section.ts";
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Subscriptions, Watcher } from "../upstream/subscriptions.ts";
@@ -108,6 +108,7 @@ export class Subscribe extends RelayedCall {
   readonly #watches: Watches;
   #watch: Watch | undefined;
   #isAgreed = false;
+  readonly #left = new AbortController();
 
   constructor(parts: CallParts, watches: Watches) {
     super(parts);
@@ -126,7 +127,21 @@ export class Subscribe extends RelayedCall {
     this.#watch = this.#watches.begin(route, subscriptions);
     this.#isAgreed = this.#watch.start();
     if (this.#isAgreed) this.finish(buildResult(request.id.slice, AGREED), "answered");
-    else super.enter(session);
+    else if (session.era === "legacy") super.enter(session);
+    else void this.#join(session);
+  }
+
+  /** Servers of the modern era are listened to for all that is subscribed to: they are not asked for each. */
+  async #join(session: Session): Promise<void> {
+    const { route, request } = this.parts;
+    try {
+      await session.subscribe(route.remoteName, this.#left.signal);
+      this.#isAgreed = true;
+      this.#watch?.agree();
+      this.finish(buildResult(request.id.slice, AGREED), "answered");
+    } catch (error) {
+      this.fail(toHubError(error));
+    }
   }
 
   override settle(response: Response): void {
@@ -143,6 +158,7 @@ export class Subscribe extends RelayedCall {
   protected override finish(message: Message | undefined, end: CallEnd): void {
     if (this.#watch !== undefined && !this.#isAgreed) this.#watches.end(this.parts.route.name);
     this.#watch = undefined;
+    this.#left.abort();
     super.finish(message, end);
   }
 }

@@ -19,7 +19,11 @@ export interface Asked {
  * Reads a server's own request. What people are shown says which server asks.
  * @throws {HubError} methodNotFound or invalidParams if clients that can do only this cannot be asked that
  */
-export function readQuestion(server: string, request: Request, capabilities: Capabilities): Asked {
+export function readQuestion(
+  server: string,
+  request: Pick<Request, "method" | "params"> & { readonly bytes: Uint8Array },
+  capabilities: Capabilities,
+): Asked {
   const { method, bytes, params } = request;
   if (!isAskMethod(method)) {
     throw new HubError("methodNotFound", `toolmux cannot answer "${method}".`);
@@ -65,7 +69,7 @@ function findLack(
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */
-function nameServer(server: string, bytes: Uint8Array, members: readonly Member[]): Edit[] {
+export function nameServer(server: string, bytes: Uint8Array, members: readonly Member[]): Edit[] {
   const name = JSON.stringify(`[${server}] `).slice(0, -1);
   return members.flatMap(({ key, start }) =>
     key === "message" && bytes[start] === QUOTE ? [{ start, end: start + 1, by: utf8(name) }] : [],

@@ -1,0 +1,181 @@
+import { Buffer } from "node:buffer";
+import {
+  applyEdits,
+  type Edit,
+  joinPieces,
+  type Piece,
+  type Range,
+  sliceOf,
+  utf8,
+} from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { removeMembers } from "../object.ts";
+import { Method } from "../protocol/legacy.ts";
+import { mayBeIncomplete, ModernError, readResultType, stripResult } from "../protocol/modern.ts";
+import { translate } from "../protocol/translate.ts";
+import { nameServer } from "../upstream/question.ts";
+import type { Sender } from "../upstream/sender.ts";
+import { readFrame } from "../wire/frame.ts";
+import { buildResult, type Request, type Response } from "../wire/jsonrpc.ts";
+
+/** One thing that a server wants to know before it answers. */
+export interface Input {
+  readonly key: string;
+  readonly method: string;
+  readonly params: Range | undefined;
+}
+
+/** A server's answer that is none yet: it wants the same request again, with more (basic/patterns/mrtr). */
+export interface InputRequired {
+  readonly kind: "inputs";
+  readonly bytes: Buffer;
+  readonly inputs: readonly Input[];
+  /** As it is spelled. */
+  readonly state: Piece | undefined;
+}
+
+/** What an answer is read for. */
+export interface Reader {
+  readonly server: string;
+  readonly method: string;
+  readonly sender: Sender;
+  /** It goes to a client of the modern era as it is, which knows what to do with it. */
+  readonly isPlain: boolean;
+}
+
+/** The requests that may be answered so. */
+const REPEATED: ReadonlySet<string> = new Set([
+  Method.toolsCall,
+  Method.promptsGet,
+  Method.resourcesRead,
+]);
+/** So many may be wanted at a time. */
+const MOST = 32;
+
+/** Reads the answer of a server of the modern era. @returns an error if the client could make nothing of it */
+export function readAnswer(
+  response: Response,
+  reader: Reader,
+): Response | InputRequired | HubError {
+  const { server, method, sender, isPlain } = reader;
+  const { bytes, body, outcome, shape } = response;
+  if (outcome === "error") return isPlain ? response : explainLack(response, reader);
+  // In the shapes that are not looked into no letter is escaped.
+  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return response;
+  const type = readResultType(bytes, body);
+  if (type === "complete") return response;
+  const data = { server };
+  if (type !== "input_required") {
+    const extensions: unknown = Object.getOwnPropertyDescriptor(
+      sender.declared,
+      "extensions",
+    )?.value;
+    if (isPlain && type !== "task" && extensions !== undefined) return response;
+    const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
+    return new HubError("internal", text, data);
+  }
+  const required = REPEATED.has(method) ? readInputs(response) : undefined;
+  if (required === undefined) {
+    return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
+  }
+  return isPlain ? nameServers(server, response, required) : required;
+}
+
+function readInputs({ bytes, body }: Response): InputRequired | undefined {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const requests = lastMember(members, "inputRequests");
+  const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
+  const spelled = lastMember(members, "requestState");
+  const state = stringOf(bytes, spelled) === undefined ? undefined : spelled;
+  const inputs = new Map<string, Input>();
+  for (const { key, start } of entries) {
+    const parts = scanObject(bytes, start)?.items ?? [];
+    const method = stringOf(bytes, lastMember(parts, "method"));
+    if (method === undefined) return undefined;
+    inputs.set(key, { key, method, params: lastMember(parts, "params") });
+  }
+  if (inputs.size > MOST || (inputs.size === 0 && state === undefined)) return undefined;
+  const slice = state && sliceOf(bytes, state.start, state.end);
+  return { kind: "inputs", bytes, inputs: [...inputs.values()], state: slice };
+}
+
+/** The same answer, in which people are told which server asks. */
+function nameServers(
+  server: string,
+  response: Response,
+  { inputs, bytes }: InputRequired,
+): Response {
+  const edits = inputs.flatMap(({ method, params }) =>
+    method === Method.elicit && params !== undefined
+      ? nameServer(server, bytes, scanObject(bytes, params.start)?.items ?? [])
+      : [],
+  );
+  return edit(response, edits);
+}
+
+/** A tool that needs what the client lacks: models read results, and nothing can be done about an error. */
+function explainLack(response: Response, { server, method }: Reader): Response {
+  const { bytes, body } = response;
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const code = lastMember(members, "code");
+  if (method !== Method.toolsCall || code === undefined) return response;
+  if (valueOf(bytes, code) !== ModernError.missingCapability) return response;
+  const data = lastMember(members, "data");
+  const required =
+    data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
+  const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
+    ({ key }) => key,
+  );
+  const what = names.length === 0 ? "more" : names.join(" and ");
+  const text = `The tool was not run: server "${server}" needs a client that supports ${what}, which this one does not.`;
+  const result = { content: [{ type: "text", text }], isError: true };
+  return responseOf(buildResult("0", utf8(JSON.stringify(result)))) ?? response;
+}
+
+/** An answer of a server of the modern era as one of the legacy era would have given it. */
+export function toLegacy(response: Response): Response {
+  const { outcome, bytes, body } = response;
+  const edits =
+    outcome === "result"
+      ? stripResult(bytes, body)
+      : translate(response, "modern", "legacy", { name: "", version: "" });
+  return edit(response, edits);
+}
+
+/** The request once more, with what the server wanted: nothing of an earlier round, or of the client's own, stays beside it. */
+export function addInputs(
+  { bytes, params, members }: Request,
+  answers: ReadonlyMap<string, Uint8Array>,
+  state: Piece | undefined,
+): readonly Edit[] {
+  if (params === undefined) return [];
+  const known: readonly Member[] = members ?? scanObject(bytes, params.start)?.items ?? [];
+  const by: Piece[] = [];
+  if (answers.size > 0) {
+    let before = ',"inputResponses":{';
+    for (const [key, answer] of answers) {
+      by.push(utf8(`${before}${JSON.stringify(key)}:`), answer);
+      before = ",";
+    }
+    by.push("}");
+  }
+  if (state !== undefined) by.push(',"requestState":', state);
+  const at = params.end - 1;
+  return [
+    ...removeMembers(bytes, params, known, (key) => OWN.has(key)),
+    { start: at, end: at, by: joinPieces(by) },
+  ];
+}
+const OWN: ReadonlySet<string> = new Set(["inputResponses", "requestState"]);
+
+function edit(response: Response, edits: readonly Edit[]): Response {
+  if (edits.length === 0) return response;
+  return responseOf(applyEdits(response.bytes, edits)) ?? response;
+}
+
+function responseOf(message: readonly Piece[] | Uint8Array): Response | undefined {
+  const bytes = message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
+  const frame = readFrame(bytes);
+  return frame.kind === "response" ? frame : undefined;
+}
