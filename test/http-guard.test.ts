@@ -154,7 +154,7 @@ describe("a request over HTTP", () => {
   it("of a revision that is not spoken here is 400", async () => {
     const visitor = setUpHttp({}).visit();
     await visitor.introduce();
-    for (const version of ["2026-07-28", "1.0", ""]) {
+    for (const version of ["2027-01-01", "1.0", ""]) {
       const headers = { "MCP-Protocol-Version": version };
       await refused(await visitor.request("POST", PING, headers), 400);
       await refused(await visitor.request("GET", undefined, headers), 400);

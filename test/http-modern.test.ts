@@ -233,7 +233,8 @@ describe("a modern client over HTTP", () => {
 
   it("listens: it is told so first, and of the hub's end last", async () => {
     const git = new Script("x");
-    const { visit, face } = setUpHttp({ git });
+    const clock = new VirtualClock();
+    const { visit, face } = setUpHttp({ git }, { clock });
     const visitor = visit();
     await post(visitor, "tools/list");
     const notifications = { toolsListChanged: true };
@@ -248,6 +249,7 @@ describe("a modern client over HTTP", () => {
     });
     git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
     git.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await clock.run(100);
     const second = await events.message();
     assert.equal(second.method, "notifications/tools/list_changed");
     assert.deepEqual(second.params, { _meta: { [MetaKey.subscription]: "L" } });
@@ -269,6 +271,7 @@ describe("a modern client over HTTP", () => {
 
   it("comes back with what a server asked, with another POST", async () => {
     const git = new Script("x");
+    const clock = new VirtualClock();
     let call: Json | undefined;
     git.onCall = (message) => {
       call = message;
@@ -276,10 +279,13 @@ describe("a modern client over HTTP", () => {
       git.peer?.send({ jsonrpc: "2.0", id: "q", method: "elicitation/create", params });
       return undefined;
     };
-    const { visit } = setUpHttp({ git });
+    const { visit } = setUpHttp({ git }, { clock });
     const params = { name: "git__x" };
     const capabilities = ABLE;
-    const asked = await tell(await post(visit(), "tools/call", params, { capabilities }));
+    const first = post(visit(), "tools/call", params, { capabilities });
+    await turn();
+    await clock.run(10);
+    const asked = await tell(await first);
     assert.equal(asked.result?.["resultType"], "input_required");
     const { keys, state, requests } = roundOf(asked);
     const [key = ""] = keys;

@@ -36,8 +36,8 @@ describe("serve --http", () => {
       withStage(MANIFEST, async (stage) => {
         const { hub, url } = await serve(stage);
         const clients = await Promise.all(SDKS.map((sdk) => sdk.connect(url)));
-        const sessions = new Set(clients.map((client) => client.session()));
-        assert.equal(sessions.size, SDKS.length);
+        const sessions = clients.flatMap((client) => client.session() ?? []);
+        assert.equal(new Set(sessions).size, sessions.length);
         const work = clients.flatMap((client, of) =>
           Array.from({ length: 20 }, async (_, at) => {
             const name = ["a__echo", "a__sleep", "a__parsed"][at % 3] ?? "";

@@ -14,8 +14,9 @@ export interface Sdk {
   connect(url: string, headers?: Record<string, string>): Promise<Connected>;
 }
 
-/** A session of it. */
+/** A session of it, or what it has instead. */
 export interface Connected {
+  /** Undefined if it speaks without one. */
   readonly session: () => string | undefined;
   list(): Promise<readonly string[]>;
   call(
@@ -58,8 +59,10 @@ function v2(mode: "legacy" | "auto"): Sdk {
         session: () => link.sessionId,
         list: async () => (await client.listTools()).tools.map(({ name }) => name),
         call: (name, args, options) => client.callTool({ name, arguments: args }, options),
-        onListChanged: (callback) =>
-          client.setNotificationHandler("notifications/tools/list_changed", callback),
+        onListChanged(callback) {
+          client.setNotificationHandler("notifications/tools/list_changed", callback);
+          if (client.getProtocolEra() === "modern") void client.listen({ toolsListChanged: true });
+        },
         leave: () => link.terminateSession(),
         close: () => client.close(),
       };
