@@ -49,6 +49,9 @@ export interface GreetingParts extends Approach {
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
 }
 
+/** By how much the answers to two questions that were read one after the other may lie apart, in ms. */
+const LATENESS = 100;
+
 /** How it was met. */
 export interface Greeting {
   readonly handshake: Handshake;
@@ -99,7 +102,9 @@ async function probe(parts: GreetingParts): Promise<Greeting | "gone"> {
     const found = await Promise.race([asked, silence]);
     if (found === "silent") {
       // It may be slow, and both be answered yet: what was asked first counts only if the second fails.
-      return await initialize(parts, () => Promise.race([asked, Promise.resolve(undefined)]));
+      const soon = (): Promise<undefined> =>
+        new Promise((resolve) => clock.after(LATENESS, () => resolve(undefined)));
+      return await initialize(parts, () => Promise.race([asked, soon()]));
     }
     if (found === undefined) return await initialize(parts);
     return await settle(parts, found);
