@@ -5,7 +5,6 @@ import { removeMembers } from "../../object.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
-import { readProgress } from "../../upstream/notice.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { editsOf, type Message } from "../../wire/jsonrpc.ts";
 
@@ -62,12 +61,12 @@ export function cancelQuestion(question: Question): void {
 
 /** News of progress with another token; undefined if there is none. */
 export function retoken(message: Message, token: Piece | undefined): Message | undefined {
-  if (token === undefined) return undefined;
   const frame = readFrame(joinPieces(piecesOf(message)));
-  const progress = frame.kind === "notification" ? readProgress(frame) : undefined;
-  return frame.kind === "notification" && progress !== undefined
-    ? applyEdits(frame.bytes, editsOf(progress.tokens, token))
-    : undefined;
+  if (token === undefined || frame.kind !== "notification") return undefined;
+  const { bytes, params } = frame;
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const tokens = members.filter(({ key }) => key === "progressToken");
+  return applyEdits(bytes, editsOf(tokens, token));
 }
 
 export function piecesOf(message: Message): readonly Piece[] {
