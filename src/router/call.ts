@@ -6,6 +6,7 @@ import type { CancelledBy } from "../events.ts";
 import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
+import type { View } from "../upstream/view.ts";
 import {
   buildError,
   editsOf,
@@ -41,6 +42,8 @@ export interface CallParts {
   readonly ledger: Ledger;
   /** Where resources are remembered that results point to. */
   readonly links: Links;
+  /** What its client sees. */
+  readonly view: View;
 }
 
 const SHUTDOWN: CallEnd = { by: "shutdown" };
@@ -139,9 +142,10 @@ export abstract class Call implements Timed {
   /** Why it has got nowhere yet, in words that name the time limit; undefined if the server is at it. */
   protected abstract explainWait(seconds: number): string | undefined;
 
-  /** Remembers what resources a server's answer points to. */
+  /** Remembers what resources a server's answer points to, and what URLs its client is to open. */
   learn(session: Session, response: Response): void {
-    if (session.hasResources) this.parts.links.learn(session.server, response);
+    if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
+    else if (session.hasResources) this.parts.links.learn(session.server, response);
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {

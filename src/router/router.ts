@@ -103,6 +103,7 @@ export class Router {
       deadlines,
       ledger,
       links: this.#links,
+      view,
     };
     if (request.method === Method.complete) return new Completion(parts);
     if (request.method === Method.subscribe) return new Subscribe(parts, this.#watches);

@@ -12,7 +12,7 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Question } from "./ask.ts";
-import { type Audience, onlyOne } from "./audience.ts";
+import { type Attendee, type Audience, onlyOne } from "./audience.ts";
 import { readCancelled } from "./notice.ts";
 import type { Withdrawal } from "./pending.ts";
 import { type Asked, readQuestion } from "./question.ts";
@@ -27,6 +27,8 @@ export interface AsksParts {
   /** `halted`: it waits for an answer; false: for none any more. */
   halt(halted: boolean): void;
   complain(text: string): void;
+  /** The client is asked to open a URL. */
+  elicited(id: string, client: Attendee): void;
 }
 
 /** How long a person may take to answer, in ms. */
@@ -97,6 +99,7 @@ export class Asks {
     });
     this.#open.set(key, ask);
     if (this.#open.size === 1) this.#parts.halt(true);
+    if (asked.elicitation !== undefined) this.#parts.elicited(asked.elicitation, client);
     ask.run((question) => client.ask(question));
   }
 

@@ -36,6 +36,11 @@ export function readUpdated(
   return uri === undefined ? undefined : { uri, uris };
 }
 
+/** Which elicitation by URL is complete. */
+export function readElicited(notification: Notification): string | undefined {
+  return stringOf(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
+}
+
 const NO_TOKENS: readonly Member[] = [];
 
 /** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */

@@ -11,6 +11,8 @@ export interface Asked {
   readonly method: AskMethod;
   /** The server's progress token as it spelled it, if it gave one. */
   readonly token: Piece | undefined;
+  /** The id of the elicitation, if it is one by URL. */
+  readonly elicitation: string | undefined;
   /** The request's params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
 }
@@ -33,6 +35,9 @@ export function readQuestion(server: string, request: Request, capabilities: Cap
   return {
     method,
     token: last && sliceOf(bytes, last.start, last.end),
+    elicitation: isByUrl(method, bytes, members)
+      ? stringOf(bytes, lastMember(members, "elicitationId"))
+      : undefined,
     params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
   };
 }
@@ -62,6 +67,10 @@ function findLack(
       return undefined;
     }
   }
+}
+
+function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly Member[]): boolean {
+  return method === Method.elicit && stringOf(bytes, lastMember(members, "mode")) === "url";
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */

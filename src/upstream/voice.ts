@@ -1,12 +1,13 @@
 import { utf8 } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { lowestOf, type Severity } from "../protocol/severity.ts";
-import { buildResult, type Notification, type Request } from "../wire/jsonrpc.ts";
+import { buildResult, type Notification, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
-import { onlyOne } from "./audience.ts";
+import { type Attendee, onlyOne } from "./audience.ts";
+import { Elicitations } from "./elicitations.ts";
 import type { PendingTable } from "./pending.ts";
-import { readLog, relayLog } from "./notice.ts";
+import { readElicited, readLog, relayLog } from "./notice.ts";
 
 export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clock" | "complain"> {
   readonly link: Link;
@@ -25,6 +26,7 @@ const MAX_UNREAD = 16 * 1024 * 1024;
 export class Voice {
   readonly #parts: VoiceParts;
   readonly #asks: Asks;
+  readonly #elicitations = new Elicitations();
   /** Whether its log has levels, and the one that it was last told. */
   #hasLevels = false;
   #level: Severity | undefined;
@@ -37,6 +39,7 @@ export class Voice {
       send: (message) => void link.send(message),
       isBusy: () => pending.relayed > 0,
       halt: (halted) => pending.halt(halted),
+      elicited: (id, client) => this.#elicitations.give(id, client),
     });
   }
 
@@ -58,6 +61,17 @@ export class Voice {
     this.#parts.pending.post(Method.setLevel, { level });
   }
 
+  /** A client has left. */
+  left(client: Attendee): void {
+    this.#elicitations.forget(client);
+    this.adjustLevel();
+  }
+
+  /** The answer to a client's request is an error; undefined: one of somebody whom the server cannot tell anything. */
+  refused(response: Response, client: Attendee | undefined): void {
+    this.#elicitations.learn(response, client);
+  }
+
   /** A request of its own. */
   asked(request: Request): void {
     const { link } = this.#parts;
@@ -75,7 +89,7 @@ export class Voice {
         this.#asks.cancel(notification);
         return;
       case Method.elicited:
-        onlyOne(audience)?.tell(server, notification.bytes);
+        for (const client of this.#holders(notification)) client.tell(server, notification.bytes);
         return;
       case Method.message: {
         const line = relayLog(server, notification);
@@ -84,6 +98,14 @@ export class Voice {
         if (text !== undefined) this.#parts.log(text);
       }
     }
+  }
+
+  /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
+  #holders(notification: Notification): Iterable<Attendee> {
+    const id = readElicited(notification);
+    const known = id === undefined ? undefined : this.#elicitations.end(id);
+    const only = onlyOne(this.#parts.audience);
+    return known ?? (only === undefined ? [] : [only]);
   }
 
   /** The roots of a client are others: tells the server, if it may know of them. */
