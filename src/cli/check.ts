@@ -9,11 +9,12 @@ import type { PluginSpec, ServerSpec, StdioServer } from "../manifest/schema.ts"
 import { resolveServer, type Schemes } from "../manifest/secrets.ts";
 import { listSchemes } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
+import { checkPlugin } from "../plugin/load.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { openLog } from "./open.ts";
 import { drawProblem } from "./picture.ts";
-import { describePlugin, examinePlugin, kindOf, pluginToJson } from "./plugins.ts";
+import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { clean, printLine } from "./report.ts";
 
@@ -80,7 +81,7 @@ async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
 }
 
 async function findProblems(spec: PluginSpec): Promise<readonly Problem[]> {
-  return placeProblems(spec.origin.file, await examinePlugin(spec));
+  return placeProblems(spec.origin.file, await checkPlugin(spec));
 }
 
 /** Whether to load code of others is to be decided by who reads this: paths are shown whole. */

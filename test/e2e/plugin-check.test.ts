@@ -112,9 +112,11 @@ describe("check", () => {
       writeFileSync(stage.config, use("audit-lg"));
       const { code, stderr } = await run(stage, "check", "--config", stage.config);
       assert.equal(code, 2);
-      const problem =
-        'plugins[0].use: there is neither a built-in plugin nor a package of that name; did you mean "audit-log"?';
+      const problem = `plugins[0].use: there is no built-in plugin "audit-lg", and no package of that name for ${stage.dir}; did you mean "audit-log"?`;
       assert.ok(stderr.startsWith(`${stage.config}:2:7: ${problem}\n`), stderr);
+      const served = await run(stage, "serve", "--config", stage.config);
+      assert.equal(served.code, 2);
+      assert.ok(served.stderr.includes(problem), served.stderr);
     }),
   );
 
