@@ -53,7 +53,7 @@ const GOOD = [
   `${SERVER}args = ["a"]\nenv = { A = "b" }\ninheritEnv = ["C"]\ncwd = "."\nenabled = false\nprefix = ""`,
   `${SERVER}tools = { allow = ["a*"], deny = [], rename = { a = "b" }, timeout = { a = "5m", b = 1 } }`,
   `${SERVER}[servers."two words"]\ncommand = "y"\nprefix = "two"`,
-  '[servers.a]\nplugin = "my-plugin_2"\nenabled = false\nprefix = "b"\nisolation = "perClient"\nlazy = true\ncallTimeout = 1\nmaxMessage = 1\ntools.deny = ["x"]',
+  '[servers.a]\nplugin = "my-plugin_2"\nenabled = false\nprefix = "b"\nisolation = "perClient"\nlazy = true\ncallTimeout = 1\nmaxMessage = 1\ntools.deny = ["x"]\n[[plugins]]\nuse = "my-plugin_2"',
   "plugins = []",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];

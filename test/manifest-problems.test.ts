@@ -228,12 +228,12 @@ const TOML: Record<string, readonly Row[]> = {
   ],
   "servers of plugins": [
     [
-      `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []`,
+      `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []\n[[plugins]]\nuse = "p"`,
       "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or part of a plugin",
       "t.toml:4:1: servers.a.args: cannot stand beside plugin, which starts no process",
     ],
     [
-      `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."`,
+      `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."\n[[plugins]]\nuse = "p"`,
       "t.toml:3:1: servers.a.env: cannot stand beside plugin, which starts no process",
       "t.toml:4:1: servers.a.inheritEnv: cannot stand beside plugin, which starts no process",
       "t.toml:5:1: servers.a.cwd: cannot stand beside plugin, which starts no process",

@@ -184,11 +184,19 @@ export interface StdioServer extends Runnable {
   readonly syntax: "toolmux" | "foreign";
 }
 
+/** Where something stands, for what is to be said of it. */
+export interface Place {
+  readonly file: string;
+  readonly path: Path;
+}
+
 /** A server in this process, which a plugin makes. */
 export interface PluginServer extends Runnable {
   readonly kind: "plugin";
   /** The name of the plugin that has it. */
   readonly plugin: string;
+  /** Where the manifest says that, or where it names the plugin. */
+  readonly origin: Place;
   /** Which of the sets of plugins that there have been it belongs to; 0 while that is not known. Another one has other servers. */
   readonly set: number;
 }
@@ -219,8 +227,7 @@ export interface PluginSpec {
   readonly tools: readonly string[] | undefined;
   /** Folder of the file that it comes from. */
   readonly baseDir: string;
-  /** Where it stands, for what is to be said of it. */
-  readonly origin: { readonly file: string; readonly path: Path };
+  readonly origin: Place;
 }
 
 /** What the user wants; immutable. */

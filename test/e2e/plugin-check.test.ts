@@ -120,6 +120,24 @@ describe("check", () => {
     }),
   );
 
+  it("finds a server of a plugin that is not there, as serve does", LIMIT, () =>
+    withStage('[servers.a]\nplugin = "cach"\n', async (stage) => {
+      const problem = `${stage.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
+      const fails = async (command: string, advice: string): Promise<void> => {
+        const { code, stderr } = await run(stage, command, "--config", stage.config);
+        assert.equal(code, 2);
+        assert.ok(stderr.includes(`${problem}${advice}\n`), stderr);
+      };
+      for (const command of ["check", "serve"]) await fails(command, ": [[plugins]] names none");
+      appendFileSync(stage.config, use("cache"));
+      for (const command of ["check", "serve"]) await fails(command, '; did you mean "cache"?');
+      writePlugin(join(stage.dir, "own.mjs"), "own");
+      appendFileSync(stage.config, use("./own.mjs"));
+      assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
+      await fails("serve", '; did you mean "cache"?');
+    }),
+  );
+
   it("takes what plugins fill in as given", LIMIT, () =>
     withStage(
       `${use("./own.mjs")}[servers.a]\ncommand = "x"\nargs = ["\${vault:db/pw}"]\n[servers.b]\nplugin = "own"\n`,
