@@ -14,17 +14,16 @@ import { Deadlines } from "./router/deadline.ts";
 import { Ledger } from "./router/ledger.ts";
 import { sessionOf } from "./upstream/account.ts";
 import { Gate } from "./upstream/gate.ts";
-import { inspect } from "./upstream/inspect.ts";
 import { Pool } from "./upstream/pool.ts";
 import { ANYBODY, profileOf } from "./upstream/profile.ts";
 import type { Scope } from "./upstream/scope.ts";
 import { Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
-import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
+import { type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
-import type { Link } from "./wire/link.ts";
+import type { Link, Vitals } from "./wire/link.ts";
 
 /** Changes that come within this many ms of each other make one notification. */
 const NOTIFY_PAUSE = 50;
@@ -220,14 +219,10 @@ export class Hub {
     return this.#pool.status;
   }
 
-  /** What has to be asked for; nothing of it is known while the server is not connected. */
-  async inspect(server: string): Promise<Inspection> {
+  /** What runs for a server; undefined if nothing does, or it is not connected. */
+  async inspect(server: string): Promise<Vitals | undefined> {
     const [connection] = this.#pool.of(server);
-    const session = connection && sessionOf(connection.state);
-    if (connection === undefined || session === undefined) {
-      return { prompts: undefined, resources: undefined, pid: undefined, memory: undefined };
-    }
-    return inspect(session, connection.spec.connectTimeout);
+    return connection && sessionOf(connection.state)?.vitals();
   }
 
   snapshot(): HubSnapshot {

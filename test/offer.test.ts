@@ -54,6 +54,23 @@ function makeServer(): Script {
 }
 
 describe("what a server offers", () => {
+  it("is counted without asking, also while it is known only from earlier", async () => {
+    const script = makeServer();
+    script.tools = [];
+    const counts = ({ hub }: Awaited<ReturnType<typeof connect>>): unknown => {
+      const { listing, tools, prompts, resources } = statusOf(hub, "a");
+      return [listing, tools, prompts, resources];
+    };
+    const first = await connect(script);
+    assert.deepEqual(counts(first), ["server", 0, 1, 1]);
+    const asked = LISTS.map((method) => script.asked(method).length);
+    assert.deepEqual(asked, [1, 1, 1, 1]);
+    const dead = new Script();
+    dead.onInitialize = () => FAILURE;
+    assert.deepEqual(counts(await connect(dead, first.offer())), ["snapshot", 0, 1, 1]);
+    assert.deepEqual(counts(await connect(dead)), [undefined, undefined, undefined, undefined]);
+  });
+
   it("is all that it lists, and its instructions", async () => {
     const script = makeServer();
     script.instructions = "Be kind.";
