@@ -275,7 +275,12 @@ const TOML: Record<string, readonly Row[]> = {
     [
       server(`idleStop = "soon"\nhealthInterval = -1`),
       `t.toml:3:12: servers.a.idleStop: ${DURATION}, found "soon"`,
-      "t.toml:4:18: servers.a.healthInterval: expected a duration of at most 2147483647 ms (24.8 days), found -1",
+      "t.toml:4:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found -1",
+    ],
+    [
+      `[defaults]\nhealthInterval = "999ms"\n${server("healthInterval = 1")}`,
+      't.toml:2:18: defaults.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found "999ms"',
+      "t.toml:5:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found 1",
     ],
     [
       server(`reconnect = { base = 0, max = "1 week" }`),

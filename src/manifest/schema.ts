@@ -1,5 +1,16 @@
 import * as v from "valibot";
-import { delay, filled, flag, globs, limit, record, size, table, text } from "./fields.ts";
+import {
+  delay,
+  filled,
+  flag,
+  globs,
+  interval,
+  limit,
+  record,
+  size,
+  table,
+  text,
+} from "./fields.ts";
 import type { Path } from "./problem.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
@@ -48,7 +59,7 @@ const limits = {
   callTimeout: v.exactOptional(limit),
   maxCallTimeout: v.exactOptional(limit),
   maxMessage: v.exactOptional(size),
-  healthInterval: v.exactOptional(delay),
+  healthInterval: v.exactOptional(interval),
   reconnect: v.exactOptional(reconnect),
   idleStop: v.exactOptional(delay),
 };
