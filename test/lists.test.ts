@@ -239,6 +239,26 @@ describe("a change of a list", () => {
     assert.equal(changes(client).length, 1);
   });
 
+  it("is told to all who were given the list, also after one that was none", async () => {
+    const a = new Script("t");
+    const { client, clock, connect } = setStage({ a });
+    const other = connect();
+    for (const peer of [client, other]) await introduce(peer);
+    await list(client, "tools/list");
+    const announce = async (...names: string[]): Promise<void> => {
+      a.tools = new Script(...names).tools;
+      a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+      await clock.run(10_000);
+    };
+    await announce("t", "u");
+    await list(other, "tools/list");
+    a.lists = { prompts: [{ name: "p" }] };
+    await announce("t", "u");
+    assert.deepEqual([changes(client).length, changes(other).length], [1, 0]);
+    await announce("t");
+    assert.deepEqual([changes(client).length, changes(other).length], [2, 1]);
+  });
+
   it("is told when there is only more than before", async () => {
     const a = offering({ prompts: [{ name: "p" }] });
     const { client, clock } = setStage({ a });

@@ -48,6 +48,7 @@ export class Section {
   readonly result: Uint8Array;
   readonly #entries: readonly Entry[];
   readonly #byName: ReadonlyMap<string, Entry>;
+  #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
   constructor(kind: Kind, entries: ReadonlyMap<string, Entry>) {
     this.kind = kind;
@@ -67,8 +68,15 @@ export class Section {
     return this.#write(next < 0 ? this.#entries.length : next);
   }
 
-  /** Whether clients see the same. */
+  /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */
   isSame(other: Section): boolean {
+    if (this.#compared?.other !== other) {
+      this.#compared = { other, isSame: this.#compare(other) };
+    }
+    return this.#compared.isSame;
+  }
+
+  #compare(other: Section): boolean {
     const [own, others] = [this.#entries, other.#entries];
     if (own === others) return true;
     return (

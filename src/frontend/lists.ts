@@ -29,9 +29,9 @@ export class Lists {
   compare(catalog: Catalog): readonly Message[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
-      if (section.isSame(catalog[kind])) continue;
+      // One that is the same takes its place, so that clients who have the same have one and the same.
       this.#known.set(kind, catalog[kind]);
-      methods.add(LIST_CHANGED[kind]);
+      if (!section.isSame(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }
     return [...methods].map((method) => buildNotification(method));
   }
