@@ -4,6 +4,7 @@ import type { Item } from "./catalog/item.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { EventKind, Listener } from "./events.ts";
 import { Equipment } from "./hub/equipment.ts";
+import { Herald } from "./hub/herald.ts";
 import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./hub/parts.ts";
 import { Clients } from "./frontend/clients.ts";
 import { type LogEntry, Logbook } from "./logbook.ts";
@@ -25,8 +26,6 @@ import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
 import type { Link, Vitals } from "./wire/link.ts";
 
-/** Changes that come within this many ms of each other make one notification. */
-const NOTIFY_PAUSE = 50;
 /** How long a slow disk can hold up the end, in ms: less than servers can. */
 const FLUSH_LIMIT = 1000;
 
@@ -44,8 +43,7 @@ export class Hub {
   readonly #deadlines: Deadlines;
   readonly #memory: Recollection;
   readonly #equipment: Equipment;
-  /** What was changed has yet to be told: the undo of the wait for more. */
-  #notifying: (() => void) | undefined;
+  readonly #herald: Herald;
   /** Who waits until every server has settled. */
   readonly #settledWaiters: (() => void)[] = [];
   #closing: Promise<void> | undefined;
@@ -102,6 +100,10 @@ export class Hub {
         this.#deadlines.hold(held);
         this.#pool.hold(held);
       },
+    });
+    this.#herald = new Herald(clock, () => {
+      this.#showcase.announce();
+      this.#clients.catalogChanged();
     });
     this.#pool.reconcile(serversOf(manifest));
   }
@@ -252,13 +254,13 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
+    this.#herald.end();
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     const stopped = this.#pool.end();
     // What plugins make of that is for clients who are still there.
     if (this.#equipment.isBusy) await this.#equipment.idle();
     await Promise.all([stopped, this.#clients.close(), kept]);
     await this.#equipment.close();
-    this.#notifying?.();
     this.#deadlines.end();
   }
 
@@ -282,11 +284,6 @@ export class Hub {
 
   #changed(): void {
     this.#showcase.clear();
-    if (this.#notifying !== undefined || this.#closing !== undefined) return;
-    this.#notifying = this.#clock.after(NOTIFY_PAUSE, () => {
-      this.#notifying = undefined;
-      this.#showcase.announce();
-      this.#clients.catalogChanged();
-    });
+    this.#herald.changed();
   }
 }
