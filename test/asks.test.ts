@@ -3,6 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../src/bytes.ts";
 import type { Hub } from "../src/hub.ts";
+import { Elicitations } from "../src/upstream/elicitations.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import type { Inbound, LinkEvents } from "../src/wire/link.ts";
 import { memoryPair } from "../src/wire/memory.ts";
@@ -692,6 +693,14 @@ describe("an elicitation by URL", () => {
     serverEnd(git).send(COMPLETE);
     await turn();
     assert.ok(!client.received.some((text) => text.includes(COMPLETE.method)));
+  });
+
+  it("holds no client that has left", () => {
+    const elicitations = new Elicitations();
+    const attendee = { ask: () => () => {}, level: undefined, tell: () => {}, tellLog: () => {} };
+    for (const id of ["e", "f"]) elicitations.give(id, attendee);
+    elicitations.forget(attendee);
+    assert.deepEqual([elicitations.end("e")?.size, elicitations.end("g")], [0, undefined]);
   });
 
   it("is remembered of the last ones only", async () => {
