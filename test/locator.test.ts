@@ -17,6 +17,11 @@ describe("a URI that names its server", () => {
     });
   }
 
+  it("can be written whatever servers call things, half a character included", () => {
+    assert.equal(writeLocator("a", "x://\ud800"), "toolmux://a/x%3A%2F%2F%EF%BF%BD");
+    assert.equal(writeTemplate("\udc00", "x://\ud800"), "toolmux://%EF%BF%BD/x://\ud800");
+  });
+
   it("may be one that was made from a template, which is not decoded", () => {
     assert.equal(writeTemplate("a", "file:///{path}"), "toolmux://a/file:///{path}");
     const made = readLocator("toolmux://a/file:///b%20c");

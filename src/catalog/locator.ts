@@ -5,12 +5,17 @@ const SCHEME = "toolmux://";
 
 /** A URI that names its server, for one that several servers have. */
 export function writeLocator(server: string, uri: string): string {
-  return `${SCHEME}${encodeURIComponent(server)}/${encodeURIComponent(uri)}`;
+  return `${SCHEME}${encode(server)}/${encode(uri)}`;
 }
 
 /** The same for a template. It stays as it is, so that what clients put into it can be told from the rest of it. */
 export function writeTemplate(server: string, template: string): string {
-  return `${SCHEME}${encodeURIComponent(server)}/${template}`;
+  return `${SCHEME}${encode(server)}/${template}`;
+}
+
+/** Half of a character, which servers can spell in JSON, cannot be encoded: it leads to nothing, wherever it stands. */
+function encode(text: string): string {
+  return encodeURIComponent(text.toWellFormed());
 }
 
 /** What `writeLocator`, or a template that `writeTemplate` wrote, leads to; undefined if it is another URI. */
