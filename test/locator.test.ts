@@ -68,6 +68,13 @@ describe("a template", () => {
     const pattern = readPattern(`a://${"{x}".repeat(200)}!`);
     assert.equal(pattern.matches(`a://${"y".repeat(4000)}`), false);
   });
+
+  it("of more parts than anybody needs has nothing, nor has any what is far too long", () => {
+    assert.equal(readPattern("{+a}".repeat(512)).matches("a"), true);
+    assert.equal(readPattern("{+a}".repeat(513)).matches("a"), false);
+    assert.equal(readPattern("{+a}").matches("y".repeat(8192)), true);
+    assert.equal(readPattern("{+a}").matches("y".repeat(8193)), false);
+  });
 });
 
 describe("a scheme", () => {

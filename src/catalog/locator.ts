@@ -70,14 +70,21 @@ export function patternOf(item: Item): Pattern {
   return pattern;
 }
 
+/** So long may both be, in UTF-16 units and in parts: what is longer is looked for nowhere but in the lists. */
+const LONGEST_URI = 8192;
+const MOST_PARTS = 512;
+const NOTHING: Pattern = { matches: () => false };
+
 /** Bounded by the product of the lengths of both, whatever a template looks like: servers write them. */
 export function readPattern(template: string): Pattern {
   const parts = template
     .split(/(\{[^{}]*\})/)
     .filter(Boolean)
     .map(readPart);
+  if (parts.length > MOST_PARTS) return NOTHING;
   return {
     matches(uri) {
+      if (uri.length > LONGEST_URI) return false;
       // Up to where in the URI the parts so far can reach.
       let reached: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {
