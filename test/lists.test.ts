@@ -139,6 +139,36 @@ describe("a list of any kind", () => {
     assert.deepEqual(names, expected);
   });
 
+  it("has no resource that would name another server than its own", async () => {
+    const of = (...uris: string[]): Script =>
+      offering({
+        resources: uris.map((uri) => ({ uri, name: "n" })),
+        resourceTemplates: [{ uriTemplate: "toolmux://b/{x}", name: "n" }],
+      });
+    const a = of("toolmux://b/x%3A%2F%2F1", "toolmux://inner/y");
+    const { client } = setStage({ a, b: of("x://1") });
+    await introduce(client);
+    const { entries } = await list(client, "resources/list");
+    assert.deepEqual(
+      entries.map(({ uri }) => uri),
+      ["toolmux://a/toolmux%3A%2F%2Fb%2Fx%253A%252F%252F1", "toolmux://inner/y", "x://1"],
+    );
+    a.on = { "resources/read": () => '"result":{"contents":[]}' };
+    const read = async (uri: string): Promise<unknown> =>
+      (await ask(client, "resources/read", { uri })).error?.code;
+    void ask(client, "resources/read", { uri: "toolmux://b/x%3A%2F%2F1" });
+    await read(String(entries[0]?.["uri"]));
+    assert.deepEqual(
+      a.asked("resources/read").map(({ params }) => params?.["uri"]),
+      ["toolmux://b/x%3A%2F%2F1"],
+    );
+    const templates = await list(client, "resources/templates/list");
+    assert.deepEqual(
+      templates.entries.map(({ uriTemplate }) => uriTemplate),
+      ["toolmux://a/toolmux://b/{x}", "toolmux://b/toolmux://b/{x}"],
+    );
+  });
+
   it("is bounded: who asks for no more than the first page has the first thousand entries", async () => {
     const names = Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`);
     const { client } = setStage({ a: new Script(...names) });

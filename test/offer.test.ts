@@ -101,6 +101,52 @@ describe("what a server offers", () => {
     ]);
   });
 
+  for (const [what, answer, text] of [
+    ["no error", '"error":null', "an error."],
+    ["one without words", '"error":{"code":1,"message":{"toString":1}}', "an error."],
+    [
+      "one of many words",
+      `"error":{"code":1,"message":"${"x".repeat(9000)}"}`,
+      `an error: ${"x".repeat(2000)}.`,
+    ],
+    [
+      "an odd version",
+      `"result":{"protocolVersion":["${"x".repeat(9000)}"]}`,
+      `the unknown protocol version ["${"x".repeat(98)}.`,
+    ],
+  ] as const) {
+    it(`is nothing if it introduces itself by ${what}, which is told in few words`, async () => {
+      const script = makeServer();
+      script.onInitialize = () => answer;
+      const { hub } = await connect(script);
+      assert.equal(statusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
+    });
+  }
+
+  it("is told of as far as it is odd, but not without end", async () => {
+    const script = new Script();
+    const odd = (turn: number): void => {
+      const names = Array.from({ length: 90 }, (_, i) => `${turn} ${i} ${"n".repeat(2000)}`);
+      script.tools = [...new Script(...names).tools, "{}"];
+    };
+    odd(0);
+    const { hub, events, clock, warnings } = await connect(script);
+    await clock.run(100);
+    assert.deepEqual(warnings(), ["A tool without a name was left out."]);
+    const remarks = (): string[] =>
+      events.flatMap((event) =>
+        event.kind === "log" && event.source === "hub" ? [event.text] : [],
+      );
+    assert.equal(remarks().length, 90);
+    assert.ok(remarks().every((text) => text.length === 1000));
+    for (const turn of [1, 2]) {
+      odd(turn);
+      await Promise.all([hub.refresh("a"), clock.run(10_000)]);
+    }
+    assert.equal(remarks().length, 101);
+    assert.equal(remarks().at(-1), 'No more is said of what server "a" lists.');
+  });
+
   it("is there without a kind that takes too long", async () => {
     const script = makeServer();
     script.on = { "prompts/list": () => undefined };

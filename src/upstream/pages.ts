@@ -33,10 +33,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     const page = readPage(response.bytes, response.body, kind);
     if (page === undefined) throw parts.refuse(response, false);
-    if (page.unnamed > 0)
-      parts.complain(
-        `${page.unnamed} ${NOUNS[kind]}s without a ${KEY_MEMBERS[kind]} were left out.`,
-      );
+    if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
     cursor = page.nextCursor;
@@ -48,6 +45,11 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     cursors.add(cursor);
   }
+}
+
+function tellUnnamed(count: number, kind: Kind): string {
+  const what = count === 1 ? `A ${NOUNS[kind]}` : `${count} ${NOUNS[kind]}s`;
+  return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */
