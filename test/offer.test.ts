@@ -125,8 +125,8 @@ describe("what a server offers", () => {
 
   it("is told of as far as it is odd, but not without end", async () => {
     const script = new Script();
-    const odd = (turn: number): void => {
-      const names = Array.from({ length: 90 }, (_, i) => `${turn} ${i} ${"n".repeat(2000)}`);
+    const odd = (round: number): void => {
+      const names = Array.from({ length: 90 }, (_, i) => `${round} ${i} ${"n".repeat(2000)}`);
       script.tools = [...new Script(...names).tools, "{}"];
     };
     odd(0);
@@ -139,8 +139,8 @@ describe("what a server offers", () => {
       );
     assert.equal(remarks().length, 90);
     assert.ok(remarks().every((text) => text.length === 1000));
-    for (const turn of [1, 2]) {
-      odd(turn);
+    for (const round of [1, 2]) {
+      odd(round);
       await Promise.all([hub.refresh("a"), clock.run(10_000)]);
     }
     assert.equal(remarks().length, 101);
