@@ -123,6 +123,27 @@ describe("what a server offers", () => {
     });
   }
 
+  it("is as much as can be kept, and no more", async () => {
+    const names = (count: number, from = 0): string[] =>
+      new Script(...Array.from({ length: count }, (_, i) => `t${from + i}`)).tools;
+    const script = new Script();
+    script.tools = names(20_000);
+    const whole = await connect(script);
+    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [20_000, []]);
+    script.tools = [...names(19_999), "{}", ...names(1, 30_000)];
+    const cut = await connect(script);
+    const text = "Only the first 20000 tools are listed.";
+    assert.equal(statusOf(cut.hub, "a").tools, 19_999);
+    assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
+    script.onList = ({ params }) => {
+      const page = Number(params?.["cursor"] ?? 0);
+      const next = page < 3 ? `,"nextCursor":"${page + 1}"` : "";
+      return `"result":{"tools":[${names(10_000, page * 10_000).join()}]${next}}`;
+    };
+    const paged = await connect(script);
+    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [20_000, [text]]);
+  });
+
   it("is told of as far as it is odd, but not without end", async () => {
     const script = new Script();
     const odd = (round: number): void => {

@@ -101,7 +101,8 @@ function nameEntries(
       ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
     };
     const shaped = shape(raw, names, digest);
-    remarks.push(...shaped.remarks);
+    // There may be more than a call can have arguments.
+    for (const remark of shaped.remarks) remarks.push(remark);
     const { shown } = shaped;
     for (const one of [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)]) {
       const owner = entries.get(one.name)?.route;
@@ -164,8 +165,7 @@ function toEntry(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edi
 function bytesOf({ item, name, full }: Shaped, more: readonly Edit[]): Uint8Array {
   if (name === full && name === item.key && more.length === 0) return item.bytes;
   const json = utf8(JSON.stringify(name));
-  const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: json }));
-  edits.push(...more);
+  const edits: Edit[] = [...item.keys.map(({ start, end }) => ({ start, end, by: json })), ...more];
   if (name !== full) edits.push(metaEdit(item, full));
   return joinPieces(applyEdits(item.bytes, edits));
 }

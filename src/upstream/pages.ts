@@ -1,4 +1,4 @@
-import { type Item, KEY_MEMBERS, type Kind, readPage } from "../catalog/item.ts";
+import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
@@ -31,12 +31,17 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
       if (kind === "resourceTemplates" && isUnknown(response)) return items;
       throw parts.refuse(response, true);
     }
-    const page = readPage(response.bytes, response.body, kind);
+    const left = MOST_ITEMS - items.length;
+    const page = readPage(response.bytes, response.body, kind, left);
     if (page === undefined) throw parts.refuse(response, false);
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
     cursor = page.nextCursor;
+    if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
+      parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);
+      return items;
+    }
     if (cursor === undefined) return items;
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
