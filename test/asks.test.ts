@@ -672,7 +672,7 @@ describe("an elicitation by URL", () => {
     );
   });
 
-  it("is known from no other error, and from none that is malformed", async () => {
+  it("is known from no other error, and from none that is malformed or very long", async () => {
     const { client, connect, git } = await setAskStage();
     await introduce(connect(), ALL);
     const data = '{"elicitations":[{"elicitationId":"e"}]}';
@@ -683,6 +683,7 @@ describe("an elicitation by URL", () => {
       '{"code":-32042,"message":"m","data":{"elicitations":{}}}',
       '{"code":-32042,"message":"m","data":{"elicitations":[null,7,{"elicitationId":7}]}}',
       `{"code":-32042,"message":"m","data":${data},"x":tru}`,
+      `{"code":-32042,"message":"${"m".repeat(65_536)}","data":${data}}`,
       "7",
     ];
     for (const [i, error] of errors.entries()) {

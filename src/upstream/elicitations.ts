@@ -5,6 +5,8 @@ import type { Attendee } from "./audience.ts";
 /** So many are remembered, the last ones; and none whose id is longer, in UTF-16 units. */
 const MOST = 256;
 const LONGEST = 1024;
+/** Longer errors are not read, in bytes. */
+const LONGEST_ERROR = 64 * 1024;
 /** A request cannot be answered before the client has let its user open a URL (schema, URLElicitationRequiredError). */
 const URL_REQUIRED = -32042;
 
@@ -25,7 +27,10 @@ export class Elicitations {
   }
 
   /** Looks into an error that the client gets: it may say that a URL has to be opened first. */
-  learn({ bytes, body }: Response, client: Attendee | undefined): void {
+  learn(response: Response, client: Attendee | undefined): void {
+    const { body } = response;
+    if (body.end - body.start > LONGEST_ERROR) return;
+    const { bytes } = response;
     const members = scanObject(bytes, body.start)?.items ?? [];
     const [code, data] = [lastMember(members, "code"), lastMember(members, "data")];
     if (code === undefined || data === undefined || valueOf(bytes, code) !== URL_REQUIRED) return;
