@@ -1,4 +1,4 @@
-import { applyEdits, type Edit, type Range, utf8 } from "../bytes.ts";
+import { applyEdits, type Edit, type Range, textOf, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
@@ -6,6 +6,8 @@ import type { Message, Notification } from "../wire/jsonrpc.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
+/** What is longer than that is kept as it is spelled, in bytes. */
+const LONG = 64 * 1024;
 
 /** Which request a progress notification is about, and where its token stands; the last of several counts, as in parsers. */
 export function readProgress(
@@ -57,6 +59,9 @@ export function readLog(notification: Notification): string | undefined {
   const { bytes } = notification;
   const data = lastMember(membersOf(notification), "data");
   if (data === undefined) return undefined;
+  const { start, end } = data;
+  // Parsing what is long would hold up everybody else.
+  if (end - start > LONG) return textOf(bytes, start, start + LONGEST);
   const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
   return text.slice(0, LONGEST);
 }
