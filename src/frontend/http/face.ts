@@ -1,6 +1,7 @@
 import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
+import { Deadlines } from "../../router/deadline.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
@@ -13,6 +14,7 @@ import { refuse } from "./refusal.ts";
 import type { Wants } from "./reply.ts";
 import type { SessionLink } from "./session.ts";
 import { MOST_SESSIONS, Sessions } from "./sessions.ts";
+import { Turn } from "./turn.ts";
 
 /** What requests that run when the face closes get to finish, in ms. */
 export const DRAIN = 1500;
@@ -37,7 +39,8 @@ export interface FaceSettings extends Guard {
 /** The hub over HTTP, for clients of the legacy era (Streamable HTTP): what it answers to each request. */
 export class Face {
   readonly #settings: FaceSettings;
-  readonly #clock: Clock;
+  readonly #deadlines: Deadlines;
+  readonly #turn = new Turn();
   readonly #hub: FaceHub;
   readonly #sessions: Sessions;
   readonly #app: Hono;
@@ -46,10 +49,11 @@ export class Face {
   constructor(hub: FaceHub, settings: FaceSettings) {
     const { clock = systemClock, maxSessions = MOST_SESSIONS } = settings;
     this.#settings = settings;
-    this.#clock = clock;
+    this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
     this.#sessions = new Sessions({
       clock,
+      deadlines: this.#deadlines,
       most: maxSessions,
       accept: (link, scope) => hub.accept(link, NEVER, scope),
     });
@@ -66,13 +70,26 @@ export class Face {
   }
 
   /** Never rejects. */
-  readonly fetch = (request: Request): Response | Promise<Response> => this.#app.fetch(request);
+  readonly fetch = (request: Request): Response | Promise<Response> =>
+    isUsual(request) ? this.#serveUsual(request) : this.#app.fetch(request);
 
   /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
     await within(DRAIN, this.#sessions.idle());
     await this.#sessions.close();
+    this.#deadlines.end();
+  }
+
+  /** A message at /mcp: routes would cost more than all else. */
+  async #serveUsual(request: Request): Promise<Response> {
+    try {
+      const refusal =
+        refuseStranger(request, this.#settings) ?? refuseUnknown(request, this.#settings);
+      return refusal ?? (await this.#post(request, undefined));
+    } catch (error) {
+      return refuseFailure(error);
+    }
   }
 
   #route(): Hono {
@@ -91,7 +108,7 @@ export class Face {
       app.all(path, ({ req }) => this.#visit(req.raw, req.param("plugin") ?? ""));
     }
     app.notFound(refuseNothing);
-    app.onError((error) => refuse(500, error.message, { code: "internal" }));
+    app.onError(refuseFailure);
     return app;
   }
 
@@ -111,8 +128,9 @@ export class Face {
       named === undefined
         ? Math.min(FIRST_BODY, this.#settings.maxMessage)
         : this.#settings.maxMessage;
-    const body = await readBody(request, limit, this.#clock);
+    const body = await readBody(request, limit, this.#deadlines);
     if (typeof body === "string") return explain(body, limit);
+    await this.#turn.end;
     const frame = readFrame(body);
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
@@ -190,6 +208,13 @@ export class Face {
   }
 }
 
+/** Addresses are spelled as URLs are: nothing else has this path. */
+const USUAL_PATH = /^\w+:\/\/[^/?#]*\/mcp$/;
+
+function isUsual({ method, url }: Request): boolean {
+  return method === "POST" && USUAL_PATH.test(url);
+}
+
 function explain(trouble: Trouble, limit: number): Response {
   switch (trouble) {
     case "tooLarge": {
@@ -225,6 +250,10 @@ function refuseSessionless(): Response {
 function refuseMethod(): Response {
   const headers = { Allow: "GET, POST, DELETE" };
   return refuse(405, "There is no such method here.", { headers });
+}
+
+function refuseFailure(error: unknown): Response {
+  return refuse(500, error instanceof Error ? error.message : String(error), { code: "internal" });
 }
 
 function refuseEnd(): Response {
