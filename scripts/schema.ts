@@ -70,6 +70,12 @@ const HUB: Book = {
     default: HUB_DEFAULTS.parallelStarts,
     examples: [16, 4],
   },
+  httpToken: {
+    title: "Token of clients over HTTP",
+    description:
+      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME} and ${file:PATH} are filled in when serving begins.",
+    examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
+  },
 };
 
 const RECONNECT: Book = {

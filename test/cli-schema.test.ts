@@ -47,6 +47,7 @@ const GOOD = [
   '"$schema" = "./toolmux.schema.json"\n[servers]',
   '[hub]\nname = "h"\nseparator = "-"\nnameLimit = 128\nclientPrefix = ""\nlistWait = 0',
   "[hub]\nparallelStarts = 1",
+  '[hub]\nhttpToken = "${env:TOKEN}"',
   '[defaults]\nhealthInterval = 0\nidleStop = "0s"\nreconnect = { policy = "none", base = 1, max = "1m", jitter = 0.5, maxAttempts = 0 }',
   `${SERVER}isolation = "perClient"\nlazy = true\nhealthInterval = "1s"\nidleStop = 5\nreconnect = {}`,
   '[defaults]\nconnectTimeout = "30s"\ncallTimeout = 500\nmaxCallTimeout = " 1.5 h "\nmaxMessage = "1kib"',

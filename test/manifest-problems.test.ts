@@ -83,7 +83,7 @@ const TOML: Record<string, readonly Row[]> = {
     [
       `constructor = 1\n[hub]\ntoString = 1`,
       "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins",
-      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts",
+      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
     ],
   ],
   "values of a wrong type": [

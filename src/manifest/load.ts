@@ -12,6 +12,7 @@ import type { Problem } from "./problem.ts";
 import type { Manifest, ServerSpec } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Fault, Source } from "./source.ts";
+import { noteExposure, pickToken } from "./token.ts";
 import { MAX_MANIFEST } from "./trust.ts";
 
 export { placeProblems };
@@ -175,7 +176,16 @@ async function combine(
   if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
   const { hub, servers, defaults } = merged;
-  const manifest = { hub, servers, defaults, plugins: plugins.specs, sources: files };
+  const httpToken = pickToken(sources);
+  if (httpToken !== undefined) notes.push(...(await noteExposure(httpToken)));
+  const manifest = {
+    hub,
+    httpToken,
+    servers,
+    defaults,
+    plugins: plugins.specs,
+    sources: files,
+  };
   return { ok: true, manifest, notes };
 }
 

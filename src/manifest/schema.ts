@@ -32,6 +32,7 @@ export const hubSchema = v.strictObject({
       v.minValue(1, "a whole number, at least 1"),
     ),
   ),
+  httpToken: v.exactOptional(filled),
 });
 
 const ATTEMPTS = "a whole number, 0 for no limit";
@@ -117,7 +118,7 @@ export const fileSchema = v.strictObject({
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
-export type HubInput = Readonly<v.InferOutput<typeof hubSchema>>;
+export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
@@ -128,6 +129,14 @@ export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
  * `parallelStarts` is how many servers may be starting at a time.
  */
 export type HubSettings = Required<HubInput>;
+
+/** What clients over HTTP have to bear, as a file says it; `${…}` is filled in when serving begins. Apart from the settings, as it is not to be shown. */
+export interface HttpToken {
+  readonly text: string;
+  /** Where it stands, absolute. */
+  readonly file: string;
+  readonly baseDir: string;
+}
 
 /**
  * What to do when a server is lost. `exponential` waits `base` ms, then twice as long each time, `max` ms at most, less a
@@ -244,6 +253,7 @@ export interface PluginSpec {
 /** What the user wants; immutable. */
 export interface Manifest {
   readonly hub: HubSettings;
+  readonly httpToken?: HttpToken | undefined;
   /** In the order of first mention over all sources. */
   readonly servers: readonly ServerSpec[];
   /** What a server has that sets nothing by itself. */
