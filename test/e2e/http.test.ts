@@ -157,7 +157,6 @@ describe("serve --http", () => {
         await client?.close();
         writeFileSync(stage.config, before);
         set("${env:OTHER_TOKEN}");
-        hub.signal("SIGHUP");
         await hub.until(10_000, "a word on the token", () =>
           /httpToken is another/.exec(hub.stderr),
         );
