@@ -1,5 +1,4 @@
-import type { Call, Caller } from "../router/call.ts";
-import type { Running } from "../router/router.ts";
+import type { Call, Caller, Running } from "../router/call.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";
 

@@ -10,10 +10,11 @@ import {
   LIST_METHODS,
   Method,
 } from "../protocol/legacy.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
-import { CALL, type Manner, MANNERS } from "../router/wanted.ts";
+import { type AnyManner, CALL, MANNERS } from "../router/wanted.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
@@ -221,7 +222,7 @@ export class Client implements LinkEvents, Attendee {
     };
   }
 
-  #relay(request: Request, inbound: Inbound, manner: Manner | "reference"): void {
+  #relay(request: Request, inbound: Inbound, manner: AnyManner): void {
     this.#view.open();
     const asked = new Asked(request.id.key, inbound, this.#running);
     const running = this.#router.route(request, asked, manner);
@@ -250,6 +251,9 @@ export class Client implements LinkEvents, Attendee {
       }
       case Method.progress:
         this.#questions.progress(notification);
+        return;
+      case TaskMethod.status:
+        this.#questions.status(notification);
         return;
       case Method.initialized:
         this.#questions.ready();

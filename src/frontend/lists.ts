@@ -1,8 +1,7 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/item.ts";
-import { readCursor, type Section } from "../catalog/section.ts";
-import { HubError } from "../errors.ts";
-import { lastMember, scanObject, stringOf } from "../json.ts";
+import type { Section } from "../catalog/section.ts";
+import { readAfter } from "../protocol/cursor.ts";
 import { LIST_CHANGED } from "../protocol/legacy.ts";
 import { buildNotification, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
 
@@ -35,15 +34,4 @@ export class Lists {
     }
     return [...methods].map((method) => buildNotification(method));
   }
-}
-
-/** After which name to go on, if the request has a cursor. */
-function readAfter(kind: Kind, { bytes, params }: Request): string | undefined {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const member = lastMember(members, "cursor");
-  if (member === undefined) return undefined;
-  const cursor = stringOf(bytes, member);
-  const after = cursor === undefined ? undefined : readCursor(kind, cursor);
-  if (after !== undefined) return after;
-  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
 }

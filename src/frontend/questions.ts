@@ -2,7 +2,9 @@ import { applyEdits } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { skipValue } from "../json.ts";
 import { Method } from "../protocol/legacy.ts";
+import { Aliases } from "../upstream/alias.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
+import type { Errand } from "../upstream/errand.ts";
 import { readProgress } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { readEdges } from "../wire/frame.ts";
@@ -25,6 +27,9 @@ const EDGE = 4096;
 export class Questions implements Ask {
   readonly #send: (server: string, message: Message) => void;
   readonly #open = new Map<number, Question>();
+  /** What the client has made tasks of instead of answering, and by the numbers of the questions. */
+  readonly #errands = new Aliases<Errand>();
+  readonly #begun = new Map<number, Errand>();
   #count = 0;
   /** Those that were not sent, because the client is not to be asked anything yet (lifecycle, initialization). */
   #early: Set<number> | undefined = new Set();
@@ -60,7 +65,8 @@ export class Questions implements Ask {
     if (question === undefined) return;
     // The common shapes are read without a look inside, and nothing malformed may reach a server.
     if (skipValue(bytes, body.start) === body.end) {
-      question.answer(outcome, bytes.subarray(body.start, body.end));
+      const errand = question.answer(outcome, bytes.subarray(body.start, body.end));
+      if (errand !== undefined && id !== undefined) this.#begin(id, errand);
     } else {
       question.fail(malformed());
     }
@@ -78,10 +84,20 @@ export class Questions implements Ask {
     if (number !== undefined) this.#take(number)?.fail(error);
   }
 
-  progress(notification: Notification): void {
+  progress(raw: Notification): void {
+    const errand = this.#errands.isEmpty ? undefined : this.#errands.of(raw);
+    const notification = errand === undefined ? raw : errand.translate(raw);
     const progress = readProgress(notification);
     if (progress === undefined) return;
-    this.#open.get(progress.id)?.progress(notification, progress.tokens);
+    const { id, tokens } = progress;
+    // The token of a question that became a task is good for as long as the task.
+    (this.#open.get(id) ?? this.#begun.get(id))?.progress(notification, tokens);
+  }
+
+  /** The client says how a task of its own stands. */
+  status(notification: Notification): void {
+    const errand = this.#errands.of(notification);
+    errand?.tell(errand.translate(notification));
   }
 
   /** The client is gone. */
@@ -90,6 +106,7 @@ export class Questions implements Ask {
     const open = [...this.#open.values()];
     this.#open.clear();
     for (const question of open) question.fail(gone());
+    for (const errand of this.#errands.all) errand.drop();
   }
 
   #pose(number: number): void {
@@ -97,6 +114,15 @@ export class Questions implements Ask {
     if (question === undefined) return;
     const id = `"${askId(number)}"`;
     this.#send(question.server, buildAsk(id, question.method, question.params(id)));
+  }
+
+  #begin(number: number, errand: Errand): void {
+    this.#errands.add(errand);
+    this.#begun.set(number, errand);
+    errand.dropped.push(() => {
+      this.#errands.delete(errand);
+      this.#begun.delete(number);
+    });
   }
 
   #take(number: number): Question | undefined {

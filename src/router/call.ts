@@ -28,31 +28,44 @@ export interface Caller {
   notify(message: Message): void;
 }
 
-export interface CallParts {
+/** Something that a client's request has set going. */
+export interface Running {
+  run(): void;
+  cancel(why: Withdrawal, by: CancelledBy): void;
+  /** The call, once it is known which one it is. */
+  readonly call: Call | undefined;
+}
+
+/** What every call is made from. */
+export interface CallCore {
   readonly request: Request;
   readonly route: Route;
-  readonly rewrite: Rewrite;
   /** The client's progress token as it spelled it, if it gave one. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
-  readonly connection: Connection;
   /** When the request came, in ms of the clock. */
   readonly began: number;
   readonly deadlines: Deadlines;
-  readonly ledger: Ledger;
+  readonly ledger: Pick<Ledger, "next" | "started" | "ended" | "isRead">;
   /** Where resources are remembered that results point to. */
   readonly links: Links;
   /** What its client sees. */
   readonly view: View;
 }
 
+/** What one is made from that goes to whatever session the server has. */
+export interface CallParts extends CallCore {
+  readonly rewrite: Rewrite;
+  readonly connection: Connection;
+}
+
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /** One request in flight to a server, from the client's request to the one answer that it gets; how it gets that is left open. */
-export abstract class Call implements Timed {
+export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
   readonly number: number;
   deadline: number;
-  protected readonly parts: CallParts;
+  protected readonly parts: Parts;
   /** It has got its answer, or will get none. */
   isOver = false;
   #latest: number;
@@ -60,7 +73,7 @@ export abstract class Call implements Timed {
   #halts = 0;
   #haltedAt = 0;
 
-  constructor(parts: CallParts) {
+  constructor(parts: Parts) {
     const { began, route } = parts;
     const { limits } = route;
     this.parts = parts;
@@ -133,6 +146,20 @@ export abstract class Call implements Timed {
     this.finish(answerLate(this.parts.request, text), { by: "deadline" });
   }
 
+  /** Takes its time away: from now on it may take as long as it likes. */
+  suspend(): void {
+    this.parts.deadlines.remove(this);
+    this.deadline = this.#latest = Infinity;
+  }
+
+  /** Gives it its time again, all of it. */
+  resume(): void {
+    const { deadlines, route } = this.parts;
+    this.#latest = deadlines.now() + route.limits.maxTimeout;
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
+    deadlines.add(this);
+  }
+
   /** Sets it going. */
   protected abstract begin(): void;
 
@@ -182,7 +209,7 @@ const WAITING: Place = { at: "waiting" };
 const DONE: Place = { at: "done" };
 
 /** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
-export class RelayedCall extends Call implements Pending, Visitor {
+export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   readonly method: string;
   readonly isRelayed = true;
   readonly name: string;

@@ -9,6 +9,7 @@ import type { Connection, Visitor } from "../upstream/connection.ts";
 import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
+import type { Detour } from "./detour.ts";
 import { goneError } from "./late.ts";
 
 /** Whose trip it is. */
@@ -16,6 +17,8 @@ export interface Traveller {
   readonly request: Request;
   readonly route: Route;
   readonly connection: Connection;
+  /** Takes what becomes a task. */
+  readonly detour: Detour | undefined;
   progress(notification: Notification, tokens: readonly Range[]): void;
   /** An answer of the server, before anybody changes it. */
   learn(session: Session, response: Response): void;
@@ -87,7 +90,17 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     else this.#sent = { session, id: session.relay(this, request, this.#rewrite) };
   }
 
+  get isTask(): boolean {
+    return this.#traveller.detour !== undefined;
+  }
+
   settle(response: Response): void {
+    const { detour } = this.#traveller;
+    if (detour !== undefined && this.#sent !== undefined) {
+      // Those that are asked for its sake do not halt it any more.
+      this.halt(false);
+      if (detour.takes(this, this.#sent.session, response)) return;
+    }
     if (!this.#end()) return;
     if (this.#sent !== undefined) this.#traveller.learn(this.#sent.session, response);
     this.#finish(response);

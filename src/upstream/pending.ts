@@ -7,6 +7,8 @@ import type { Exchange, Link, Outgoing } from "../wire/link.ts";
 export interface Pending extends Outgoing {
   /** It is a client's request; absent on the hub's own. */
   readonly isRelayed?: true;
+  /** The server may make a task of it. */
+  readonly isTask?: boolean;
   /** The server answered. */
   settle(response: Response): void;
   /** No answer will come. */
@@ -142,14 +144,14 @@ export class PendingTable {
     return record;
   }
 
-  /** Removes a record that nobody waits for any more. @returns whether it was still there. */
-  drop(id: number): boolean {
+  /** Removes a record that nobody waits for any more. @returns it, if it was still there */
+  drop(id: number): Pending | undefined {
     const entry = this.#entries.get(id);
-    if (entry === undefined) return false;
+    if (entry === undefined) return undefined;
     this.#entries.delete(id);
     entry.exchange?.abandon();
     if (this.#quieted.length > 0) this.#tellQuiet();
-    return true;
+    return entry.record;
   }
 
   /** Fails everything in flight, and all that is sent later; the first cause stays. */

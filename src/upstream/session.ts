@@ -16,7 +16,6 @@ import {
   buildRequest,
   editsOf,
   type Frame,
-  type Notification,
   type Request,
   type Response,
 } from "../wire/jsonrpc.ts";
@@ -24,7 +23,8 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { type Feature, type Handshake, readHandshake } from "./handshake.ts";
 import { listAll } from "./pages.ts";
-import { readProgress } from "./notice.ts";
+import { Jobs } from "./job.ts";
+import { News } from "./news.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
 import { Voice } from "./voice.ts";
 import { misstep, readReply } from "./reply.ts";
@@ -61,6 +61,9 @@ export class Session implements LinkEvents {
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
+  /** What clients' calls were made into that does not end with its answer. */
+  readonly jobs: Jobs;
+  readonly #news: News;
   #handshake: Handshake | undefined;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes this grow proves that the server lives. */
@@ -78,6 +81,7 @@ export class Session implements LinkEvents {
     this.#audience = audience;
     this.#events = events;
     this.#pending = new PendingTable(server, link);
+    this.jobs = new Jobs(server, this.#pending);
     this.voice = new Voice({
       server,
       link,
@@ -86,6 +90,13 @@ export class Session implements LinkEvents {
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
       complain: (text) => this.#complain(text),
+    });
+    this.#news = new News({
+      pending: this.#pending,
+      jobs: this.jobs,
+      voice: this.voice,
+      subscriptions: () => this.subscriptions,
+      listChanged: (kinds) => events.listChanged(kinds),
     });
   }
 
@@ -113,6 +124,11 @@ export class Session implements LinkEvents {
   /** Clients' requests that have not been answered. */
   get inFlight(): number {
     return this.#pending.relayed;
+  }
+
+  /** Clients wait for something that it does. */
+  get isAtWork(): boolean {
+    return this.inFlight > 0 || this.jobs.isBusy;
   }
 
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
@@ -187,7 +203,9 @@ export class Session implements LinkEvents {
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
   cancel(id: number, why: Withdrawal): void {
-    if (!this.#pending.drop(id)) return;
+    const record = this.#pending.drop(id);
+    if (record === undefined) return;
+    if (record.isTask === true) this.jobs.giveUp(id);
     this.#link.send(
       typeof why === "string"
         ? buildNotification(Method.cancelled, { requestId: id, reason: why })
@@ -208,9 +226,9 @@ export class Session implements LinkEvents {
   close(): Promise<void> {
     const { server } = this;
     this.voice.close();
-    this.#pending.fail(
-      new HubError("serverStopped", `Server "${server}" was stopped.`, { server }),
-    );
+    const cause = new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
+    this.#pending.fail(cause);
+    this.jobs.fail(cause);
     return this.#link.close();
   }
 
@@ -221,10 +239,10 @@ export class Session implements LinkEvents {
         this.#settle(frame);
         return;
       case "notification":
-        this.#notified(frame);
+        this.#news.notified(frame);
         return;
       case "request":
-        this.voice.asked(frame);
+        this.#news.asked(frame);
         return;
       case "batch":
         if (allowsBatches(this.#handshake?.version))
@@ -255,6 +273,7 @@ export class Session implements LinkEvents {
 
   closed(cause: HubError): void {
     this.#pending.fail(cause);
+    this.jobs.fail(cause);
     this.#events.closed(cause);
   }
 
@@ -267,33 +286,12 @@ export class Session implements LinkEvents {
 
   #settle(response: Response): void {
     const record = response.id === undefined ? undefined : this.#pending.take(response.id);
-    if (record !== undefined) record.settle(response);
-    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
-    else this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
-  }
-
-  #notified(notification: Notification): void {
-    switch (notification.method) {
-      case Method.progress: {
-        const progress = readProgress(notification);
-        if (progress === undefined) return;
-        this.#pending.get(progress.id)?.progress(notification, progress.tokens);
-        return;
-      }
-      case Method.toolsListChanged:
-        this.#events.listChanged(["tools"]);
-        return;
-      case Method.promptsListChanged:
-        this.#events.listChanged(["prompts"]);
-        return;
-      case Method.resourcesListChanged:
-        this.#events.listChanged(["resources", "resourceTemplates"]);
-        return;
-      case Method.resourceUpdated:
-        this.subscriptions?.updated(notification);
-        return;
-      default:
-        this.voice.notified(notification);
+    if (record !== undefined) {
+      record.settle(response);
+      return;
     }
+    this.jobs.late(response);
+    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
+    this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
 }

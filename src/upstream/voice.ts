@@ -1,11 +1,13 @@
 import { utf8 } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { lowestOf, type Severity } from "../protocol/severity.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
 import { buildResult, type Notification, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
 import { type Attendee, onlyOne } from "./audience.ts";
 import { Elicitations } from "./elicitations.ts";
+import type { Job } from "./job.ts";
 import type { PendingTable } from "./pending.ts";
 import { readElicited, readLog, relayLog } from "./notice.ts";
 
@@ -72,28 +74,34 @@ export class Voice {
     this.#elicitations.learn(response, client);
   }
 
-  /** A request of its own. */
-  asked(request: Request): void {
+  /** A request of its own. @param job the task that it belongs to */
+  asked(request: Request, job?: Job): void {
     const { link } = this.#parts;
     // Who goes on asking and reads no answer would have them pile up here without end.
     if (link.queued > MAX_UNREAD) return;
-    if (request.method !== Method.ping) this.#asks.take(request);
+    if (request.method !== Method.ping) this.#asks.take(request, job);
     else link.send(buildResult(request.id.slice, EMPTY_RESULT));
   }
 
-  /** A notification that is none of what the hub itself has asked for. */
-  notified(notification: Notification): void {
+  /** A notification that is none of what the hub itself has asked for. @param job the task that it belongs to */
+  notified(notification: Notification, job?: Job): void {
     const { server, audience } = this.#parts;
+    const client = job?.origin.client ?? onlyOne(audience);
     switch (notification.method) {
       case Method.cancelled:
         this.#asks.cancel(notification);
         return;
       case Method.elicited:
-        for (const client of this.#holders(notification)) client.tell(server, notification.bytes);
+        for (const holder of this.#holders(notification, job)) {
+          holder.tell(server, notification.bytes);
+        }
+        return;
+      case TaskMethod.status:
+        job?.tell(notification);
         return;
       case Method.message: {
         const line = relayLog(server, notification);
-        if (line !== undefined) onlyOne(audience)?.tellLog(server, line.severity, line.message);
+        if (line !== undefined) client?.tellLog(server, line.severity, line.message);
         const text = readLog(notification);
         if (text !== undefined) this.#parts.log(text);
       }
@@ -101,10 +109,10 @@ export class Voice {
   }
 
   /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
-  #holders(notification: Notification): Iterable<Attendee> {
+  #holders(notification: Notification, job: Job | undefined): Iterable<Attendee> {
     const id = readElicited(notification);
     const known = id === undefined ? undefined : this.#elicitations.end(id);
-    const only = onlyOne(this.#parts.audience);
+    const only = job?.origin.client ?? onlyOne(this.#parts.audience);
     return known ?? (only === undefined ? [] : [only]);
   }
 
