@@ -84,7 +84,7 @@ export class Job extends Alias {
     return {
       taskId: this.id,
       status: "failed",
-      statusMessage: this.lost?.message,
+      statusMessage: `The task has gone with server "${this.server}": ${this.lost?.message}`,
       createdAt: createdAt ?? now,
       lastUpdatedAt: now,
       ttl,
