@@ -56,15 +56,15 @@ function makeTasks(client: Peer): void {
   });
 }
 
-let count = 0;
+let asks = 0;
 
 /** The server asks so that the client makes a task of it. @returns its id */
 async function commission(script: Script, more: object = {}): Promise<string> {
-  return taskOf(await put(script, `begin ${++count}`, SAMPLING, { ...SAMPLE, task: {}, ...more }));
+  return taskOf(await put(script, `begin ${++asks}`, SAMPLING, { ...SAMPLE, task: {}, ...more }));
 }
 
 function query(script: Script, method: string, params?: object): Promise<Json> {
-  return put(script, `query ${++count}`, method, params);
+  return put(script, `query ${++asks}`, method, params);
 }
 
 describe("a question that becomes a task of the client's", () => {
@@ -73,7 +73,8 @@ describe("a question that becomes a task of the client's", () => {
     makeTasks(client);
     const id = await commission(git);
     assert.match(id, /^[0-9a-f-]{36}$/);
-    const seen = (text: string): boolean => serverEnd(git).received.some((it) => it.includes(text));
+    const seen = (text: string): boolean =>
+      serverEnd(git).received.some((each) => each.includes(text));
     assert.ok(seen(`"result":{"task":${taskJson(id)},"n":1.0}`));
     assert.deepEqual((await asked(client, SAMPLING)).params?.["task"], {});
     assert.equal((await query(git, GET, { taskId: id })).result?.["taskId"], id);
@@ -129,7 +130,7 @@ describe("a question that becomes a task of the client's", () => {
     await turn();
     assert.equal(told.params?.["taskId"], id);
     assert.deepEqual(
-      allOf(serverEnd(git), "notifications/progress").map((it) => it.params),
+      allOf(serverEnd(git), "notifications/progress").map((each) => each.params),
       [{ progressToken: "s", progress: 1, _meta: { [RELATED]: { taskId: id } } }],
     );
     assert.equal(allOf(serverEnd(git), STATUS).length, 1);
@@ -168,6 +169,16 @@ describe("a question that becomes a task of the client's", () => {
     await clock.run(30_001);
     assert.deepEqual((await list).result, { tasks: [] });
     assert.equal(allOf(client, "notifications/cancelled").length, 1);
+  });
+
+  it("is listed to a server that waits for few lists at a time", async () => {
+    const { client, git } = await setAskStage(ABLE);
+    makeTasks(client);
+    await commission(git);
+    client.onMessage = undefined;
+    for (let i = 0; i < 4; i++) void query(git, LIST);
+    assert.equal((await query(git, LIST)).error?.code, -31007);
+    assert.equal(allOf(client, GET).length, 4);
   });
 
   it("may take as long as it likes to its result, while calls of its server stand still", async () => {

@@ -3,7 +3,7 @@ import { HubError } from "../errors.ts";
 import type { Begun, Job } from "../upstream/job.ts";
 import type { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
-import { type Message, readdress, type Response } from "../wire/jsonrpc.ts";
+import { buildError, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
 /** A call that plugins see, as far as it matters to what becomes of its task. */
@@ -81,10 +81,7 @@ export class Detour implements Caller {
   /** The task's result has come: the plugins get it, and `take` what they answer. */
   deliver(result: Response, take: (final: Response) => void): void {
     this.wait(take);
-    if (this.isDecided || this.#begun === undefined) return;
-    this.#isDelivered = true;
-    this.#call?.resume();
-    this.#begun.trip.settle(result);
+    this.#decide((trip) => trip.settle(result));
   }
 
   /** Calls back with what the plugins answer. */
@@ -95,9 +92,7 @@ export class Detour implements Caller {
 
   /** There will be no result. */
   fail(cause: HubError): void {
-    if (this.isDecided) return;
-    this.#isDelivered = true;
-    this.#begun?.trip.fail(cause);
+    this.#decide((trip) => trip.fail(cause));
   }
 
   /** Nobody will ask for the result. */
@@ -112,15 +107,28 @@ export class Detour implements Caller {
     }
     const { session, job } = this.#begun;
     // What plugins have answered without waiting for the result ends the task, too.
-    if (!this.#isDelivered) session.jobs.stop(job);
-    const final = message && readFrame(joinPieces([message].flat()));
-    if (final?.kind !== "response") return;
+    if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
+    const final = readFrame(joinPieces([message ?? this.#explainEnd()].flat()));
+    if (final.kind !== "response") return;
     this.#final = final;
     for (const take of this.#waiting.splice(0)) take(final);
   }
 
   notify(message: Message): void {
     this.#parts.caller.notify(message);
+  }
+
+  /** The plugins have what they waited for, and from now on their time is the call's. */
+  #decide(bring: (trip: Journey) => void): void {
+    if (this.isDecided || this.#begun === undefined) return;
+    this.#isDelivered = true;
+    this.#call?.resume();
+    bring(this.#begun.trip);
+  }
+
+  #explainEnd(): Message {
+    const error = new HubError("cancelled", "The task was forgotten.");
+    return buildError(this.#parts.request.id.slice, error.toRpc());
   }
 }
 

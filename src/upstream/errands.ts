@@ -26,6 +26,8 @@ export interface Receipt {
 
 /** So many are remembered, the last ones. */
 const MOST = 256;
+/** So many lists of them may be under way. */
+const MOST_LISTS = 4;
 /** How long a client may take to say how a task stands, where many are asked for, in ms. */
 const PATIENCE = 30_000;
 
@@ -47,6 +49,7 @@ export class Errands {
   /** By the hub's ids. */
   readonly #entries = new Map<string, Entry>();
   #count = 0;
+  #lists = 0;
 
   constructor(parts: ErrandsParts) {
     this.#parts = parts;
@@ -101,11 +104,16 @@ export class Errands {
     return { result: applyEdits(body, [...edits, ...errand.expose(task, related)]), errand };
   }
 
-  /** Answers with the tasks that there are, each as its client says that it stands now. @throws {HubError} invalidParams */
+  /** Answers with the tasks that there are, each as its client says that it stands now. @throws {HubError} invalidParams, notAsked */
   list(request: Request): void {
+    if (this.#lists === MOST_LISTS) {
+      throw new HubError("notAsked", `More than ${MOST_LISTS} lists are under way.`);
+    }
     const all = [...this.#entries.values()];
     const roll = readRoll(all, ({ errand }) => errand.number, request);
+    this.#lists++;
     void Promise.all(roll.entries.map((entry) => this.#refresh(entry))).then((tasks) => {
+      this.#lists--;
       this.#parts.send(buildResult(request.id.slice, roll.write(tasks)));
     });
   }
