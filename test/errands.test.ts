@@ -156,7 +156,19 @@ describe("a question that becomes a task of the client's", () => {
       rest.map(({ taskId }) => taskId),
       [two],
     );
+    const before = allOf(client, GET).length;
     assert.equal((await query(git, GET, { taskId: one })).error?.code, -32602);
+    assert.equal(allOf(client, GET).length, before);
+  });
+
+  it("is remembered as one of many, of which the oldest are forgotten", async () => {
+    const { client, git } = await setAskStage(ABLE);
+    makeTasks(client);
+    const ids: string[] = [];
+    for (let i = 0; i < 257; i++) ids.push(await commission(git));
+    const [first, second] = ids;
+    assert.equal((await query(git, GET, { taskId: first })).error?.code, -32602);
+    assert.equal((await query(git, GET, { taskId: second })).result?.["taskId"], second);
   });
 
   it("is listed without what the client does not tell in time", async () => {
@@ -179,6 +191,10 @@ describe("a question that becomes a task of the client's", () => {
     for (let i = 0; i < 4; i++) void query(git, LIST);
     assert.equal((await query(git, LIST)).error?.code, -31007);
     assert.equal(allOf(client, GET).length, 4);
+    makeTasks(client);
+    for (const { id } of allOf(client, GET)) client.send({ jsonrpc: "2.0", id, result: {} });
+    await turn();
+    for (let i = 0; i < 5; i++) assert.ok((await query(git, LIST)).result);
   });
 
   it("may take as long as it likes to its result, while calls of its server stand still", async () => {
@@ -216,12 +232,17 @@ describe("a question that becomes a task of the client's", () => {
     await commission(git);
     await commission(git);
     client.send(`{"jsonrpc":"2.0","method":"${STATUS}","params":${taskJson("c2", "completed")}}`);
+    await query(git, RESULT, { taskId: await commission(git) });
+    await query(git, CANCEL, { taskId: await commission(git) });
+    const before = allOf(client, CANCEL).length;
     await turn();
     git.die();
-    await asked(client, CANCEL);
+    await client.until(() => allOf(client, CANCEL).length > before);
     await turn();
     assert.deepEqual(
-      allOf(client, CANCEL).map(({ params }) => params),
+      allOf(client, CANCEL)
+        .slice(before)
+        .map(({ params }) => params),
       [{ taskId: "c1" }],
     );
   });

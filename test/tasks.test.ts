@@ -120,6 +120,49 @@ describe("a task", () => {
     );
   });
 
+  it("is named by its other id wherever it is said to be what a message belongs to", async () => {
+    const { client, git } = await begin();
+    const meta = (id: string): object => ({ _meta: { [RELATED]: { taskId: id } } });
+    git.onCall = () => `"result":${JSON.stringify({ task: { taskId: "t1" }, ...meta("t1") })}`;
+    const { result } = await ask(client, "tools/call", { name: "git__x", task: {} });
+    const { taskId } = result?.["task"] as { taskId: string };
+    assert.deepEqual(result?.["_meta"], { [RELATED]: { taskId } });
+    await ask(client, RESULT, { taskId, ...meta(taskId) });
+    assert.deepEqual(git.asked(RESULT)[0]?.params, { taskId: "t1", ...meta("t1") });
+  });
+
+  it("has progress of a request for it told under the client's token", async () => {
+    const { client, git } = await begin();
+    const id = await beginTask(client, "git__x");
+    git.on = { ...git.on, [RESULT]: () => undefined };
+    const params = { taskId: id, _meta: { progressToken: "mine" } };
+    client.send({ jsonrpc: "2.0", id: 9, method: RESULT, params });
+    await turn();
+    const [request] = git.asked(RESULT);
+    const { progressToken } = request?.params?.["_meta"] as { progressToken: unknown };
+    assert.equal(progressToken, request?.id);
+    git.say({ method: "notifications/progress", params: { progressToken, progress: 1 } });
+    const told = await client.find(({ method }) => method === "notifications/progress");
+    assert.deepEqual(told.params, { progressToken: "mine", progress: 1 });
+  });
+
+  it("may point to resources by its result", async () => {
+    const [a, b] = [new Tasker(), new Tasker()];
+    for (const script of [a, b]) {
+      script.lists = { resources: [] };
+      script.on = {
+        ...script.on,
+        "resources/read": () => `"result":{"contents":[],"of":"${script === b ? "b" : "a"}"}`,
+      };
+    }
+    const link = { type: "resource_link", uri: "x://1", name: "1" };
+    b.on = { ...b.on, [RESULT]: () => `"result":${JSON.stringify({ content: [link] })}` };
+    const { client } = setStage({ a, b });
+    await introduce(client);
+    await ask(client, RESULT, { taskId: await beginTask(client, "b__x") });
+    assert.equal((await ask(client, "resources/read", { uri: "x://1" })).result?.["of"], "b");
+  });
+
   it("is unknown to every other client, and to the one that guesses the server's id", async () => {
     const { client, git, other } = await begin();
     const id = await beginTask(client, "git__x");
@@ -397,7 +440,10 @@ describe("a client that leaves", () => {
     await beginTask(client, "git__x");
     await beginTask(other, "git__x");
     git.tellStatus("t2", "failed");
-    await turn();
+    await ask(client, RESULT, { taskId: await beginTask(client, "git__x") });
+    const done = await beginTask(client, "git__x");
+    git.status = "completed";
+    await ask(client, GET, { taskId: done });
     await client.link.close();
     await turn();
     assert.deepEqual(git.queries(CANCEL), ["t1"]);
@@ -442,6 +488,17 @@ describe("what a server says to belong to a task", () => {
     assert.deepEqual(line.params?.["_meta"], { [RELATED]: { taskId: id } });
     await turn();
     assert.equal(allOf(other, "notifications/message").length, 1);
+    assert.deepEqual(allOf(client, "notifications/message"), []);
+  });
+
+  it("is none of it if it only has an id like the task's", async () => {
+    const { client, git, other } = await begin();
+    await beginTask(other, "git__x");
+    const params = { level: "info", data: "d", taskId: "t1" };
+    git.say({ method: "notifications/message", params });
+    await ask(other, "ping");
+    await turn();
+    assert.deepEqual(allOf(other, "notifications/message"), []);
     assert.deepEqual(allOf(client, "notifications/message"), []);
   });
 

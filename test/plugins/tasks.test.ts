@@ -103,6 +103,28 @@ describe("a task of a tool that plugins see", () => {
     assert.equal((await client.find(isAnswer("r"))).result?.["isError"], true);
   });
 
+  it("gives the plugins no more time for what its server asked before it was a task", async () => {
+    const git = new Tasker();
+    git.onCall = () => undefined;
+    const stuck = wrapping("stuck", async (given, next) => {
+      await next(given);
+      return new Promise(() => {});
+    });
+    const { client, clock } = await stage([stuck], { git }, {}, { sampling: {} });
+    client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    client.send(call(1, "git__x", {}, { task: {} }));
+    await turn();
+    git.say({ id: "s", method: "sampling/createMessage", params: {} });
+    await client.find(({ method }) => method === "sampling/createMessage");
+    git.say({ id: git.asked("tools/call")[0]?.id, result: { task: { taskId: "t1" } } });
+    const taskId = taskOf(await client.find(isAnswer(1)));
+    await clock.run(500_000);
+    client.send({ jsonrpc: "2.0", id: "r", method: RESULT, params: { taskId } });
+    await turn();
+    await clock.run(61_000);
+    assert.equal((await client.find(isAnswer("r"))).result?.["isError"], true);
+  });
+
   it("is one: what plugins send again when it has begun is refused, and its task ended", async () => {
     const git = new Tasker();
     const twice = wrapping("twice", (given, next) => {
