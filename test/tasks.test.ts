@@ -412,6 +412,7 @@ describe("a server that ends", () => {
     assert.deepEqual(statusesOf(other), [[two, "failed"]]);
     const { params } = allOf(other, STATUS)[0] ?? {};
     assert.match(String(params?.["statusMessage"]), /git/);
+    assert.equal((await ask(client, GET, { taskId: done })).error?.code, -32602);
     assert.equal(params?.["ttl"], 60_000);
     assert.equal(params?.["createdAt"], "2025-11-25T10:00:00Z");
   });

@@ -6,11 +6,6 @@ import { readFrame } from "../wire/frame.ts";
 import { buildError, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
-/** A call that plugins see, as far as it matters to what becomes of its task. */
-interface Detained extends Pick<Call, "cancel" | "describe" | "suspend" | "resume"> {
-  readonly isOver: boolean;
-}
-
 /** What brings the server's answer to the plugins. */
 interface Journey {
   settle(response: Response): void;
@@ -27,7 +22,7 @@ type Begin = (session: Session, response: Response) => Begun | undefined;
 export class Detour implements Caller {
   readonly #parts: CallCore;
   readonly #begin: Begin;
-  #call: Detained | undefined;
+  #call: Call | undefined;
   /** What the call waits on, from when there is a task. */
   #begun: { readonly trip: Journey; readonly job: Job; readonly session: Session } | undefined;
   #isDelivered = false;
@@ -60,7 +55,7 @@ export class Detour implements Caller {
     return this.#isDelivered || this.#final !== undefined;
   }
 
-  attach(call: Detained): void {
+  attach(call: Call): void {
     this.#call = call;
   }
 

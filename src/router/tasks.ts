@@ -53,7 +53,11 @@ export class Tasks {
       route: call.route,
       token: call.token,
       number: ++this.#count,
-      lost: (cause) => detour?.fail(cause),
+      lost: (job, cause) => {
+        // What has ended cannot fail any more: it is as good as expired.
+        if (job.isOver) this.#entries.delete(job.id);
+        detour?.fail(cause);
+      },
     });
     if (begun === undefined) return undefined;
     const { job } = begun;

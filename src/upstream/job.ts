@@ -24,8 +24,8 @@ export interface Origin {
   readonly token: Piece | undefined;
   /** The how manyth task of the client's it is. */
   readonly number: number;
-  /** The server is gone, and with it the task, or its result. */
-  lost(cause: HubError): void;
+  /** The server is gone, and with it the task, or the result of one that has ended. */
+  lost(job: Job, cause: HubError): void;
 }
 
 /** A task of a server's, made of a client's call: lives as long as the session, and is that client's alone. */
@@ -70,7 +70,7 @@ export class Job extends Alias {
   /** Its server is gone, and with it all that it had. */
   lose(cause: HubError): void {
     this.lost = cause;
-    this.origin.lost(cause);
+    this.origin.lost(this, cause);
     if (this.#isOver) return;
     this.#isOver = true;
     const { client } = this.origin;
