@@ -197,19 +197,23 @@ describe("a question that becomes a task of the client's", () => {
     for (let i = 0; i < 5; i++) assert.ok((await query(git, LIST)).result);
   });
 
-  it("may take as long as it likes to its result, while calls of its server stand still", async () => {
+  it("may take as long as it likes to its result, but calls of its server do not stand still for ever", async () => {
     const { client, git, clock } = await setAskStage(ABLE);
     git.onCall = () => undefined;
     makeTasks(client);
     const id = await commission(git);
     client.onMessage = undefined;
+    const result = query(git, RESULT, { taskId: id });
+    const got = query(git, GET, { taskId: id });
+    await turn();
     client.send(call(1, "git__x"));
     await turn();
-    const [result, got] = [query(git, RESULT, { taskId: id }), query(git, GET, { taskId: id })];
-    await turn();
-    await clock.run(3_600_000);
-    assert.equal((await got).error?.code, -31007);
+    await clock.run(599_000);
     assert.deepEqual(client.messages.filter(isAnswer(1)), []);
+    await clock.run(62_000);
+    assert.equal((await got).error?.code, -31007);
+    assert.equal((await client.find(isAnswer(1))).result?.["isError"], true);
+    await clock.run(3_600_000);
     client.send({ jsonrpc: "2.0", id: (await asked(client, RESULT)).id, result: { a: 1 } });
     assert.deepEqual((await result).result, { a: 1 });
   });

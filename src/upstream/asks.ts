@@ -46,6 +46,8 @@ export class Asks {
   /** By the key of the server's id. */
   readonly #open = new Map<string | number, OpenAsk>();
 
+  /** Those for whose sake the time of calls stands still. */
+  readonly #holding = new Set<Id>();
   /** What clients have made tasks of instead of answering at once. */
   readonly #errands: Errands;
 
@@ -98,7 +100,7 @@ export class Asks {
     if (asked.elicitation !== undefined) this.#parts.elicited(asked.elicitation, client);
     this.#pose(request.id, client, asked, {
       isForCall: job === undefined && this.#parts.isBusy(),
-      limit: LIMIT,
+      isLimited: true,
       receive: isOfTask
         ? (body) => this.#errands.receive(body, job, asked, client)
         : (body) => ({ result: [body] }),
@@ -113,7 +115,7 @@ export class Asks {
     this.#pose(request.id, client, asked, {
       isForCall: this.#parts.isBusy(),
       // It is answered when the task has ended.
-      limit: method === TaskMethod.result ? undefined : LIMIT,
+      isLimited: method !== TaskMethod.result,
       receive: (body) => this.#errands.answer(errand, method, body),
     });
   }
@@ -134,13 +136,14 @@ export class Asks {
     }
     const ask = new OpenAsk(id, asked, manner, {
       ...this.#parts,
-      over: () => {
-        this.#open.delete(key);
-        if (!this.isOpen) this.#parts.halt(false);
+      release: () => {
+        if (this.#holding.delete(id) && this.#holding.size === 0) this.#parts.halt(false);
       },
+      over: () => void this.#open.delete(key),
     });
     this.#open.set(key, ask);
-    if (this.#open.size === 1) this.#parts.halt(true);
+    this.#holding.add(id);
+    if (this.#holding.size === 1) this.#parts.halt(true);
     ask.run((question) => client.ask(question));
   }
 
@@ -160,13 +163,15 @@ export class Asks {
 interface Manner {
   /** It came while the server was at work for clients. */
   readonly isForCall: boolean;
-  /** How long the client may take, in ms. */
-  readonly limit: number | undefined;
+  /** The client has its time to answer, and no more. */
+  readonly isLimited: boolean;
   /** The client's result. */
   receive(body: Uint8Array): Receipt;
 }
 
 interface OpenParts extends Pick<AsksParts, "server" | "clock" | "send"> {
+  /** Calls need not wait for it any more. */
+  release(): void;
   over(): void;
 }
 
@@ -198,12 +203,10 @@ class OpenAsk implements Question {
   }
 
   run(ask: (question: Question) => (why: Withdrawal) => void): void {
-    const { limit } = this.#manner;
-    if (limit !== undefined) {
-      this.#disarm = this.#parts.clock.after(limit, () =>
-        this.end(`Nobody answered within ${limit / 60_000} minutes.`),
-      );
-    }
+    this.#disarm = this.#parts.clock.after(LIMIT, () => {
+      if (this.#manner.isLimited) this.end(`Nobody answered within ${LIMIT / 60_000} minutes.`);
+      else this.#parts.release();
+    });
     this.#recall = ask(this);
   }
 
@@ -240,6 +243,7 @@ class OpenAsk implements Question {
     this.#isOver = true;
     this.#disarm();
     this.#parts.over();
+    this.#parts.release();
     if (message !== undefined) this.#parts.send(message);
   }
 }
