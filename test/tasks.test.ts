@@ -80,12 +80,10 @@ describe("a call that becomes a task", () => {
   });
 
   it("and whose tool says so is listed with what it says", async () => {
-    const { client, git } = await begin();
+    const git = new Tasker();
     git.tools = ['{"name":"x","execution":{"taskSupport":"required","n":1.0}}'];
-    git.say({ method: "notifications/tools/list_changed" });
-    await client
-      .find(({ method }) => method === "notifications/tools/list_changed")
-      .catch(() => {});
+    const { client } = setStage({ git }, {});
+    await introduce(client, SAMPLING);
     await ask(client, "tools/list");
     assert.ok(client.received.some((text) => text.includes('"taskSupport":"required","n":1.0')));
   });
