@@ -70,6 +70,12 @@ const HUB: Book = {
     default: HUB_DEFAULTS.parallelStarts,
     examples: [16, 4],
   },
+  httpToken: {
+    title: "Token of clients over HTTP",
+    description:
+      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME} and ${file:PATH} are filled in when serving begins.",
+    examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
+  },
 };
 
 const RECONNECT: Book = {
@@ -137,7 +143,7 @@ const LIMITS: Book = {
   healthInterval: {
     title: "Time between health checks",
     description:
-      "How often a server that is silent is asked whether it still answers; 0 for never.",
+      "How often a server that is silent is asked whether it still answers: a second at least, or 0 for never.",
     default: printDuration(LIMIT_DEFAULTS.healthInterval),
     examples: ["30s", "5m", 0],
   },
@@ -323,6 +329,8 @@ interface Marks {
   readonly unit?: keyof typeof PATTERNS;
   readonly min?: number;
   readonly max?: number;
+  /** A number outside of these that is allowed. */
+  readonly off?: number | undefined;
   readonly items?: GenericSchema;
 }
 
@@ -337,11 +345,12 @@ const CONFIG: ConversionConfig = {
     if (marks.items !== undefined)
       return { type: "object", additionalProperties: convert(marks.items) };
     if (marks.unit === undefined) return undefined;
-    const { min = 0, max = Infinity } = marks;
+    const { min = 0, max = Infinity, off } = marks;
     return {
       anyOf: [
         { type: "string", pattern: PATTERNS[marks.unit] },
         { type: "number", minimum: min, maximum: max },
+        ...(off === undefined ? [] : [{ const: off }]),
       ],
     };
   },

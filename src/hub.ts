@@ -4,6 +4,7 @@ import type { Item } from "./catalog/item.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { EventKind, Listener } from "./events.ts";
 import { Equipment } from "./hub/equipment.ts";
+import { Herald } from "./hub/herald.ts";
 import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./hub/parts.ts";
 import { Clients } from "./frontend/clients.ts";
 import type { Parties } from "./frontend/modern/parties.ts";
@@ -15,20 +16,17 @@ import { Deadlines } from "./router/deadline.ts";
 import { Ledger } from "./router/ledger.ts";
 import { sessionOf } from "./upstream/account.ts";
 import { Gate } from "./upstream/gate.ts";
-import { inspect } from "./upstream/inspect.ts";
 import { Pool } from "./upstream/pool.ts";
 import { ANYBODY, profileOf } from "./upstream/profile.ts";
 import type { Scope } from "./upstream/scope.ts";
 import { Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
-import { type Inspection, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
+import { type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
-import type { Link } from "./wire/link.ts";
+import type { Link, Vitals } from "./wire/link.ts";
 
-/** Changes that come within this many ms of each other make one notification. */
-const NOTIFY_PAUSE = 50;
 /** How long a slow disk can hold up the end, in ms: less than servers can. */
 const FLUSH_LIMIT = 1000;
 
@@ -46,8 +44,7 @@ export class Hub {
   readonly #deadlines: Deadlines;
   readonly #memory: Recollection;
   readonly equipment: Equipment;
-  /** What was changed has yet to be told: the undo of the wait for more. */
-  #notifying: (() => void) | undefined;
+  readonly #herald: Herald;
   /** Who waits until every server has settled. */
   readonly #settledWaiters: (() => void)[] = [];
   #closing: Promise<void> | undefined;
@@ -105,6 +102,10 @@ export class Hub {
         this.#deadlines.hold(held);
         this.#pool.hold(held);
       },
+    });
+    this.#herald = new Herald(clock, () => {
+      this.#showcase.announce();
+      this.#clients.catalogChanged();
     });
     this.#pool.reconcile(serversOf(manifest));
   }
@@ -223,14 +224,10 @@ export class Hub {
     return this.#pool.status;
   }
 
-  /** What has to be asked for; nothing of it is known while the server is not connected. */
-  async inspect(server: string): Promise<Inspection> {
+  /** What runs for a server; undefined if nothing does, or it is not connected. */
+  async inspect(server: string): Promise<Vitals | undefined> {
     const [connection] = this.#pool.of(server);
-    const session = connection && sessionOf(connection.state);
-    if (connection === undefined || session === undefined) {
-      return { prompts: undefined, resources: undefined, pid: undefined, memory: undefined };
-    }
-    return inspect(session, connection.spec.connectTimeout);
+    return connection && sessionOf(connection.state)?.vitals();
   }
 
   snapshot(): HubSnapshot {
@@ -260,13 +257,13 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
+    this.#herald.end();
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     const stopped = this.#pool.end();
     // What plugins make of that is for clients who are still there.
     if (this.equipment.isBusy) await this.equipment.idle();
     await Promise.all([stopped, this.#clients.close(), kept]);
     await this.equipment.close();
-    this.#notifying?.();
     this.#deadlines.end();
   }
 
@@ -290,11 +287,6 @@ export class Hub {
 
   #changed(): void {
     this.#showcase.clear();
-    if (this.#notifying !== undefined || this.#closing !== undefined) return;
-    this.#notifying = this.#clock.after(NOTIFY_PAUSE, () => {
-      this.#notifying = undefined;
-      this.#showcase.announce();
-      this.#clients.catalogChanged();
-    });
+    this.#herald.changed();
   }
 }

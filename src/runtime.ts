@@ -95,24 +95,34 @@ export const listenNatively = bun
 /** Connections on which nothing moves for so long are cut, in s, unless an answer is due: no stream is as silent as that. */
 const SILENCE = 60;
 
+/** How often it is looked for answers that take long, in ms: each is seen before its connection has been silent for too long. */
+const LOOK = 20_000;
+
 async function listenOnBun(runtime: BunRuntime, options: ListenOptions): Promise<Listener> {
   const { hostname, port, maxBody } = options;
+  // An answer may take longer than a connection may be silent. To say so for each would cost more than most answers.
+  const recent = new Set<Request>();
   const server = runtime.serve({
     hostname,
     port,
-    // An answer may take longer than a connection may be silent.
     async fetch(request: Request, self: BunServer) {
-      self.timeout(request, 0);
+      recent.add(request);
       const response = await options.fetch(request);
-      self.timeout(request, SILENCE);
+      if (!recent.delete(request)) self.timeout(request, SILENCE);
       return response;
     },
     idleTimeout: SILENCE,
     maxRequestBodySize: maxBody,
   });
+  const looking = setInterval(() => {
+    for (const request of recent) server.timeout(request, 0);
+    recent.clear();
+  }, LOOK);
+  looking.unref();
   return {
     port: server.port,
     async close(ms) {
+      clearInterval(looking);
       const timer = setTimeout(() => void server.stop(true), ms);
       await server.stop();
       clearTimeout(timer);

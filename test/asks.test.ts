@@ -3,6 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../src/bytes.ts";
 import type { Hub } from "../src/hub.ts";
+import { Elicitations } from "../src/upstream/elicitations.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import type { Inbound, LinkEvents } from "../src/wire/link.ts";
 import { memoryPair } from "../src/wire/memory.ts";
@@ -604,6 +605,8 @@ describe("an elicitation by URL", () => {
     method: "notifications/elicitation/complete",
     params: { elicitationId: "e" },
   };
+  const needing = (elicitationId: unknown): string =>
+    `"error":${JSON.stringify({ code: -32042, message: "m", data: { elicitations: [{ elicitationId }] } })}`;
 
   it("is told to be complete to its client", async () => {
     const { client, git } = await setAskStage();
@@ -611,12 +614,111 @@ describe("an elicitation by URL", () => {
     assert.deepEqual(await asked(client, COMPLETE.method), COMPLETE);
   });
 
-  it("is told to none of several", async () => {
+  it("is told to none of several, if the server has given it to none", async () => {
     const { client, connect, git } = await setAskStage();
-    await introduce(connect(), ALL);
+    const other = connect();
+    await introduce(other, ALL);
+    serverEnd(git).send(COMPLETE);
+    serverEnd(git).send({ ...COMPLETE, params: { elicitationId: 7 } });
+    serverEnd(git).send({ ...COMPLETE, params: [] });
+    await turn();
+    assert.deepEqual([allOf(client, COMPLETE.method), allOf(other, COMPLETE.method)], [[], []]);
+  });
+
+  it("is told to the client that was asked for it, whoever came since, and once", async () => {
+    const { client, connect, git } = await setAskStage();
+    const url = { message: "m", mode: "url", url: "https://x", elicitationId: "e" };
+    void put(git, 1, ELICIT, url);
+    await asked(client, ELICIT);
+    const other = connect();
+    await introduce(other, ALL);
+    serverEnd(git).send(COMPLETE);
     serverEnd(git).send(COMPLETE);
     await turn();
-    assert.deepEqual(allOf(client, COMPLETE.method), []);
+    assert.deepEqual(allOf(client, COMPLETE.method), [COMPLETE]);
+    assert.deepEqual(allOf(other, COMPLETE.method), []);
+  });
+
+  it("is told to every client whose call needs it, and to no other", async () => {
+    const { client, connect, git } = await setAskStage();
+    const [second, third] = [connect(), connect()];
+    for (const peer of [second, third]) await introduce(peer, ALL);
+    git.onCall = ({ params }) => needing((params?.["arguments"] as { id: unknown }).id);
+    client.send(call("c", "git__x", { id: "e" }));
+    second.send(call("c", "git__x", { id: "e" }));
+    third.send(call("c", "git__x", { id: "f" }));
+    for (const peer of [client, second, third]) await peer.find(isAnswer("c"));
+    serverEnd(git).send(COMPLETE);
+    await turn();
+    const heard = [client, second, third].map((peer) => allOf(peer, COMPLETE.method).length);
+    assert.deepEqual(heard, [1, 1, 0]);
+  });
+
+  it("of a client that has left is told to nobody", async () => {
+    const { client, connect, git } = await setAskStage();
+    const other = connect();
+    await introduce(other, ALL);
+    git.onCall = () => needing("e");
+    client.send(call("c", "git__x"));
+    await client.find(isAnswer("c"));
+    await client.link.close();
+    await turn();
+    serverEnd(git).send(COMPLETE);
+    serverEnd(git).send({ ...COMPLETE, params: { elicitationId: "g" } });
+    await turn();
+    assert.deepEqual(
+      allOf(other, COMPLETE.method).map(({ params }) => params?.["elicitationId"]),
+      ["g"],
+    );
+  });
+
+  it("is known from no other error, and from none that is malformed or very long", async () => {
+    const { client, connect, git } = await setAskStage();
+    await introduce(connect(), ALL);
+    const data = '{"elicitations":[{"elicitationId":"e"}]}';
+    const errors = [
+      `{"code":-32000,"message":"m","data":${data}}`,
+      '{"code":-32042,"message":"m"}',
+      '{"code":-32042,"message":"m","data":[]}',
+      '{"code":-32042,"message":"m","data":{"elicitations":{}}}',
+      '{"code":-32042,"message":"m","data":{"elicitations":[null,7,{"elicitationId":7}]}}',
+      `{"code":-32042,"message":"m","data":${data},"x":tru}`,
+      `{"code":-32042,"message":"${"m".repeat(65_536)}","data":${data}}`,
+      "7",
+    ];
+    for (const [i, error] of errors.entries()) {
+      git.onCall = () => `"error":${error}`;
+      client.send(call(i, "git__x"));
+      await client.until(() => client.received.some((text) => text.includes(`"id":${i}}`)));
+    }
+    serverEnd(git).send(COMPLETE);
+    await turn();
+    assert.ok(!client.received.some((text) => text.includes(COMPLETE.method)));
+  });
+
+  it("holds no client that has left", () => {
+    const elicitations = new Elicitations();
+    const attendee = { ask: () => () => {}, level: undefined, tell: () => {}, tellLog: () => {} };
+    for (const id of ["e", "f"]) elicitations.give(id, attendee);
+    elicitations.forget(attendee);
+    assert.deepEqual([elicitations.end("e")?.size, elicitations.end("g")], [0, undefined]);
+  });
+
+  it("is remembered of the last ones only", async () => {
+    const { client, connect, git } = await setAskStage();
+    await introduce(connect(), ALL);
+    const elicitations = Array.from({ length: 257 }, (_, i) => ({ elicitationId: String(i) }));
+    git.onCall = () =>
+      `"error":${JSON.stringify({ code: -32042, message: "m", data: { elicitations } })}`;
+    client.send(call("c", "git__x"));
+    await client.find(isAnswer("c"));
+    for (const elicitationId of ["0", "1", "256"])
+      serverEnd(git).send({ ...COMPLETE, params: { elicitationId } });
+    await turn();
+    assert.deepEqual(
+      allOf(client, COMPLETE.method).map(({ params }) => params?.["elicitationId"]),
+      ["1", "256"],
+    );
   });
 
   it("that a call needs passes as the error that it is", async () => {

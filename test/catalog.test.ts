@@ -49,6 +49,15 @@ describe("a catalog", () => {
     assert.equal(make(), make());
   });
 
+  it("is compared with each other one by what clients see, however often and with whichever", () => {
+    const [one, same, other] = ["x", "x", "y"].map(
+      (name) => build(source("s", [tool(name)])).tools,
+    );
+    assert.ok(one && same && other);
+    const told = [same, other, same, other, one, same].map((section) => one.isSame(section));
+    assert.deepEqual(told, [true, false, true, false, true, true]);
+  });
+
   it("changes nothing in a tool but its name, whatever the tool looks like", () => {
     const odd =
       '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';

@@ -22,7 +22,8 @@ import {
   type StdioServer,
   type UnsupportedServer,
 } from "../src/manifest/schema.ts";
-import type { ConnectionStatus, Inspection, ServerStatus } from "../src/upstream/status.ts";
+import type { ConnectionStatus, ServerStatus } from "../src/upstream/status.ts";
+import type { Vitals } from "../src/wire/link.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 
@@ -69,6 +70,8 @@ function connection(state: StateName, more: Partial<ConnectionStatus> = {}): Con
     peer: undefined,
     listing: undefined,
     tools: undefined,
+    prompts: undefined,
+    resources: undefined,
     startDuration: undefined,
     calls: 0,
     inFlight: 0,
@@ -81,10 +84,12 @@ const UP = connection("connected", {
   peer: { era: "legacy", protocolVersion: "2025-11-25", name: "git-mcp", version: "1.2.3" },
   listing: "server",
   tools: 14,
+  prompts: 2,
+  resources: 0,
   startDuration: 1834.2,
 });
 
-const INSPECTION: Inspection = { prompts: 2, resources: undefined, pid: 4711, memory: 23_400_000 };
+const VITALS: Vitals = { pid: 4711, processes: 1, memory: 23_400_000 };
 
 const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', {
   server: "git",
@@ -98,7 +103,7 @@ const healthy = (server = "git", shown = 14): Diagnosis => ({
   transport: "stdio",
   shown,
   connection: UP,
-  inspection: INSPECTION,
+  vitals: VITALS,
 });
 const failed = (server = "git", state: "failed" | "unsupported" = "failed"): Diagnosis => ({
   state,
@@ -384,7 +389,7 @@ describe("a server", () => {
 
   it("that is connected but does not answer has failed", () => {
     const silent = hubWith([{ ...UP, responsive: false }]);
-    const diagnosis = diagnose(standingOf(spec(), silent), spec(), INSPECTION, ENV);
+    const diagnosis = diagnose(standingOf(spec(), silent), spec(), VITALS, ENV);
     assert.equal(diagnosis.state, "failed");
     assert.equal("cause" in diagnosis && diagnosis.cause.code, "notResponding");
   });
@@ -418,14 +423,14 @@ describe("the verdict", () => {
 
 describe("the report", () => {
   it("is a table of all, then each failure with what to do about it, then the verdict", () => {
-    const silent = { ...healthy("slow", 3), inspection: undefined };
+    const silent = { ...healthy("slow", 3), vitals: undefined };
     assert.equal(
       describeDiagnoses([healthy("files"), failed(), silent, disabled], PAPER),
       [
         "SERVER  STATE      TOOLS    PROMPTS  RESOURCES  START  PID   MEMORY  PROTOCOL",
         "files   connected  14       2        -          1.8 s  4711  23 MB   stdio, legacy 2025-11-25",
         "git     failed                                                       stdio",
-        "slow    connected  3 of 14                      1.8 s                stdio, legacy 2025-11-25",
+        "slow    connected  3 of 14  2        -          1.8 s                stdio, legacy 2025-11-25",
         "off     disabled                                                     stdio",
         "",
         "git: failed at step handshake (connectionLost)",
@@ -483,6 +488,7 @@ describe("the report", () => {
           tools: 14,
           shown: 14,
           prompts: 2,
+          resources: 0,
           startDuration: 1834,
           pid: 4711,
           memory: 23_400_000,
@@ -558,10 +564,9 @@ describe("the progress of a start", () => {
     assert.equal(describeStart(all.slice(2, 3), 2400), "0 of 1 ready, 1 failed");
   });
 
-  it("says what goes on when nobody is waited for any more", () => {
+  it("says no more when nobody is waited for any more", () => {
     const all = [progress("a", "connected"), progress("b", "failed")];
-    const text = "1 of 2 ready, 1 failed; asking what is offered";
-    assert.equal(describeStart(all, 0), text);
+    assert.equal(describeStart(all, 0), "1 of 2 ready, 1 failed");
     assert.equal(describeStart([...all, progress("c", "idle")], 0), "1 of 3 ready, 1 failed");
   });
 

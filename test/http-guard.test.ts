@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { readAddress } from "../src/cli/address.ts";
+import { closeAddress, readAddress } from "../src/cli/address.ts";
 import { COMMANDS } from "../src/cli/cli.ts";
 import type { Invocation } from "../src/cli/command.ts";
 import { parseCommandLine } from "../src/cli/parse.ts";
@@ -343,14 +343,19 @@ describe("the address of an HTTP face", () => {
     });
 
   for (const text of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "hub.example:1", "localhost.example:1"])
-    it(`may be ${text} only with a token`, () => {
-      assert.throws(
-        () => read(["--http", text]),
+    it(`may be ${text} only with a token`, async () => {
+      const close = async (argv: readonly string[]): Promise<string | undefined> => {
+        const env = { T: "secret" };
+        const address = read(argv, env);
+        assert.ok(address);
+        return (await closeAddress(address, undefined, { env })).token;
+      };
+      await assert.rejects(
+        close(["--http", text]),
         (error) =>
           error instanceof HubError && error.code === "usage" && /token/.test(error.message),
       );
-      const address = read(["--http", text, "--http-token-env", "T"], { T: "secret" });
-      assert.equal(address?.token, "secret");
+      assert.equal(await close(["--http", text, "--http-token-env", "T"]), "secret");
     });
 
   it("has its token in a variable that is not empty, and needs one for nothing else", () => {

@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { SessionLink } from "../src/frontend/http/session.ts";
 import { systemClock } from "../src/clock.ts";
+import { Deadlines } from "../src/router/deadline.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import { EVERYTHING } from "../src/upstream/scope.ts";
 import { type Pair, type Peer, linkContract } from "./contract/link.ts";
@@ -10,7 +11,13 @@ import { poll } from "./harness/clock.ts";
 /** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
 function session(): Promise<Pair> {
   const { promise: gone, resolve: ended } = Promise.withResolvers<void>();
-  const link = new SessionLink({ clock: systemClock, scope: EVERYTHING, answered() {}, ended });
+  const link = new SessionLink({
+    clock: systemClock,
+    deadlines: new Deadlines(),
+    scope: EVERYTHING,
+    answered() {},
+    ended,
+  });
   const received: string[] = [];
   const posts = new Set<Promise<unknown>>();
   let unsent = 0;

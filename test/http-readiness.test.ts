@@ -17,6 +17,8 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
     peer: undefined,
     listing: undefined,
     tools: undefined,
+    prompts: undefined,
+    resources: undefined,
     startDuration: undefined,
     calls: 0,
     inFlight: 0,

@@ -2,8 +2,10 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
+import { PATIENCE } from "../src/frontend/http/reply.ts";
 import { HELD, SessionLink } from "../src/frontend/http/session.ts";
 import { BOUNDS } from "../src/frontend/http/stream.ts";
+import { Deadlines } from "../src/router/deadline.ts";
 import { EVERYTHING } from "../src/upstream/scope.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import type { Frame } from "../src/wire/jsonrpc.ts";
@@ -38,6 +40,7 @@ class Stage {
   ended = 0;
   readonly session = new SessionLink({
     clock: this.clock,
+    deadlines: new Deadlines(this.clock),
     scope: EVERYTHING,
     answered: () => void this.answered++,
     ended: () => void this.ended++,
@@ -195,6 +198,7 @@ describe("a session over HTTP", () => {
     await session.close();
     assert.equal((await alone).status, 404);
     assert.deepEqual(await streamed.rest(), []);
+    await stage.clock.run(PATIENCE);
     assert.deepEqual(stage.clock.armed, []);
   });
 

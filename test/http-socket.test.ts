@@ -117,6 +117,15 @@ for (const [name, listen] of Object.entries(SERVERS))
         wire.socket.destroy();
       }));
 
+    it("answers at once who listens, although there is nothing to hear yet", () =>
+      withPlace(async ({ port, begin }) => {
+        const session = { "Mcp-Session-Id": await begin() };
+        const wire = new Wire(port);
+        wire.request("GET", "/mcp", { ...session, Accept: "text/event-stream" });
+        await wire.until(/^HTTP\/1\.1 200.*\r\n\r\n/s);
+        wire.socket.destroy();
+      }));
+
     it("goes on with a call whose connection was lost, and gives the answer to who comes back", () =>
       withPlace(async ({ port, begin, calls, script }) => {
         const session = { "Mcp-Session-Id": await begin() };

@@ -112,10 +112,21 @@ describe("a stream of events", () => {
       await clock.run(KEEP_ALIVE);
       await turn();
     }
-    assert.equal(events.comments.length, 3);
+    // One came at once.
+    assert.equal(events.comments.length, 4);
     stream.detach();
     assert.equal(await next, undefined);
     assert.deepEqual(clock.armed, []);
+  });
+
+  it("begins at once: with what there is to give out, or else with a sign of life", async () => {
+    const { stream, read } = make();
+    const silent = read();
+    stream.push(message(0));
+    const talking = read(-1);
+    stream.finish();
+    assert.deepEqual([await numbers(silent), await numbers(talking)], [[0], [0]]);
+    assert.deepEqual([silent.comments.length, talking.comments.length], [1, 0]);
   });
 
   it("heaps no signs of life up for who does not read", async () => {
@@ -126,7 +137,7 @@ describe("a stream of events", () => {
     await clock.run(100 * KEEP_ALIVE);
     stream.finish();
     assert.deepEqual(await numbers(events), [0, 1]);
-    assert.deepEqual(events.comments, []);
+    assert.equal(events.comments.length, 1);
   });
 
   it("keeps line ends out of its data", async () => {

@@ -5,8 +5,8 @@ import { PATIENCE } from "../src/frontend/http/reply.ts";
 import { HELD } from "../src/frontend/http/session.ts";
 import { IDLE } from "../src/frontend/http/sessions.ts";
 import { BOUNDS, KEEP_ALIVE } from "../src/frontend/http/stream.ts";
-import { turn, VirtualClock } from "./fixtures/clock.ts";
-import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
+import { VirtualClock } from "./fixtures/clock.ts";
+import { arrived, Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
 import { call, INITIALIZE, type Json, Latch, Script } from "./fixtures/memory.ts";
 
 const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
@@ -25,7 +25,7 @@ async function stage(
   const parts = setUpHttp({ s: script }, { ...settings, clock, random: () => 0 });
   const one = parts.visit();
   await one.introduce();
-  await turn();
+  await arrived();
   return { ...parts, clock, script, one };
 }
 
@@ -41,7 +41,7 @@ async function begin(
   script: Script,
   response: Promise<Response>,
 ): Promise<{ response: Promise<Response>; say: (message: object) => void; answer: () => void }> {
-  await turn();
+  await arrived();
   const asked = script.asked("tools/call").at(-1);
   assert.ok(asked);
   const say = (message: object): void => script.peer?.send({ jsonrpc: "2.0", ...message });
@@ -165,7 +165,7 @@ describe("a session over HTTP", () => {
     const { script, visit } = await stage(silent());
     const one = visit();
     await one.introduce("2025-11-25", { sampling: {} });
-    await turn();
+    await arrived();
     const { response, say, answer } = await begin(script, one.post(call(1, "s__t")));
     say({ id: 99, method: "sampling/createMessage", params: { messages: [], maxTokens: 1 } });
     const events = new Events(await response);
@@ -184,7 +184,7 @@ describe("a session over HTTP", () => {
     const cancel = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
     assert.equal((await one.post(cancel)).status, 202);
     assert.equal((await response).status, 202);
-    await turn();
+    await arrived();
     assert.equal(script.asked("notifications/cancelled").length, 1);
   });
 
@@ -195,10 +195,10 @@ describe("a session over HTTP", () => {
     const events = new Events(await response);
     await events.next();
     await events.drop();
-    await turn();
+    await arrived();
     assert.equal(script.asked("notifications/cancelled").length, 0);
     answer();
-    await turn();
+    await arrived();
     const again = await one.listen(events.last);
     assert.deepEqual(
       (await again.rest()).map(({ id }) => id),
@@ -228,7 +228,7 @@ describe("a session over HTTP", () => {
     const first = (await events.next())?.id ?? "";
     await events.drop();
     answer();
-    await turn();
+    await arrived();
     await clock.run(HELD.time + IDLE.interval);
     assert.equal((await one.request("GET", undefined, { "Last-Event-ID": first })).status, 400);
   });
@@ -248,7 +248,7 @@ describe("a session over HTTP", () => {
     assert.equal((await one.request("DELETE", undefined)).status, 204);
     assert.equal((await response).status, 404);
     assert.equal(await own.next(), undefined);
-    await turn();
+    await arrived();
     assert.equal(script.asked("notifications/cancelled").length, 1);
     assert.equal(face.sessions, 0);
     assert.equal((await one.post(PING)).status, 404);
@@ -264,7 +264,7 @@ describe("a session over HTTP", () => {
     const meta = { _meta: { progressToken: "p" } };
     const first = one.post(call(1, "s__t", { of: 1 }, meta));
     const second = two.post(call(1, "s__t", { of: 2 }, meta));
-    await turn();
+    await arrived();
     const asked = script.asked("tools/call");
     assert.equal(asked.length, 2);
     for (const { id, params } of asked.toReversed()) {
@@ -322,10 +322,10 @@ describe("a session over HTTP", () => {
     const events = await one.listen();
     const next = events.next();
     await clock.run(2 * KEEP_ALIVE);
-    await turn();
+    await arrived();
     await one.request("DELETE", undefined);
     assert.equal(await next, undefined);
-    assert.deepEqual(events.comments, [": keep-alive", ": keep-alive"]);
+    assert.deepEqual(events.comments, Array(3).fill(": keep-alive"));
   });
 
   it("is over when nobody has used it for long, but not while a stream is open", async () => {
@@ -352,7 +352,7 @@ describe("a session over HTTP", () => {
     await clock.run(IDLE.limit + IDLE.interval);
     assert.equal(face.sessions, 1);
     answer();
-    await turn();
+    await arrived();
     await clock.run(IDLE.limit + IDLE.interval);
     assert.equal(face.sessions, 0);
   });
@@ -373,14 +373,14 @@ describe("a client over HTTP that does not read", () => {
     const count = BOUNDS.behind / message.length + 4;
     for (let progress = 0; progress < count; progress++) {
       say({ method: "notifications/progress", params: { progressToken, progress, message } });
-      await turn();
+      await arrived();
     }
     assert.equal((await other.post(PING)).status, 200);
     const events = new Events(await response);
     const before = await events.rest();
     assert.ok(before.length < count, "the stream was ended");
     answer();
-    await turn();
+    await arrived();
     const after = await (await one.listen(events.last)).rest();
     const progress = [...before, ...after].flatMap(({ params }) => params?.["progress"] ?? []);
     assert.deepEqual(progress, [...Array(count).keys()], "nothing is missing");
@@ -402,7 +402,7 @@ describe("a client over HTTP that does not read", () => {
       };
       for (let progress = 0; progress < 10; progress++) {
         say({ method: "notifications/progress", params: { progressToken, progress, message } });
-        await turn();
+        await arrived();
       }
     }
     const refused = await one.post(PING);
@@ -468,7 +468,7 @@ describe("the readiness of an HTTP face", () => {
     };
     assert.equal(await (await one.fetch("/healthz")).text(), '{"alive":true}');
     await one.introduce();
-    await turn();
+    await arrived();
     const waiting = (await look()) as { ready: boolean; servers: { waiting: string[] } };
     assert.equal(waiting.ready, true);
     assert.ok(waiting.servers.waiting.includes("s"));

@@ -43,6 +43,9 @@ describe("initialize", () => {
         resources: { subscribe: true, listChanged: true },
         completions: {},
         logging: {},
+        ...(given === "2025-11-25" && {
+          tasks: { list: {}, cancel: {}, requests: { tools: { call: {} } } },
+        }),
       });
       assert.equal((result?.["serverInfo"] as { name: string }).name, "toolmux");
     });

@@ -139,6 +139,49 @@ describe("a list of any kind", () => {
     assert.deepEqual(names, expected);
   });
 
+  it("has no resource that would name another server than its own", async () => {
+    const of = (...uris: string[]): Script =>
+      offering({
+        resources: uris.map((uri) => ({ uri, name: "n" })),
+        resourceTemplates: [{ uriTemplate: "toolmux://b/{x}", name: "n" }],
+      });
+    const a = of("toolmux://b/x%3A%2F%2F1", "toolmux://inner/y");
+    const { client } = setStage({ a, b: of("x://1") });
+    await introduce(client);
+    const { entries } = await list(client, "resources/list");
+    assert.deepEqual(
+      entries.map(({ uri }) => uri),
+      ["toolmux://a/toolmux%3A%2F%2Fb%2Fx%253A%252F%252F1", "toolmux://inner/y", "x://1"],
+    );
+    a.on = { "resources/read": () => '"result":{"contents":[]}' };
+    const read = async (uri: string): Promise<unknown> =>
+      (await ask(client, "resources/read", { uri })).error?.code;
+    void ask(client, "resources/read", { uri: "toolmux://b/x%3A%2F%2F1" });
+    await read(String(entries[0]?.["uri"]));
+    assert.deepEqual(
+      a.asked("resources/read").map(({ params }) => params?.["uri"]),
+      ["toolmux://b/x%3A%2F%2F1"],
+    );
+    const templates = await list(client, "resources/templates/list");
+    assert.deepEqual(
+      templates.entries.map(({ uriTemplate }) => uriTemplate),
+      ["toolmux://a/toolmux://b/{x}", "toolmux://b/toolmux://b/{x}"],
+    );
+  });
+
+  it("is bounded: who asks for no more than the first page has the first thousand entries", async () => {
+    const names = Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`);
+    const { client } = setStage({ a: new Script(...names) });
+    await introduce(client);
+    const { entries, next } = await list(client, "tools/list");
+    assert.deepEqual(
+      entries.map(({ name }) => name),
+      names.slice(0, 1000).map((name) => `a__${name}`),
+    );
+    const rest = await list(client, "tools/list", next);
+    assert.deepEqual([rest.entries.length, rest.next], [1, undefined]);
+  });
+
   it("goes on after the last name of a page, whatever has changed since", async () => {
     const prompts = Array.from({ length: 1500 }, (_, i) => ({ name: `p${1000 + i}` }));
     const a = offering({ prompts });
@@ -197,6 +240,54 @@ describe("a change of a list", () => {
       assert.deepEqual((await list(client, method)).entries, []);
     });
   }
+
+  it("is told to nobody who has listed nothing, and so has nothing that is outdated", async () => {
+    const a = offering(full(), "t");
+    const { client, clock, connect } = setStage({ a });
+    const other = connect();
+    for (const peer of [client, other]) await introduce(peer);
+    await list(other, "tools/list");
+    a.tools = [];
+    a.lists = { prompts: [], resources: [], resourceTemplates: [] };
+    for (const kind of ["tools", "prompts", "resources"])
+      a.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+    await clock.run(10_000);
+    assert.deepEqual(changes(client), []);
+    assert.deepEqual(changes(other), [
+      { jsonrpc: "2.0", method: "notifications/tools/list_changed" },
+    ]);
+  });
+
+  it("is told to who has seen only the first page, wherever it is", async () => {
+    const a = new Script(...Array.from({ length: 1001 }, (_, i) => `t${1000 + i}`));
+    const { client, clock } = setStage({ a });
+    await introduce(client);
+    await list(client, "tools/list");
+    a.tools = a.tools.slice(0, -1);
+    a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await clock.run(1000);
+    assert.equal(changes(client).length, 1);
+  });
+
+  it("is told to all who were given the list, also after one that was none", async () => {
+    const a = new Script("t");
+    const { client, clock, connect } = setStage({ a });
+    const other = connect();
+    for (const peer of [client, other]) await introduce(peer);
+    await list(client, "tools/list");
+    const announce = async (...names: string[]): Promise<void> => {
+      a.tools = new Script(...names).tools;
+      a.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+      await clock.run(10_000);
+    };
+    await announce("t", "u");
+    await list(other, "tools/list");
+    a.lists = { prompts: [{ name: "p" }] };
+    await announce("t", "u");
+    assert.deepEqual([changes(client).length, changes(other).length], [1, 0]);
+    await announce("t");
+    assert.deepEqual([changes(client).length, changes(other).length], [2, 1]);
+  });
 
   it("is told when there is only more than before", async () => {
     const a = offering({ prompts: [{ name: "p" }] });

@@ -17,6 +17,11 @@ describe("a URI that names its server", () => {
     });
   }
 
+  it("can be written whatever servers call things, half a character included", () => {
+    assert.equal(writeLocator("a", "x://\ud800"), "toolmux://a/x%3A%2F%2F%EF%BF%BD");
+    assert.equal(writeTemplate("\udc00", "x://\ud800"), "toolmux://%EF%BF%BD/x://\ud800");
+  });
+
   it("may be one that was made from a template, which is not decoded", () => {
     assert.equal(writeTemplate("a", "file:///{path}"), "toolmux://a/file:///{path}");
     const made = readLocator("toolmux://a/file:///b%20c");
@@ -62,6 +67,13 @@ describe("a template", () => {
   it("takes no longer the more values it has than there are characters", () => {
     const pattern = readPattern(`a://${"{x}".repeat(200)}!`);
     assert.equal(pattern.matches(`a://${"y".repeat(4000)}`), false);
+  });
+
+  it("of more parts than anybody needs has nothing, nor has any what is far too long", () => {
+    assert.equal(readPattern("{+a}".repeat(512)).matches("a"), true);
+    assert.equal(readPattern("{+a}".repeat(513)).matches("a"), false);
+    assert.equal(readPattern("{+a}").matches("y".repeat(8192)), true);
+    assert.equal(readPattern("{+a}").matches("y".repeat(8193)), false);
   });
 });
 

@@ -100,6 +100,18 @@ describe("a line of a server's log", () => {
     assert.deepEqual(allOf(client, MESSAGE), []);
   });
 
+  it("is in the hub's own log up to a length, however long it is", async () => {
+    const { git, events } = await begin();
+    const texts = (): string[] =>
+      events.flatMap((event) => (event.kind === "log" ? [event.text] : []));
+    say(git, { level: "error", data: "a".repeat(3000) });
+    say(git, { level: "error", data: { a: [1, 2] } });
+    say(git, { level: "error", data: Array.from({ length: 50_000 }, () => 7) });
+    await turn();
+    const list = `[${"7,".repeat(1000)}`.slice(0, 2000);
+    assert.deepEqual(texts().slice(-3), ["a".repeat(2000), '{"a":[1,2]}', list]);
+  });
+
   it("reaches none of several clients", async () => {
     const { client, connect, git } = await begin();
     const other = connect();

@@ -34,6 +34,7 @@ const PLUGIN: PluginServer = {
   enabled: true,
   prefix: "a",
   plugin: "notes",
+  origin: { file: "/a.toml", path: ["servers", "a"] },
   set: 1,
   isolation: "shared",
   era: "auto",
@@ -97,6 +98,7 @@ const PLUGIN_PROCESS = {
 const PLUGIN_ALL: Record<Exclude<keyof PluginServer, "kind">, unknown> = {
   ...PLUGIN_PROCESS,
   ...SETTINGS,
+  origin: { file: "/b.toml", path: ["servers", "a"] },
 };
 
 function compareBoth(changes: Partial<StdioServer>, base: StdioServer = SERVER) {

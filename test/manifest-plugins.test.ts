@@ -186,7 +186,7 @@ describe("a manifest of the working directory", () => {
 describe("a server of a plugin", () => {
   it("has all settings that are not about a process", async () => {
     const { manifest } = await loadText(
-      `defaults.callTimeout = "5s"\n[servers.n]\nplugin = "notes"\nenabled = false\nprefix = "p"\nisolation = "perClient"\nlazy = true\nidleStop = 1\ntools.deny = ["x"]`,
+      `defaults.callTimeout = "5s"\n[servers.n]\nplugin = "notes"\nenabled = false\nprefix = "p"\nisolation = "perClient"\nlazy = true\nidleStop = 1\ntools.deny = ["x"]\n[[plugins]]\nuse = "notes"`,
     );
     const [server] = manifest.servers;
     assert.deepEqual(plain(server), {
@@ -194,6 +194,7 @@ describe("a server of a plugin", () => {
       kind: "plugin",
       name: "n",
       plugin: "notes",
+      origin: { file: manifest.sources[0], path: ["servers", "n"] },
       set: 0,
       enabled: false,
       prefix: "p",
@@ -208,7 +209,7 @@ describe("a server of a plugin", () => {
   });
 
   it("keeps to the rules between servers as any other does", async () => {
-    const text = `[servers.a]\ncommand = "x"\n[servers.b]\nplugin = "p"\nprefix = "a"\n[servers.c__d]\nplugin = "p"\n[servers.e]\nplugin = "p"\nmaxCallTimeout = 1`;
+    const text = `[servers.a]\ncommand = "x"\n[servers.b]\nplugin = "p"\nprefix = "a"\n[servers.c__d]\nplugin = "p"\n[servers.e]\nplugin = "p"\nmaxCallTimeout = 1\n[[plugins]]\nuse = "p"`;
     const problems = await findProblems(text);
     assert.match(
       problems[0] ?? "",
@@ -219,10 +220,22 @@ describe("a server of a plugin", () => {
     assert.equal(problems.length, 3);
   });
 
+  it("is wrong where no plugin is named, but not if another file makes something else of it", () =>
+    withSandbox(async (box) => {
+      const a = await box.write("a.toml", `[servers.a]\nplugin = "p"`);
+      const b = await box.write("b.toml", `[servers.a]\ncommand = "x"`);
+      const alone = await box.load({ files: [b, a] });
+      assert.ok(!alone.ok);
+      assert.deepEqual(alone.problems.map(printProblem), [
+        `${a}:2:10: servers.a.plugin: there is no plugin "p": [[plugins]] names none`,
+      ]);
+      await box.loadValid({ files: [a, b] });
+    }));
+
   it("takes the place of a process of that name, and the other way round", () =>
     withSandbox(async (box) => {
       const a = await box.write("a.toml", `[servers.a]\ncommand = "x"`);
-      const b = await box.write("b.toml", `[servers.a]\nplugin = "p"`);
+      const b = await box.write("b.toml", `[servers.a]\nplugin = "p"\n[[plugins]]\nuse = "p"`);
       const kinds = async (files: string[]) =>
         (await box.loadValid({ files })).manifest.servers.map(({ kind }) => kind);
       assert.deepEqual(await kinds([a, b]), ["plugin"]);
@@ -237,11 +250,16 @@ describe("a server of a plugin", () => {
         [`{"servers": {"plugin": "p"}}`, "servers"],
         [`{"servers": {"plugin": {"plugin": "p"}}}`, "plugin"],
       ] as const) {
-        const { manifest } = await box.loadValid({ env: { TOOLMUX_SERVERS: text } });
+        const file = await box.write("p.toml", '[[plugins]]\nuse = "p"');
+        const env = { TOOLMUX_SERVERS: text };
+        const { manifest } = await box.loadValid({ files: [file], env });
         assert.deepEqual(
           manifest.servers.map((server) => [server.name, server.kind]),
           [[name, "plugin"]],
         );
+        const bare = await box.load({ env });
+        assert.ok(!bare.ok);
+        assert.match(bare.problems.map(printProblem).join(), /: there is no plugin "p"/);
       }
     }));
 

@@ -83,7 +83,7 @@ const TOML: Record<string, readonly Row[]> = {
     [
       `constructor = 1\n[hub]\ntoString = 1`,
       "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins",
-      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts",
+      "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
     ],
   ],
   "values of a wrong type": [
@@ -228,12 +228,12 @@ const TOML: Record<string, readonly Row[]> = {
   ],
   "servers of plugins": [
     [
-      `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []`,
+      `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []\n[[plugins]]\nuse = "p"`,
       "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or part of a plugin",
       "t.toml:4:1: servers.a.args: cannot stand beside plugin, which starts no process",
     ],
     [
-      `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."`,
+      `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."\n[[plugins]]\nuse = "p"`,
       "t.toml:3:1: servers.a.env: cannot stand beside plugin, which starts no process",
       "t.toml:4:1: servers.a.inheritEnv: cannot stand beside plugin, which starts no process",
       "t.toml:5:1: servers.a.cwd: cannot stand beside plugin, which starts no process",
@@ -275,7 +275,12 @@ const TOML: Record<string, readonly Row[]> = {
     [
       server(`idleStop = "soon"\nhealthInterval = -1`),
       `t.toml:3:12: servers.a.idleStop: ${DURATION}, found "soon"`,
-      "t.toml:4:18: servers.a.healthInterval: expected a duration of at most 2147483647 ms (24.8 days), found -1",
+      "t.toml:4:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found -1",
+    ],
+    [
+      `[defaults]\nhealthInterval = "999ms"\n${server("healthInterval = 1")}`,
+      't.toml:2:18: defaults.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found "999ms"',
+      "t.toml:5:18: servers.a.healthInterval: expected 0 for never, or a duration of at least 1 s and at most 2147483647 ms (24.8 days), found 1",
     ],
     [
       server(`reconnect = { base = 0, max = "1 week" }`),

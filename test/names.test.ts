@@ -70,10 +70,28 @@ describe("a glob", () => {
     ["a*c", "a\nc", true],
     ["^a$", "a", false],
     ["a\\b", "a\\b", true],
+    ["", "", true],
+    ["", "a", false],
+    ["a", "", false],
+    ["**", "a", true],
+    ["a*", "a", true],
+    ["*a*b", "aab", true],
+    ["*ab*ba", "aba", false],
+    ["*ab*ba", "abba", true],
+    ["a*b*c", "abcbd", false],
+    ["*?", "", false],
+    ["*?a", "aaba", true],
+    ["*", "*", true],
+    ["?*", "*?", true],
+    ["\ud83d*", "😀", false],
   ];
   for (const [glob, name, expected] of table) {
     it(`${JSON.stringify(glob)} ${expected ? "matches" : "does not match"} ${JSON.stringify(name)}`, () => {
       assert.equal(matchesGlob(glob, name), expected);
     });
   }
+
+  it("takes no longer the more ways there are to read a name", () => {
+    assert.equal(matchesGlob("*read*read*file*?", "read".repeat(100_000)), false);
+  });
 });

@@ -54,6 +54,23 @@ function makeServer(): Script {
 }
 
 describe("what a server offers", () => {
+  it("is counted without asking, also while it is known only from earlier", async () => {
+    const script = makeServer();
+    script.tools = [];
+    const counts = ({ hub }: Awaited<ReturnType<typeof connect>>): unknown => {
+      const { listing, tools, prompts, resources } = statusOf(hub, "a");
+      return [listing, tools, prompts, resources];
+    };
+    const first = await connect(script);
+    assert.deepEqual(counts(first), ["server", 0, 1, 1]);
+    const asked = LISTS.map((method) => script.asked(method).length);
+    assert.deepEqual(asked, [1, 1, 1, 1]);
+    const dead = new Script();
+    dead.onInitialize = () => FAILURE;
+    assert.deepEqual(counts(await connect(dead, first.offer())), ["snapshot", 0, 1, 1]);
+    assert.deepEqual(counts(await connect(dead)), [undefined, undefined, undefined, undefined]);
+  });
+
   it("is all that it lists, and its instructions", async () => {
     const script = makeServer();
     script.instructions = "Be kind.";
@@ -82,6 +99,73 @@ describe("what a server offers", () => {
       'Server "a" answered with an error: out of order.',
       'Server "a" sent a list of resources that is malformed.',
     ]);
+  });
+
+  for (const [what, answer, text] of [
+    ["no error", '"error":null', "an error."],
+    ["one without words", '"error":{"code":1,"message":{"toString":1}}', "an error."],
+    [
+      "one of many words",
+      `"error":{"code":1,"message":"${"x".repeat(9000)}"}`,
+      `an error: ${"x".repeat(2000)}.`,
+    ],
+    [
+      "an odd version",
+      `"result":{"protocolVersion":["${"x".repeat(9000)}"]}`,
+      `the unknown protocol version ["${"x".repeat(98)}.`,
+    ],
+  ] as const) {
+    it(`is nothing if it introduces itself by ${what}, which is told in few words`, async () => {
+      const script = makeServer();
+      script.onInitialize = () => answer;
+      const { hub } = await connect(script);
+      assert.equal(statusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
+    });
+  }
+
+  it("is as much as can be kept, and no more", async () => {
+    const names = (count: number, from = 0): string[] =>
+      new Script(...Array.from({ length: count }, (_, i) => `t${from + i}`)).tools;
+    const script = new Script();
+    script.tools = names(20_000);
+    const whole = await connect(script);
+    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [20_000, []]);
+    script.tools = [...names(19_999), "{}", ...names(1, 30_000)];
+    const cut = await connect(script);
+    const text = "Only the first 20000 tools are listed.";
+    assert.equal(statusOf(cut.hub, "a").tools, 19_999);
+    assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
+    script.onList = ({ params }) => {
+      const page = Number(params?.["cursor"] ?? 0);
+      const next = page < 3 ? `,"nextCursor":"${page + 1}"` : "";
+      return `"result":{"tools":[${names(10_000, page * 10_000).join()}]${next}}`;
+    };
+    const paged = await connect(script);
+    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [20_000, [text]]);
+  });
+
+  it("is told of as far as it is odd, but not without end", async () => {
+    const script = new Script();
+    const odd = (round: number): void => {
+      const names = Array.from({ length: 90 }, (_, i) => `${round} ${i} ${"n".repeat(2000)}`);
+      script.tools = [...new Script(...names).tools, "{}"];
+    };
+    odd(0);
+    const { hub, events, clock, warnings } = await connect(script);
+    await clock.run(100);
+    assert.deepEqual(warnings(), ["A tool without a name was left out."]);
+    const remarks = (): string[] =>
+      events.flatMap((event) =>
+        event.kind === "log" && event.source === "hub" ? [event.text] : [],
+      );
+    assert.equal(remarks().length, 90);
+    assert.ok(remarks().every((text) => text.length === 1000));
+    for (const round of [1, 2]) {
+      odd(round);
+      await Promise.all([hub.refresh("a"), clock.run(10_000)]);
+    }
+    assert.equal(remarks().length, 101);
+    assert.equal(remarks().at(-1), 'No more is said of what server "a" lists.');
   });
 
   it("is there without a kind that takes too long", async () => {

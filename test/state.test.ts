@@ -339,6 +339,13 @@ describe("the time until the next attempt", () => {
     assert.equal(after(4, { policy: "immediate" }, 1), "0");
   });
 
+  it("is a second at least from the tenth attempt on, however little is wanted", () => {
+    const hasty = { base: 1, max: 5, maxAttempts: 0, jitter: 1 };
+    assert.equal(after(9, hasty), "5");
+    assert.equal(after(10, hasty), "1000");
+    assert.equal(after(10, hasty, 1), "1000");
+  });
+
   it("is a second under the policy immediate from the tenth attempt on", () => {
     assert.equal(after(9, { policy: "immediate", maxAttempts: 0 }), "0");
     assert.equal(after(10, { policy: "immediate", maxAttempts: 0 }), "1000");

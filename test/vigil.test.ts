@@ -27,6 +27,11 @@ class Watched {
   calls = 0;
   inFlight = 0;
   readonly subscriptions = undefined;
+
+  get isAtWork(): boolean {
+    return this.inFlight > 0;
+  }
+
   pings = 0;
   onPing: (() => void) | undefined;
 

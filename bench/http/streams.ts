@@ -7,6 +7,8 @@ import { type Message, Visitor } from "./visitor.ts";
 const CROWD = 50;
 /** ms that everybody has to hear of a change. */
 const HEAR_LIMIT = 10_000;
+/** Between two changes, in ms: a server whose list changes all the time is asked for it ever more rarely. */
+const CALM = 500;
 /** Between two looks at memory, in ms. */
 const LOOK_PAUSE = 100;
 
@@ -37,6 +39,7 @@ export async function listenHttp(job: HttpStreamsJob): Promise<HttpStreamsResult
     missed += await everybody;
     times.push(performance.now() - asked);
     if (!(await lists(caller, change))) throw new Error(`not the list after change ${change}`);
+    await new Promise((resolve) => setTimeout(resolve, CALM));
   }
   const { strays } = crowd;
   crowd.close();

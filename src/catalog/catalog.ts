@@ -2,7 +2,7 @@ import { applyEdits, type Edit, joinPieces, utf8 } from "../bytes.ts";
 import { skipSpace } from "../json.ts";
 import { eachKind, type Item, type Kind } from "./item.ts";
 import { interfaceEdits } from "./interfaces.ts";
-import { writeLocator, writeTemplate } from "./locator.ts";
+import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
 import type { Offer } from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
@@ -101,7 +101,8 @@ function nameEntries(
       ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
     };
     const shaped = shape(raw, names, digest);
-    remarks.push(...shaped.remarks);
+    // There may be more than a call can have arguments.
+    for (const remark of shaped.remarks) remarks.push(remark);
     const { shown } = shaped;
     for (const one of [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)]) {
       const owner = entries.get(one.name)?.route;
@@ -131,11 +132,15 @@ function locateEntries(
       remarks.push({ server, list: kind, remoteName, kind: "duplicate", text });
     });
     for (const item of items) {
-      const owner = entries.get(item.key)?.route;
-      const name = owner === undefined ? item.key : write(server, item.key);
+      const owner = entries.get(item.key)?.route.server;
+      const named = readLocator(item.key)?.server;
+      const isOfHub = sources.some((each) => each.server === named);
+      const name = owner === undefined && !isOfHub ? item.key : write(server, item.key);
       entries.set(name, toEntry(kind, source, { item, name, full: name, renamed: false }));
-      if (owner === undefined) continue;
-      const text = `Server "${owner.server}" has the same; it is exposed as "${name}".`;
+      if (name === item.key) continue;
+      const why =
+        owner === undefined ? `It names server "${named}"` : `Server "${owner}" has the same`;
+      const text = `${why}; it is exposed as "${name}".`;
       remarks.push({ server, list: kind, remoteName: item.key, kind: "shortened", text });
     }
   }
@@ -160,8 +165,7 @@ function toEntry(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edi
 function bytesOf({ item, name, full }: Shaped, more: readonly Edit[]): Uint8Array {
   if (name === full && name === item.key && more.length === 0) return item.bytes;
   const json = utf8(JSON.stringify(name));
-  const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: json }));
-  edits.push(...more);
+  const edits: Edit[] = [...item.keys.map(({ start, end }) => ({ start, end, by: json })), ...more];
   if (name !== full) edits.push(metaEdit(item, full));
   return joinPieces(applyEdits(item.bytes, edits));
 }

@@ -22,31 +22,43 @@ export interface Page {
   readonly items: readonly Item[];
   /** Entries that have no usable key, which nobody could ask for. */
   readonly unnamed: number;
+  /** There are more entries than were to be read. */
+  readonly isCut: boolean;
   readonly nextCursor: string | undefined;
 }
 
-/** More entries than any server has; what a server lists is kept, so there has to be an end. */
-const MAX_ENTRIES = 1_000_000;
+/** So many entries of one kind are read of a server: they are kept, and each takes some KiB in the end. */
+export const MOST_ITEMS = 20_000;
+/** More entries than any page has. */
+const MAX_ENTRIES = 10_000_000;
 
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
  * @param kind also the member that holds the entries.
+ * @param most so many of them are read
  * @returns undefined if the result is not of that form.
  */
-export function readPage(bytes: Uint8Array, result: Range, kind: Kind): Page | undefined {
+export function readPage(
+  bytes: Uint8Array,
+  result: Range,
+  kind: Kind,
+  most: number = MOST_ITEMS,
+): Page | undefined {
   const object = scanObject(bytes, result.start);
   if (object === undefined || object.end !== result.end) return undefined;
   const list = lastMember(object.items, kind);
   const entries = list && scanArray(bytes, list.start, MAX_ENTRIES);
   if (entries === undefined) return undefined;
   const items: Item[] = [];
-  for (const range of entries.items) {
+  const read = entries.items.slice(0, most);
+  for (const range of read) {
     const item = readItem(bytes.subarray(range.start, range.end), kind);
     if (item !== undefined) items.push(item);
   }
   return {
     items,
-    unnamed: entries.items.length - items.length,
+    unnamed: read.length - items.length,
+    isCut: read.length < entries.items.length,
     nextCursor: stringOf(bytes, lastMember(object.items, "nextCursor")),
   };
 }

@@ -5,12 +5,17 @@ const SCHEME = "toolmux://";
 
 /** A URI that names its server, for one that several servers have. */
 export function writeLocator(server: string, uri: string): string {
-  return `${SCHEME}${encodeURIComponent(server)}/${encodeURIComponent(uri)}`;
+  return `${SCHEME}${encode(server)}/${encode(uri)}`;
 }
 
 /** The same for a template. It stays as it is, so that what clients put into it can be told from the rest of it. */
 export function writeTemplate(server: string, template: string): string {
-  return `${SCHEME}${encodeURIComponent(server)}/${template}`;
+  return `${SCHEME}${encode(server)}/${template}`;
+}
+
+/** Half of a character, which servers can spell in JSON, cannot be encoded: it leads to nothing, wherever it stands. */
+function encode(text: string): string {
+  return encodeURIComponent(text.toWellFormed());
 }
 
 /** What `writeLocator`, or a template that `writeTemplate` wrote, leads to; undefined if it is another URI. */
@@ -65,14 +70,21 @@ export function patternOf(item: Item): Pattern {
   return pattern;
 }
 
+/** So long may both be, in UTF-16 units and in parts: what is longer is looked for nowhere but in the lists. */
+const LONGEST_URI = 8192;
+const MOST_PARTS = 512;
+const NOTHING: Pattern = { matches: () => false };
+
 /** Bounded by the product of the lengths of both, whatever a template looks like: servers write them. */
 export function readPattern(template: string): Pattern {
   const parts = template
     .split(/(\{[^{}]*\})/)
     .filter(Boolean)
     .map(readPart);
+  if (parts.length > MOST_PARTS) return NOTHING;
   return {
     matches(uri) {
+      if (uri.length > LONGEST_URI) return false;
       // Up to where in the URI the parts so far can reach.
       let reached: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {

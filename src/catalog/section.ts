@@ -48,6 +48,7 @@ export class Section {
   readonly result: Uint8Array;
   readonly #entries: readonly Entry[];
   readonly #byName: ReadonlyMap<string, Entry>;
+  #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
   constructor(kind: Kind, entries: ReadonlyMap<string, Entry>) {
     this.kind = kind;
@@ -67,8 +68,15 @@ export class Section {
     return this.#write(next < 0 ? this.#entries.length : next);
   }
 
-  /** Whether clients see the same. */
+  /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */
   isSame(other: Section): boolean {
+    if (this.#compared?.other !== other) {
+      this.#compared = { other, isSame: this.#compare(other) };
+    }
+    return this.#compared.isSame;
+  }
+
+  #compare(other: Section): boolean {
     const [own, others] = [this.#entries, other.#entries];
     if (own === others) return true;
     return (
@@ -93,15 +101,16 @@ export class Section {
   }
 }
 
-function writeCursor(kind: Kind, after: string): string {
-  return Buffer.from(JSON.stringify([kind, after])).toString("base64url");
+/** What says after which name to go on with a list. */
+export function writeCursor(list: string, after: string): string {
+  return Buffer.from(JSON.stringify([list, after])).toString("base64url");
 }
 
-/** The name after which a cursor says to go on; undefined if it is none of that kind's lists. One of an older catalog is as good as any. */
-export function readCursor(kind: Kind, cursor: string): string | undefined {
+/** The name after which a cursor says to go on; undefined if it is none of that list's. One of an older catalog is as good as any. */
+export function readCursor(list: string, cursor: string): string | undefined {
   try {
     const [own, after] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as unknown[];
-    return own === kind && typeof after === "string" ? after : undefined;
+    return own === list && typeof after === "string" ? after : undefined;
   } catch {
     return undefined;
   }

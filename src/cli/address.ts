@@ -1,3 +1,5 @@
+import type { HttpToken } from "../manifest/schema.ts";
+import { resolveToken } from "../manifest/secrets.ts";
 import { isLoopback } from "../frontend/http/loopback.ts";
 import type { Invocation, World } from "./command.ts";
 import { usage } from "./parse.ts";
@@ -13,7 +15,7 @@ export interface Address {
 /** Only this machine reaches it there. */
 const DEFAULT_HOST = "127.0.0.1";
 
-/** What `--http` asks for; undefined: no HTTP. @throws {HubError} usage */
+/** What the command line asks for; undefined: no HTTP. @throws {HubError} usage */
 export function readAddress(
   { http, httpTokenEnv }: Invocation,
   { env }: Pick<World, "env">,
@@ -34,10 +36,28 @@ export function readAddress(
   if (httpTokenEnv !== undefined && !token) {
     throw usage(`The variable ${httpTokenEnv} that --http-token-env names is empty.`);
   }
+  return { hostname, port, token };
+}
+
+/** The same with the manifest's token, if the command line has named none. @throws {HubError} usage if others could come without */
+export async function closeAddress(
+  { hostname, port, token: named }: Address,
+  httpToken: HttpToken | undefined,
+  { env }: Pick<World, "env">,
+): Promise<Address> {
+  const token = named ?? (httpToken && (await resolveToken(httpToken, env)));
   if (token === undefined && !isLoopback(hostname)) {
     throw usage(
-      `Other machines can reach ${hostname}: name a variable with a bearer token (--http-token-env NAME), or listen on ${DEFAULT_HOST}.`,
+      `Other machines can reach ${hostname}: name a variable with a bearer token (--http-token-env NAME, or hub.httpToken = "\${env:NAME}"), or listen on ${DEFAULT_HOST}.`,
+    );
+  }
+  if (token !== undefined && !BEARABLE.test(token)) {
+    const place = named === undefined ? "hub.httpToken" : "--http-token-env";
+    throw usage(
+      `The token of ${place} cannot be borne: it is empty, or has spaces, line ends or characters that are not ASCII.`,
     );
   }
   return { hostname, port, token };
 }
+/** What a header can hold, and the face takes from it. */
+const BEARABLE = /^[\x21-\x7e]+$/;

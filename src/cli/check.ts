@@ -3,17 +3,18 @@ import { HubError } from "../errors.ts";
 import { decode, readSmall } from "../manifest/file.ts";
 import type { Env } from "../manifest/folders.ts";
 import { loadManifest, type LoadResult } from "../manifest/load.ts";
-import { placeProblems } from "../manifest/place.ts";
 import { type Problem, printProblem } from "../manifest/problem.ts";
-import type { PluginSpec, ServerSpec, StdioServer } from "../manifest/schema.ts";
+import type { Manifest, PluginSpec, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { resolveServer, type Schemes } from "../manifest/secrets.ts";
 import { listSchemes } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
+import { checkPlugin } from "../plugin/load.ts";
+import { findStrays, placeFaults } from "../plugin/servers.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { openLog } from "./open.ts";
 import { drawProblem } from "./picture.ts";
-import { describePlugin, examinePlugin, kindOf, pluginToJson } from "./plugins.ts";
+import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { clean, printLine } from "./report.ts";
 
@@ -73,14 +74,23 @@ async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
   const nothing = { files: [], servers: [], plugins: [] };
   if (!loaded.ok) return { ...nothing, problems: loaded.problems };
   const { servers, plugins, sources: files } = loaded.manifest;
-  const problems = (await Promise.all(plugins.map(findProblems))).flat();
+  const problems = await findProblems(loaded.manifest);
   if (problems.length > 0) return { ...nothing, problems };
   const rows = await Promise.all(servers.map((spec) => examineServer(spec, world)));
   return { problems, files, servers: rows, plugins };
 }
 
-async function findProblems(spec: PluginSpec): Promise<readonly Problem[]> {
-  return placeProblems(spec.origin.file, await examinePlugin(spec));
+async function findProblems(manifest: Manifest): Promise<readonly Problem[]> {
+  const { plugins } = manifest;
+  const checked = plugins.map(async (spec) => {
+    const { file } = spec.origin;
+    return (await checkPlugin(spec)).map((complaint) => ({ file, complaint }));
+  });
+  const faults = (await Promise.all(checked)).flat();
+  // What is called otherwise than the manifest does is known only when it is loaded.
+  const isKnown = faults.length === 0 && plugins.every((plugin) => kindOf(plugin) === "builtIn");
+  const names = plugins.map(({ use }) => use);
+  return placeFaults(isKnown ? findStrays(manifest, names) : faults);
 }
 
 /** Whether to load code of others is to be decided by who reads this: paths are shown whole. */

@@ -26,7 +26,8 @@ export const COMMANDS: readonly Command[] = [
       "",
       "With --http it serves any number of clients at http://HOST:PORT/mcp instead, and",
       "runs until it is told to end; SIGHUP makes it read the manifest again. Only this",
-      "machine is served, unless there is a token that clients have to bear.",
+      "machine is served, unless there is a token that clients have to bear: that of",
+      "--http-token-env, or else hub.httpToken in the manifest.",
       "/healthz says that it runs, /readyz how the servers are.",
     ],
     options: [

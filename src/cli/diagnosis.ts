@@ -1,7 +1,8 @@
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
-import type { ConnectionStatus, Inspection } from "../upstream/status.ts";
+import type { ConnectionStatus } from "../upstream/status.ts";
+import type { Vitals } from "../wire/link.ts";
 import { alignTable, count, formatDuration, formatSize, type Paper } from "./print.ts";
 import { suggestRemedies } from "./remedy.ts";
 import { clean } from "./report.ts";
@@ -21,8 +22,8 @@ interface Healthy extends Subject {
   /** How many of its tools clients see. */
   readonly shown: number;
   readonly connection: ConnectionStatus;
-  /** undefined: it could not be asked any more. */
-  readonly inspection: Inspection | undefined;
+  /** What runs for it; undefined: that is not known, or nothing does. */
+  readonly vitals: Vitals | undefined;
 }
 
 interface Sick extends Subject {
@@ -60,7 +61,7 @@ const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".
 export function diagnose(
   standing: Standing,
   spec: ServerSpec,
-  inspection: Inspection | undefined,
+  vitals: Vitals | undefined,
   env: Env,
 ): Diagnosis {
   const { name: server, kind } = spec;
@@ -79,7 +80,7 @@ export function diagnose(
     case "connected": {
       const { connection, tools: shown } = standing;
       if (connection.responsive !== false)
-        return { ...subject, state: "connected", shown, connection, inspection };
+        return { ...subject, state: "connected", shown, connection, vitals };
       const text = `Server "${server}" is connected, but does not answer.`;
       return fail(new HubError("notResponding", text, { server }));
     }
@@ -120,17 +121,17 @@ function drawTable(rows: readonly (readonly string[])[], paper: Paper): string {
 function toRow(diagnosis: Diagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") return [server, state, "", "", "", "", "", "", transport];
-  const { shown, connection, inspection } = diagnosis;
-  const { tools = 0, startDuration, peer } = connection;
+  const { shown, connection, vitals } = diagnosis;
+  const { tools = 0, prompts, resources, startDuration, peer } = connection;
   return [
     server,
     state,
     shown === tools ? String(tools) : `${shown} of ${tools}`,
-    inspection === undefined ? "" : String(inspection.prompts ?? "-"),
-    inspection === undefined ? "" : String(inspection.resources ?? "-"),
+    prompts === 0 ? "-" : String(prompts ?? ""),
+    resources === 0 ? "-" : String(resources ?? ""),
     startDuration === undefined ? "" : formatDuration(startDuration),
-    String(inspection?.pid ?? ""),
-    inspection?.memory === undefined ? "" : formatSize(inspection.memory),
+    String(vitals?.pid ?? ""),
+    vitals === undefined ? "" : formatSize(vitals.memory),
     peer === undefined ? transport : `${transport}, ${peer.era} ${peer.protocolVersion}`,
   ];
 }
@@ -165,8 +166,8 @@ function describeVerdict(diagnoses: readonly Diagnosis[]): string {
 }
 
 /**
- * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms, memory in bytes; `tools` counts what the
- * server lists and `shown` what clients see of it; what a server does not have, or what is not known, is absent.
+ * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms, memory in bytes; `tools`, `prompts` and
+ * `resources` count what the server lists, `shown` the tools that clients see of it; what is not known is absent.
  */
 export function toJson(diagnoses: readonly Diagnosis[]): object {
   return { verdict: judge(diagnoses), servers: diagnoses.map(toEntry) };
@@ -180,8 +181,8 @@ function toEntry(diagnosis: Diagnosis): object {
     const error = { code, message, step, stderr };
     return { name, state, transport, error, remedies: diagnosis.remedies };
   }
-  const { shown, connection, inspection } = diagnosis;
-  const { tools, startDuration, peer } = connection;
+  const { shown, connection, vitals } = diagnosis;
+  const { tools, prompts, resources, startDuration, peer } = connection;
   return {
     name,
     state,
@@ -191,10 +192,10 @@ function toEntry(diagnosis: Diagnosis): object {
     implementation: peer && { name: peer.name, version: peer.version },
     tools,
     shown,
-    prompts: inspection?.prompts,
-    resources: inspection?.resources,
+    prompts,
+    resources,
     startDuration: startDuration && Math.round(startDuration),
-    pid: inspection?.pid,
-    memory: inspection?.memory,
+    pid: vitals?.pid,
+    memory: vitals?.memory,
   };
 }

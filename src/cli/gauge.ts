@@ -57,8 +57,7 @@ export function describeStart(all: readonly Progress[], now: number): string {
   const ready = all.filter(({ state }) => state === "connected").length;
   const failed = all.filter(({ state }) => hasFailed(state)).length;
   const counts = `${ready} of ${all.length} ready${failed === 0 ? "" : `, ${failed} failed`}`;
-  if (waiting.length > 0) return `${counts}; waiting for ${waiting.join(", ")}`;
-  return ready > 0 && ready + failed === all.length ? `${counts}; asking what is offered` : counts;
+  return waiting.length > 0 ? `${counts}; waiting for ${waiting.join(", ")}` : counts;
 }
 
 function isWaitedFor(state: StateName): boolean {

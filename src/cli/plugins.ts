@@ -1,7 +1,6 @@
-import { type Complaint, findNearest } from "../manifest/problem.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { BUILT_IN } from "../plugin/builtin.ts";
-import { checkPlugin, locatePlugin } from "../plugin/load.ts";
+import { locatePlugin } from "../plugin/load.ts";
 
 /** Where the code of a plugin comes from: toolmux itself, a file beside a manifest, or a package. */
 export type PluginKind = "builtIn" | "file" | "package";
@@ -29,14 +28,4 @@ export function describePlugin(spec: PluginSpec): string {
 /** `{use, path, kind}`; `path` is the absolute one of code that is not built in, null if there is none. */
 export function pluginToJson(spec: PluginSpec): object {
   return { use: spec.use, path: locatePlugin(spec) ?? null, kind: kindOf(spec) };
-}
-
-/** What can be known to be wrong without loading code of others: options of what is built in, and a package that is not there. */
-export async function examinePlugin(spec: PluginSpec): Promise<readonly Complaint[]> {
-  const { use, origin } = spec;
-  if (kindOf(spec) !== "package" || locatePlugin(spec) !== undefined) return checkPlugin(spec);
-  const nearest = findNearest(use, Object.keys(BUILT_IN));
-  const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
-  const message = `there is neither a built-in plugin nor a package of that name${guess}`;
-  return [{ path: [...origin.path, "use"], at: "value", message }];
 }

@@ -37,6 +37,12 @@ export function followManifest(
     } else if (isOver) {
       if (equipped.plugins !== stay) await equipped.plugins?.end();
     } else {
+      if (result.manifest.httpToken?.text !== manifest.httpToken?.text) {
+        log(
+          "warn",
+          "hub.httpToken is another: clients over HTTP bear it when toolmux is started anew",
+        );
+      }
       ({ manifest, pluginEdition } = result);
       hub.reload(equipped.manifest, equipped.plugins);
     }

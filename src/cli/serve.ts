@@ -5,7 +5,7 @@ import type { Hub } from "../hub.ts";
 import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
 import { within } from "../wire/grace.ts";
-import { type Address, readAddress } from "./address.ts";
+import { type Address, closeAddress, readAddress } from "./address.ts";
 import type { Invocation, World } from "./command.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
@@ -51,8 +51,9 @@ interface Voices {
 
 async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
   const { journal, log } = voices;
-  const address = readAddress(invocation, world);
+  const wanted = readAddress(invocation, world);
   const basis = await openBasis(invocation, world, log);
+  const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
   const { hub, bus, equip, close } = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
     snapshots: openSnapshots(world, log),

@@ -1,8 +1,8 @@
 import { systemClock } from "../clock.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
-import type { Inspection } from "../upstream/status.ts";
 import { untilAborted } from "../wire/grace.ts";
+import type { Vitals } from "../wire/link.ts";
 import { own } from "./console.ts";
 import type { Invocation, World } from "./command.ts";
 import {
@@ -54,16 +54,16 @@ async function examine(
   { env }: World,
 ): Promise<readonly Diagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
-  const inspections = new Map<string, Inspection | undefined>();
+  const vitals = new Map<string, Vitals | undefined>();
   await Promise.all(
     connected.map(async (server) => {
       // One that ends meanwhile says so in its state, which is looked at after this.
-      const inspection = await hub.inspect(server).catch(() => undefined);
-      inspections.set(server, inspection);
+      const running = await hub.inspect(server).catch(() => undefined);
+      vitals.set(server, running);
     }),
   );
   return manifest.servers.map((spec) =>
-    diagnose(standingOf(spec, hub), spec, inspections.get(spec.name), env),
+    diagnose(standingOf(spec, hub), spec, vitals.get(spec.name), env),
   );
 }
 

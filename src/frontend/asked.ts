@@ -1,7 +1,6 @@
 import type { Edit } from "../bytes.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Call, Caller } from "../router/call.ts";
-import type { Running } from "../router/router.ts";
+import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";

@@ -11,12 +11,13 @@ import {
   LIST_METHODS,
   Method,
 } from "../protocol/legacy.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import { readClass } from "../protocol/capabilities.ts";
 import { translate } from "../protocol/translate.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
-import { CALL, type Manner, MANNERS } from "../router/wanted.ts";
+import { type AnyManner, CALL, MANNERS } from "../router/wanted.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
@@ -236,7 +237,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     };
   }
 
-  #relay(request: Request, inbound: Inbound, manner: Manner | "reference"): void {
+  #relay(request: Request, inbound: Inbound, manner: AnyManner): void {
     this.#view.open();
     const asked = new Asked(request.id, inbound, this.#running, this);
     const running = this.#router.route(request, asked, manner);
@@ -266,6 +267,9 @@ export class Client implements LinkEvents, Attendee, Asker {
       }
       case Method.progress:
         this.#questions.progress(notification);
+        return;
+      case TaskMethod.status:
+        this.#questions.status(notification);
         return;
       case Method.initialized:
         this.#questions.ready();

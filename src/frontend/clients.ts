@@ -75,7 +75,8 @@ export class Clients implements Host {
     const view = this.#parts.view(id, scope);
     const who = { id, name: undefined, version: undefined };
     const notify = (message: Message): void => void link.send(message);
-    const parts = { view, deadlines, ledger, plugins, notify, except: plugin };
+    const owner = (): Client => client;
+    const parts = { view, deadlines, ledger, plugins, notify, except: plugin, owner };
     const router = new Router(who, parts);
     const client = new Client(link, this, view, router, plugin !== undefined);
     // What is in this very process speaks as it always did.

@@ -1,8 +1,7 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/item.ts";
-import { readCursor, type Section } from "../catalog/section.ts";
-import { HubError } from "../errors.ts";
-import { lastMember, scanObject, stringOf } from "../json.ts";
+import type { Section } from "../catalog/section.ts";
+import { readAfter } from "../protocol/cursor.ts";
 import { LIST_CHANGED } from "../protocol/legacy.ts";
 import { buildNotification, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
 
@@ -29,21 +28,10 @@ export class Lists {
   compare(catalog: Catalog): readonly Message[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
-      if (section.isSame(catalog[kind])) continue;
+      // One that is the same takes its place, so that clients who have the same have one and the same.
       this.#known.set(kind, catalog[kind]);
-      methods.add(LIST_CHANGED[kind]);
+      if (!section.isSame(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }
     return [...methods].map((method) => buildNotification(method));
   }
-}
-
-/** After which name to go on, if the request has a cursor. @throws {HubError} invalidParams */
-export function readAfter(kind: Kind, { bytes, params }: Request): string | undefined {
-  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const member = lastMember(members, "cursor");
-  if (member === undefined) return undefined;
-  const cursor = stringOf(bytes, member);
-  const after = cursor === undefined ? undefined : readCursor(kind, cursor);
-  if (after !== undefined) return after;
-  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
 }

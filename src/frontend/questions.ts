@@ -1,17 +1,15 @@
-import { applyEdits } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { skipValue } from "../json.ts";
-import { Method } from "../protocol/legacy.ts";
+import { Aliases } from "../upstream/alias.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
-import { readProgress } from "../upstream/notice.ts";
+import type { Errand } from "../upstream/errand.ts";
+import { buildWithdrawal, readProgress } from "../upstream/notice.ts";
 import type { Withdrawal } from "../upstream/pending.ts";
 import { readEdges } from "../wire/frame.ts";
 import { askId, integerOf } from "../wire/id.ts";
 import type { Inbound } from "../wire/link.ts";
 import {
   buildAsk,
-  buildNotification,
-  editsOf,
   type Id,
   type Invalid,
   type Message,
@@ -31,6 +29,9 @@ interface Open {
 export class Questions implements Ask {
   readonly #send: (server: string, message: Message) => void;
   readonly #open = new Map<number, Open>();
+  /** What the client has made tasks of instead of answering, and by the numbers of the questions. */
+  readonly #errands = new Aliases<Errand>();
+  readonly #begun = new Map<number, Errand>();
   #count = 0;
   /** Those that were not sent, because the client is not to be asked anything yet (lifecycle, initialization). */
   #early: Set<number> | undefined = new Set();
@@ -67,7 +68,8 @@ export class Questions implements Ask {
     if (question === undefined) return;
     // The common shapes are read without a look inside, and nothing malformed may reach a server.
     if (skipValue(bytes, body.start) === body.end) {
-      question.answer(outcome, bytes.subarray(body.start, body.end));
+      const errand = question.answer(outcome, bytes.subarray(body.start, body.end));
+      if (errand !== undefined && id !== undefined) this.#begin(id, errand);
     } else {
       question.fail(malformed());
     }
@@ -85,10 +87,20 @@ export class Questions implements Ask {
     if (number !== undefined) this.#take(number)?.question.fail(error);
   }
 
-  progress(notification: Notification): void {
+  progress(raw: Notification): void {
+    const errand = this.#errands.isEmpty ? undefined : this.#errands.of(raw);
+    const notification = errand === undefined ? raw : errand.translate(raw);
     const progress = readProgress(notification);
     if (progress === undefined) return;
-    this.#open.get(progress.id)?.question.progress(notification, progress.tokens);
+    const { id, tokens } = progress;
+    // The token of a question that became a task is good for as long as the task.
+    (this.#open.get(id)?.question ?? this.#begun.get(id))?.progress(notification, tokens);
+  }
+
+  /** The client says how a task of its own stands. */
+  status(notification: Notification): void {
+    const errand = this.#errands.of(notification);
+    errand?.tell(errand.translate(notification));
   }
 
   /** The client is gone. */
@@ -97,6 +109,7 @@ export class Questions implements Ask {
     const open = [...this.#open.values()];
     this.#open.clear();
     for (const { question } of open) question.fail(gone());
+    for (const errand of this.#errands.all) errand.drop();
   }
 
   #pose(number: number): void {
@@ -112,6 +125,15 @@ export class Questions implements Ask {
     else way.notify(message);
   }
 
+  #begin(number: number, errand: Errand): void {
+    this.#errands.add(errand);
+    this.#begun.set(number, errand);
+    errand.dropped.push(() => {
+      this.#errands.delete(errand);
+      this.#begun.delete(number);
+    });
+  }
+
   #take(number: number): Open | undefined {
     const open = this.#open.get(number);
     this.#open.delete(number);
@@ -122,12 +144,7 @@ export class Questions implements Ask {
     const open = this.#take(number);
     // Nothing has to be said of what was never sent.
     if (open === undefined || this.#early?.delete(number) === true) return;
-    const requestId = askId(number);
-    const message =
-      typeof why === "string"
-        ? buildNotification(Method.cancelled, { requestId, reason: why })
-        : applyEdits(why.notification.bytes, editsOf(why.ids, `"${requestId}"`));
-    this.#say(open, message);
+    this.#say(open, buildWithdrawal(askId(number), why));
   }
 }
 

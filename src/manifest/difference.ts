@@ -47,6 +47,7 @@ const PLUGIN: Readonly<Record<keyof PluginServer, Part>> = {
   ...RUNNABLE,
   plugin: "process",
   set: "process",
+  origin: "settings",
 };
 
 const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {

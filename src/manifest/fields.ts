@@ -32,7 +32,7 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A number of `unit`, or a text that `parse` reads, between `min` and `max`. */
+/** A number of `unit`, or a text that `parse` reads, between `min` and `max`; or `off`. */
 function quantity(
   unit: "ms" | "bytes",
   form: string,
@@ -40,14 +40,16 @@ function quantity(
   min: number,
   max: number,
   parse: (text: string) => number | undefined,
+  off?: number,
 ) {
   return v.pipe(
     v.union([v.string(), v.number()], form),
-    v.metadata({ unit, min, max }),
+    v.metadata({ unit, min, max, off }),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const { value } = dataset;
       const parsed = typeof value === "number" ? value : parse(value);
-      if (parsed !== undefined && parsed >= min && parsed <= max) return Math.round(parsed);
+      const isWithin = parsed !== undefined && parsed >= min && parsed <= max;
+      if (isWithin || (parsed !== undefined && parsed === off)) return Math.round(parsed);
       addIssue({ message: parsed === undefined ? form : range });
       return NEVER;
     }),
@@ -73,6 +75,16 @@ export const limit = quantity(
   1,
   MAX_DURATION,
   parseDuration,
+);
+/** ms, at least a second: what happens that often must not become all that happens. 0 for never. */
+export const interval = quantity(
+  "ms",
+  DURATION,
+  `0 for never, or a duration of at least 1 s and ${LONGEST}`,
+  1000,
+  MAX_DURATION,
+  parseDuration,
+  0,
 );
 /** bytes, at least 1. */
 export const size = quantity(

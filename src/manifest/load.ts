@@ -7,11 +7,12 @@ import { interpretFile, interpretVariable } from "./interpret.ts";
 import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { place, placeProblems } from "./place.ts";
-import { gatherPlugins, type Gathered } from "./plugins.ts";
+import { gatherPlugins, type Gathered, missPlugin } from "./plugins.ts";
 import type { Problem } from "./problem.ts";
-import type { Manifest } from "./schema.ts";
+import type { Manifest, ServerSpec } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
-import type { Source } from "./source.ts";
+import type { Fault, Source } from "./source.ts";
+import { noteExposure, pickToken } from "./token.ts";
 import { MAX_MANIFEST } from "./trust.ts";
 
 export { placeProblems };
@@ -154,7 +155,8 @@ async function combine(
     problems.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["hub", "defaults"]));
   const isPlain =
     plugins.specs.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["plugins"]));
-  const rules = [...(isSettled ? merged.faults : []), ...plugins.faults];
+  const strays = isPlain ? findStrays(merged.servers, sources) : [];
+  const rules = [...(isSettled ? merged.faults : []), ...plugins.faults, ...strays];
   for (const document of documents) {
     if (!document.ok) continue;
     const { source, locate } = document;
@@ -174,8 +176,27 @@ async function combine(
   if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
   const { hub, servers, defaults } = merged;
-  const manifest = { hub, servers, defaults, plugins: plugins.specs, sources: files };
+  const httpToken = pickToken(sources);
+  if (httpToken !== undefined) notes.push(...(await noteExposure(httpToken)));
+  const manifest = {
+    hub,
+    httpToken,
+    servers,
+    defaults,
+    plugins: plugins.specs,
+    sources: files,
+  };
   return { ok: true, manifest, notes };
+}
+
+/** What is wrong with servers of plugins where there are none. */
+function findStrays(servers: readonly ServerSpec[], sources: readonly Source[]): Fault[] {
+  return servers.flatMap((spec) => {
+    if (spec.kind !== "plugin") return [];
+    const { file, path } = spec.origin;
+    const source = sources.find((it) => it.file === file);
+    return source === undefined ? [] : [{ source, ...missPlugin(spec.plugin, path, []) }];
+  });
 }
 
 /** Whether something is wrong under one of these keys. */

@@ -100,7 +100,10 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     tools: { ...resolveRules(input.tools), timeout: input.tools?.timeout ?? createTable() },
     prompts: resolveRules(input.prompts),
   };
-  if (draft.kind === "plugin") return { kind: "plugin", plugin: draft.plugin, set: 0, ...common };
+  if (draft.kind === "plugin") {
+    const origin = { file: source.file, path: draft.path };
+    return { kind: "plugin", plugin: draft.plugin, origin, set: 0, ...common };
+  }
   return {
     kind: "stdio",
     command: draft.command,

@@ -11,6 +11,7 @@ import {
 } from "./schema.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { explainScheme, parseTemplate } from "./template.ts";
+import { findTokenFaults } from "./token.ts";
 import { validate } from "./validate.ts";
 
 /** Reads a file in our own schema: whatever is wrong in it is a complaint. */
@@ -54,13 +55,20 @@ function readPlugins(list: unknown): Pick<Reading, "plugins" | "complaints"> {
 }
 
 /** Reads what a file says of the hub itself. */
-export function readSettings(table: Table): Pick<Reading, "hub" | "defaults" | "complaints"> {
+export function readSettings(
+  table: Table,
+): Pick<Reading, "hub" | "httpToken" | "defaults" | "complaints"> {
   const hub = validate(hubSchema, table["hub"] ?? {}, ["hub"]);
   const defaults = validate(defaultsSchema, table["defaults"] ?? {}, ["defaults"]);
+  const { httpToken, ...settings } = hub.ok ? hub.value : {};
   return {
-    hub: hub.ok ? hub.value : {},
+    hub: settings,
+    httpToken,
     defaults: defaults.ok ? defaults.value : {},
-    complaints: [hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.complaints)),
+    complaints: [
+      ...[hub, defaults].flatMap((checked) => (checked.ok ? [] : checked.complaints)),
+      ...findTokenFaults(httpToken),
+    ],
   };
 }
 

@@ -1,8 +1,9 @@
 import { resolve } from "node:path";
 import { readSmall } from "./file.ts";
 import { expandHome, type Env } from "./folders.ts";
+import { type Complaint, findNearest } from "./problem.ts";
 import type { PluginDraft } from "./reading.ts";
-import type { PluginSpec } from "./schema.ts";
+import type { Place, PluginSpec } from "./schema.ts";
 import type { Fault, Source } from "./source.ts";
 import { isTable } from "./table.ts";
 import { digest } from "./trust.ts";
@@ -46,6 +47,20 @@ export async function gatherPlugins(sources: readonly Source[], env: Env): Promi
     blank: [...contents.values()].some((it) => it.kind === "read" && it.size === 0),
     faults,
   };
+}
+
+/** The complaint about a server of a plugin that is none of those that the manifest names, which are called so. */
+export function missPlugin(
+  plugin: string,
+  path: Place["path"],
+  names: readonly string[],
+): Complaint {
+  const nearest = findNearest(plugin, names);
+  const known = names.map((name) => `"${name}"`).join(", ");
+  const advice = known === "" ? "names none" : `names ${known}`;
+  const more = nearest === undefined ? `: [[plugins]] ${advice}` : `; did you mean "${nearest}"?`;
+  const message = `there is no plugin "${plugin}"${more}`;
+  return { path: [...path, "plugin"], at: "value", message };
 }
 
 function specify({ path, input }: PluginDraft, { file, baseDir }: Source, env: Env): PluginSpec {

@@ -36,6 +36,8 @@ export interface PluginDraft {
 /** What one file says. Parts with a complaint are left out. */
 export interface Reading {
   readonly hub: HubInput;
+  /** What it says under `hub` that clients over HTTP have to bear. */
+  readonly httpToken?: string | undefined;
   readonly defaults: LimitsInput;
   readonly servers: ReadonlyMap<string, Draft>;
   readonly plugins: readonly PluginDraft[];

@@ -1,5 +1,16 @@
 import * as v from "valibot";
-import { delay, filled, flag, globs, limit, record, size, table, text } from "./fields.ts";
+import {
+  delay,
+  filled,
+  flag,
+  globs,
+  interval,
+  limit,
+  record,
+  size,
+  table,
+  text,
+} from "./fields.ts";
 import type { Path } from "./problem.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
@@ -21,6 +32,7 @@ export const hubSchema = v.strictObject({
       v.minValue(1, "a whole number, at least 1"),
     ),
   ),
+  httpToken: v.exactOptional(filled),
 });
 
 const ATTEMPTS = "a whole number, 0 for no limit";
@@ -48,7 +60,7 @@ const limits = {
   callTimeout: v.exactOptional(limit),
   maxCallTimeout: v.exactOptional(limit),
   maxMessage: v.exactOptional(size),
-  healthInterval: v.exactOptional(delay),
+  healthInterval: v.exactOptional(interval),
   reconnect: v.exactOptional(reconnect),
   idleStop: v.exactOptional(delay),
 };
@@ -107,7 +119,7 @@ export const fileSchema = v.strictObject({
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
-export type HubInput = Readonly<v.InferOutput<typeof hubSchema>>;
+export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
@@ -118,6 +130,14 @@ export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
  * `parallelStarts` is how many servers may be starting at a time.
  */
 export type HubSettings = Required<HubInput>;
+
+/** What clients over HTTP have to bear, as a file says it; `${…}` is filled in when serving begins. Apart from the settings, as it is not to be shown. */
+export interface HttpToken {
+  readonly text: string;
+  /** Where it stands, absolute. */
+  readonly file: string;
+  readonly baseDir: string;
+}
 
 /**
  * What to do when a server is lost. `exponential` waits `base` ms, then twice as long each time, `max` ms at most, less a
@@ -187,11 +207,19 @@ export interface StdioServer extends Runnable {
   readonly syntax: "toolmux" | "foreign";
 }
 
+/** Where something stands, for what is to be said of it. */
+export interface Place {
+  readonly file: string;
+  readonly path: Path;
+}
+
 /** A server in this process, which a plugin makes. */
 export interface PluginServer extends Runnable {
   readonly kind: "plugin";
   /** The name of the plugin that has it. */
   readonly plugin: string;
+  /** Where the manifest says that, or where it names the plugin. */
+  readonly origin: Place;
   /** Which of the sets of plugins that there have been it belongs to; 0 while that is not known. Another one has other servers. */
   readonly set: number;
 }
@@ -222,13 +250,13 @@ export interface PluginSpec {
   readonly tools: readonly string[] | undefined;
   /** Folder of the file that it comes from. */
   readonly baseDir: string;
-  /** Where it stands, for what is to be said of it. */
-  readonly origin: { readonly file: string; readonly path: Path };
+  readonly origin: Place;
 }
 
 /** What the user wants; immutable. */
 export interface Manifest {
   readonly hub: HubSettings;
+  readonly httpToken?: HttpToken | undefined;
   /** In the order of first mention over all sources. */
   readonly servers: readonly ServerSpec[];
   /** What a server has that sets nothing by itself. */

@@ -3,7 +3,7 @@ import process from "node:process";
 import { HubError, type ErrorCode } from "../errors.ts";
 import { decode, readSmall } from "./file.ts";
 import { expandHome, homeFolder, type Env } from "./folders.ts";
-import type { StdioServer } from "./schema.ts";
+import type { HttpToken, StdioServer } from "./schema.ts";
 import { createTable } from "./table.ts";
 import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
 
@@ -35,14 +35,16 @@ const PLAIN = /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME
 /** Variables whose values are secret even if they stand in the manifest as they are. */
 const TELLING = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i;
 
-interface Scope {
-  readonly server: StdioServer;
+/** Whose texts are filled in: a server, or something without a name. */
+interface Scope extends Pick<StdioServer, "syntax" | "baseDir"> {
+  readonly name?: string;
   readonly env: Env;
   readonly cwd: string;
   readonly schemes: Schemes;
   readonly secrets: Set<string>;
   /** What is missing, as sentences: all of it is told at once. */
   readonly missing: string[];
+  fail(code: ErrorCode, message: string): HubError;
 }
 
 /**
@@ -57,7 +59,20 @@ export async function resolveServer(
   cwd: string = process.cwd(),
   schemes: Schemes = new Map(),
 ): Promise<ResolvedServer> {
-  const scope: Scope = { server, env, cwd, schemes, secrets: new Set(), missing: [] };
+  const scope: Scope = {
+    name: server.name,
+    syntax: server.syntax,
+    baseDir: server.baseDir,
+    env,
+    cwd,
+    schemes,
+    secrets: new Set(),
+    missing: [],
+    fail: (code, message) => {
+      const text = `server "${server.name}" cannot be started: ${message}`;
+      return new HubError(code, text, { server: server.name, step: "resolve" });
+    },
+  };
   const command = await render(server.command, "command", scope);
   const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
   const variables = createTable<string>();
@@ -69,7 +84,7 @@ export async function resolveServer(
     variables[name] = await render(text, `env.${name}`, scope);
   }
   const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
-  if (scope.missing.length > 0) throw fail("valueMissing", scope, scope.missing.join("; "));
+  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
   for (const [name, value] of Object.entries(variables)) {
     if (TELLING.test(name)) hide(value, scope);
   }
@@ -82,14 +97,29 @@ export async function resolveServer(
   };
 }
 
+/** What clients over HTTP have to bear, filled in. @throws {HubError} usage */
+export async function resolveToken({ text, baseDir }: HttpToken, env: Env): Promise<string> {
+  const scope: Scope = {
+    syntax: "toolmux",
+    baseDir,
+    env,
+    cwd: baseDir,
+    schemes: new Map(),
+    secrets: new Set(),
+    missing: [],
+    fail: (_, message) => new HubError("usage", `${message}.`),
+  };
+  const token = await render(text, "hub.httpToken", scope);
+  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
+  return token;
+}
+
 async function render(text: string, where: string, scope: Scope): Promise<string> {
   let value = "";
-  for (const part of parseTemplate(text, scope.server.syntax))
-    value += await fill(part, where, scope);
+  for (const part of parseTemplate(text, scope.syntax)) value += await fill(part, where, scope);
   if (value.includes("\0")) {
-    throw fail(
+    throw scope.fail(
       "notSupported",
-      scope,
       `${where} holds a NUL character, which no process can be given`,
     );
   }
@@ -109,7 +139,7 @@ async function fill(part: Part, where: string, scope: Scope): Promise<string> {
     case "scheme":
       return hide(await askPlugin(part, where, scope), scope);
     case "fault":
-      throw fail("notSupported", scope, `${where} holds ${part.message}`);
+      throw scope.fail("notSupported", `${where} holds ${part.message}`);
   }
 }
 
@@ -144,7 +174,7 @@ async function readSecret(path: string, where: string, scope: Scope): Promise<st
   }
   const text = decode(read.bytes);
   if (text !== undefined) return text.replace(/\r?\n$/, "");
-  throw fail("notSupported", scope, `${where} needs the file ${full}, which is not UTF-8 text`);
+  throw scope.fail("notSupported", `${where} needs the file ${full}, which is not UTF-8 text`);
 }
 
 /** @throws {HubError} notSupported if no plugin has the scheme */
@@ -156,10 +186,10 @@ async function askPlugin(
   const find = scope.schemes.get(scheme);
   if (find === undefined) {
     const message = `${where} holds ${explainScheme(scheme)}, and no plugin has it`;
-    throw fail("notSupported", scope, message);
+    throw scope.fail("notSupported", message);
   }
   try {
-    return await find(path, scope.server.name);
+    return await find(path, scope.name ?? "");
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     scope.missing.push(`${where} needs \${${scheme}:${path}}: ${reason}`);
@@ -167,18 +197,11 @@ async function askPlugin(
   }
 }
 
-function locate(path: string, { server, env }: Scope): string {
-  return resolve(server.baseDir, expandHome(path, env));
+function locate(path: string, { baseDir, env }: Scope): string {
+  return resolve(baseDir, expandHome(path, env));
 }
 
 function hide(value: string, { secrets }: Scope): string {
   if (value.length >= LEAST_SECRET) secrets.add(value);
   return value;
-}
-
-function fail(code: ErrorCode, { server }: Scope, message: string): HubError {
-  return new HubError(code, `server "${server.name}" cannot be started: ${message}`, {
-    server: server.name,
-    step: "resolve",
-  });
 }

@@ -1,6 +1,8 @@
-import { chmod, mkdir, open, realpath, rename, rm } from "node:fs/promises";
+import { realpath } from "node:fs/promises";
 import { join } from "node:path";
+import { utf8 } from "../bytes.ts";
 import { HubError } from "../errors.ts";
+import { makePrivateFolder, rewritePrivate } from "./draft.ts";
 import { decode, readSmall, type Bytes } from "./file.ts";
 import { isTable } from "./table.ts";
 
@@ -59,26 +61,10 @@ async function readStore(folder: string): Promise<Map<string, string>> {
   return files;
 }
 
-/** Readers see the old store or the new one, never a part. */
 async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
-  await mkdir(folder, { recursive: true, mode: 0o700 });
-  await chmod(folder, 0o700);
-  const target = locateStore(folder);
-  const draft = `${target}.${crypto.randomUUID()}`;
-  try {
-    const handle = await open(draft, "wx", 0o600);
-    try {
-      const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
-      await handle.writeFile(`${text}\n`);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await rename(draft, target);
-  } catch (error) {
-    await rm(draft, { force: true });
-    throw error;
-  }
+  await makePrivateFolder(folder);
+  const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
+  await rewritePrivate(locateStore(folder), utf8(`${text}\n`));
 }
 
 /** SHA-256, in hex. */

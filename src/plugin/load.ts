@@ -52,10 +52,14 @@ export async function loadPlugin(
   return { ok: true, loaded: { plugin, path, options: checked.value } };
 }
 
-/** What is wrong with an entry that names a built-in plugin; nothing is said of others, which are not loaded. Never rejects. */
+/** What can be known to be wrong with an entry without loading code of others: options of what is built in, and a package that is not there. Never rejects. */
 export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[]> {
-  const result = findBuiltIn(spec, BUILT_IN) ? await loadPlugin(spec) : undefined;
-  return result === undefined || result.ok ? [] : result.complaints;
+  if (findBuiltIn(spec, BUILT_IN) === undefined) {
+    if (locatePlugin(spec) !== undefined) return [];
+    return [complain([...spec.origin.path, "use"], explainAbsence(spec, BUILT_IN))];
+  }
+  const result = await loadPlugin(spec);
+  return result.ok ? [] : result.complaints;
 }
 
 /** The absolute path of what an entry names, which is code from outside; undefined if it is built in, or not there. */

@@ -1,4 +1,7 @@
+import { missPlugin } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/prefix.ts";
+import { placeProblems } from "../manifest/place.ts";
+import { type Complaint, findNearest, type Problem } from "../manifest/problem.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Outgoing, Vitals } from "../wire/link.ts";
@@ -8,6 +11,48 @@ import type { Member } from "./member.ts";
 export interface ServerFault {
   readonly member: Member;
   readonly message: string;
+}
+
+/** What is wrong with an entry of a file. */
+export interface Fault {
+  readonly file: string;
+  readonly complaint: Complaint;
+}
+
+/** Faults of all files with their positions. */
+export async function placeFaults(faults: readonly Fault[]): Promise<readonly Problem[]> {
+  const files = [...new Set(faults.map(({ file }) => file))];
+  const problems = files.map((file) => {
+    const own = faults.filter((fault) => fault.file === file);
+    return placeProblems(
+      file,
+      own.map(({ complaint }) => complaint),
+    );
+  });
+  return (await Promise.all(problems)).flat();
+}
+
+/** The manifest's servers of plugins that are none of these, by the names that plugins have themselves. */
+export function findStrays({ servers }: Manifest, names: readonly string[]): readonly Fault[] {
+  return servers.flatMap((spec) => {
+    if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
+    const { file, path } = spec.origin;
+    return [{ file, complaint: missPlugin(spec.plugin, path, names) }];
+  });
+}
+
+/** The manifest's servers that their plugins do not have, nor any other. */
+export function findMissing({ servers }: Manifest, members: readonly Member[]): readonly Fault[] {
+  return servers.flatMap((spec) => {
+    const member = members.find(({ name }) => spec.kind === "plugin" && name === spec.plugin);
+    const isMade = members.some(({ parts }) => Object.hasOwn(parts.servers ?? {}, spec.name));
+    if (spec.kind !== "plugin" || member === undefined || isMade) return [];
+    const { file, path } = spec.origin;
+    const nearest = findNearest(spec.name, Object.keys(member.parts.servers ?? {}));
+    const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
+    const message = `plugin "${spec.plugin}" has no server "${spec.name}"${guess}`;
+    return [{ file, complaint: { path, at: "key", message } }];
+  });
 }
 
 /**
@@ -41,7 +86,7 @@ export function completeServers(
       } else if (said !== undefined && !(said.kind === "plugin" && said.plugin === member.name)) {
         fault(`its server "${name}" has the name of another server of the manifest`);
       } else if (said === undefined) {
-        complete.push(specOf(name, member.name, set, defaults));
+        complete.push(specOf(name, member, set, defaults));
       }
       owners.set(name, owner ?? member);
     }
@@ -51,14 +96,15 @@ export function completeServers(
 
 function specOf(
   name: string,
-  plugin: string,
+  { name: plugin, spec: { origin } }: Member,
   set: number,
   defaults: Manifest["defaults"],
 ): PluginServer {
   const prompts = { allow: undefined, deny: [], rename: {} };
   const tools = { ...prompts, timeout: {} };
-  const settings = { enabled: true, prefix: name, isolation: "shared", era: "auto", lazy: false } as const;
-  return { kind: "plugin", name, plugin, set, ...settings, ...defaults, tools, prompts };
+  const common = { enabled: true, prefix: name, isolation: "shared", lazy: false } as const;
+  const settings = { ...common, era: "auto" } as const;
+  return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };
 }
 
 /** Who wants to know whether somebody uses a link. */

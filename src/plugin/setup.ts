@@ -1,7 +1,6 @@
 import { type Clock, systemClock } from "../clock.ts";
 import type { Bus, HubEvent, LogLevel } from "../events.ts";
 import type { Env } from "../manifest/folders.ts";
-import { placeProblems } from "../manifest/place.ts";
 import type { Complaint, Problem } from "../manifest/problem.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
 import { within } from "../wire/grace.ts";
@@ -11,7 +10,14 @@ import { type HostParts, listen, makeHost } from "./host.ts";
 import { type Loaded, loadPlugin } from "./load.ts";
 import { Member } from "./member.ts";
 import type { Parts } from "./plugin.ts";
-import { completeServers, type ServerFault } from "./servers.ts";
+import {
+  completeServers,
+  type Fault,
+  findMissing,
+  findStrays,
+  placeFaults,
+  type ServerFault,
+} from "./servers.ts";
 import { disposeAll, PluginSet } from "./set.ts";
 
 /** What plugins are set up with. */
@@ -54,7 +60,12 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
   for (const [i, result] of loading.entries()) {
     const spec = manifest.plugins[i];
     if (result.ok) loaded.push(result.loaded);
-    else if (spec) faults.push(...result.complaints.map((complaint) => ({ spec, complaint })));
+    else if (spec) faults.push(...result.complaints.map((complaint) => faultOf(spec, complaint)));
+  }
+  // What those are called that could not be loaded is not known.
+  if (faults.length === 0) {
+    const names = loaded.map(({ plugin }) => plugin.name);
+    faults.push(...findStrays(manifest, names));
   }
   if (faults.length > 0) return refuse(faults);
   const { bus, clock = systemClock, setupLimit = SETUP_LIMIT } = world;
@@ -80,11 +91,13 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
     members.push(member);
     const run = async (): Promise<Parts> => plugin.setup(options, makeHost(member, parts));
     const fault = await setUp(member, run(), setupLimit);
-    if (fault !== undefined) faults.push({ spec, complaint: fault });
+    if (fault !== undefined) faults.push(faultOf(spec, fault));
     if (faults.length > 0) break;
   }
   const number = ++sets;
   const { servers, faults: clashes } = completeServers(manifest, members, number);
+  // One that failed has none.
+  if (faults.length === 0) faults.push(...findMissing(manifest, members));
   faults.push(...[...findClashes(members), ...clashes].map(toFault));
   if (faults.length > 0) {
     await disposeAll(members, abort);
@@ -101,14 +114,17 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
 
 /** The same for a manifest that has the very same plugins, which stay as they are. Never rejects. */
 export async function keepPlugins(manifest: Manifest, plugins: PluginSet): Promise<Equipped> {
-  const { servers, faults } = completeServers(manifest, plugins.members, plugins.number);
-  if (faults.length > 0) return refuse(faults.map(toFault));
+  const { members, number } = plugins;
+  const { servers, faults: clashes } = completeServers(manifest, members, number);
+  const names = members.map(({ name }) => name);
+  const missing = [...findStrays(manifest, names), ...findMissing(manifest, members)];
+  const faults = [...missing, ...clashes.map(toFault)];
+  if (faults.length > 0) return refuse(faults);
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }
 
-interface Fault {
-  readonly spec: PluginSpec;
-  readonly complaint: Complaint;
+function faultOf({ origin }: PluginSpec, complaint: Complaint): Fault {
+  return { file: origin.file, complaint };
 }
 
 /** @returns what is wrong */
@@ -193,17 +209,9 @@ function toFault({ member, message }: ServerFault): Fault {
 }
 
 function blame({ spec }: Member, message: string): Fault {
-  return { spec, complaint: { path: spec.origin.path, at: "key", message } };
+  return faultOf(spec, { path: spec.origin.path, at: "key", message });
 }
 
 async function refuse(faults: readonly Fault[]): Promise<Equipped> {
-  const files = [...new Set(faults.map(({ spec }) => spec.origin.file))];
-  const problems = files.map((file) => {
-    const own = faults.filter(({ spec }) => spec.origin.file === file);
-    return placeProblems(
-      file,
-      own.map(({ complaint }) => complaint),
-    );
-  });
-  return { ok: false, problems: (await Promise.all(problems)).flat() };
+  return { ok: false, problems: await placeFaults(faults) };
 }

@@ -3,9 +3,18 @@ export interface Capabilities {
   readonly roots?: { readonly listChanged?: true };
   readonly sampling?: { readonly context?: object; readonly tools?: object };
   readonly elicitation?: { readonly form?: object; readonly url?: object };
+  /** What it can be asked for as a task. */
+  readonly tasks?: {
+    readonly list?: object;
+    readonly cancel?: object;
+    readonly requests: {
+      readonly sampling?: { readonly createMessage: object };
+      readonly elicitation?: { readonly create: object };
+    };
+  };
 }
 
-/** What the hub can relay of what a client declares; tasks, experimental and unknown capabilities are left out. */
+/** What the hub can relay of what a client declares; experimental and unknown capabilities are left out. */
 export function readCapabilities(declared: unknown): Capabilities {
   const roots = objectIn(declared, "roots");
   const sampling = objectIn(declared, "sampling");
@@ -19,6 +28,35 @@ export function readCapabilities(declared: unknown): Capabilities {
     }),
     ...(sampling && { sampling: { ...mark(sampling, "context"), ...mark(sampling, "tools") } }),
     ...(elicitation && { elicitation: { ...(isForm && { form: {} }), ...(url && { url: {} }) } }),
+    ...readTasks(objectIn(declared, "tasks")),
+  };
+}
+
+/** What is left of it in the modern era, whose clients have no tasks. */
+export function withoutTasks(capabilities: Capabilities): Omit<Capabilities, "tasks"> {
+  const { roots, sampling, elicitation } = capabilities;
+  return {
+    ...(roots && { roots }),
+    ...(sampling && { sampling }),
+    ...(elicitation && { elicitation }),
+  };
+}
+
+/** Tasks of which there can be none are left out. */
+function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
+  const requests = objectIn(tasks, "requests");
+  const createMessage = objectIn(objectIn(requests, "sampling"), "createMessage");
+  const create = objectIn(objectIn(requests, "elicitation"), "create");
+  if (tasks === undefined || (createMessage ?? create) === undefined) return {};
+  return {
+    tasks: {
+      ...mark(tasks, "list"),
+      ...mark(tasks, "cancel"),
+      requests: {
+        ...(createMessage && { sampling: { createMessage: {} } }),
+        ...(create && { elicitation: { create: {} } }),
+      },
+    },
   };
 }
 

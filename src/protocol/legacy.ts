@@ -32,6 +32,9 @@ export function negotiate(requested: unknown): LegacyVersion {
   return isLegacyVersion(requested) ? requested : LATEST_LEGACY;
 }
 
+/** The only revision that has tasks. */
+const TASK_VERSION: LegacyVersion = "2025-11-25";
+
 export function allowsBatches(version: LegacyVersion | undefined): boolean {
   return version === BATCH_VERSION;
 }
@@ -50,6 +53,7 @@ const CAPABILITIES = {
   completions: {},
   logging: {},
 };
+const TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
 /** The result of `initialize`. */
 export function initializeResult(
@@ -57,7 +61,7 @@ export function initializeResult(
   serverInfo: Implementation,
   instructions: string | undefined,
 ): object {
-  const capabilities = CAPABILITIES;
+  const capabilities = version === TASK_VERSION ? { ...CAPABILITIES, tasks: TASKS } : CAPABILITIES;
   return {
     protocolVersion: version,
     capabilities,

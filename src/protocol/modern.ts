@@ -8,7 +8,7 @@ import { applyEdits, type Edit, joinPieces, type Range } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { appendMembers, removeMembers } from "../object.ts";
 import type { Implementation } from "./legacy.ts";
-import { type Capabilities, readCapabilities } from "./capabilities.ts";
+import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
 import { isSeverity, type Severity } from "./severity.ts";
 
 /** Newest first. */
@@ -87,7 +87,7 @@ export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Env
   const level = read(MetaKey.level);
   return {
     version: valueOf(bytes, version),
-    capabilities: isDeclared ? readCapabilities(declared) : undefined,
+    capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
     declared,
     client: readImplementation(read(MetaKey.client)),
     level: isSeverity(level) ? level : undefined,

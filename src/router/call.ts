@@ -1,15 +1,15 @@
 import { applyEdits, type Piece, type Range } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
-import { isNamed } from "../catalog/shape.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Era } from "../protocol/era.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import type { Ask } from "../upstream/ask.ts";
-import type { Connection, Visitor } from "../upstream/connection.ts";
-import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
+import type { View } from "../upstream/view.ts";
 import {
   buildError,
   editsOf,
@@ -19,11 +19,9 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
-import { answerLate, describeDelay, explainUnready, goneError } from "./late.ts";
+import { answerLate, describeDelay } from "./late.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
-import { readAnswer } from "./inputs.ts";
 import type { Links } from "./links.ts";
-import { repeat, Rounds } from "./rounds.ts";
 
 /** Where a call's answer and its progress go. */
 export interface Caller extends Ask {
@@ -35,29 +33,44 @@ export interface Caller extends Ask {
   notify(message: Message): void;
 }
 
-export interface CallParts {
+/** Something that a client's request has set going. */
+export interface Running {
+  run(): void;
+  cancel(why: Withdrawal, by: CancelledBy): void;
+  /** The call, once it is known which one it is. */
+  readonly call: Call | undefined;
+}
+
+/** What every call is made from. */
+export interface CallCore {
   readonly request: Request;
   readonly route: Route;
-  readonly rewrite: Rewrite;
   /** The client's progress token as it spelled it, if it gave one. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
-  readonly connection: Connection;
   /** When the request came, in ms of the clock. */
   readonly began: number;
   readonly deadlines: Deadlines;
-  readonly ledger: Ledger;
+  readonly ledger: Pick<Ledger, "next" | "started" | "ended" | "isRead">;
   /** Where resources are remembered that results point to. */
   readonly links: Links;
+  /** What its client sees. */
+  readonly view: View;
+}
+
+/** What one is made from that goes to whatever session the server has. */
+export interface CallParts extends CallCore {
+  readonly rewrite: Rewrite;
+  readonly connection: Connection;
 }
 
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /** One request in flight to a server, from the client's request to the one answer that it gets; how it gets that is left open. */
-export abstract class Call implements Timed {
+export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
   readonly number: number;
   deadline: number;
-  protected readonly parts: CallParts;
+  protected readonly parts: Parts;
   /** It has got its answer, or will get none. */
   isOver = false;
   #latest: number;
@@ -65,7 +78,7 @@ export abstract class Call implements Timed {
   #halts = 0;
   #haltedAt = 0;
 
-  constructor(parts: CallParts) {
+  constructor(parts: Parts) {
     const { began, route } = parts;
     const { limits } = route;
     this.parts = parts;
@@ -145,6 +158,20 @@ export abstract class Call implements Timed {
     this.finish(answerLate(this.parts.request, text), { by: "deadline" });
   }
 
+  /** Takes its time away: from now on it may take as long as it likes. */
+  suspend(): void {
+    this.parts.deadlines.remove(this);
+    this.deadline = this.#latest = Infinity;
+  }
+
+  /** Gives it its time again, all of it. */
+  resume(): void {
+    const { deadlines, route } = this.parts;
+    this.#latest = deadlines.now() + route.limits.maxTimeout;
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
+    deadlines.add(this);
+  }
+
   /** Sets it going. */
   protected abstract begin(): void;
 
@@ -154,9 +181,10 @@ export abstract class Call implements Timed {
   /** Why it has got nowhere yet, in words that name the time limit; undefined if the server is at it. */
   protected abstract explainWait(seconds: number): string | undefined;
 
-  /** Remembers what resources a server's answer points to. */
+  /** Remembers what resources a server's answer points to, and what URLs its client is to open. */
   learn(session: Session, response: Response): void {
-    if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
+    if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
+    else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {
@@ -182,107 +210,5 @@ export abstract class Call implements Timed {
     const isTotal = deadlines.now() >= this.#latest;
     const seconds = (isTotal ? route.limits.maxTimeout : route.limits.timeout) / 1000;
     return describeDelay(route, { isTotal, seconds, wait: this.explainWait(seconds) });
-  }
-}
-
-type Place =
-  | { readonly at: "waiting" }
-  | { readonly at: "sent"; readonly session: Session; readonly id: number }
-  /** The server wants to know more first. */
-  | { readonly at: "asking"; readonly rounds: Rounds }
-  | { readonly at: "done" };
-const WAITING: Place = { at: "waiting" };
-const DONE: Place = { at: "done" };
-
-/** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
-export class RelayedCall extends Call implements Pending, Visitor {
-  readonly method: string;
-  readonly isRelayed = true;
-  readonly name: string;
-  #place: Place = WAITING;
-  #rounds: Rounds | undefined;
-  /** It was not sent at once: its tool may be known only from an older listing. */
-  #waited = false;
-
-  constructor(parts: CallParts) {
-    super(parts);
-    this.method = parts.request.method;
-    this.name = parts.route.remoteName;
-  }
-
-  enter(session: Session): void {
-    if (this.#place.at !== "waiting") return;
-    const { route, connection, request, rewrite } = this.parts;
-    const { kind } = route;
-    if (this.#waited && isNamed(kind) && !connection.lists(kind, route.remoteName)) {
-      this.fail(goneError(route));
-      return;
-    }
-    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#rounds);
-    this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
-  }
-
-  get sender(): Sender {
-    return this.parts.caller.sender;
-  }
-
-  settle(response: Response): void {
-    if (this.#place.at !== "sent") return;
-    const { session } = this.#place;
-    const answer = session.era === "legacy" ? response : this.#read(response);
-    if (answer === undefined) return;
-    this.learn(session, answer);
-    this.finish(this.parts.caller.address(answer, session.era), "answered");
-  }
-
-  protected begin(): void {
-    this.parts.connection.visit(this);
-    this.#waited = this.#place === WAITING;
-  }
-
-  protected withdraw(why: Withdrawal): void {
-    if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
-    else if (this.#place.at === "waiting") this.parts.connection.leave(this);
-    else if (this.#place.at === "asking") this.#place.rounds.withdraw();
-  }
-
-  protected explainWait(seconds: number): string | undefined {
-    return this.#place.at === "waiting" && this.#rounds === undefined
-      ? explainUnready(seconds)
-      : undefined;
-  }
-
-  protected override finish(message: Message | undefined, end: CallEnd): void {
-    this.#place = DONE;
-    super.finish(message, end);
-  }
-
-  /** @returns the answer of a server of the modern era, once it is one. */
-  #read(response: Response): Response | undefined {
-    const { route, request, caller, deadlines } = this.parts;
-    const { server } = route;
-    const { sender } = caller;
-    const isPlain = sender.era === "modern";
-    const answer = readAnswer(response, { server, method: this.method, sender, isPlain });
-    if (answer instanceof HubError) {
-      this.fail(answer);
-      return undefined;
-    }
-    if (answer.kind === "response") return answer;
-    const rounds = (this.#rounds ??= new Rounds({
-      server,
-      request,
-      caller,
-      deadlines,
-      halt: (halted) => this.halt(halted),
-      again: () => {
-        this.#place = WAITING;
-        this.parts.connection.visit(this);
-      },
-      fail: (error) => this.fail(error),
-    }));
-    this.#place = { at: "asking", rounds };
-    rounds.begin(answer);
-    return undefined;
   }
 }

@@ -1,7 +1,7 @@
 import { utf8 } from "../bytes.ts";
 import type { Session } from "../upstream/session.ts";
 import { buildResult } from "../wire/jsonrpc.ts";
-import { RelayedCall } from "./call.ts";
+import { RelayedCall } from "./relayed.ts";
 
 /** Clients are told that there are completions; of a server that has none there are none. */
 const NOTHING = utf8('{"completion":{"values":[]}}');

@@ -13,6 +13,7 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Message, Request, Response } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type CallParts } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
+import type { Detour } from "./detour.ts";
 import { explainUnready } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { Passing, type Substance } from "./passing.ts";
@@ -27,10 +28,12 @@ export interface Interception {
   readonly except: PluginMember | undefined;
   /** Of the request's `params`. */
   readonly members: readonly Member[];
+  /** If the client would have it made a task. */
+  readonly detour: Detour | undefined;
 }
 
 /** A call that plugins see: they answer it, or send it, once or several times, as it is or changed. */
-export class InterceptedCall extends Call implements Substance, Traveller {
+export class InterceptedCall extends Call<CallParts> implements Substance, Traveller {
   latest: Promise<Answer> | undefined;
   readonly #own: Interception;
   /** Those that are under way; there is rarely more than one. */
@@ -62,6 +65,10 @@ export class InterceptedCall extends Call implements Substance, Traveller {
 
   get held(): number {
     return this.#holders.length;
+  }
+
+  get detour(): Detour | undefined {
+    return this.#own.detour;
   }
 
   get members(): readonly Member[] {

@@ -146,7 +146,10 @@ class Round {
       server,
       method: asked.method,
       params: (token) => asked.params(token),
-      answer: (outcome, body) => this.#answer(input, outcome, body),
+      answer: (outcome, body) => {
+        this.#answer(input, outcome, body);
+        return undefined;
+      },
       fail: (error) => this.#refuse(input, error.message),
       // The server gave up its request: there is nobody to tell.
       progress: () => {},

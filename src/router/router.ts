@@ -1,23 +1,27 @@
 import { type Edit, utf8 } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import { isNamed } from "../catalog/shape.ts";
-import type { CancelledBy } from "../events.ts";
+import { lastMember } from "../json.ts";
 import type { Member as PluginMember } from "../plugin/member.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import type { PluginSet } from "../plugin/set.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Withdrawal } from "../upstream/pending.ts";
+import type { Attendee } from "../upstream/audience.ts";
 import type { View } from "../upstream/view.ts";
 import type { Message, Request } from "../wire/jsonrpc.ts";
-import { type Call, type Caller, RelayedCall } from "./call.ts";
+import type { Call, Caller, Running } from "./call.ts";
+import { Commission } from "./commission.ts";
 import { Completion } from "./completion.ts";
 import type { Deadlines } from "./deadline.ts";
+import { Detour } from "./detour.ts";
 import { InterceptedCall } from "./intercepted.ts";
 import type { Ledger } from "./ledger.ts";
 import { Links } from "./links.ts";
 import { locate } from "./locate.ts";
+import { RelayedCall } from "./relayed.ts";
 import { Search } from "./search.ts";
-import { type Manner, readWanted, RESOURCE, type Wanted } from "./wanted.ts";
+import { Tasks } from "./tasks.ts";
+import { type AnyManner, readWanted, RESOURCE, type Wanted } from "./wanted.ts";
 import { Subscribe, Watches } from "./watches.ts";
 
 /** Where the router looks. */
@@ -31,6 +35,8 @@ export interface RouterParts {
   notify(message: Message): void;
   /** The plugin whose calls these are, which does not see them itself. */
   readonly except: PluginMember | undefined;
+  /** Whose calls they are, as servers reach it. */
+  owner(): Attendee;
 }
 
 /** Finds the way of one client's calls: the only parse of their params, the only look-up. */
@@ -40,11 +46,13 @@ export class Router {
   readonly #parts: RouterParts;
   readonly #links = new Links();
   readonly #watches: Watches;
+  readonly #tasks: Tasks;
 
   constructor(client: ClientInfo, parts: RouterParts) {
     this.client = client;
     this.#parts = parts;
     this.#watches = new Watches((message) => parts.notify(message));
+    this.#tasks = new Tasks(() => parts.owner());
   }
 
   /**
@@ -52,15 +60,14 @@ export class Router {
    * @param watches where a subscription belongs, if not to the client itself
    * @throws {HubError} invalidParams, or that there is nothing of that name
    */
-  route(
-    request: Request,
-    caller: Caller,
-    manner: Manner | "reference",
-    watches = this.#watches,
-  ): Running {
-    const { deadlines, view } = this.#parts;
-    const wanted = readWanted(request, manner);
+  route(request: Request, caller: Caller, manner: AnyManner, watches = this.#watches): Running {
+    const { deadlines, ledger, view } = this.#parts;
     const began = deadlines.now();
+    if (manner === "task") {
+      const links = this.#links;
+      return this.#tasks.route({ request, caller, began, deadlines, ledger, links, view });
+    }
+    const wanted = readWanted(request, manner);
     const call = this.#find(request, wanted, caller, began, true, watches);
     if (call !== undefined) return call;
     const { kind, name } = wanted;
@@ -82,6 +89,7 @@ export class Router {
   /** The client has left. */
   close(): void {
     this.#watches.close();
+    this.#tasks.close();
   }
 
   /** @param mayGuess whether what is not listed itself may be found by what it looks like */
@@ -110,17 +118,32 @@ export class Router {
       deadlines,
       ledger,
       links: this.#links,
+      view,
     };
     if (request.method === Method.complete) return new Completion(parts);
     if (request.method === Method.subscribe) return new Subscribe(parts, watches);
     if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
+    // To the modern era the member means nothing.
+    const isTask =
+      lastMember(wanted.members, "task") !== undefined && caller.sender.era === "legacy";
+    if (isTask) this.#tasks.makeRoom();
     const plugins = this.#parts.plugins();
     const way = plugins?.way(listed, connection.spec.isolation);
-    if (plugins === undefined || way === undefined) return new RelayedCall(parts);
+    if (plugins === undefined || way === undefined) {
+      return isTask ? new Commission(parts, this.#tasks) : new RelayedCall(parts);
+    }
     const { client } = this;
     const { except } = this.#parts;
     const { members } = wanted;
-    return new InterceptedCall(parts, { plugins, way, client, except, members });
+    const own = { plugins, way, client, except, members };
+    if (!isTask) return new InterceptedCall(parts, { ...own, detour: undefined });
+    const detour: Detour = new Detour(parts, (session, response) =>
+      this.#tasks.begin(session, response, parts, detour),
+    );
+    const seen = { ...parts, caller: detour, ledger: detour.ledger };
+    const intercepted = new InterceptedCall(seen, { ...own, detour });
+    detour.attach(intercepted);
+    return intercepted;
   }
 
   /** The route to a resource that is not listed under that URI. */
@@ -146,12 +169,4 @@ function rename({ key, spots, name }: Wanted, { remoteName, remoteNameJson }: Ro
     if (own === key) edits.push({ start, end, by: remoteNameJson });
   }
   return name === remoteName && edits.length === 1 ? [] : edits;
-}
-
-/** Something that a client's request has set going. */
-export interface Running {
-  run(): void;
-  cancel(why: Withdrawal, by: CancelledBy): void;
-  /** The call, once it is known which one it is. */
-  readonly call: Call | undefined;
 }

@@ -14,6 +14,7 @@ import type { Message, Notification, Request, Response } from "../wire/jsonrpc.t
 import type { Caller } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import { readAnswer, toLegacy } from "./inputs.ts";
+import type { Detour } from "./detour.ts";
 import { goneError } from "./late.ts";
 import { repeat, Rounds } from "./rounds.ts";
 
@@ -25,6 +26,8 @@ export interface Traveller {
   readonly sender: Sender;
   readonly caller: Caller;
   readonly deadlines: Deadlines;
+  /** Takes what becomes a task. */
+  readonly detour: Detour | undefined;
   progress(notification: Notification, tokens: readonly Range[]): void;
   log(severity: Severity, message: Message): void;
   /** An answer of the server, before anybody changes it. */
@@ -106,11 +109,17 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#sent = { session, id: session.relay(this, request, whole) };
   }
 
+  get isTask(): boolean {
+    return this.#traveller.detour !== undefined;
+  }
+
   settle(response: Response): void {
     if (this.#isOver) return;
-    const answer = this.#sent?.session.era === "modern" ? this.#read(response) : response;
-    if (answer === undefined || !this.#end()) return;
-    if (this.#sent !== undefined) this.#traveller.learn(this.#sent.session, answer);
+    const session = this.#sent?.session;
+    const answer = session?.era === "modern" ? this.#read(response) : response;
+    if (answer === undefined || (session?.era === "legacy" && this.#hands(session, answer))) return;
+    if (!this.#end()) return;
+    if (session !== undefined) this.#traveller.learn(session, answer);
     this.#finish(answer);
   }
 
@@ -214,6 +223,15 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     });
     this.#rounds.begin(answer);
     return undefined;
+  }
+
+  /** @returns whether the answer is that a task has begun, which is at the end of another way */
+  #hands(session: Session, answer: Response): boolean {
+    const { detour } = this.#traveller;
+    if (detour === undefined) return false;
+    // Those that are asked for its sake do not halt it any more.
+    this.halt(false);
+    return detour.takes(this, session, answer);
   }
 
   #watch(limit: AbortSignal): void {

@@ -3,6 +3,7 @@ import type { Kind } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import { Method } from "../protocol/legacy.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
 import { readTokens } from "../upstream/notice.ts";
 import { readId } from "../wire/id.ts";
 import type { Request } from "../wire/jsonrpc.ts";
@@ -36,15 +37,19 @@ const PROMPT: Manner = { kind: "prompts", key: "name", what: "the name of a prom
 export const RESOURCE: Manner = { kind: "resources", key: "uri", what: "the URI of a resource" };
 const TEMPLATE: Manner = { kind: "resourceTemplates", key: "uri", what: "the URI of a template" };
 
-/** Every method that goes to the one server that has what it is about, but `tools/call`. */
-export const MANNERS: ReadonlyMap<string, Manner | "reference"> = new Map<
-  string,
-  Manner | "reference"
->([
+/** A completion is about whatever its `ref` says; a task is known by its id alone. */
+export type AnyManner = Manner | "reference" | "task";
+
+/** Every method that goes to the server that has what it is about, but `tools/call`. */
+export const MANNERS: ReadonlyMap<string, AnyManner> = new Map<string, AnyManner>([
   [Method.promptsGet, PROMPT],
   [Method.resourcesRead, RESOURCE],
   [Method.subscribe, RESOURCE],
   [Method.complete, "reference"],
+  [TaskMethod.get, "task"],
+  [TaskMethod.result, "task"],
+  [TaskMethod.cancel, "task"],
+  [TaskMethod.list, "task"],
 ]);
 
 /** @throws {HubError} invalidParams */

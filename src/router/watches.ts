@@ -12,8 +12,9 @@ import {
   type Message,
   type Response,
 } from "../wire/jsonrpc.ts";
-import { type CallParts, RelayedCall } from "./call.ts";
+import type { CallParts } from "./call.ts";
 import type { CallEnd } from "./ledger.ts";
+import { RelayedCall } from "./relayed.ts";
 
 /** What one client has subscribed to. */
 export class Watches {

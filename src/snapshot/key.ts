@@ -2,8 +2,8 @@ import { Buffer } from "node:buffer";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { utf8 } from "../bytes.ts";
+import { makePrivateFolder, readPrivate, replaceBy, writePrivate } from "../manifest/draft.ts";
 import { sleep } from "../wire/grace.ts";
-import { makePrivateFolder, readPrivate, replaceBy, writePrivate } from "./draft.ts";
 
 /** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Seal = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;

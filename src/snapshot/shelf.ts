@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { makePrivateFolder, readPrivate, removeDrafts, rewritePrivate } from "./draft.ts";
+import { makePrivateFolder, readPrivate, removeDrafts, rewritePrivate } from "../manifest/draft.ts";
 import { obtainSeal, readSeal, type Seal } from "./key.ts";
 import { FORMAT, packRecord, readRecord } from "./record.ts";
 import {

@@ -1,17 +1,19 @@
 import type { Piece, Range } from "../bytes.ts";
 import type { HubError } from "../errors.ts";
 import type { AskMethod } from "../protocol/legacy.ts";
+import type { TaskQuery } from "../protocol/tasks.ts";
 import type { Notification, Response } from "../wire/jsonrpc.ts";
+import type { Errand } from "./errand.ts";
 import type { Withdrawal } from "./pending.ts";
 
 /** One thing that a server asks of a client, and the server that waits for the answer. */
 export interface Question {
   readonly server: string;
-  readonly method: AskMethod;
+  readonly method: AskMethod | TaskQuery;
   /** What is asked, as the server wrote it; its progress token, if it gave one, is this. */
   params(token: Piece): readonly Piece[] | undefined;
-  /** The client answered; `body` is the bare result or error. */
-  answer(outcome: Response["outcome"], body: Uint8Array): void;
+  /** The client answered; `body` is the bare result or error. @returns the task that the client has begun instead, if it has */
+  answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined;
   /** No answer will come. */
   fail(error: HubError): void;
   /** The client reports progress; `tokens` are the ranges of the token in the notification's bytes. */

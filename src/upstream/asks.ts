@@ -1,6 +1,7 @@
 import { applyEdits, type Range } from "../bytes.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
+import { isTaskQuery, TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
 import {
   buildAnswer,
   buildError,
@@ -11,11 +12,14 @@ import {
   type Request,
   type Response,
 } from "../wire/jsonrpc.ts";
-import type { Question } from "./ask.ts";
-import { type Audience, onlyOne } from "./audience.ts";
+import type { Ask, Question } from "./ask.ts";
+import { type Attendee, type Audience, onlyOne } from "./audience.ts";
+import type { Errand } from "./errand.ts";
+import { Errands, type Receipt } from "./errands.ts";
+import type { Job } from "./job.ts";
 import { readCancelled } from "./notice.ts";
 import type { Withdrawal } from "./pending.ts";
-import { type Asked, readQuestion } from "./question.ts";
+import { type Asked, checkQuery, readQuestion } from "./question.ts";
 
 export interface AsksParts {
   readonly server: string;
@@ -27,6 +31,8 @@ export interface AsksParts {
   /** `halted`: it waits for an answer; false: for none any more. */
   halt(halted: boolean): void;
   complain(text: string): void;
+  /** The client is asked to open a URL. */
+  elicited(id: string, client: Attendee): void;
 }
 
 /** How long a person may take to answer, in ms. */
@@ -40,18 +46,26 @@ export class Asks {
   /** By the key of the server's id. */
   readonly #open = new Map<string | number, OpenAsk>();
 
+  /** Those for whose sake the time of calls stands still. */
+  readonly #holding = new Set<Id>();
+  /** What clients have made tasks of instead of answering at once. */
+  readonly #errands: Errands;
+
   constructor(parts: AsksParts) {
     this.#parts = parts;
+    this.#errands = new Errands(parts);
   }
 
   get isOpen(): boolean {
     return this.#open.size > 0;
   }
 
-  /** Asks the one client to whom it can only belong, or refuses. */
-  take(request: Request): void {
+  /** Asks the one client to whom it can only belong, or refuses. @param job the task of the server's that it is for */
+  take(request: Request, job: Job | undefined): void {
     try {
-      this.#ask(request);
+      if (isTaskQuery(request.method)) this.#inquire(request, request.method);
+      else if (request.method === TaskMethod.list) this.#list(request);
+      else this.#ask(request, job);
     } catch (error) {
       this.#parts.send(buildError(request.id.slice, toHubError(error).toRpc()));
     }
@@ -73,30 +87,63 @@ export class Asks {
 
   /** The server is gone. */
   close(): void {
-    const { server } = this.#parts;
+    const { server, audience } = this.#parts;
     for (const ask of this.#open.values()) ask.withdraw(`Server "${server}" has ended.`);
+    this.#errands.close(audience.capabilities.tasks?.cancel !== undefined);
   }
 
-  #ask(request: Request): void {
+  #ask(request: Request, job: Job | undefined): void {
     const { server, audience } = this.#parts;
     const asked = readQuestion(server, request, audience.capabilities);
-    const client = onlyOne(audience) ?? this.#refuse();
-    const { key } = request.id;
+    const client = job?.origin.client ?? onlyOne(audience) ?? this.#refuse();
+    const isOfTask = asked.isTask || job !== undefined;
+    if (asked.elicitation !== undefined) this.#parts.elicited(asked.elicitation, client);
+    this.#pose(request.id, client, asked, {
+      isForCall: job === undefined && this.#parts.isBusy(),
+      isLimited: true,
+      receive: isOfTask
+        ? (body) => this.#errands.receive(body, job, asked, client)
+        : (body) => ({ result: [body] }),
+    });
+  }
+
+  /** Asks the client who has the task that it is about. */
+  #inquire(request: Request, method: TaskQuery): void {
+    checkQuery(method, this.#parts.audience.capabilities);
+    const asked = this.#errands.inquire(request, method);
+    const { errand, client } = asked;
+    this.#pose(request.id, client, asked, {
+      isForCall: this.#parts.isBusy(),
+      // It is answered when the task has ended.
+      isLimited: method !== TaskMethod.result,
+      receive: (body) => this.#errands.answer(errand, method, body),
+    });
+  }
+
+  #list(request: Request): void {
+    checkQuery(request.method, this.#parts.audience.capabilities);
+    this.#errands.list(request);
+  }
+
+  #pose(id: Id, client: Ask, asked: Asked, manner: Manner): void {
+    const { server } = this.#parts;
+    const { key } = id;
     if (this.#open.has(key)) {
       throw new HubError("invalidRequest", "A request with this id is still open.");
     }
     if (this.#open.size === MOST) {
       throw new HubError("notAsked", `More than ${MOST} requests are open.`, { server });
     }
-    const ask = new OpenAsk(request.id, asked, this.#parts.isBusy(), {
+    const ask = new OpenAsk(id, asked, manner, {
       ...this.#parts,
-      over: () => {
-        this.#open.delete(key);
-        if (!this.isOpen) this.#parts.halt(false);
+      release: () => {
+        if (this.#holding.delete(id) && this.#holding.size === 0) this.#parts.halt(false);
       },
+      over: () => void this.#open.delete(key),
     });
     this.#open.set(key, ask);
-    if (this.#open.size === 1) this.#parts.halt(true);
+    this.#holding.add(id);
+    if (this.#holding.size === 1) this.#parts.halt(true);
     ask.run((question) => client.ask(question));
   }
 
@@ -112,7 +159,19 @@ export class Asks {
   }
 }
 
+/** What one asking has that others have not. */
+interface Manner {
+  /** It came while the server was at work for clients. */
+  readonly isForCall: boolean;
+  /** The client has its time to answer, and no more. */
+  readonly isLimited: boolean;
+  /** The client's result. */
+  receive(body: Uint8Array): Receipt;
+}
+
 interface OpenParts extends Pick<AsksParts, "server" | "clock" | "send"> {
+  /** Calls need not wait for it any more. */
+  release(): void;
   over(): void;
 }
 
@@ -120,35 +179,42 @@ interface OpenParts extends Pick<AsksParts, "server" | "clock" | "send"> {
 class OpenAsk implements Question {
   readonly server: string;
   readonly method: Asked["method"];
-  /** It came while the server was at work for clients. */
-  readonly isForCall: boolean;
   readonly params: Asked["params"];
   readonly #id: Id;
   readonly #asked: Asked;
+  readonly #manner: Manner;
   readonly #parts: OpenParts;
   #isOver = false;
   #disarm: () => void = () => {};
   #recall: (why: Withdrawal) => void = () => {};
 
-  constructor(id: Id, asked: Asked, isForCall: boolean, parts: OpenParts) {
+  constructor(id: Id, asked: Asked, manner: Manner, parts: OpenParts) {
     this.#id = id;
     this.#asked = asked;
     this.#parts = parts;
-    this.isForCall = isForCall;
+    this.#manner = manner;
     this.server = parts.server;
     this.method = asked.method;
     this.params = (token) => asked.params(token);
   }
 
+  get isForCall(): boolean {
+    return this.#manner.isForCall;
+  }
+
   run(ask: (question: Question) => (why: Withdrawal) => void): void {
-    this.#disarm = this.#parts.clock.after(LIMIT, () =>
-      this.end(`Nobody answered within ${LIMIT / 60_000} minutes.`),
-    );
+    this.#disarm = this.#parts.clock.after(LIMIT, () => {
+      if (this.#manner.isLimited) this.end(`Nobody answered within ${LIMIT / 60_000} minutes.`);
+      else this.#parts.release();
+    });
     this.#recall = ask(this);
   }
 
-  answer(outcome: Response["outcome"], body: Uint8Array): void {
-    this.#finish(buildAnswer(this.#id.slice, outcome, body));
+  answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined {
+    const { result, errand }: Receipt =
+      outcome === "result" ? this.#manner.receive(body) : { result: [body] };
+    this.#finish(buildAnswer(this.#id.slice, outcome, ...result));
+    return errand;
   }
 
   fail(error: HubError): void {
@@ -177,6 +243,7 @@ class OpenAsk implements Question {
     this.#isOver = true;
     this.#disarm();
     this.#parts.over();
+    this.#parts.release();
     if (message !== undefined) this.#parts.send(message);
   }
 }

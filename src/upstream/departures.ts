@@ -9,11 +9,6 @@ export class Departures {
     return [...this.#leaving.keys()];
   }
 
-  /** Those to a server. */
-  of(server: string): readonly Connection[] {
-    return this.connections.filter(({ spec }) => spec.name === server);
-  }
-
   /**
    * When nothing is left of those that a new connection would be a second copy of: all that clients share, those of the
    * same key if they do not, and all of a server that was shared otherwise than it is now.

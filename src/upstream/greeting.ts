@@ -21,6 +21,7 @@ import {
   type Discovery,
   findMutual,
   type Handshake,
+  LONGEST_VERSION,
   membersOf,
   readDiscovery,
   readHandshake,
@@ -121,7 +122,7 @@ async function probe(parts: GreetingParts): Promise<Greeting | "gone"> {
 async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
   if (found.kind === "modern") return { handshake: found.handshake, isAsked: true };
   if (found.versions.some(isLegacyVersion)) return initialize(parts);
-  const versions = JSON.stringify(found.versions);
+  const versions = JSON.stringify(found.versions).slice(0, LONGEST_VERSION);
   throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
 }
 

@@ -24,10 +24,15 @@ export interface Handshake {
   readonly instructions: string | undefined;
 }
 
+/** So much is told of a version that is none, in UTF-16 units. */
+export const LONGEST_VERSION = 100;
+
 /** Reads the result of `initialize` (lifecycle, initialization). @returns the version alone, as text, if it is none that is known. */
 export function readHandshake(result: unknown): Handshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
-  if (!isLegacyVersion(protocolVersion)) return JSON.stringify(protocolVersion) ?? "none";
+  if (!isLegacyVersion(protocolVersion)) {
+    return JSON.stringify(protocolVersion)?.slice(0, LONGEST_VERSION) ?? "none";
+  }
   const spoken = { era: "legacy", version: protocolVersion } as const;
   return makeHandshake(spoken, serverInfo, capabilities, instructions);
 }

@@ -42,6 +42,8 @@ export class History {
       peer: session?.met?.peer ?? this.#peer,
       listing: from,
       tools: offer?.tools.length,
+      prompts: offer?.prompts.length,
+      resources: offer?.resources.length,
       startDuration: this.startDuration,
       calls: this.#calls + (session?.calls ?? 0),
       inFlight: session?.inFlight ?? 0,

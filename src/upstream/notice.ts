@@ -1,11 +1,15 @@
-import { applyEdits, type Edit, type Range, utf8 } from "../bytes.ts";
+import { applyEdits, type Edit, type Range, textOf, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { Method } from "../protocol/legacy.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
-import type { Message, Notification } from "../wire/jsonrpc.ts";
+import { buildNotification, editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
+import type { Withdrawal } from "./pending.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
+/** What is longer than that is kept as it is spelled, in bytes. */
+const LONG = 64 * 1024;
 
 /** Which request a progress notification is about, and where its token stands; the last of several counts, as in parsers. */
 export function readProgress(
@@ -27,6 +31,13 @@ export function readCancelled(
   return id && { key: id.key, ids };
 }
 
+/** Says that the answer to a request is not wanted any more. */
+export function buildWithdrawal(id: number | string, why: Withdrawal): Message {
+  return typeof why === "string"
+    ? buildNotification(Method.cancelled, { requestId: id, reason: why })
+    : applyEdits(why.notification.bytes, editsOf(why.ids, JSON.stringify(id)));
+}
+
 /** Which resource is another, and where its URI stands. */
 export function readUpdated(
   notification: Notification,
@@ -34,6 +45,11 @@ export function readUpdated(
   const uris = membersOf(notification).filter((member) => member.key === "uri");
   const uri = stringOf(notification.bytes, uris.at(-1));
   return uri === undefined ? undefined : { uri, uris };
+}
+
+/** Which elicitation by URL is complete. */
+export function readElicited(notification: Notification): string | undefined {
+  return stringOf(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
 }
 
 const NO_TOKENS: readonly Member[] = [];
@@ -52,6 +68,9 @@ export function readLog(notification: Notification): string | undefined {
   const { bytes } = notification;
   const data = lastMember(membersOf(notification), "data");
   if (data === undefined) return undefined;
+  const { start, end } = data;
+  // Parsing what is long would hold up everybody else.
+  if (end - start > LONG) return textOf(bytes, start, start + LONGEST);
   const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
   return text.slice(0, LONGEST);
 }

@@ -1,25 +1,25 @@
-import { type Item, KEY_MEMBERS, type Kind, readPage } from "../catalog/item.ts";
+import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import type { Response } from "../wire/jsonrpc.ts";
+import { misstep, readReply } from "./reply.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
 export interface PagesParts {
+  readonly server: string;
   readonly kind: Kind;
   /** Asks for one page. @throws what the session says */
   ask(method: string, params: object | undefined): Promise<Response>;
-  /** What an answer that is an error, or not a list, is thrown as. */
-  refuse(response: Response, isError: boolean): Error;
   /** The server did something wrong that can be lived with. */
   complain(text: string): void;
 }
 
-/** Everything of a kind that a server has, all pages; a listing that never ends is cut. */
+/** Everything of a kind that a server has, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed, or what the session says */
 export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
-  const { kind } = parts;
+  const { server, kind } = parts;
   const items: Item[] = [];
   const cursors = new Set<string>();
   let size = 0;
@@ -29,17 +29,21 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     const response = await parts.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
       if (kind === "resourceTemplates" && isUnknown(response)) return items;
-      throw parts.refuse(response, true);
+      readReply(server, response, "list");
     }
-    const page = readPage(response.bytes, response.body, kind);
-    if (page === undefined) throw parts.refuse(response, false);
-    if (page.unnamed > 0)
-      parts.complain(
-        `${page.unnamed} ${NOUNS[kind]}s without a ${KEY_MEMBERS[kind]} were left out.`,
-      );
+    const left = MOST_ITEMS - items.length;
+    const page = readPage(response.bytes, response.body, kind, left);
+    if (page === undefined) {
+      throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
+    }
+    if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
     cursor = page.nextCursor;
+    if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
+      parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);
+      return items;
+    }
     if (cursor === undefined) return items;
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
@@ -48,6 +52,11 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     cursors.add(cursor);
   }
+}
+
+function tellUnnamed(count: number, kind: Kind): string {
+  const what = count === 1 ? `A ${NOUNS[kind]}` : `${count} ${NOUNS[kind]}s`;
+  return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */

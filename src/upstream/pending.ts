@@ -13,6 +13,8 @@ export interface Pending extends Outgoing {
   readonly isRelayed?: true;
   /** Whose it is; absent on the hub's own. */
   readonly sender?: Sender;
+  /** The server may make a task of it. */
+  readonly isTask?: boolean;
   /** The server answered. */
   settle(response: Response): void;
   /** No answer will come. */
@@ -47,7 +49,8 @@ export class PendingTable {
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
-  #closed: HubError | undefined;
+  /** Why nothing is in flight any more. */
+  ended: HubError | undefined;
   #isHalted = false;
 
   constructor(server: string, link: Link) {
@@ -93,7 +96,7 @@ export class PendingTable {
 
   /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
   send(id: number, record: Pending, message: Message): void {
-    const refusal = this.#closed ?? this.#refusal();
+    const refusal = this.ended ?? this.#refusal();
     if (refusal !== undefined) {
       queueMicrotask(() => record.fail(refusal));
       return;
@@ -168,19 +171,19 @@ export class PendingTable {
     return record === undefined ? text : undefined;
   }
 
-  /** Removes a record that nobody waits for any more. @returns whether it was still there. */
-  drop(id: number): boolean {
+  /** Removes a record that nobody waits for any more. @returns it, if it was still there */
+  drop(id: number): Pending | undefined {
     const entry = this.#entries.get(id);
-    if (entry === undefined) return false;
+    if (entry === undefined) return undefined;
     this.#entries.delete(id);
     entry.exchange?.abandon();
     if (this.#quieted.length > 0) this.#tellQuiet();
-    return true;
+    return entry.record;
   }
 
   /** Fails everything in flight, and all that is sent later; the first cause stays. */
   fail(cause: HubError): void {
-    this.#closed ??= cause;
+    this.ended ??= cause;
     const entries = [...this.#entries.values()];
     this.#entries.clear();
     for (const { record } of entries) record.fail(cause);

@@ -1,43 +1,32 @@
-import type { Offer } from "../catalog/offer.ts";
 import { HubError } from "../errors.ts";
 import type { StateName } from "../events.ts";
 import { compareServers } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { lookAhead } from "./account.ts";
-import { Connection } from "./connection.ts";
 import { Attendance } from "./attendance.ts";
-import { Departures } from "./departures.ts";
+import type { Connection } from "./connection.ts";
 import type { PoolParts } from "./parts.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
-import {
-  connectionsOf,
-  goalOf,
-  type Seat,
-  seatOf,
-  type Server,
-  shownTo,
-  statusOf,
-} from "./server.ts";
+import { Seating } from "./seating.ts";
+import { connectionsOf, goalOf, type Server, shownTo, statusOf } from "./server.ts";
 import type { ServerStatus } from "./status.ts";
 
-/** How long calls that run on a server which is replaced or removed may take to finish, in ms. */
-const DRAIN_LIMIT = 10_000;
 const STOPPED: Pick<Server, "goal" | "isStopped"> = { goal: "down", isStopped: true };
 const FAILED: readonly StateName[] = ["failed", "reconnecting"];
 
-/** All servers: what is wanted of each, and the connections to it. The only one who makes and ends connections. */
+/** All servers: what is wanted of each, and the connections to it. Alone says which there are; its Seating makes and ends them. */
 export class Pool {
   readonly #parts: PoolParts;
   /** In manifest order. */
   #servers = new Map<string, Server>();
   /** Servers that shall be up are started for each of those who want them. */
   readonly #attendance = new Attendance();
-  readonly #departures = new Departures();
-  #held = false;
+  readonly #seating: Seating;
   #isClosed = false;
 
   constructor(parts: PoolParts) {
     this.#parts = parts;
+    this.#seating = new Seating(parts, this.#attendance);
   }
 
   /** Every specification, in manifest order. */
@@ -82,13 +71,10 @@ export class Pool {
     // What was one connection for many, or the other way round, has no one successor.
     const isSplit = server.spec.isolation !== spec.isolation;
     server.spec = spec;
-    const seats = [...server.seats];
-    for (const [key, seat] of seats) {
-      if (server.goal === "down" || isSplit) this.#retire(server, key, seat, DRAIN_LIMIT);
-      else if (difference === "settings") seat.connection.update(spec);
-      else this.#replace(server, key, seat);
-    }
-    for (const profile of this.#attendance.of(spec.name)) this.#begin(server, profile);
+    if (server.goal === "down" || isSplit) this.#seating.retire(server);
+    else if (difference === "process") this.#seating.replace(server);
+    else for (const connection of connectionsOf(server)) connection.update(spec);
+    for (const profile of this.#attendance.of(spec.name)) this.#seating.begin(server, profile);
     this.#parts.changed();
   }
 
@@ -98,7 +84,7 @@ export class Pool {
     if (server === undefined) return;
     this.#servers.delete(name);
     server.goal = "down";
-    for (const [key, seat] of server.seats) this.#retire(server, key, seat, DRAIN_LIMIT);
+    this.#seating.retire(server);
     this.#parts.alerts.dismiss(name);
     this.#tell(name, "removed");
     this.#parts.changed();
@@ -109,7 +95,7 @@ export class Pool {
     this.#attendance.add(profile);
     for (const server of this.#in(profile)) {
       this.#clear(server, profile);
-      this.#begin(server, profile);
+      this.#seating.begin(server, profile);
     }
   }
 
@@ -136,7 +122,7 @@ export class Pool {
       const text = `Server "${name}" is one for each client (isolation = "perClient"), and it cannot be told which client this is.`;
       throw new HubError("notSupported", text, { server: name });
     }
-    return seatOf(server, profile)?.connection ?? this.#connect(server, profile);
+    return this.#seating.take(server, profile);
   }
 
   /** Those that there are for this profile, in manifest order. */
@@ -186,7 +172,7 @@ export class Pool {
     Object.assign(server, { goal: "up", isStopped: false });
     const profiles = this.#attendance.of(name);
     const isForAll = server.spec.isolation === "shared" && profiles.length === 0;
-    for (const profile of isForAll ? [ANYBODY] : profiles) this.#begin(server, profile);
+    for (const profile of isForAll ? [ANYBODY] : profiles) this.#seating.begin(server, profile);
     for (const connection of connectionsOf(server)) connection.start();
     this.#parts.changed();
   }
@@ -196,7 +182,8 @@ export class Pool {
     const server = this.#get(name);
     Object.assign(server, STOPPED);
     this.#parts.changed();
-    const every = [...connectionsOf(server), ...this.#departures.of(name)];
+    const leaving = this.#seating.leaving.filter(({ spec }) => spec.name === name);
+    const every = [...connectionsOf(server), ...leaving];
     await Promise.all(every.map((connection) => connection.stop()));
   }
 
@@ -204,9 +191,9 @@ export class Pool {
   async stopAll(): Promise<void> {
     for (const server of this.#servers.values()) Object.assign(server, STOPPED);
     this.#parts.changed();
-    const every = [...this.all, ...this.#departures.connections];
+    const every = [...this.all, ...this.#seating.leaving];
     await Promise.all(every.map((connection) => connection.stop()));
-    await this.#departures.all();
+    await this.#seating.emptied();
   }
 
   /** Stops all, and starts nothing any more. @returns when nothing is left. */
@@ -217,8 +204,7 @@ export class Pool {
 
   /** Stops or resumes reading from all servers. */
   hold(held: boolean): void {
-    this.#held = held;
-    for (const connection of [...this.all, ...this.#departures.connections]) connection.hold(held);
+    this.#seating.hold(held, this.all);
   }
 
   /** Those that there are for this profile. */
@@ -232,66 +218,9 @@ export class Pool {
     throw new HubError("usage", `There is no server "${name}".`);
   }
 
-  /** Makes sure of the connection for a profile, and that it is up if it shall be. */
-  #begin(server: Server, profile: Profile): void {
-    const { goal } = server;
-    if (goal === "down") return;
-    const known = seatOf(server, profile)?.connection;
-    if (known === undefined) this.#connect(server, profile);
-    else if (goal === "up" && lookAhead(known.state).at === "idle") known.start();
-  }
-
-  /** @param offer what was offered by the connection before it. */
-  #connect(server: Server, profile: Profile, offer?: Offer): Connection {
-    const parts = this.#parts;
-    const { spec } = server;
-    const key = profile.keys[spec.isolation];
-    const connection = new Connection({
-      ...parts,
-      spec,
-      client: spec.isolation === "perClient" ? profile.client : undefined,
-      audience: this.#attendance.audience(spec, profile),
-      offer,
-      before: this.#departures.gone(spec, key),
-      goal: () => server.goal,
-      recall: () => parts.memory.recall(spec, profile),
-      keep: (kept) => parts.memory.keep(spec, profile, kept),
-      idled: () => {
-        if (server.goal === "up") server.goal = "onDemand";
-      },
-    });
-    server.seats.set(key, { connection, profile });
-    connection.hold(this.#held);
-    void connection.begin();
-    return connection;
-  }
-
-  /** Puts a new connection in the place of one whose process is not what is wanted any more. */
-  #replace(server: Server, key: string, { connection, profile }: Seat): void {
-    server.seats.delete(key);
-    this.#departures.add(connection, key, DRAIN_LIMIT, () =>
-      this.#connect(server, profile, connection.offer),
-    );
-  }
-
-  /** Ends what is nobody's any more; who waits there goes on to what there is for the heir. */
+  /** Ends what is nobody's any more. */
   #clear(server: Server, heir?: Profile): void {
-    const { goal, spec, seats } = server;
-    const limit = spec.isolation === "shared" ? DRAIN_LIMIT : 0;
-    const succeed =
-      heir === undefined || goal === "down"
-        ? undefined
-        : (): Connection => seatOf(server, heir)?.connection ?? this.#connect(server, heir);
-    for (const [key, { connection }] of this.#attendance.orphans(server)) {
-      seats.delete(key);
-      this.#departures.add(connection, key, limit, succeed);
-      this.#parts.changed();
-    }
-  }
-
-  #retire(server: Server, key: string, { connection }: Seat, limit: number): void {
-    server.seats.delete(key);
-    this.#departures.add(connection, key, limit);
+    if (this.#seating.clear(server, heir)) this.#parts.changed();
   }
 
   #tell(server: string, change: "added" | "changed" | "removed"): void {

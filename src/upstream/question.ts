@@ -3,14 +3,19 @@ import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
+import { TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
 import { editsOf, type Request } from "../wire/jsonrpc.ts";
 import { readTokens } from "./notice.ts";
 
 /** What a server's own request asks of a client. */
 export interface Asked {
-  readonly method: AskMethod;
+  readonly method: AskMethod | TaskQuery;
+  /** The server would have it made a task. */
+  readonly isTask: boolean;
   /** The server's progress token as it spelled it, if it gave one. */
   readonly token: Piece | undefined;
+  /** The id of the elicitation, if it is one by URL. */
+  readonly elicitation: string | undefined;
   /** The request's params with another progress token. */
   params(token: Piece): readonly Piece[] | undefined;
 }
@@ -36,9 +41,24 @@ export function readQuestion(
   const edits = method === Method.elicit ? nameServer(server, bytes, members) : [];
   return {
     method,
+    isTask: lastMember(members, "task") !== undefined,
     token: last && sliceOf(bytes, last.start, last.end),
+    elicitation: isByUrl(method, bytes, members)
+      ? stringOf(bytes, lastMember(members, "elicitationId"))
+      : undefined,
     params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
   };
+}
+
+/** @throws {HubError} methodNotFound if clients that can do only this cannot be asked that about tasks */
+export function checkQuery(method: string, { tasks }: Capabilities): void {
+  const can =
+    method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
+  if (can === undefined) throw cannot(method);
+}
+
+function cannot(method: string): HubError {
+  return new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
 }
 
 function findLack(
@@ -49,23 +69,26 @@ function findLack(
 ): HubError | undefined {
   const lacks = (what: string): HubError =>
     new HubError("invalidParams", `The client cannot be asked for ${what}.`);
-  const cannot = new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
   switch (method) {
     case Method.rootsList:
-      return roots === undefined ? cannot : undefined;
+      return roots === undefined ? cannot(method) : undefined;
     case Method.sample: {
-      if (sampling === undefined) return cannot;
+      if (sampling === undefined) return cannot(method);
       const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
       return usesTools && sampling.tools === undefined ? lacks("sampling with tools") : undefined;
     }
     case Method.elicit: {
-      if (elicitation === undefined) return cannot;
+      if (elicitation === undefined) return cannot(method);
       const mode = stringOf(bytes, lastMember(members, "mode")) ?? "form";
       if (mode === "url" && elicitation.url === undefined) return lacks("an elicitation by URL");
       if (mode === "form" && elicitation.form === undefined) return lacks("an elicitation by form");
       return undefined;
     }
   }
+}
+
+function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly Member[]): boolean {
+  return method === Method.elicit && stringOf(bytes, lastMember(members, "mode")) === "url";
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */

@@ -2,6 +2,9 @@ import { type ConnectStep, HubError } from "../errors.ts";
 import { valueOf } from "../json.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 
+/** The longest text of a server's that is repeated, in UTF-16 units. */
+const LONGEST = 2000;
+
 /** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed */
 export function readReply(server: string, response: Response, step: ConnectStep): unknown {
   let value: unknown;
@@ -12,7 +15,8 @@ export function readReply(server: string, response: Response, step: ConnectStep)
   }
   if (response.outcome === "result") return value;
   const message = (value as { message?: unknown } | null)?.message;
-  throw misstep(server, step, `answered with an error: ${String(message)}`);
+  const what = typeof message === "string" ? `an error: ${message.slice(0, LONGEST)}` : "an error";
+  throw misstep(server, step, `answered with ${what}`);
 }
 
 /** What a server did instead of what it was asked for. */

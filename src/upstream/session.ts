@@ -1,29 +1,23 @@
 import { applyEdits } from "../bytes.ts";
 import type { Item, Kind } from "../catalog/item.ts";
-import { NOUNS } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
 import type { Era } from "../protocol/era.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
-import {
-  buildNotification,
-  editsOf,
-  type Frame,
-  type Request,
-  type Response,
-} from "../wire/jsonrpc.ts";
+import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
 import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect } from "./dialect/dialect.ts";
 import { type Approach, greet } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
-import { Hearing } from "./hearing.ts";
 import { listAll } from "./pages.ts";
+import { Jobs } from "./job.ts";
+import { News } from "./news.ts";
+import { buildWithdrawal } from "./notice.ts";
 import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
 import { Voice } from "./voice.ts";
-import { misstep, readReply } from "./reply.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 
 /** What a session is made from. */
@@ -53,12 +47,12 @@ export class Session implements LinkEvents {
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
-  readonly #hearing: Hearing;
+  /** What clients' calls were made into that does not end with its answer. */
+  readonly jobs: Jobs;
+  readonly #news: News;
   /** What the server has said of itself, once it was met; and the dialect that it speaks. */
   met: Handshake | undefined;
   #dialect: Dialect | undefined;
-  /** Why the link is no more. */
-  #ended: HubError | undefined;
   /** The server was asked what it speaks, and not taken at what it once said. */
   isAsked = false;
   readonly #complaints = new Set<string>();
@@ -78,6 +72,7 @@ export class Session implements LinkEvents {
     this.#link = link;
     this.#events = events;
     this.#pending = new PendingTable(server, link);
+    this.jobs = new Jobs(server, this.#pending);
     this.voice = new Voice({
       server,
       link,
@@ -87,8 +82,9 @@ export class Session implements LinkEvents {
       log: (text) => events.log("debug", "server", text),
       complain: (text) => this.#complain(text),
     });
-    this.#hearing = new Hearing({
+    this.#news = new News({
       pending: this.#pending,
+      jobs: this.jobs,
       voice: this.voice,
       dialect: () => this.#dialect,
       subscriptions: () => this.subscriptions,
@@ -116,7 +112,7 @@ export class Session implements LinkEvents {
       ask: (method, params, until) => this.#pending.ask(method, params, until, drop),
     });
     if (greeting === "gone") return "gone";
-    if (this.#ended !== undefined) throw this.#ended;
+    if (this.#pending.ended !== undefined) throw this.#pending.ended;
     const { handshake, isAsked } = greeting;
     this.met = handshake;
     this.isAsked = isAsked;
@@ -126,7 +122,7 @@ export class Session implements LinkEvents {
       pending: this.#pending,
       voice: this.voice,
       ask: (method, params, until) => this.ask(method, params, until),
-      missed: (kinds) => this.#hearing.miss(kinds),
+      missed: (kinds) => this.#news.missed(kinds),
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.begin();
@@ -143,16 +139,18 @@ export class Session implements LinkEvents {
     return this.#pending.relayed;
   }
 
+  /** Clients wait for something that it does. */
+  get isAtWork(): boolean {
+    return this.inFlight > 0 || this.jobs.isBusy;
+  }
+
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly Item[]> {
     if (!this.offers(kind)) return [];
     return listAll({
+      server: this.server,
       kind,
       ask: (method, params) => this.ask(method, params, signal),
-      refuse: (response, isError) => {
-        if (isError) readReply(this.server, response, "list");
-        return misstep(this.server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
-      },
       complain: (text) => this.#events.log("warn", "server", text),
     });
   }
@@ -212,12 +210,10 @@ export class Session implements LinkEvents {
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
   cancel(id: number, why: Withdrawal): void {
-    if (!this.#pending.drop(id)) return;
-    this.#link.send(
-      typeof why === "string"
-        ? buildNotification(Method.cancelled, { requestId: id, reason: why })
-        : applyEdits(why.notification.bytes, editsOf(why.ids, String(id))),
-    );
+    const record = this.#pending.drop(id);
+    if (record === undefined) return;
+    if (record.isTask === true && this.era === "legacy") this.jobs.giveUp(id);
+    this.#link.send(buildWithdrawal(id, why));
     this.voice.abandon();
   }
 
@@ -233,10 +229,7 @@ export class Session implements LinkEvents {
   close(): Promise<void> {
     const { server } = this;
     this.voice.close();
-    this.#dialect?.close();
-    this.#pending.fail(
-      new HubError("serverStopped", `Server "${server}" was stopped.`, { server }),
-    );
+    this.#fail(new HubError("serverStopped", `Server "${server}" was stopped.`, { server }));
     return this.#link.close();
   }
 
@@ -247,10 +240,10 @@ export class Session implements LinkEvents {
         this.#settle(frame);
         return;
       case "notification":
-        this.#hearing.take(frame);
+        this.#news.notified(frame);
         return;
       case "request":
-        this.voice.asked(frame);
+        this.#news.asked(frame);
         return;
       case "batch":
         if (this.#dialect?.hasBatches === true) for (const item of frame.items) this.frame(item);
@@ -275,11 +268,16 @@ export class Session implements LinkEvents {
   pressure(): void {}
 
   closed(cause: HubError): void {
-    this.#ended = cause;
-    this.#pending.fail(cause);
-    this.#dialect?.close();
+    this.#fail(cause);
     // Before it was met, what is asked of it fails, and that says it.
     if (this.met !== undefined) this.#events.closed(cause);
+  }
+
+  /** Nothing that was begun comes to its end any more. */
+  #fail(cause: HubError): void {
+    this.#dialect?.close();
+    this.#pending.fail(cause);
+    this.jobs.fail(cause);
   }
 
   /** Said once: who does it once does it often. */
@@ -291,8 +289,12 @@ export class Session implements LinkEvents {
 
   #settle(response: Response): void {
     const record = response.id === undefined ? undefined : this.#pending.take(response.id);
-    if (record !== undefined) record.settle(response);
+    if (record !== undefined) {
+      record.settle(response);
+      return;
+    }
+    this.jobs.late(response);
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
-    else this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
+    this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
 }

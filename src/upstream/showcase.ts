@@ -5,7 +5,7 @@ import { compareSections } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
-import type { Bus } from "../events.ts";
+import type { Bus, LogLevel } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
@@ -23,6 +23,10 @@ export interface ShowcaseParts {
 /** How many catalogs are kept for whoever comes next: clients choose of which servers they want one. */
 const MOST_CATALOGS = 64;
 
+/** So much is said of what one server lists: lines, and the UTF-16 units of one. */
+const MOST_REMARKS = 100;
+const LONGEST_REMARK = 1000;
+
 /** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
 export class Showcase {
   names: NameRules;
@@ -30,7 +34,8 @@ export class Showcase {
   version = 0;
   readonly #parts: ShowcaseParts;
   readonly #catalogs = new Map<string, Catalog>();
-  readonly #remarked = new Set<string>();
+  /** What was said of servers' entries, by server. */
+  readonly #remarked = new Map<string, Set<string>>();
   /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
   readonly #moved = new Map<string, Route>();
   /** What was last told of. */
@@ -123,12 +128,21 @@ export class Showcase {
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {
       const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || kind === "hidden" || this.#remarked.has(line)) continue;
-      this.#remarked.add(line);
-      const level = kind === "shortened" ? "info" : "warn";
-      this.#parts.bus.emit({ kind: "log", level, source: "hub", text: line });
+      if (kind === "filtered" || kind === "hidden") continue;
+      this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
+  }
+
+  /** Says it once, and not without end: servers may list other odd things every time. */
+  #remark(server: string, level: LogLevel, line: string): void {
+    const remarked = this.#remarked.get(server) ?? new Set();
+    this.#remarked.set(server, remarked);
+    if (remarked.size > MOST_REMARKS || remarked.has(line)) return;
+    remarked.add(line);
+    const isLast = remarked.size > MOST_REMARKS;
+    const text = isLast ? `No more is said of what server "${server}" lists.` : line;
+    this.#parts.bus.emit({ kind: "log", level, source: "hub", text });
   }
 }
 

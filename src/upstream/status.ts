@@ -33,10 +33,12 @@ export interface ConnectionStatus {
   readonly lastError: HubError | undefined;
   /** Of the present connection, or else of the last one. */
   readonly peer: PeerInfo | undefined;
-  /** Where the list of tools is from that is shown; undefined: none is known. */
+  /** Where the lists are from that are shown; undefined: none is known. */
   readonly listing: "snapshot" | "server" | undefined;
-  /** How many tools the server lists, before any is filtered out. */
+  /** How many of each the server lists, before any is filtered out; undefined: no list is known. */
   readonly tools: number | undefined;
+  readonly prompts: number | undefined;
+  readonly resources: number | undefined;
   /** How long the last successful start took, from its own begin to the first listing. */
   readonly startDuration: number | undefined;
   /** Calls that were ever sent to it, and those that it has not answered yet. */
@@ -53,16 +55,6 @@ export interface ServerStatus {
   readonly goal: Goal;
   /** One for all clients, or one for each; none while nobody has needed the server. */
   readonly connections: readonly ConnectionStatus[];
-}
-
-/** What has to be asked for, and is known only of a connected server. */
-export interface Inspection {
-  /** undefined: the server offers none of this kind, or does not list them. */
-  readonly prompts: number | undefined;
-  readonly resources: number | undefined;
-  /** The leader of the server's processes, and the memory (bytes) of all of them. */
-  readonly pid: number | undefined;
-  readonly memory: number | undefined;
 }
 
 /** Who runs, and who failed and why. */

@@ -71,6 +71,11 @@ export class View {
     return this.#catalog;
   }
 
+  /** How servers reach the client; undefined if they do not. */
+  get attendee(): Attendee | undefined {
+    return this.#profile.attendee;
+  }
+
   /** @throws {HubError} notSupported; see `Pool.find` */
   connection(server: string): Connection | undefined {
     return this.#parts.pool.find(server, this.#profile);
@@ -132,8 +137,9 @@ export class View {
     this.#disarm();
     this.#waiting.clear();
     this.#recalling.clear();
+    const { attendee } = this;
     this.#parts.pool.close(this.#profile);
-    this.levelChanged();
+    if (attendee !== undefined) for (const voice of this.#voices) voice.left(attendee);
   }
 
   /**

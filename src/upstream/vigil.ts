@@ -6,7 +6,7 @@ import type { Session } from "./session.ts";
 export interface VigilParts {
   readonly session: Pick<
     Session,
-    "server" | "heard" | "calls" | "inFlight" | "subscriptions" | "ping"
+    "server" | "heard" | "calls" | "inFlight" | "isAtWork" | "subscriptions" | "ping"
   >;
   readonly clock: Clock;
   /** How often a silent server is asked for a sign of life, and how long one may go unused; ms, 0 = never. */
@@ -98,7 +98,7 @@ export class Vigil {
     const { session, clock, idleStop } = this.#parts;
     const now = clock.now();
     const isWatched = session.subscriptions?.isUsed === true;
-    if (isWatched || session.inFlight > 0 || session.calls !== this.#calls) {
+    if (isWatched || session.isAtWork || session.calls !== this.#calls) {
       this.#calls = session.calls;
       this.#usedAt = now;
     } else if (now - this.#usedAt >= idleStop) {

@@ -1,12 +1,15 @@
 import { utf8 } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { lowestOf, type Severity } from "../protocol/severity.ts";
-import { buildResult, type Notification, type Request } from "../wire/jsonrpc.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
+import { buildResult, type Notification, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
-import { onlyOne } from "./audience.ts";
+import { type Attendee, onlyOne } from "./audience.ts";
+import { Elicitations } from "./elicitations.ts";
+import type { Job } from "./job.ts";
 import type { PendingTable } from "./pending.ts";
-import { readLog, relayLog } from "./notice.ts";
+import { readElicited, readLog, relayLog } from "./notice.ts";
 
 export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clock" | "complain"> {
   readonly link: Link;
@@ -27,6 +30,7 @@ export class Voice {
   readonly #asks: Asks;
   /** It is told what happens, as servers are that keep what they are told. */
   #isTold = false;
+  readonly #elicitations = new Elicitations();
   /** Whether its log has levels, and the one that it was last told. */
   #hasLevels = false;
   #level: Severity | undefined;
@@ -39,6 +43,7 @@ export class Voice {
       send: (message) => void link.send(message),
       isBusy: () => pending.relayed > 0,
       halt: (halted) => pending.halt(halted),
+      elicited: (id, client) => this.#elicitations.give(id, client),
     });
   }
 
@@ -61,32 +66,57 @@ export class Voice {
     this.#parts.pending.post(Method.setLevel, { level });
   }
 
-  /** A request of its own. */
-  asked(request: Request): void {
+  /** A client has left. */
+  left(client: Attendee): void {
+    this.#elicitations.forget(client);
+    this.adjustLevel();
+  }
+
+  /** The answer to a client's request is an error; undefined: one of somebody whom the server cannot tell anything. */
+  refused(response: Response, client: Attendee | undefined): void {
+    this.#elicitations.learn(response, client);
+  }
+
+  /** A request of its own. @param job the task that it belongs to */
+  asked(request: Request, job?: Job): void {
     const { link } = this.#parts;
     // Who goes on asking and reads no answer would have them pile up here without end.
     if (link.queued > MAX_UNREAD) return;
-    if (request.method !== Method.ping) this.#asks.take(request);
+    if (request.method !== Method.ping) this.#asks.take(request, job);
     else link.send(buildResult(request.id.slice, EMPTY_RESULT));
   }
 
-  /** A notification that is none of what the hub itself has asked for. */
-  notified(notification: Notification): void {
+  /** A notification that is none of what the hub itself has asked for. @param job the task that it belongs to */
+  notified(notification: Notification, job?: Job): void {
     const { server, audience } = this.#parts;
+    const client = job?.origin.client ?? onlyOne(audience);
     switch (notification.method) {
       case Method.cancelled:
         this.#asks.cancel(notification);
         return;
       case Method.elicited:
-        onlyOne(audience)?.tell(server, notification.bytes);
+        for (const holder of this.#holders(notification, job)) {
+          holder.tell(server, notification.bytes);
+        }
+        return;
+      case TaskMethod.status:
+        job?.tell(notification);
         return;
       case Method.message: {
         const line = relayLog(server, notification);
-        if (line !== undefined) onlyOne(audience)?.tellLog(server, line.severity, line.message);
+        if (line !== undefined) client?.tellLog(server, line.severity, line.message);
         const text = readLog(notification);
         if (text !== undefined) this.#parts.log(text);
       }
     }
+  }
+
+  /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
+  #holders(notification: Notification, job: Job | undefined): Iterable<Attendee> {
+    const id = readElicited(notification);
+    const known = id === undefined ? undefined : this.#elicitations.end(id);
+    const only = job?.origin.client ?? onlyOne(this.#parts.audience);
+    return known ?? (only === undefined ? [] : [only]);
   }
 
   /** The roots of a client are others: tells the server, if it may know of them. */

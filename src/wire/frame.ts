@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { matches, type Range, textOf, utf8 } from "../bytes.ts";
+import { applyEdits, type Edit, joinPieces, matches, type Range, textOf, utf8 } from "../bytes.ts";
 import {
   lastMember,
   type Member,
@@ -10,12 +10,22 @@ import {
   stringOf,
 } from "../json.ts";
 import { integerOf, readId } from "./id.ts";
-import type { Frame, Id, Invalid } from "./jsonrpc.ts";
+import type { Frame, Id, Invalid, Notification, Request, Response } from "./jsonrpc.ts";
 import { CR, hasLineBreak, LF, readCommonRequest, readSpliceable } from "./shapes.ts";
 
 /** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
 export function readFrame(bytes: Buffer): Frame {
   return readSpliceable(bytes) ?? readCommonRequest(bytes) ?? readScanned(bytes);
+}
+
+/** The same message with edits in it, which leave it the message that it is. */
+export function revise<F extends Request | Notification | Response>(
+  frame: F,
+  edits: readonly Edit[],
+): F {
+  if (edits.length === 0) return frame;
+  const revised = readFrame(joinPieces(applyEdits(frame.bytes, edits)));
+  return revised.kind === frame.kind ? (revised as F) : frame;
 }
 
 /** Some clients' parsers take no notice of the case of a key: none may find an id that is not theirs. */

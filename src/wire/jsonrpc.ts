@@ -147,9 +147,13 @@ export function buildResult(id: Piece, result: Uint8Array): Message {
 }
 
 /** An answer around a ready result or error. */
-export function buildAnswer(id: Piece, outcome: Response["outcome"], body: Uint8Array): Message {
+export function buildAnswer(
+  id: Piece,
+  outcome: Response["outcome"],
+  ...body: readonly Piece[]
+): Message {
   const member = outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
-  return [HEAD_WITHOUT_ID, member, body, ID_MEMBER, id, CLOSE];
+  return [HEAD_WITHOUT_ID, member, ...body, ID_MEMBER, id, CLOSE];
 }
 
 /** An error answer; without a usable id it carries `"id":null`. */

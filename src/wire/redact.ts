@@ -28,7 +28,11 @@ export class Redactor {
 function spell(secret: string): string[] {
   const parts = [secret, ...secret.split(/\r?\n/)];
   return parts
-    .flatMap((part) => [part, JSON.stringify(part).slice(1, -1), encodeURIComponent(part)])
+    .flatMap((part) => [
+      part,
+      JSON.stringify(part).slice(1, -1),
+      encodeURIComponent(part.toWellFormed()),
+    ])
     .filter((part) => part.length >= SHORTEST);
 }
 

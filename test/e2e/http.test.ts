@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { appendFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, end, executable, withStage } from "../harness/hub.ts";
@@ -131,6 +131,38 @@ describe("serve --http", () => {
       });
       await stop(hub);
     }),
+  );
+
+  it(
+    "wants the token that the manifest names, shows it nowhere, and says when it is another",
+    LIMIT,
+    () =>
+      withStage(MANIFEST, async (stage) => {
+        const set = (text: string): void => {
+          appendFileSync(stage.config, `\n[hub]\nhttpToken = "${text}"\n`);
+        };
+        const before = readFileSync(stage.config);
+        set("${env:HUB_TOKEN}");
+        const env = { HUB_TOKEN: "right-token" };
+        const { hub, url } = await serve(
+          stage,
+          ["--http", "0.0.0.0:0", "--log-level", "debug"],
+          env,
+        );
+        const here = url.replace("0.0.0.0", "127.0.0.1");
+        assert.equal((await fetch(here, { method: "POST" })).status, 401);
+        const [sdk] = SDKS;
+        const client = await sdk?.connect(here, { Authorization: "Bearer right-token" });
+        assert.ok((await client?.list())?.includes("a__echo"));
+        await client?.close();
+        writeFileSync(stage.config, before);
+        set("${env:OTHER_TOKEN}");
+        await hub.until(10_000, "a word on the token", () =>
+          /httpToken is another/.exec(hub.stderr),
+        );
+        await stop(hub);
+        assert.ok(!hub.stderr.includes("right-token"));
+      }),
   );
 
   it("refuses what would be open to others, and what is taken, with exit code 2", LIMIT, () =>

@@ -112,9 +112,29 @@ describe("check", () => {
       writeFileSync(stage.config, use("audit-lg"));
       const { code, stderr } = await run(stage, "check", "--config", stage.config);
       assert.equal(code, 2);
-      const problem =
-        'plugins[0].use: there is neither a built-in plugin nor a package of that name; did you mean "audit-log"?';
+      const problem = `plugins[0].use: there is no built-in plugin "audit-lg", and no package of that name for ${stage.dir}; did you mean "audit-log"?`;
       assert.ok(stderr.startsWith(`${stage.config}:2:7: ${problem}\n`), stderr);
+      const served = await run(stage, "serve", "--config", stage.config);
+      assert.equal(served.code, 2);
+      assert.ok(served.stderr.includes(problem), served.stderr);
+    }),
+  );
+
+  it("finds a server of a plugin that is not there, as serve does", LIMIT, () =>
+    withStage('[servers.a]\nplugin = "cach"\n', async (stage) => {
+      const problem = `${stage.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
+      const fails = async (command: string, advice: string): Promise<void> => {
+        const { code, stderr } = await run(stage, command, "--config", stage.config);
+        assert.equal(code, 2);
+        assert.ok(stderr.includes(`${problem}${advice}\n`), stderr);
+      };
+      for (const command of ["check", "serve"]) await fails(command, ": [[plugins]] names none");
+      appendFileSync(stage.config, use("cache"));
+      for (const command of ["check", "serve"]) await fails(command, '; did you mean "cache"?');
+      writePlugin(join(stage.dir, "own.mjs"), "own");
+      appendFileSync(stage.config, use("./own.mjs"));
+      assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);
+      await fails("serve", '; did you mean "cache"?');
     }),
   );
 

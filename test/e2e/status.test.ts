@@ -113,6 +113,8 @@ describe("status", () => {
           implementation: { name: "me", version: "1.0.0" },
           tools: 1,
           shown: 1,
+          prompts: 0,
+          resources: 0,
           pid,
         });
         assert.ok(Number(startDuration) > 0 && Number(memory) > 1e6);

@@ -202,6 +202,58 @@ describe("servers of plugins", () => {
     });
   });
 
+  const ABSENT: Readonly<
+    Record<string, readonly [string, Readonly<Record<string, Given>>, string]>
+  > = {
+    "of a plugin that the manifest does not name": [
+      `${uses("notes", "q")}[servers.x]\nplugin = "nots"\n`,
+      { notes: server("x"), q: {} },
+      't.toml:6:10: servers.x.plugin: there is no plugin "nots"; did you mean "notes"?',
+    ],
+    "of one that is called nothing like any": [
+      `${uses("notes", "q")}[servers.x]\nplugin = "other"\n`,
+      { notes: server("x"), q: {} },
+      't.toml:6:10: servers.x.plugin: there is no plugin "other": [[plugins]] names "notes", "q"',
+    ],
+    "that its plugin does not have": [
+      `${uses("p")}[servers.minne]\nplugin = "p"\n`,
+      { p: server("mine") },
+      't.toml:3:10: servers.minne: plugin "p" has no server "minne"; did you mean "mine"?',
+    ],
+    "of a plugin that has none": [
+      `${uses("p")}[servers.x]\nplugin = "p"\nenabled = false\n`,
+      { p: {} },
+      't.toml:3:10: servers.x: plugin "p" has no server "x"',
+    ],
+  };
+  for (const [what, [toml, given, problem]] of Object.entries(ABSENT)) {
+    it(`are refused, with their own place, if the manifest has one ${what}`, async () => {
+      await setUp(toml, given, ({ equipped }) => {
+        assert.deepEqual(problemsOf(equipped), [problem]);
+      });
+    });
+  }
+
+  it("are looked for anew when the manifest has changed and its plugins have not", async () => {
+    await setUp(uses("p"), { p: server("mine") }, async ({ equipped, manifest }) => {
+      const [origin] = manifest.plugins.map((plugin) => plugin.origin);
+      const [made] = equipped.ok ? equipped.manifest.servers : [];
+      assert.ok(origin && made?.kind === "plugin");
+      const place = { file: origin.file, path: ["servers", "x"] };
+      const stray = { ...made, name: "x", prefix: "x", origin: place };
+      const kept = (spec: typeof made): Promise<Equipped> =>
+        keepPlugins({ ...manifest, servers: [spec] }, setOf(equipped));
+      const message = (await Promise.all([kept(stray), kept({ ...stray, plugin: "q" })])).map(
+        (each) => problemsOf(each).join(),
+      );
+      assert.deepEqual(message, [
+        't.toml: servers.x: plugin "p" has no server "x"',
+        't.toml: servers.x.plugin: there is no plugin "q"; did you mean "p"?',
+      ]);
+      assert.ok((await kept(made)).ok);
+    });
+  });
+
   const CLASHES: Readonly<
     Record<string, readonly [string, Readonly<Record<string, Given>>, RegExp]>
   > = {
@@ -254,7 +306,7 @@ describe("servers of plugins", () => {
       assert.ok(other);
       const clash = { ...manifest, servers: [{ ...other, name: "s" }] };
       const refused = await keepPlugins(clash, set);
-      assert.match(problemsOf(refused)[0] ?? "", /"mine" needs another prefix/);
+      assert.match(problemsOf(refused).join("\n"), /"mine" needs another prefix/);
       assert.equal(set.members[0]?.status.broken.length, 0);
     });
   });

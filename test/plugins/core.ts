@@ -50,15 +50,16 @@ export async function open(
   return realm;
 }
 
-/** The same under a clock that the test moves. */
+/** The same under a clock that the test moves. @param capabilities what the client can be asked for */
 export async function stage(
   uses: readonly Use[],
   scripts: Record<string, Script>,
   settings: Settings = {},
+  capabilities: object = {},
 ): Promise<Realm & { readonly clock: VirtualClock }> {
   const clock = new VirtualClock();
   const realm = await setUpWith(uses, scripts, { ...settings, clock, random: () => 0 });
-  await introduce(realm.client);
+  await introduce(realm.client, capabilities);
   await turn();
   return { ...realm, clock };
 }

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { Clock } from "../../clock.ts";
+import type { Deadlines, Timed } from "../../router/deadline.ts";
 
 /** How long a request's body may take to come in, in ms. */
 export const BODY_TIME = 60_000;
@@ -14,20 +14,20 @@ export type Trouble = "tooLarge" | "tooSlow" | "broken";
 export async function readBody(
   request: Request,
   limit: number,
-  clock: Clock,
+  deadlines: Deadlines,
 ): Promise<Buffer | Trouble> {
   const { headers } = request;
   const declared = headers.get("Content-Length");
   if (Number(declared) > limit) return "tooLarge";
   // Whoever listens lets no more through than what is declared, unless it comes in chunks.
   if (declared !== null && Number(declared) <= SMALL && !headers.has("Transfer-Encoding")) {
-    return readWhole(request, clock);
+    return readWhole(request, deadlines);
   }
   if (request.body === null) return Buffer.alloc(0);
   const reader = request.body.getReader();
   const giveUp = (): void => void reader.cancel().catch(() => {});
   let isLate = false;
-  const disarm = clock.after(BODY_TIME, () => {
+  const late = limitTime(deadlines, () => {
     isLate = true;
     giveUp();
   });
@@ -48,21 +48,26 @@ export async function readBody(
   } catch {
     return isLate ? "tooSlow" : "broken";
   } finally {
-    disarm();
+    deadlines.remove(late);
   }
 }
 
-async function readWhole(request: Request, clock: Clock): Promise<Buffer | Trouble> {
-  let disarm = (): void => {};
-  const late = new Promise<Trouble>((resolve) => {
-    disarm = clock.after(BODY_TIME, () => resolve("tooSlow"));
+function readWhole(request: Request, deadlines: Deadlines): Promise<Buffer | Trouble> {
+  return new Promise((resolve) => {
+    const late = limitTime(deadlines, () => resolve("tooSlow"));
+    const end = (body: Buffer | Trouble): void => {
+      deadlines.remove(late);
+      resolve(body);
+    };
+    request.arrayBuffer().then(
+      (whole) => end(Buffer.from(whole)),
+      () => end("broken"),
+    );
   });
-  try {
-    const whole = await Promise.race([request.arrayBuffer(), late]);
-    return typeof whole === "string" ? whole : Buffer.from(whole);
-  } catch {
-    return "broken";
-  } finally {
-    disarm();
-  }
+}
+
+function limitTime(deadlines: Deadlines, expire: () => void): Timed {
+  const timed = { deadline: deadlines.now() + BODY_TIME, expire };
+  deadlines.add(timed);
+  return timed;
 }

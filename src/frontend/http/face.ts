@@ -2,6 +2,7 @@ import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { isModernVersion } from "../../protocol/modern.ts";
+import { Deadlines } from "../../router/deadline.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
@@ -13,10 +14,11 @@ import { readBody, type Trouble } from "./body.ts";
 import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
 import { type Readiness, standingOf } from "./readiness.ts";
 import { refuse } from "./refusal.ts";
-import type { Wants } from "./reply.ts";
+import { readWants } from "./reply.ts";
 import type { SessionLink } from "./session.ts";
 import { MOST_SESSIONS, Sessions } from "./sessions.ts";
 import { Stateless } from "./stateless.ts";
+import { Turn } from "./turn.ts";
 
 /** What requests that run when the face closes get to finish, in ms. */
 export const DRAIN = 1500;
@@ -46,7 +48,8 @@ const PRINCIPAL = "bearer";
 /** The hub over HTTP, for clients of both eras (Streamable HTTP): what it answers to each request. */
 export class Face {
   readonly #settings: FaceSettings;
-  readonly #clock: Clock;
+  readonly #deadlines: Deadlines;
+  readonly #turn = new Turn();
   readonly #hub: FaceHub;
   readonly #sessions: Sessions;
   readonly #stateless: Stateless;
@@ -56,10 +59,11 @@ export class Face {
   constructor(hub: FaceHub, settings: FaceSettings) {
     const { clock = systemClock, maxSessions = MOST_SESSIONS } = settings;
     this.#settings = settings;
-    this.#clock = clock;
+    this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
     this.#sessions = new Sessions({
       clock,
+      deadlines: this.#deadlines,
       most: maxSessions,
       accept: (link, scope) => hub.accept(link, NEVER, scope),
     });
@@ -80,7 +84,8 @@ export class Face {
   }
 
   /** Never rejects. */
-  readonly fetch = (request: Request): Response | Promise<Response> => this.#app.fetch(request);
+  readonly fetch = (request: Request): Response | Promise<Response> =>
+    isUsual(request) ? this.#serveUsual(request) : this.#app.fetch(request);
 
   /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
   async close(): Promise<void> {
@@ -89,6 +94,18 @@ export class Face {
     await within(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
     this.#stateless.close();
     await this.#sessions.close();
+    this.#deadlines.end();
+  }
+
+  /** A message at /mcp: routes would cost more than all else. */
+  async #serveUsual(request: Request): Promise<Response> {
+    try {
+      const refusal =
+        refuseStranger(request, this.#settings) ?? refuseUnknown(request, this.#settings);
+      return refusal ?? (await this.#post(request, undefined));
+    } catch (error) {
+      return refuseFailure(error);
+    }
   }
 
   #route(): Hono {
@@ -107,7 +124,7 @@ export class Face {
       app.all(path, ({ req }) => this.#visit(req.raw, req.param("plugin") ?? ""));
     }
     app.notFound(refuseNothing);
-    app.onError((error) => refuse(500, error.message, { code: "internal" }));
+    app.onError(refuseFailure);
     return app;
   }
 
@@ -131,8 +148,9 @@ export class Face {
       named === undefined && !isStateless
         ? Math.min(FIRST_BODY, this.#settings.maxMessage)
         : this.#settings.maxMessage;
-    const body = await readBody(request, limit, this.#clock);
+    const body = await readBody(request, limit, this.#deadlines);
     if (typeof body === "string") return explain(body, limit);
+    await this.#turn.end;
     const frame = readFrame(body);
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
@@ -213,6 +231,13 @@ export class Face {
   }
 }
 
+/** Addresses are spelled as URLs are: nothing else has this path. */
+const USUAL_PATH = /^\w+:\/\/[^/?#]*\/mcp$/;
+
+function isUsual({ method, url }: Request): boolean {
+  return method === "POST" && USUAL_PATH.test(url);
+}
+
 function explain(trouble: Trouble, limit: number): Response {
   switch (trouble) {
     case "tooLarge": {
@@ -227,8 +252,6 @@ function explain(trouble: Trouble, limit: number): Response {
 }
 
 const NEVER = new AbortController().signal;
-const JSON_TYPE = "application/json";
-const EVENTS_TYPE = "text/event-stream";
 /** What may be sent without a session, in bytes. */
 const FIRST_BODY = 1024 * 1024;
 const CLOSE = { Connection: "close" };
@@ -250,6 +273,10 @@ function refuseMethod(): Response {
   return refuse(405, "There is no such method here.", { headers });
 }
 
+function refuseFailure(error: unknown): Response {
+  return refuse(500, error instanceof Error ? error.message : String(error), { code: "internal" });
+}
+
 function refuseEnd(): Response {
   return refuse(503, "The hub is stopping.", {
     code: "connectionLost",
@@ -269,22 +296,4 @@ function serversIn(request: HonoRequest): Servers {
 
 function readScope(servers: Servers): Scope {
   return servers === undefined ? EVERYTHING : scopeOf(servers);
-}
-
-/** What clients are to say that they take, and what nearly all of them do say. */
-const USUAL = "application/json, text/event-stream";
-
-/** @returns undefined if the client takes nothing that there is */
-function readWants(accept: string | null): Wants | undefined {
-  if (accept === null || accept === USUAL) return "either";
-  const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
-  const takes = (type: string): boolean =>
-    types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
-  const named = types.filter((type) => type === JSON_TYPE || type === EVENTS_TYPE);
-  // Who names both prefers the first.
-  if (named[0] === EVENTS_TYPE && named.includes(JSON_TYPE)) return "events";
-  const json = takes(JSON_TYPE);
-  const events = takes(EVENTS_TYPE);
-  if (json) return events ? "either" : "json";
-  return events ? "events" : undefined;
 }

@@ -2,14 +2,13 @@ import { joinPieces, type Piece } from "../../bytes.ts";
 import { type ErrorCode, HubError } from "../../errors.ts";
 import { buildError, type Message } from "../../wire/jsonrpc.ts";
 
+const JSON_HEADERS = new Headers({ "Content-Type": "application/json" });
+
 /** One message, and nothing else, as the whole answer to a request. */
 export function answer(message: Message, status = 200): Response {
   const bytes = joinPieces(message instanceof Uint8Array ? [message] : message);
   // Copied, so its memory is no other thread's.
-  return new Response(bytes as Uint8Array<ArrayBuffer>, {
-    status,
-    headers: { "Content-Type": "application/json" },
-  });
+  return new Response(bytes as Uint8Array<ArrayBuffer>, { status, headers: JSON_HEADERS });
 }
 
 /** Refuses a request: an HTTP status, and the reason as a JSON-RPC error for whoever shows it. */

@@ -1,4 +1,4 @@
-import type { Clock } from "../../clock.ts";
+import type { Deadlines, Timed } from "../../router/deadline.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
 import type { Inbound } from "../../wire/link.ts";
 import { accepted, answer, refuse, streamed } from "./refusal.ts";
@@ -7,34 +7,58 @@ import type { EventStream } from "./stream.ts";
 /** What a client takes for an answer. */
 export type Wants = "json" | "events" | "either";
 
+const JSON_TYPE = "application/json";
+const EVENTS_TYPE = "text/event-stream";
+/** What clients are to say that they take, and what nearly all of them do say. */
+const USUAL = "application/json, text/event-stream";
+
+/** Reads what a client says that it takes. @returns undefined if that is nothing that there is */
+export function readWants(accept: string | null): Wants | undefined {
+  if (accept === null || accept === USUAL) return "either";
+  const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
+  const takes = (type: string): boolean =>
+    types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
+  const named = types.filter((type) => type === JSON_TYPE || type === EVENTS_TYPE);
+  // Who names both prefers the first.
+  if (named[0] === EVENTS_TYPE && named.includes(JSON_TYPE)) return "events";
+  const json = takes(JSON_TYPE);
+  const events = takes(EVENTS_TYPE);
+  if (json) return events ? "either" : "json";
+  return events ? "events" : undefined;
+}
+
 /** An answer that has not come after this many ms comes as an event: a connection that is silent for long is lost. */
 export const PATIENCE = 1000;
 
-export interface ReplyParts {
-  readonly wants: Wants;
-  readonly clock: Clock;
+/** Whose requests are answered. */
+export interface Asker {
+  readonly deadlines: Deadlines;
   /** A stream for what there is to say. */
   open(): EventStream;
-  /** Sends what belongs to the request, but cannot be sent with its answer. */
+  /** Takes what belongs to a request, but cannot be sent with its answer. */
   aside(message: Message): void;
+  /** All is said. */
+  answered(reply: Reply): void;
 }
 
 /** The answer to one POST: JSON if that is all there is to send, and comes soon; else a stream of events. */
-export class Reply implements Inbound {
+export class Reply implements Inbound, Timed {
   readonly response: Promise<Response>;
-  readonly #parts: ReplyParts;
+  /** When it becomes a stream. */
+  readonly deadline: number;
+  readonly #asker: Asker;
+  readonly #wants: Wants;
   #stream: EventStream | undefined;
   #settle: (response: Response) => void = () => {};
-  readonly #disarm: () => void = () => {};
   #isOver = false;
 
-  constructor(parts: ReplyParts) {
-    this.#parts = parts;
+  constructor(asker: Asker, wants: Wants) {
+    this.#asker = asker;
+    this.#wants = wants;
+    this.deadline = asker.deadlines.now() + PATIENCE;
     this.response = new Promise((resolve) => (this.#settle = resolve));
-    if (parts.wants === "events") this.#open();
-    else if (parts.wants === "either") {
-      this.#disarm = parts.clock.after(PATIENCE, () => void this.#open());
-    }
+    if (wants === "events") this.#open();
+    else if (wants === "either") asker.deadlines.add(this);
   }
 
   /** What it was sent on, if that was more than one answer. */
@@ -42,9 +66,13 @@ export class Reply implements Inbound {
     return this.#stream;
   }
 
+  expire(): void {
+    this.#open();
+  }
+
   notify(message: Message): void {
     if (this.#isOver) return;
-    if (this.#parts.wants === "json") this.#parts.aside(message);
+    if (this.#wants === "json") this.#asker.aside(message);
     else this.#open().push(message);
   }
 
@@ -57,6 +85,7 @@ export class Reply implements Inbound {
     } else {
       this.#settle(message === undefined ? accepted() : answer(message));
     }
+    this.#asker.answered(this);
   }
 
   /** The session has ended, and its streams with it: there will be no answer. */
@@ -68,8 +97,8 @@ export class Reply implements Inbound {
 
   #open(): EventStream {
     if (this.#stream === undefined) {
-      this.#disarm();
-      this.#stream = this.#parts.open();
+      this.#asker.deadlines.remove(this);
+      this.#stream = this.#asker.open();
       this.#settle(streamed(this.#stream.attach()));
     }
     return this.#stream;
@@ -77,6 +106,6 @@ export class Reply implements Inbound {
 
   #end(): void {
     this.#isOver = true;
-    this.#disarm();
+    this.#asker.deadlines.remove(this);
   }
 }

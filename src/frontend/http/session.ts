@@ -4,13 +4,14 @@ import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, scanObject, stringOf } from "../../json.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
+import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Frame, Message } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
 import { PIPE_EXCHANGE } from "../../wire/memory.ts";
 import { accepted, refuse, streamed } from "./refusal.ts";
-import { Reply, type Wants } from "./reply.ts";
+import { type Asker, Reply, type Wants } from "./reply.ts";
 import { EventStream, readEventId } from "./stream.ts";
 
 /**
@@ -26,6 +27,8 @@ const PRIMED: LegacyVersion = "2025-11-25";
 
 export interface SessionParts {
   readonly clock: Clock;
+  /** Of all sessions. */
+  readonly deadlines: Deadlines;
   /** The servers that it was opened for. */
   readonly scope: Scope;
   /** A request was answered. */
@@ -45,6 +48,7 @@ export class SessionLink implements Link {
   readonly #parts: SessionParts;
   readonly #streams = new Map<number, EventStream>();
   readonly #own: EventStream;
+  readonly #asker: Asker;
   readonly #replies = new Set<Reply>();
   /** Streams on which all was said, and when that was, oldest first: whoever lost one may come back for it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
@@ -61,6 +65,12 @@ export class SessionLink implements Link {
     this.#lastUse = parts.clock.now();
     this.#own = new EventStream(OWN, parts.clock, () => this.#touch());
     this.#streams.set(OWN, this.#own);
+    this.#asker = {
+      deadlines: parts.deadlines,
+      open: () => this.#openStream(),
+      aside: (message) => void this.send(message),
+      answered: (reply) => this.#answered(reply),
+    };
   }
 
   get scope(): Scope {
@@ -137,9 +147,9 @@ export class SessionLink implements Link {
   }
 
   /** Takes what a POST has brought. */
-  async receive(frame: Frame, wants: Wants): Promise<Response> {
+  receive(frame: Frame, wants: Wants): Response | Promise<Response> {
     this.#touch();
-    while (this.#gate !== undefined) await this.#gate.opened;
+    if (this.#gate !== undefined) return this.#gate.opened.then(() => this.receive(frame, wants));
     if (this.#isClosed) return refuse(404, "The session has ended.");
     if (frame.kind === "batch" && !allowsBatches(this.#version)) {
       return refuse(400, "This protocol revision has no batches.");
@@ -152,14 +162,10 @@ export class SessionLink implements Link {
       const text = "Too much of what this session was sent is unread.";
       return refuse(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
-    const reply = new Reply({
-      wants,
-      clock: this.#parts.clock,
-      open: () => this.#openStream(),
-      aside: (message) => void this.send(message),
-    });
+    const reply = new Reply(this.#asker, wants);
     this.#replies.add(reply);
-    this.#events?.frame(frame, undefined, this.#wayBack(frame, reply));
+    const isFirst = frame.kind === "request" && frame.method === "initialize";
+    this.#events?.frame(frame, undefined, isFirst ? this.#greeting(reply) : reply);
     return reply.response;
   }
 
@@ -194,21 +200,24 @@ export class SessionLink implements Link {
     });
   }
 
-  #wayBack(frame: Frame, reply: Reply): Inbound {
-    const isFirst = frame.kind === "request" && frame.method === "initialize";
+  /** Looks on its way at what was negotiated. */
+  #greeting(reply: Reply): Inbound {
     return {
       notify: (message) => reply.notify(message),
       respond: (message) => {
-        this.#replies.delete(reply);
-        this.#touch();
-        if (isFirst && message !== undefined) this.#version = versionIn(message) ?? this.#version;
+        if (message !== undefined) this.#version = versionIn(message) ?? this.#version;
         reply.respond(message);
-        this.#parts.answered();
-        if (reply.stream === undefined) return;
-        this.#finished.push({ key: reply.stream.key, at: this.#lastUse });
-        this.tidy();
       },
     };
+  }
+
+  #answered(reply: Reply): void {
+    this.#replies.delete(reply);
+    this.#touch();
+    this.#parts.answered();
+    if (reply.stream === undefined) return;
+    this.#finished.push({ key: reply.stream.key, at: this.#lastUse });
+    this.tidy();
   }
 
   #openStream(): EventStream {

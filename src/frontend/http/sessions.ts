@@ -1,4 +1,5 @@
 import type { Clock } from "../../clock.ts";
+import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import type { Link } from "../../wire/link.ts";
@@ -14,6 +15,7 @@ export const MOST_SESSIONS = 10_000;
 
 export interface SessionsParts {
   readonly clock: Clock;
+  readonly deadlines: Deadlines;
   readonly most: number;
   /** Serves a client on a link, with the servers of a scope. */
   accept(link: Link, scope: Scope): Promise<void>;
@@ -53,6 +55,7 @@ export class Sessions {
     }
     const session: SessionLink = new SessionLink({
       clock: this.#parts.clock,
+      deadlines: this.#parts.deadlines,
       scope,
       answered: () => this.#settle(),
       ended: () => {

@@ -104,6 +104,10 @@ export class EventStream {
           reader = { controller, disarm: this.#keepAlive(controller) };
           this.#reader = reader;
           this.#pump();
+          // Not every runtime sends the head of an answer before the first bytes of its body.
+          if (this.#reader === reader && controller.desiredSize === HIGH_WATER) {
+            controller.enqueue(COMMENT);
+          }
         },
         pull: () => {
           if (this.#reader === reader) this.#pump();

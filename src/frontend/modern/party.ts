@@ -4,25 +4,25 @@ import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { PluginSet } from "../../plugin/set.ts";
 import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
+import { readAfter } from "../../protocol/cursor.ts";
 import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
 import { lowestOf, type Severity } from "../../protocol/severity.ts";
 import type { Call } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadline.ts";
 import type { Ledger } from "../../router/ledger.ts";
 import { Router } from "../../router/router.ts";
-import { CALL, type Manner, MANNERS } from "../../router/wanted.ts";
+import { type AnyManner, CALL, MANNERS } from "../../router/wanted.ts";
 import { sessionOf } from "../../upstream/account.ts";
 import type { Question } from "../../upstream/ask.ts";
 import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
 import { buildResult, type Message } from "../../wire/jsonrpc.ts";
-import { readAfter } from "../lists.ts";
 import { type Editions, NO_CACHE } from "./editions.ts";
-import { Errand, type ErrandHost } from "./errand.ts";
 import { type Letter, textIn } from "./letter.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
 import { buildRevisit } from "./revisit.ts";
+import { Visit, type VisitHost } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
 export interface PartyParts {
@@ -41,18 +41,20 @@ export interface PartyParts {
 const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
 /** What goes to a server. */
-const RELAYED: ReadonlyMap<string, Manner | "reference"> = new Map(
-  [[Method.toolsCall, CALL] as const, ...MANNERS].filter(([method]) => method !== Method.subscribe),
+const RELAYED: ReadonlyMap<string, AnyManner> = new Map(
+  [[Method.toolsCall, CALL] as const, ...MANNERS].filter(
+    ([method, manner]) => method !== Method.subscribe && manner !== "task",
+  ),
 );
 
 /** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
-export class Party implements Attendee, ErrandHost {
+export class Party implements Attendee, VisitHost {
   readonly clock: Clock;
   readonly parking: Parking;
   readonly #parts: PartyParts;
   readonly #view: View;
   readonly #router: Router;
-  readonly #errands = new Set<Errand>();
+  readonly #visits = new Set<Visit>();
   readonly #listenings = new Set<Listening>();
   /** The undos of the waits for lists. */
   readonly #waits = new Set<() => void>();
@@ -70,7 +72,7 @@ export class Party implements Attendee, ErrandHost {
     this.#view = view;
     const who = { id, name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
-    const common = { view, deadlines, ledger, plugins, except: undefined };
+    const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
     this.#router = new Router(who, { ...common, notify: () => {} });
     view.introduce(capabilities, this);
   }
@@ -85,7 +87,7 @@ export class Party implements Attendee, ErrandHost {
 
   /** Its calls that run. */
   get calls(): readonly Call[] {
-    return [...this.#errands].flatMap(({ call }) => call ?? []);
+    return [...this.#visits].flatMap(({ call }) => call ?? []);
   }
 
   get listenings(): number {
@@ -94,7 +96,7 @@ export class Party implements Attendee, ErrandHost {
 
   /** Whether something is under way for it. */
   get isBusy(): boolean {
-    const sets = [this.#errands, this.#listenings, this.#waits, this.parking];
+    const sets = [this.#visits, this.#listenings, this.#waits, this.parking];
     return sets.some(({ size }) => size > 0);
   }
 
@@ -123,13 +125,13 @@ export class Party implements Attendee, ErrandHost {
   /** A server asks, and does not say for which request: it can be only for the one that it is at work for. */
   ask(question: Question): () => void {
     const { server } = question;
-    const there = [...this.#errands].filter((errand) => errand.server === server);
+    const there = [...this.#visits].filter((visit) => visit.server === server);
     // One whose client was asked something waits for that.
     const working = there.filter(({ isParked }) => !isParked);
-    const [errand, ...others] = working.length > 0 ? working : there;
-    if (errand !== undefined && others.length === 0) return errand.ask(question);
+    const [visit, ...others] = working.length > 0 ? working : there;
+    if (visit !== undefined && others.length === 0) return visit.ask(question);
     const text =
-      errand === undefined
+      visit === undefined
         ? `There is no request running for which server "${server}" could ask.`
         : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
     question.fail(new HubError("notAsked", text, { server }));
@@ -141,9 +143,9 @@ export class Party implements Attendee, ErrandHost {
 
   tellLog(server: string, severity: Severity, message: Message): void {
     let isPiped = false;
-    for (const errand of this.#errands) {
-      const { way } = errand;
-      if (way === undefined || !errand.wants(severity) || errand.server !== server) continue;
+    for (const visit of this.#visits) {
+      const { way } = visit;
+      if (way === undefined || !visit.wants(severity) || visit.server !== server) continue;
       // It would come twice to who hears of all requests in one place.
       if (!way.isPipe || !isPiped) way.notify(message);
       isPiped ||= way.isPipe;
@@ -152,18 +154,18 @@ export class Party implements Attendee, ErrandHost {
 
   revisit(
     letter: Letter,
-    response: Parameters<ErrandHost["revisit"]>[1],
+    response: Parameters<VisitHost["revisit"]>[1],
     server: string,
-    id: Parameters<ErrandHost["revisit"]>[3],
+    id: Parameters<VisitHost["revisit"]>[3],
   ): Message | undefined {
     const { serverInfo, parking } = this;
     const again = (next: Letter, way: WayBack): void => this.take(next, way);
     return buildRevisit(response, { letter, id, server, serverInfo, parking, again });
   }
 
-  over(done: Errand | Listening): void {
+  over(done: Visit | Listening): void {
     this.lastUse = this.clock.now();
-    if (done instanceof Errand) this.#errands.delete(done);
+    if (done instanceof Visit) this.#visits.delete(done);
     else this.#listenings.delete(done);
   }
 
@@ -175,7 +177,7 @@ export class Party implements Attendee, ErrandHost {
   /** The client has left, or has been idle for long. */
   close(): void {
     this.parking.close();
-    for (const errand of this.#errands) errand.cancel("The client has left.", "disconnect");
+    for (const visit of this.#visits) visit.cancel("The client has left.", "disconnect");
     for (const listening of this.#listenings) listening.end();
     for (const forget of this.#waits) forget();
     this.#waits.clear();
@@ -183,17 +185,17 @@ export class Party implements Attendee, ErrandHost {
     this.#view.close();
   }
 
-  #relay(letter: Letter, way: WayBack, manner: Manner | "reference"): void {
+  #relay(letter: Letter, way: WayBack, manner: AnyManner): void {
     const { name, version } = letter.sender.info;
     const { client } = this.#router;
     if (client.name !== name || client.version !== version) {
       this.#router.client = { ...client, name, version };
     }
-    const errand = new Errand(letter, way, this);
-    const running = this.#router.route(letter.request, errand, manner);
+    const visit = new Visit(letter, way, this);
+    const running = this.#router.route(letter.request, visit, manner);
     this.#checkState(letter, running.call);
-    this.#errands.add(errand);
-    errand.run(running);
+    this.#visits.add(visit);
+    visit.run(running);
   }
 
   /** Only servers of the modern era give out states of their own. */

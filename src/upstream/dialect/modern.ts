@@ -1,7 +1,7 @@
 import { applyEdits, type Edit, joinPieces } from "../../bytes.ts";
 import { type Member, scanObject } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
-import type { Capabilities } from "../../protocol/capabilities.ts";
+import { type Capabilities, withoutTasks } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import {
   addEnvelope,
@@ -138,9 +138,10 @@ export class ModernDialect implements Dialect {
   }
 }
 
-/** What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there. */
+/** What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no such tasks. */
 function modernize(declared: Capabilities): object {
-  return declared.roots === undefined ? declared : { ...declared, roots: {} };
+  const { roots, ...others } = withoutTasks(declared);
+  return { ...others, ...(roots && { roots: {} }) };
 }
 
 function hasUncarried(declared: object): boolean {

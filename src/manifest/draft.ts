@@ -78,18 +78,18 @@ export async function replaceBy(draft: string, path: string): Promise<void> {
 }
 
 /**
- * Writes a file anew, whole or not at all.
- * @param changedAt what the file says of when it was written, in ms since the epoch.
+ * Writes a file anew that only its owner can read, whole or not at all.
+ * @param changedAt what the file says of when it was written, in ms since the epoch; by default the truth.
  */
 export async function rewritePrivate(
   path: string,
   bytes: Uint8Array,
-  changedAt: number,
+  changedAt?: number,
 ): Promise<void> {
   const draft = `${path}.${crypto.randomUUID()}.draft`;
   await writePrivate(draft, bytes);
   try {
-    await utimes(draft, new Date(changedAt), new Date(changedAt));
+    if (changedAt !== undefined) await utimes(draft, new Date(changedAt), new Date(changedAt));
     await replaceBy(draft, path);
   } catch (error) {
     await rm(draft, { force: true });

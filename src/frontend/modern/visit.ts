@@ -6,8 +6,7 @@ import type { Era } from "../../protocol/era.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/severity.ts";
 import { translate } from "../../protocol/translate.ts";
-import type { Call, Caller } from "../../router/call.ts";
-import type { Running } from "../../router/router.ts";
+import type { Call, Caller, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
 import type { Withdrawal } from "../../upstream/pending.ts";
@@ -24,24 +23,24 @@ import type { WayBack } from "./wayback.ts";
 /** Questions that come within this many ms of each other are asked together. */
 const GATHER = 5;
 
-/** What an errand needs of the party that it is of. */
-export interface ErrandHost {
+/** What a visit needs of the party that it is of. */
+export interface VisitHost {
   readonly clock: Clock;
   readonly serverInfo: Implementation;
   readonly parking: Parking;
   /** The answer to it if the server's is none that the client could be given, but the client can do something about. */
   revisit(letter: Letter, response: Response, server: string, id: Piece): Message | undefined;
   /** It is over. */
-  over(errand: Errand): void;
+  over(visit: Visit): void;
 }
 
 /**
  * One request of a modern client while it runs at a server: it takes its answer. If the server asks something meanwhile, the
  * client is answered with the question, and the call runs on until the client comes back with another request.
  */
-export class Errand implements Caller, Parked {
+export class Visit implements Caller, Parked {
   readonly #letter: Letter;
-  readonly #host: ErrandHost;
+  readonly #host: VisitHost;
   #running: Running | undefined;
   /** Where the client waits, and what it calls the request; undefined while it has yet to come back. */
   #back: { readonly way: WayBack; readonly id: Piece } | undefined;
@@ -59,7 +58,7 @@ export class Errand implements Caller, Parked {
   #isOver = false;
   #digest: string | undefined;
 
-  constructor(letter: Letter, way: WayBack, host: ErrandHost) {
+  constructor(letter: Letter, way: WayBack, host: VisitHost) {
     this.#letter = letter;
     this.#host = host;
     this.#attach(letter, way);

@@ -1,0 +1,15 @@
+import { readCursor } from "../catalog/section.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, scanObject, stringOf } from "../json.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+
+/** After what to go on with a list, if the request for it has a cursor. @throws {HubError} invalidParams if it is none of that list's */
+export function readAfter(list: string, { bytes, params }: Request): string | undefined {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const member = lastMember(members, "cursor");
+  if (member === undefined) return undefined;
+  const cursor = stringOf(bytes, member);
+  const after = cursor === undefined ? undefined : readCursor(list, cursor);
+  if (after !== undefined) return after;
+  throw new HubError("invalidParams", "The cursor is not one of this hub's.");
+}

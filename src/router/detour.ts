@@ -1,0 +1,151 @@
+import { joinPieces } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import type { Era } from "../protocol/era.ts";
+import type { Question } from "../upstream/ask.ts";
+import type { Begun, Job } from "../upstream/job.ts";
+import type { Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
+import type { Session } from "../upstream/session.ts";
+import { readFrame } from "../wire/frame.ts";
+import { buildError, type Message, type Response } from "../wire/jsonrpc.ts";
+import type { Call, CallCore, Caller } from "./call.ts";
+
+/** What brings the server's answer to the plugins. */
+interface Journey {
+  settle(response: Response): void;
+  fail(error: HubError): void;
+}
+
+/** Takes note of the task that an answer says a call was made into. */
+type Begin = (session: Session, response: Response) => Begun | undefined;
+
+/**
+ * The way of a task's result through the plugins that see its call. The client has its answer as soon as there is a task, but
+ * for the plugins the call goes on: their answer is what the client gets when it asks for the task's result.
+ */
+export class Detour implements Caller {
+  readonly #parts: CallCore;
+  readonly #begin: Begin;
+  #call: Call | undefined;
+  /** What the call waits on, from when there is a task. */
+  #begun: { readonly trip: Journey; readonly job: Job; readonly session: Session } | undefined;
+  #isDelivered = false;
+  #final: Response | undefined;
+  readonly #waiting: ((final: Response) => void)[] = [];
+
+  constructor(parts: CallCore, begin: Begin) {
+    this.#parts = parts;
+    this.#begin = begin;
+  }
+
+  /** For the call: it is told of until it is a task, and no longer. */
+  get ledger(): CallCore["ledger"] {
+    const { ledger } = this.#parts;
+    const hasBegun = (): boolean => this.#begun !== undefined;
+    return {
+      next: () => ledger.next(),
+      started: (call, route) => ledger.started(call, route),
+      ended: (call, end) => {
+        if (!hasBegun()) ledger.ended(call, end);
+      },
+      get isRead() {
+        return ledger.isRead;
+      },
+    };
+  }
+
+  /** The result is with the plugins, or they have answered. */
+  get isDecided(): boolean {
+    return this.#isDelivered || this.#final !== undefined;
+  }
+
+  attach(call: Call): void {
+    this.#call = call;
+  }
+
+  /** Looks at what a trip brings. @returns whether it is a task, and the trip not at its end yet */
+  takes(trip: Journey, session: Session, response: Response): boolean {
+    if (this.#begun !== undefined)
+      return trip !== this.#begun.trip && refuse(trip, session, response);
+    const { ledger, caller } = this.#parts;
+    const begun = this.#begin(session, response);
+    if (begun === undefined || this.#call === undefined) return false;
+    this.#call.suspend();
+    if (ledger.isRead) ledger.ended(this.#call.describe(), "answered");
+    this.#begun = { trip, session, job: begun.job };
+    caller.respond(caller.address(begun.response, session.era));
+    return true;
+  }
+
+  /** The task's result has come: the plugins get it, and `take` what they answer. */
+  deliver(result: Response, take: (final: Response) => void): void {
+    this.wait(take);
+    this.#decide((trip) => trip.settle(result));
+  }
+
+  /** Calls back with what the plugins answer. */
+  wait(take: (final: Response) => void): void {
+    if (this.#final === undefined) this.#waiting.push(take);
+    else take(this.#final);
+  }
+
+  /** There will be no result. */
+  fail(cause: HubError): void {
+    this.#decide((trip) => trip.fail(cause));
+  }
+
+  /** Nobody will ask for the result. */
+  abandon(): void {
+    if (this.#call?.isOver === false) this.#call.cancel("Nobody waits for it.", "disconnect");
+  }
+
+  get sender(): Sender {
+    return this.#parts.caller.sender;
+  }
+
+  address(response: Response, from: Era): Message {
+    return this.#parts.caller.address(response, from);
+  }
+
+  ask(question: Question): (why: Withdrawal) => void {
+    return this.#parts.caller.ask(question);
+  }
+
+  respond(message: Message | undefined): void {
+    if (this.#begun === undefined) {
+      this.#parts.caller.respond(message);
+      return;
+    }
+    const { session, job } = this.#begun;
+    // What plugins have answered without waiting for the result ends the task, too.
+    if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
+    const final = readFrame(joinPieces([message ?? this.#explainEnd()].flat()));
+    if (final.kind !== "response") return;
+    this.#final = final;
+    for (const take of this.#waiting.splice(0)) take(final);
+  }
+
+  notify(message: Message): void {
+    this.#parts.caller.notify(message);
+  }
+
+  /** The plugins have what they waited for, and from now on their time is the call's. */
+  #decide(bring: (trip: Journey) => void): void {
+    if (this.isDecided || this.#begun === undefined) return;
+    this.#isDelivered = true;
+    this.#call?.resume();
+    bring(this.#begun.trip);
+  }
+
+  #explainEnd(): Message {
+    const error = new HubError("cancelled", "The task was forgotten.");
+    return buildError(this.#parts.request.id.slice, error.toRpc());
+  }
+}
+
+/** There is one task to a call: the first. */
+function refuse(trip: Journey, session: Session, response: Response): boolean {
+  if (!session.jobs.reject(response)) return false;
+  trip.fail(new HubError("notSupported", "A call that has become a task is not sent again."));
+  return true;
+}

@@ -1,0 +1,132 @@
+import { utf8 } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import {
+  membersAt,
+  readRelated,
+  readStanding,
+  readTask,
+  TaskMethod,
+  type TaskQuery,
+} from "../protocol/tasks.ts";
+import type { Job } from "../upstream/job.ts";
+import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
+import type { Session } from "../upstream/session.ts";
+import { revise } from "../wire/frame.ts";
+import { buildResult, type Response } from "../wire/jsonrpc.ts";
+import { Call, type CallCore } from "./call.ts";
+import type { Detour } from "./detour.ts";
+
+/** What all requests of a client have. */
+export type Common = Pick<
+  CallCore,
+  "request" | "caller" | "began" | "deadlines" | "links" | "view"
+> & {
+  readonly ledger: Pick<CallCore["ledger"], "next">;
+};
+
+/** A task, the session that has it, and the way of its result through plugins, if there is one. */
+export interface Entry {
+  readonly job: Job;
+  readonly session: Session;
+  readonly detour: Detour | undefined;
+}
+
+/** What an inquiry has beside what all requests of a client have. */
+export type InquiryParts = Common & Pick<CallCore, "token"> & { readonly rewrite: Rewrite };
+
+/** It is answered when the task has ended. */
+const NO_LIMITS = { timeout: Infinity, maxTimeout: Infinity };
+
+/** A client's request about a task of its own, on its way to the very session that has it. */
+export class Inquiry extends Call implements Pending {
+  readonly method: TaskQuery;
+  readonly isRelayed = true;
+  readonly #entry: Entry;
+  readonly #rewrite: Rewrite;
+  #id: number | undefined;
+
+  constructor(parts: InquiryParts, entry: Entry, method: TaskQuery) {
+    const { route } = entry.job.origin;
+    const limits = method === TaskMethod.result ? NO_LIMITS : route.limits;
+    const { ledger } = parts;
+    // It is none of the calls of tools that are told of.
+    const silent = { next: () => ledger.next(), started: ignore, ended: ignore, isRead: false };
+    super({ ...parts, route: { ...route, limits }, ledger: silent });
+    this.method = method;
+    this.#entry = entry;
+    this.#rewrite = parts.rewrite;
+  }
+
+  get sender(): Sender {
+    return this.parts.caller.sender;
+  }
+
+  settle(response: Response): void {
+    const { job, session, detour } = this.#entry;
+    const { bytes, body, outcome } = response;
+    this.#id = undefined;
+    const members = outcome === "error" ? [] : membersAt(bytes, body);
+    const related = readRelated(bytes, members);
+    if (this.method !== TaskMethod.result) {
+      job.note(readStanding(bytes, members).isOver);
+      const edits = job.expose(readTask(bytes, members), related);
+      this.#answer(revise(response, edits));
+      return;
+    }
+    job.note(outcome === "result");
+    const result = revise(response, job.expose(related));
+    this.learn(session, result);
+    if (detour === undefined) this.#answer(result);
+    else detour.deliver(result, (final) => this.#answer(final));
+  }
+
+  override expire(): void {
+    const { route, request } = this.parts;
+    const text = `Server "${route.server}" did not answer ${request.method} within ${route.limits.timeout / 1000} seconds.`;
+    const error = new HubError("callTimeout", text, { server: route.server });
+    this.withdraw("It took too long.");
+    this.fail(error);
+  }
+
+  protected begin(): void {
+    const { job, session, detour } = this.#entry;
+    if (this.method === TaskMethod.result && detour?.isDecided === true) {
+      detour.wait((final) => this.#answer(final));
+    } else if (job.lost === undefined) {
+      this.#id = session.relay(this, this.parts.request, this.#rewrite);
+    } else {
+      this.#answerLost(job.lost);
+    }
+  }
+
+  protected withdraw(why: Withdrawal): void {
+    if (this.#id !== undefined) this.#entry.session.cancel(this.#id, why);
+  }
+
+  protected explainWait(): undefined {
+    return undefined;
+  }
+
+  /** The server is gone, but what became of the task is known. */
+  #answerLost(cause: HubError): void {
+    switch (this.method) {
+      case TaskMethod.get: {
+        const task = utf8(JSON.stringify(this.#entry.job.describe()));
+        this.finish(buildResult(this.parts.request.id.slice, task), "answered");
+        return;
+      }
+      case TaskMethod.result:
+        this.fail(cause);
+        return;
+      case TaskMethod.cancel:
+        this.fail(new HubError("invalidParams", "The task has ended, so it cannot be cancelled."));
+    }
+  }
+
+  #answer(response: Response): void {
+    this.finish(this.parts.caller.address(response, "legacy"), "answered");
+  }
+}
+
+function ignore(): void {}

@@ -1,0 +1,71 @@
+import { utf8 } from "../bytes.ts";
+import { HubError } from "../errors.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
+import { exposeTask, readRoll, type Roll, saysUnknown } from "../upstream/roll.ts";
+import { buildResult } from "../wire/jsonrpc.ts";
+import type { Running } from "./call.ts";
+import type { Timed } from "./deadline.ts";
+import type { Common, Entry } from "./inquiry.ts";
+
+/** A request for all tasks of a client: each one's server is asked how it stands. */
+export class Muster implements Running, Timed {
+  readonly deadline: number;
+  readonly call = undefined;
+  readonly #common: Common;
+  readonly #roll: Roll<Entry>;
+  readonly #forget: (entry: Entry) => void;
+  readonly #abort = new AbortController();
+  #isOver = false;
+
+  /** @param forget its server does not know it any more. @throws {HubError} invalidParams */
+  constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {
+    this.#common = common;
+    this.#roll = readRoll(all, ({ job }) => job.number, common.request);
+    this.#forget = forget;
+    const timeouts = this.#roll.entries.map(({ job }) => job.origin.route.limits.timeout);
+    this.deadline = common.began + Math.max(0, ...timeouts);
+  }
+
+  run(): void {
+    this.#common.deadlines.add(this);
+    const { signal } = this.#abort;
+    void Promise.all(this.#roll.entries.map((entry) => this.#refresh(entry, signal))).then(
+      (tasks) => {
+        const { request } = this.#common;
+        this.#end(() => buildResult(request.id.slice, this.#roll.write(tasks)));
+      },
+    );
+  }
+
+  cancel(): void {
+    this.#end(() => undefined);
+    this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
+  }
+
+  /** Those of which nothing was heard are left out. */
+  expire(): void {
+    this.#abort.abort(new HubError("callTimeout", "It took too long."));
+  }
+
+  async #refresh(entry: Entry, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const { job, session } = entry;
+    if (job.lost !== undefined) return utf8(JSON.stringify(job.describe()));
+    try {
+      const params = { taskId: job.remoteId };
+      const { outcome, bytes, body } = await session.ask(TaskMethod.get, params, signal);
+      const own = bytes.subarray(body.start, body.end);
+      if (outcome === "result") return exposeTask(job, own);
+      if (saysUnknown(own)) this.#forget(entry);
+    } catch {
+      // A server that does not answer costs its own tasks and no others.
+    }
+    return undefined;
+  }
+
+  #end(message: () => ReturnType<typeof buildResult> | undefined): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#common.deadlines.remove(this);
+    this.#common.caller.respond(message());
+  }
+}

@@ -1,0 +1,104 @@
+import { HubError } from "../errors.ts";
+import {
+  isTaskQuery,
+  membersAt,
+  readRelated,
+  readTask,
+  type TaskQuery,
+} from "../protocol/tasks.ts";
+import type { Attendee } from "../upstream/audience.ts";
+import type { Begun, Origin } from "../upstream/job.ts";
+import { readTokens } from "../upstream/notice.ts";
+import type { Session } from "../upstream/session.ts";
+import { readId } from "../wire/id.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import type { Running } from "./call.ts";
+import type { Detour } from "./detour.ts";
+import { type Common, type Entry, Inquiry } from "./inquiry.ts";
+import { Muster } from "./muster.ts";
+
+/** So many tasks of a client are remembered: those that have ended make place for new ones. */
+const MOST = 256;
+
+/** The tasks that one client has begun, at whatever server: for it there are no others. */
+export class Tasks {
+  readonly #client: () => Attendee;
+  /** By the hub's ids, the oldest first. */
+  readonly #entries = new Map<string, Entry>();
+  #count = 0;
+
+  constructor(client: () => Attendee) {
+    this.#client = client;
+  }
+
+  /** Makes place for one more. @throws {HubError} invalidRequest if there is none */
+  makeRoom(): void {
+    if (this.#entries.size < MOST) return;
+    const ended = [...this.#entries.values()].find(({ job }) => job.isOver);
+    if (ended === undefined) {
+      throw new HubError("invalidRequest", `${MOST} tasks of this client have not ended.`);
+    }
+    this.#forget(ended);
+  }
+
+  /** Takes note of the task that an answer says a call was made into. @returns undefined if it does not */
+  begin(
+    session: Session,
+    response: Response,
+    call: Pick<Origin, "route" | "token">,
+    detour?: Detour,
+  ): Begun | undefined {
+    const begun = session.jobs.begin(response, {
+      client: this.#client(),
+      route: call.route,
+      token: call.token,
+      number: ++this.#count,
+      lost: (job, cause) => {
+        // What has ended cannot fail any more: it is as good as expired.
+        if (job.isOver) this.#entries.delete(job.id);
+        detour?.fail(cause);
+      },
+    });
+    if (begun === undefined) return undefined;
+    const { job } = begun;
+    this.#entries.set(job.id, { job, session, detour });
+    return begun;
+  }
+
+  /** A request about tasks. @throws {HubError} invalidParams if the client has none of that id */
+  route(common: Common): Running {
+    const { method } = common.request;
+    return isTaskQuery(method) ? this.#inquire(common, method) : this.#muster(common);
+  }
+
+  /** The client has left: nobody else can ask for what has not ended. */
+  close(): void {
+    for (const entry of this.#entries.values()) this.#forget(entry);
+  }
+
+  #inquire(common: Common, method: TaskQuery): Inquiry {
+    const { request } = common;
+    const { bytes, params } = request;
+    const members = membersAt(bytes, params);
+    const task = readTask(bytes, members);
+    const entry = task && this.#entries.get(task.id);
+    if (entry === undefined) {
+      throw new HubError("invalidParams", `${method} needs the id of a task of this client.`);
+    }
+    const tokens = readTokens(bytes, members);
+    const last = tokens.at(-1);
+    const token = last && readId(bytes, last)?.slice;
+    const edits = entry.job.restore(task, readRelated(bytes, members));
+    return new Inquiry({ ...common, token, rewrite: { edits, tokens } }, entry, method);
+  }
+
+  #muster(common: Common): Muster {
+    return new Muster(common, [...this.#entries.values()], (entry) => this.#forget(entry));
+  }
+
+  #forget({ job, session, detour }: Entry): void {
+    this.#entries.delete(job.id);
+    detour?.abandon();
+    session.jobs.drop(job);
+  }
+}

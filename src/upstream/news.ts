@@ -1,0 +1,73 @@
+import type { Kind } from "../catalog/item.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Notification, Request } from "../wire/jsonrpc.ts";
+import type { Dialect } from "./dialect/dialect.ts";
+import type { Jobs } from "./job.ts";
+import { readProgress } from "./notice.ts";
+import type { PendingTable } from "./pending.ts";
+import type { Subscriptions } from "./subscriptions.ts";
+import type { Voice } from "./voice.ts";
+
+/** Whom a server's news may concern. */
+export interface NewsParts {
+  readonly pending: PendingTable;
+  readonly jobs: Jobs;
+  readonly voice: Voice;
+  dialect(): Dialect | undefined;
+  subscriptions(): Subscriptions | undefined;
+  /** What it lists of these kinds may be another. */
+  listChanged(kinds: readonly Kind[]): void;
+}
+
+/** What one server sends without having been asked, on its way to those whom it concerns. */
+export class News {
+  readonly #parts: NewsParts;
+
+  constructor(parts: NewsParts) {
+    this.#parts = parts;
+  }
+
+  asked(request: Request): void {
+    const { jobs, voice } = this.#parts;
+    const job = jobs.isEmpty ? undefined : jobs.of(request);
+    voice.asked(job === undefined ? request : job.translate(request), job);
+  }
+
+  notified(raw: Notification): void {
+    const { pending, jobs, voice } = this.#parts;
+    const job = jobs.isEmpty ? undefined : jobs.of(raw);
+    const notification = job === undefined ? raw : job.translate(raw);
+    switch (notification.method) {
+      case Method.progress: {
+        const progress = readProgress(notification);
+        if (progress === undefined) return;
+        const { id, tokens } = progress;
+        // The token of a call that became a task is good for as long as the task.
+        (pending.get(id) ?? jobs.byCall(id))?.progress(notification, tokens);
+        return;
+      }
+      case Method.toolsListChanged:
+        this.#parts.listChanged(["tools"]);
+        return;
+      case Method.promptsListChanged:
+        this.#parts.listChanged(["prompts"]);
+        return;
+      case Method.resourcesListChanged:
+        this.#parts.listChanged(["resources", "resourceTemplates"]);
+        return;
+      case Method.resourceUpdated: {
+        const plain = this.#parts.dialect()?.strip(notification) ?? notification;
+        this.#parts.subscriptions()?.updated(plain);
+        return;
+      }
+      default:
+        if (this.#parts.dialect()?.hear(notification) !== true) voice.notified(notification, job);
+    }
+  }
+
+  /** For a while nothing was heard of changes of these kinds, nor of those of resources. */
+  missed(kinds: readonly Kind[]): void {
+    this.#parts.listChanged(kinds);
+    this.#parts.subscriptions()?.missed();
+  }
+}

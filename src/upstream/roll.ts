@@ -1,0 +1,63 @@
+import { applyEdits, joinPieces, utf8 } from "../bytes.ts";
+import { writeCursor } from "../catalog/section.ts";
+import { scanObject, skipSpace, valueOf } from "../json.ts";
+import { readAfter } from "../protocol/cursor.ts";
+import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+import type { Alias } from "./alias.ts";
+
+/** So many are asked for at a time. */
+const PAGE = 50;
+const LIST = "tasks";
+const INVALID_PARAMS = -32602;
+
+/** A part of the tasks that somebody has begun, each to be shown as it stands now. */
+export interface Roll<Entry> {
+  readonly entries: readonly Entry[];
+  /** The answer that shows these; what is undefined is left out. */
+  write(tasks: readonly (Uint8Array | undefined)[]): Uint8Array;
+}
+
+/** The part of `all` that a request of `tasks/list` is for; `all` in the order of their numbers. @throws {HubError} invalidParams */
+export function readRoll<Entry>(
+  all: readonly Entry[],
+  numberOf: (entry: Entry) => number,
+  request: Request,
+): Roll<Entry> {
+  const after = Number(readAfter(LIST, request) ?? 0);
+  const rest = all.filter((entry) => numberOf(entry) > after);
+  const entries = rest.slice(0, PAGE);
+  const last = rest.length > PAGE ? entries.at(-1) : undefined;
+  const end =
+    last === undefined ? "]}" : `],"nextCursor":"${writeCursor(LIST, `${numberOf(last)}`)}"}`;
+  return {
+    entries,
+    write: (tasks) => {
+      const shown = tasks.flatMap((task) => task ?? []);
+      const list = shown.flatMap((task, i) => (i === 0 ? [task] : [",", task]));
+      return joinPieces([`{"tasks":[`, ...list, end]);
+    },
+  };
+}
+
+/** The answer to `tasks/get`, as those know the task who began it; undefined if it is no task. */
+export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefined {
+  const start = skipSpace(body, 0);
+  if (scanObject(body, start) === undefined) return undefined;
+  const members = membersAt(body, { start, end: body.length });
+  const edits = alias.expose(readTask(body, members), readRelated(body, members));
+  return joinPieces(applyEdits(body, edits));
+}
+
+/** Whether an error says that there is no such task. */
+export function saysUnknown(body: Uint8Array): boolean {
+  const error = valueOf(body, { start: 0, end: body.length });
+  return typeof error === "object" && error !== null && "code" in error
+    ? error.code === INVALID_PARAMS
+    : false;
+}
+
+/** The params that name a task. */
+export function namingTask(id: string): Uint8Array {
+  return utf8(JSON.stringify({ taskId: id }));
+}
