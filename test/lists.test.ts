@@ -156,7 +156,8 @@ describe("a list of any kind", () => {
     a.on = { "resources/read": () => '"result":{"contents":[]}' };
     const read = async (uri: string): Promise<unknown> =>
       (await ask(client, "resources/read", { uri })).error?.code;
-    void ask(client, "resources/read", { uri: "toolmux://b/x%3A%2F%2F1" });
+    const other = { uri: "toolmux://b/x%3A%2F%2F1" };
+    client.send({ jsonrpc: "2.0", id: 1, method: "resources/read", params: other });
     await read(String(entries[0]?.["uri"]));
     assert.deepEqual(
       a.asked("resources/read").map(({ params }) => params?.["uri"]),

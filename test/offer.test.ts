@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { MOST_ITEMS } from "../src/catalog/item.ts";
 import type { Offer } from "../src/catalog/offer.ts";
 import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
 import { turn } from "./fixtures/clock.ts";
@@ -125,23 +126,23 @@ describe("what a server offers", () => {
 
   it("is as much as can be kept, and no more", async () => {
     const names = (count: number, from = 0): string[] =>
-      new Script(...Array.from({ length: count }, (_, i) => `t${from + i}`)).tools;
+      Array.from({ length: count }, (_, i) => `{"name":"t${from + i}","inputSchema":{}}`);
     const script = new Script();
-    script.tools = names(20_000);
+    script.tools = names(MOST_ITEMS);
     const whole = await connect(script);
-    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [20_000, []]);
-    script.tools = [...names(19_999), "{}", ...names(1, 30_000)];
+    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [MOST_ITEMS, []]);
+    script.tools = [...names(MOST_ITEMS - 1), "{}", ...names(1, MOST_ITEMS)];
     const cut = await connect(script);
-    const text = "Only the first 20000 tools are listed.";
-    assert.equal(statusOf(cut.hub, "a").tools, 19_999);
+    const text = `Only the first ${MOST_ITEMS} tools are listed.`;
+    assert.equal(statusOf(cut.hub, "a").tools, MOST_ITEMS - 1);
     assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
     script.onList = ({ params }) => {
       const page = Number(params?.["cursor"] ?? 0);
       const next = page < 3 ? `,"nextCursor":"${page + 1}"` : "";
-      return `"result":{"tools":[${names(10_000, page * 10_000).join()}]${next}}`;
+      return `"result":{"tools":[${names(MOST_ITEMS / 2, (page * MOST_ITEMS) / 2).join()}]${next}}`;
     };
     const paged = await connect(script);
-    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [20_000, [text]]);
+    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [MOST_ITEMS, [text]]);
   });
 
   it("is told of as far as it is odd, but not without end", async () => {

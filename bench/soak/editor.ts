@@ -18,7 +18,7 @@ export class Editor {
   readonly #chance: Chance;
   readonly #history = new History<Guest>();
   #guests: ReadonlyMap<string, Guest> = new Map();
-  #settings = { healthInterval: 500, callTimeout: LIMITS.call.least as number };
+  #settings = { healthInterval: 1000, callTimeout: LIMITS.call.least as number };
   #former: readonly string[] = [];
   #names = 0;
   #marks = 0;
@@ -100,7 +100,7 @@ export class Editor {
 
   #set(): void {
     const { least, most } = LIMITS.call;
-    const healthInterval = this.#chance.pick([0, 300, 500, 1000]);
+    const healthInterval = this.#chance.pick([0, 1000, 1500, 2000]);
     this.#settings = { healthInterval, callTimeout: this.#chance.between(least, most) };
   }
 

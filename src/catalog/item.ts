@@ -28,7 +28,7 @@ export interface Page {
 }
 
 /** So many entries of one kind are read of a server: they are kept, and each takes some KiB in the end. */
-export const MOST_ITEMS = 20_000;
+export const MOST_ITEMS = 200_000;
 /** More entries than any page has. */
 const MAX_ENTRIES = 10_000_000;
 

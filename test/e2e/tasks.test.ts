@@ -8,7 +8,6 @@ import {
   CallToolResultSchema,
   CreateMessageRequestSchema,
   ElicitRequestSchema,
-  type Result,
 } from "@modelcontextprotocol/sdk/types.js";
 import { FACES, type Face, withFace } from "../harness/face.ts";
 import type { Reach } from "../harness/full.ts";
@@ -35,11 +34,11 @@ async function connect(reach: Reach): Promise<Client> {
   const content = { type: "text" as const, text: "sampled" };
   const sample = { model: "m", role: "assistant" as const, content };
   const form = { action: "accept", content: { name: "Ada", interpretation: "snake" } };
-  client.setRequestHandler(CreateMessageRequestSchema, ({ params }, extra) =>
-    make(params.task, extra.taskStore, sample),
+  client.setRequestHandler(CreateMessageRequestSchema, ({ params }: Asked, { taskStore }: Tools) =>
+    make(params.task, taskStore, sample),
   );
-  client.setRequestHandler(ElicitRequestSchema, ({ params }, extra) =>
-    make(params.task, extra.taskStore, form),
+  client.setRequestHandler(ElicitRequestSchema, ({ params }: Asked, { taskStore }: Tools) =>
+    make(params.task, taskStore, form),
   );
   await client.connect(
     typeof reach === "string"
@@ -48,6 +47,17 @@ async function connect(reach: Reach): Promise<Client> {
   );
   await client.listTools();
   return client;
+}
+
+type Result = Record<string, unknown>;
+
+/** What the SDK's types say of requests and of what comes with them, as far as it is needed here. */
+interface Asked {
+  readonly params: { readonly task?: { readonly ttl?: number | undefined } | undefined };
+}
+
+interface Tools {
+  readonly taskStore?: Store | undefined;
 }
 
 interface Store {
@@ -87,6 +97,10 @@ async function research(
   throw new Error("There was no result.");
 }
 
+function idsOf(tasks: readonly { readonly taskId: string }[]): Set<string> {
+  return new Set(tasks.map(({ taskId }) => taskId));
+}
+
 function withClients(
   face: Face,
   run: (connected: () => Promise<Client>) => Promise<void>,
@@ -121,10 +135,7 @@ for (const face of FACES) {
         assert.ok(asked.statuses.has("input_required"));
         assert.match(asked.text, /python \(snake\)/);
         const { tasks } = await client.experimental.tasks.listTasks();
-        assert.deepEqual(
-          new Set(tasks.map(({ taskId }) => taskId)),
-          new Set([...ids, ...asked.ids]),
-        );
+        assert.deepEqual(idsOf(tasks), new Set([...ids, ...asked.ids]));
       }),
     );
 
@@ -172,7 +183,7 @@ describe("clients that share the server of everything", () => {
       assert.match(mine.text, /python \(snake\)/);
       assert.match(plain.text, /bees/);
       const { tasks } = await one.experimental.tasks.listTasks();
-      assert.deepEqual(new Set(tasks.map(({ taskId }) => taskId)), mine.ids);
+      assert.deepEqual(idsOf(tasks), mine.ids);
       await assert.rejects(two.experimental.tasks.getTask([...mine.ids].join()));
     }),
   );
