@@ -191,6 +191,17 @@ describe("a legacy server that asks a modern client", () => {
     assert.equal((await answer).result?.["resultType"], "complete");
   });
 
+  it("and cannot do without that has the client told what it would have to be able to do", async () => {
+    const { client, git } = await setAsking({ sampling: {} });
+    const answer = put(client, 1, "tools/call", CALL, { sampling: {} });
+    await git.heard("q");
+    git.answer({ content: [{ type: "text", text: "I need a form." }], isError: true });
+    const { error } = await answer;
+    assert.equal(error?.code, -32021);
+    assert.deepEqual(error?.data?.["requiredCapabilities"], { elicitation: { form: {} } });
+    assert.match(error?.message ?? "", /I need a form\.$/);
+  });
+
   it("is refused if it cannot be told for which of several requests it asks", async () => {
     const { client, git } = await setAsking();
     git.questions = [];

@@ -15,7 +15,7 @@ import type { Question } from "./ask.ts";
 import { type Audience, onlyOne } from "./audience.ts";
 import { readCancelled } from "./notice.ts";
 import type { Withdrawal } from "./pending.ts";
-import { type Asked, readQuestion } from "./question.ts";
+import { type Asked, neededFor, readQuestion } from "./question.ts";
 
 export interface AsksParts {
   readonly server: string;
@@ -52,8 +52,12 @@ export class Asks {
   take(request: Request): void {
     try {
       this.#ask(request);
-    } catch (error) {
-      this.#parts.send(buildError(request.id.slice, toHubError(error).toRpc()));
+    } catch (thrown) {
+      const error = toHubError(thrown);
+      const needed = neededFor(error);
+      const { server, audience } = this.#parts;
+      if (needed !== undefined) onlyOne(audience)?.lacks?.(server, needed);
+      this.#parts.send(buildError(request.id.slice, error.toRpc()));
     }
   }
 

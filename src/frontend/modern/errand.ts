@@ -14,10 +14,17 @@ import type { Withdrawal } from "../../upstream/pending.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { readId } from "../../wire/id.ts";
-import { buildResult, type Message, readdress, type Response } from "../../wire/jsonrpc.ts";
+import {
+  buildError,
+  buildResult,
+  type Message,
+  readdress,
+  type Response,
+} from "../../wire/jsonrpc.ts";
 import { NO_CACHE } from "./editions.ts";
 import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
+import { readLack } from "./lack.ts";
 import { digestOf, type Parked, type Parking } from "./parking.ts";
 import type { WayBack } from "./wayback.ts";
 
@@ -56,6 +63,8 @@ export class Errand implements Caller, Parked {
   #dressed: Message | undefined;
   /** The answer that came while nobody was there. */
   #held: Message | undefined;
+  /** What the client would have to be able to do, as far as the server was refused what it asked. */
+  #lack: object | undefined;
   #isOver = false;
   #digest: string | undefined;
 
@@ -109,9 +118,13 @@ export class Errand implements Caller, Parked {
     return () => void this.#open.delete(key);
   }
 
+  /** The server was refused a question, as the client has not said that it can do this. */
+  lacks(needed: object): void {
+    this.#lack = { ...this.#lack, ...needed };
+  }
+
   address(response: Response, from: Era): Message {
-    const { outcome } = response;
-    const other = from === "legacy" && outcome === "error" ? this.#revisit(response) : undefined;
+    const other = from === "legacy" ? this.#replace(response) : undefined;
     this.#dressed = other ?? this.#dress(response, from);
     return this.#dressed;
   }
@@ -205,8 +218,16 @@ export class Errand implements Caller, Parked {
     return this.#back?.id ?? this.#letter.request.id.slice;
   }
 
-  #revisit(response: Response): Message | undefined {
-    return this.#host.revisit(this.#letter, response, this.server ?? "", this.#id);
+  /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
+  #replace(response: Response): Message | undefined {
+    const server = this.server ?? "";
+    if (this.#lack !== undefined) {
+      const error = readLack(response, server, this.#lack);
+      if (error !== undefined) return buildError(this.#id, error.toRpc());
+    }
+    return response.outcome === "error"
+      ? this.#host.revisit(this.#letter, response, server, this.#id)
+      : undefined;
   }
 
   #dress(response: Response, from: Era): Message {

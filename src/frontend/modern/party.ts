@@ -120,13 +120,9 @@ export class Party implements Attendee, ErrandHost {
     for (const listening of this.#listenings) listening.compare(this.#view.catalog);
   }
 
-  /** A server asks, and does not say for which request: it can be only for the one that it is at work for. */
   ask(question: Question): () => void {
     const { server } = question;
-    const there = [...this.#errands].filter((errand) => errand.server === server);
-    // One whose client was asked something waits for that.
-    const working = there.filter(({ isParked }) => !isParked);
-    const [errand, ...others] = working.length > 0 ? working : there;
+    const [errand, ...others] = this.#asking(server);
     if (errand !== undefined && others.length === 0) return errand.ask(question);
     const text =
       errand === undefined
@@ -134,6 +130,11 @@ export class Party implements Attendee, ErrandHost {
         : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
     question.fail(new HubError("notAsked", text, { server }));
     return () => {};
+  }
+
+  lacks(server: string, needed: object): void {
+    const [errand, ...others] = this.#asking(server);
+    if (others.length === 0) errand?.lacks(needed);
   }
 
   /** What belongs to no request is not said to modern clients. */
@@ -181,6 +182,13 @@ export class Party implements Attendee, ErrandHost {
     this.#waits.clear();
     this.#router.close();
     this.#view.close();
+  }
+
+  /** For whom a server may ask, as it does not say: for what it is at work for, or else for what waits for its client. */
+  #asking(server: string): readonly Errand[] {
+    const there = [...this.#errands].filter((errand) => errand.server === server);
+    const working = there.filter(({ isParked }) => !isParked);
+    return working.length > 0 ? working : there;
   }
 
   #relay(letter: Letter, way: WayBack, manner: Manner | "reference"): void {
