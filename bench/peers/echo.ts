@@ -20,6 +20,7 @@ const OPENINGS: Readonly<Record<string, readonly [string, string]>> = {
 let pieces: string[] = [];
 const texts = new Map<number, string>();
 
+const IDENTITY = '{"io.modelcontextprotocol/serverInfo":{"name":"echo","version":"1.0.0"}}';
 /** What every result of the modern era says, as the last of its members. */
 const COMPLETE = shape === "modern" ? ',"resultType":"complete"' : "";
 const CACHE = shape === "modern" ? ',"ttlMs":0,"cacheScope":"private"' : "";
@@ -39,7 +40,7 @@ function result(line: Buffer): string {
     return `{"content":[{"type":"text","text":"${answerText(key.slice(1, -1), 0)}${text}"}]${COMPLETE}}`;
   }
   if (shape === "modern" && line.includes('"server/discover"')) {
-    return `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}${CACHE}${COMPLETE}}`;
+    return `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":${IDENTITY}${CACHE}${COMPLETE}}`;
   }
   if (line.includes('"initialize"')) {
     return '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1.0.0"}}';
