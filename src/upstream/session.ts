@@ -17,7 +17,7 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect } from "./dialect/dialect.ts";
-import { type Approach, greet } from "./greeting.ts";
+import { type Approach, type Departure, greet } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
 import { Hearing } from "./hearing.ts";
 import { listAll } from "./pages.ts";
@@ -102,7 +102,7 @@ export class Session implements LinkEvents {
     approach: Approach,
     signal: AbortSignal,
     linked: () => void,
-  ): Promise<"open" | "gone"> {
+  ): Promise<Departure | undefined> {
     const { server, audience, clock, events } = this.#parts;
     await this.#link.open(this, signal);
     linked();
@@ -115,7 +115,7 @@ export class Session implements LinkEvents {
       signal,
       ask: (method, params, until) => this.#pending.ask(method, params, until, drop),
     });
-    if (greeting === "gone") return "gone";
+    if ("cause" in greeting) return greeting;
     if (this.#ended !== undefined) throw this.#ended;
     const { handshake, isAsked } = greeting;
     this.met = handshake;
@@ -130,7 +130,7 @@ export class Session implements LinkEvents {
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.begin();
-    return "open";
+    return undefined;
   }
 
   /** The one that the server speaks. */
