@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
+import { signalsLoss } from "../src/runtime.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
 import { type Json, Script } from "./fixtures/memory.ts";
@@ -187,7 +188,7 @@ describe("a modern client over HTTP", () => {
     assert.deepEqual(others, []);
   });
 
-  it("cancels a call by closing its stream, or by going before there is one", async () => {
+  it("cancels a call by closing its stream", async () => {
     const git = new Script("x");
     git.onCall = () => undefined;
     const clock = new VirtualClock();
@@ -200,8 +201,15 @@ describe("a modern client over HTTP", () => {
     const events = new Events(await pending);
     await clock.run(16_000);
     await events.drop();
-    const isCancel = ({ method }: Json): boolean => method === "notifications/cancelled";
-    await git.peer?.find(isCancel);
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
+  });
+
+  it("cancels a call by going before there is a stream", { skip: !signalsLoss }, async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
     const abort = new AbortController();
     const params = { name: "git__x" };
     const body = JSON.stringify(modern(2, "tools/call", params));
@@ -212,9 +220,9 @@ describe("a modern client over HTTP", () => {
     };
     const init = { method: "POST", body, headers, signal: abort.signal };
     const second = visitor.fetch("/mcp", init);
-    await git.peer?.until(() => git.asked("tools/call").length === 2);
+    await git.peer?.until(() => git.asked("tools/call").length === 1);
     abort.abort();
-    await git.peer?.until(() => git.asked("notifications/cancelled").length === 2);
+    await git.peer?.until(() => git.asked("notifications/cancelled").length === 1);
     await second.catch(() => undefined);
   });
 

@@ -254,4 +254,84 @@ describe("a modern client", () => {
       ["error"],
     );
   });
+
+  it("hears of a log once on its pipe, however many of its requests want it", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { client } = setStage({ git });
+    await request(client, "tools/list");
+    const _meta = { [MetaKey.level]: "info" };
+    for (const id of [1, 2]) client.send(modern(id, "tools/call", { name: "git__x", _meta }));
+    await git.peer?.until(() => git.asked("tools/call").length === 2);
+    const params = { level: "info", data: "d" };
+    git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    await client.find(({ method }) => method === "notifications/message");
+    await request(client, "tools/list");
+    const told = client.messages.filter(({ method }) => method === "notifications/message");
+    assert.equal(told.length, 1);
+  });
+
+  it("has the lowest level that it ever wanted told to servers, once", async () => {
+    const git = new Script("x");
+    const capabilities = { tools: {}, logging: {} };
+    const serverInfo = { name: "s", version: "1" };
+    const handshake = { protocolVersion: "2025-11-25", capabilities, serverInfo };
+    git.onInitialize = () => `"result":${JSON.stringify(handshake)}`;
+    git.on = { "logging/setLevel": () => '"result":{}' };
+    const { client } = setStage({ git });
+    for (const level of ["error", "error", "info", "warning"]) {
+      await request(client, "tools/call", { name: "git__x", _meta: { [MetaKey.level]: level } });
+    }
+    await request(client, "tools/call", { name: "git__x" });
+    const levels = git.asked("logging/setLevel").map(({ params }) => params?.["level"]);
+    assert.deepEqual(levels, ["error", "info"]);
+  });
+
+  it("that has done nothing for long is none for servers any more", async () => {
+    const git = new Script("x");
+    const { client, clock } = setStage({ git });
+    await request(client, "tools/call", { name: "git__x" }, { roots: {} });
+    const pose = async (id: string): Promise<string | undefined> => {
+      git.peer?.send({ jsonrpc: "2.0", id, method: "roots/list" });
+      const answer = await git.peer?.find((message) => message.id === id && !message.method);
+      return answer?.error?.message;
+    };
+    assert.match((await pose("a")) ?? "", /no request running/);
+    await clock.run(7 * 60_000);
+    assert.match((await pose("b")) ?? "", /no client/);
+    const { result } = await request(client, "tools/call", { name: "git__x" }, { roots: {} });
+    assert.equal(result?.["resultType"], "complete");
+  });
+
+  it("may say that it can be asked for other things with each request, and is not kept for each", async () => {
+    const { client } = setStage({});
+    const classes = [{}, { form: {} }, { url: {} }, { form: {}, url: {} }].flatMap((elicitation) =>
+      [undefined, {}, { tools: {} }, { context: {} }, { tools: {}, context: {} }].flatMap(
+        (sampling) =>
+          [undefined, {}, { listChanged: true }].flatMap((roots) =>
+            [undefined, elicitation].map((elicits) => ({
+              ...(elicits && { elicitation: elicits }),
+              ...(sampling && { sampling }),
+              ...(roots && { roots }),
+            })),
+          ),
+      ),
+    );
+    for (const capabilities of classes) {
+      const { result } = await request(client, "server/discover", {}, capabilities);
+      assert.equal(result?.["resultType"], "complete");
+    }
+  });
+
+  it("is answered by a person at work who ends its call", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { client, hub } = setStage({ git });
+    await request(client, "tools/list");
+    const answer = put(client, 1, "tools/call", { name: "git__x" });
+    await git.peer?.find(({ method }) => method === "tools/call");
+    const [running] = hub.snapshot().calls;
+    assert.ok(running && hub.cancelCall(running.call));
+    assert.equal((await answer).error?.code, -31005);
+  });
 });

@@ -89,7 +89,7 @@ describe("a legacy server that asks a modern client", () => {
     const [{ method, params } = assert.fail()] = Object.values(requests);
     assert.equal(method, "elicitation/create");
     assert.deepEqual(params, { ...FORM, message: "[git] Who?" });
-    assert.match(state, /^toolmux\.[\w-]{43}$/);
+    assert.match(state, /^toolmux-[\w-]{8}\.[\w-]{43}$/);
     const second = put(client, 2, "tools/call", bring(first), ABLE);
     assert.deepEqual((await git.heard("q")).result, ACCEPT);
     git.answer({ content: [], n: 1 });
@@ -365,7 +365,7 @@ describe("a state", () => {
     await isRefused(put(stranger, 1, "tools/call", bring(first), ABLE));
     await isRefused(put(client, 2, "tools/call", bring(first), {}));
     const { requestState } = bring(first);
-    for (const guess of [`${String(requestState)}-`, "toolmux.", "toolmux.AAAA"]) {
+    for (const guess of [`${String(requestState)}-`, "toolmux-", "AAAA"]) {
       const params = { ...bring(first), requestState: guess };
       await isRefused(put(client, guess, "tools/call", params, ABLE));
     }
