@@ -700,6 +700,32 @@ describe("what a modern server tells", () => {
     assert.ok(updated(client).length > 0);
   });
 
+  it("is not waited for where it tells nothing: lists are read again when they are as old as they may get", async () => {
+    for (const [ttlMs, first] of [
+      [5000, 5000],
+      [1, 1000],
+      [1e15, 24 * 3_600_000],
+    ] as const) {
+      const s = new ModernScript("x");
+      const capabilities = { tools: {}, prompts: { listChanged: true } };
+      s.on["server/discover"] = () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`;
+      s.onList = () => `"result":{"tools":[],"ttlMs":${ttlMs},"cacheScope":"public"}`;
+      s.on["prompts/list"] = () => '"result":{"prompts":[],"ttlMs":1000}';
+      const { clock } = await begin(s, {}, { s: { era: "auto", healthInterval: 0 } });
+      await clock.run(first - 1);
+      assert.equal(s.asked("tools/list").length, 1);
+      await clock.run(1);
+      assert.equal(s.asked("tools/list").length, 2);
+      await clock.run(first + 200);
+      assert.equal(s.asked("tools/list").length, 3);
+      assert.equal(s.asked("prompts/list").length, 1);
+      s.onList = () => '"result":{"tools":[],"ttlMs":0}';
+      await clock.run(first + 200);
+      await clock.run(10 * first);
+      assert.equal(s.asked("tools/list").length, 4);
+    }
+  });
+
   it("in its log goes to the one client whose requests may have led to it", async () => {
     const s = new ModernScript("x");
     s.onCall = () => undefined;

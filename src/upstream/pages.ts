@@ -13,6 +13,8 @@ export interface PagesParts {
   ask(method: string, params: object | undefined): Promise<Response>;
   /** What an answer that is an error, or not a list, is thrown as. */
   refuse(response: Response, isError: boolean): Error;
+  /** For how long lists stay as they are, in ms, as far as the server says so: to be told of this one. */
+  readonly stays?: Map<Kind, number>;
   /** The server did something wrong that can be lived with. */
   complain(text: string): void;
 }
@@ -24,6 +26,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
+  parts.stays?.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
@@ -33,6 +36,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     const page = readPage(response.bytes, response.body, kind);
     if (page === undefined) throw parts.refuse(response, false);
+    if (parts.stays !== undefined) noteTtl(response, kind, parts.stays);
     if (page.unnamed > 0)
       parts.complain(
         `${page.unnamed} ${NOUNS[kind]}s without a ${KEY_MEMBERS[kind]} were left out.`,
@@ -48,6 +52,13 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     cursors.add(cursor);
   }
+}
+
+/** Reads the `ttlMs` of a page (caching): the shortest of all pages counts. */
+function noteTtl({ bytes, body }: Response, kind: Kind, stays: Map<Kind, number>): void {
+  const member = lastMember(scanObject(bytes, body.start)?.items ?? [], "ttlMs");
+  const ttl = member && valueOf(bytes, member);
+  if (typeof ttl === "number" && ttl >= 0) stays.set(kind, Math.min(ttl, stays.get(kind) ?? ttl));
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */

@@ -62,11 +62,13 @@ export class Session implements LinkEvents {
   /** The server was asked what it speaks, and not taken at what it once said. */
   isAsked = false;
   readonly #complaints = new Set<string>();
-  /** Messages that ever came: what makes this grow proves that the server lives. */
+  /** Messages that ever came: what makes it grow proves that the server lives. */
   heard = 0;
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
+  /** For how long its lists stay as they were last, in ms, as far as it says so. */
+  readonly stays = new Map<Kind, number>();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -117,10 +119,8 @@ export class Session implements LinkEvents {
     });
     if ("cause" in greeting) return greeting;
     if (this.#ended !== undefined) throw this.#ended;
-    const { handshake, isAsked } = greeting;
-    this.met = handshake;
-    this.isAsked = isAsked;
-    this.#dialect = chooseDialect(handshake, {
+    ({ handshake: this.met, isAsked: this.isAsked } = greeting);
+    this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
       pending: this.#pending,
@@ -148,6 +148,7 @@ export class Session implements LinkEvents {
     if (!this.offers(kind)) return [];
     return listAll({
       kind,
+      ...(this.era === "modern" && { stays: this.stays }),
       ask: (method, params) => this.ask(method, params, signal),
       refuse: (response, isError) => {
         if (isError) readReply(this.server, response, "list");
@@ -250,7 +251,8 @@ export class Session implements LinkEvents {
         this.#hearing.take(frame);
         return;
       case "request":
-        this.voice.asked(frame);
+        if (this.#dialect?.era !== "modern") this.voice.asked(frame);
+        else this.#complain("A request was dropped: servers of its era send none.");
         return;
       case "batch":
         if (this.#dialect?.hasBatches === true) for (const item of frame.items) this.frame(item);
