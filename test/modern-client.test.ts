@@ -151,6 +151,12 @@ describe("a modern client", () => {
     assert.equal((await ask(client, "ping")).error, undefined);
   });
 
+  it("may say who it is when it shakes hands, which is of the legacy era all the same", async () => {
+    const { client } = setStage({ git: new Script("x") });
+    const { result } = await request(client, "initialize", { protocolVersion: "2025-11-25" });
+    assert.equal(result?.["protocolVersion"], "2025-11-25");
+  });
+
   it("cannot have two requests of one id at a time", async () => {
     const git = new Script("x");
     git.onCall = () => undefined;
@@ -159,6 +165,8 @@ describe("a modern client", () => {
     client.send(modern(1, "tools/call", { name: "git__x" }));
     const { error } = await put(client, 1, "tools/call", { name: "git__x" });
     assert.equal(error?.code, -32600);
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
   });
 
   it("cancels a call, at its server too", async () => {
@@ -304,7 +312,8 @@ describe("a modern client", () => {
   });
 
   it("may say that it can be asked for other things with each request, and is not kept for each", async () => {
-    const { client } = setStage({});
+    const git = new Script("x");
+    const { client } = setStage({ git });
     const classes = [{}, { form: {} }, { url: {} }, { form: {}, url: {} }].flatMap((elicitation) =>
       [undefined, {}, { tools: {} }, { context: {} }, { tools: {}, context: {} }].flatMap(
         (sampling) =>
@@ -318,9 +327,11 @@ describe("a modern client", () => {
       ),
     );
     for (const capabilities of classes) {
-      const { result } = await request(client, "server/discover", {}, capabilities);
+      const { result } = await request(client, "tools/list", {}, capabilities);
       assert.equal(result?.["resultType"], "complete");
     }
+    assert.ok(git.starts > 50, "each is another client to the server");
+    assert.ok(git.open <= 32, `${git.open} are still there`);
   });
 
   it("is answered by a person at work who ends its call", async () => {

@@ -290,6 +290,32 @@ describe("a legacy server that asks a modern client", () => {
     await isRefused(put(client, 2, "tools/call", bring(first), ABLE));
   });
 
+  it("is not disturbed when the client came back at the last moment", async () => {
+    const { client, clock, git } = await setAsking();
+    const first = await ask(client, clock, 1);
+    await clock.run(PARKING_TIME - 1000);
+    const back = put(client, 2, "tools/call", bring(first), ABLE);
+    await git.heard("q");
+    await clock.run(2000);
+    git.answer();
+    assert.equal((await back).result?.["resultType"], "complete");
+    assert.equal(git.cancelled().length, 0);
+  });
+
+  it("that answered without waiting for an answer gets none, whatever else it works for", async () => {
+    const { client, clock, git } = await setAsking();
+    const first = await ask(client, clock, 1);
+    git.questions = [];
+    client.send(modern(2, "tools/call", CALL, ABLE));
+    await git.peer?.until(() => git.calls.length === 2);
+    git.answer({ content: [] }, 0);
+    await turn();
+    await turn();
+    const { requestState } = bring(first);
+    await put(client, 3, "tools/call", { ...CALL, requestState }, ABLE);
+    assert.equal((await git.heard("q")).error?.code, -31007);
+  });
+
   it("is told when the client has left", async () => {
     const { client, clock, git } = await setAsking();
     await ask(client, clock, 1);
@@ -440,9 +466,16 @@ describe("a legacy server that wants a page to be visited first", () => {
     const others = answers.filter(({ error }) => error !== undefined);
     assert.equal(others.length, 10_000 - MOST_PARKED.party);
     assert.ok(others.every(({ error }) => error?.code === -32603));
-    await clock.run(PARKING_TIME);
-    const { result } = await put(client, "later", "tools/call", CALL, ABLE);
-    assert.equal(result?.["resultType"], "input_required");
+    for (let count = 0; count < 2 * MOST_PARKED.all; count += MOST_PARKED.party) {
+      await clock.run(PARKING_TIME);
+      const from = client.received.length;
+      for (let i = 0; i < MOST_PARKED.party; i++) {
+        client.send(modern(`${count}-${i}`, "tools/call", CALL, ABLE));
+      }
+      await client.until(() => client.received.length === from + MOST_PARKED.party);
+      const last = client.received.at(-1) ?? "";
+      assert.match(last, /input_required/, "there is room again");
+    }
   });
 
   it("has no more room than there is for all clients together", () => {

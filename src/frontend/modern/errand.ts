@@ -1,6 +1,7 @@
 import { joinPieces, type Piece } from "../../bytes.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
+import type { CancelledBy } from "../../events.ts";
 import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
@@ -57,8 +58,8 @@ export class Errand implements Caller, Parked {
   /** What the server has asked, by the keys under which the client is. */
   readonly #open = new Map<string, Question>();
   #count = 0;
-  /** What is asked has yet to be told: the undo of the wait for more. */
-  #gathering: (() => void) | undefined;
+  /** What is asked has yet to be told. */
+  #isGathering = false;
   /** The last answer that is as the client is to get it. */
   #dressed: Message | undefined;
   /** The answer that came while nobody was there. */
@@ -102,7 +103,7 @@ export class Errand implements Caller, Parked {
     running.run();
   }
 
-  cancel(why: Withdrawal, by: "client" | "disconnect"): void {
+  cancel(why: Withdrawal, by: CancelledBy): void {
     this.#running?.cancel(why, by);
     this.#finish();
   }
@@ -188,20 +189,17 @@ export class Errand implements Caller, Parked {
 
   #attach({ request }: Letter, way: WayBack): void {
     this.#back = { way, id: request.id.slice };
-    way.whenGone((why, by) => {
-      if (this.#back?.way !== way) return;
-      this.#running?.cancel(why, by === "client" ? by : "disconnect");
-      this.#finish();
-    });
+    way.whenGone((why, by) => this.cancel(why, by));
   }
 
   #gather(): void {
-    if (this.#back === undefined || this.#open.size === 0) return;
-    this.#gathering ??= this.#host.clock.after(GATHER, () => this.#park());
+    if (this.#back === undefined || this.#open.size === 0 || this.#isGathering) return;
+    this.#isGathering = true;
+    this.#host.clock.after(GATHER, () => this.#park());
   }
 
   #park(): void {
-    this.#gathering = undefined;
+    this.#isGathering = false;
     const back = this.#back;
     if (back === undefined || this.#open.size === 0) return;
     const state = this.#host.parking.park(this);
@@ -251,7 +249,6 @@ export class Errand implements Caller, Parked {
   #finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#gathering?.();
     this.#refuse("The request that it was for is over.");
     this.#host.over(this);
   }
