@@ -269,6 +269,31 @@ describe("a modern client over HTTP", () => {
     assert.equal(meta[MetaKey.subscription], "L");
   });
 
+  it("that takes no events hears of nothing but the answer", async () => {
+    const git = new Script("x");
+    git.onCall = ({ params }) => {
+      const { progressToken } = params?.["_meta"] as { progressToken: unknown };
+      const progress = { progressToken, progress: 1 };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
+      return '"result":{"content":[]}';
+    };
+    const { visit } = setUpHttp({ git });
+    const params = { name: "git__x", _meta: { progressToken: 5 } };
+    const headers = { Accept: "application/json" };
+    const { result } = await tell(await post(visit(), "tools/call", params, { headers }));
+    assert.equal(result?.["resultType"], "complete");
+  });
+
+  it("is told by the status too what it would have to be able to do", async () => {
+    const git = new Script("x");
+    const elicitations = [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "m" }];
+    git.onCall = () =>
+      `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
+    const { visit } = setUpHttp({ git });
+    const { error } = await tell(await post(visit(), "tools/call", { name: "git__x" }), 400);
+    assert.equal(error?.code, -32021);
+  });
+
   it("cannot listen without taking events", async () => {
     const { visit } = setUpHttp({ git: new Script("x") });
     const params = { notifications: { toolsListChanged: true } };
