@@ -2,8 +2,18 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Lot, MOST_PARKED, PARKING_TIME } from "../src/frontend/modern/parking.ts";
 import { MetaKey } from "../src/protocol/modern.ts";
+import type { Link } from "../src/wire/link.ts";
+import { memoryPair } from "../src/wire/memory.ts";
 import { turn, type VirtualClock } from "./fixtures/clock.ts";
-import { introduce, isAnswer, type Json, type Peer, Script, setStage } from "./fixtures/memory.ts";
+import {
+  introduce,
+  isAnswer,
+  type Json,
+  type Peer,
+  Script,
+  setStage,
+  setUp,
+} from "./fixtures/memory.ts";
 import { ABLE, modern, put, request, roundOf } from "./fixtures/modern.ts";
 
 const ACCEPT = { action: "accept", content: { name: "A" } };
@@ -496,5 +506,28 @@ describe("a client of both eras on one pipe", () => {
     client.send(modern(1, "tools/call", CALL, ABLE));
     // To the server it is two clients that share it.
     assert.match((await git.heard("q")).error?.message ?? "", /perClient/);
+  });
+});
+
+describe("a hub behind a hub", () => {
+  it("has its questions brought to the client, and the answers brought back", async () => {
+    const git = new Asking("x");
+    const far = setUp({ git });
+    class Behind extends Script {
+      override connect(): Link {
+        const [ours, theirs] = memoryPair();
+        void far.hub.accept(theirs, new AbortController().signal);
+        return ours;
+      }
+    }
+    const { client } = setUp({ far: new Behind() });
+    const params = { ...CALL, name: "far__git__x" };
+    const first = await put(client, 1, "tools/call", params, ABLE);
+    assert.equal(first.result?.["resultType"], "input_required");
+    const back = { ...bring(first), name: params.name };
+    const second = put(client, 2, "tools/call", back, ABLE);
+    assert.deepEqual((await git.heard("q")).result, ACCEPT);
+    git.answer({ content: [], far: true });
+    assert.equal((await second).result?.["far"], true);
   });
 });
