@@ -32,9 +32,9 @@ const SOAK_SAMPLES = 100;
 
 async function load(job: LoadJob): Promise<LoadResult> {
   const { tool, lines, flight: width } = job;
-  const peer = new Peer(job.peer);
+  const peer = new Peer(job.peer, job.era);
   peer.awaitTools((names) => names.includes(tool));
-  const flight = new Flight(tool, lines, width);
+  const flight = new Flight(tool, lines, width, peer.envelope);
   begin(peer, flight);
   let now = cycle(peer, flight);
   for (const end = now + job.warmUp; now < end;) now = cycle(peer, flight);

@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import type { Era } from "../src/protocol/era.ts";
 import type { Programs } from "./build.ts";
 import type { Command } from "./peer.ts";
 
@@ -20,6 +21,8 @@ export interface EchoOptions {
   readonly tools: number;
   /** ms that it sleeps before it reads. */
   readonly delay: number;
+  /** In which it speaks, and what the hub is told of that; the hub finds out for itself if it is left out. */
+  readonly era?: Era;
   /** A folder: whose name is that of a file in it reads, but never answers. */
   readonly mutes?: string;
 }
@@ -66,11 +69,12 @@ export class Stage {
    */
   hub(count: number, options: EchoOptions, plugins: readonly object[] = []): HubScene | undefined {
     const { file: command, args } = this.#echo(options);
+    const known = options.era === undefined ? {} : { era: options.era };
     const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
     const argsOf = (name: string) =>
       options.mutes === undefined ? args : [...args, join(options.mutes, name)];
     const servers = Object.fromEntries(
-      names.map((name) => [name, { command, args: argsOf(name) }]),
+      names.map((name) => [name, { command, args: argsOf(name), ...known }]),
     );
     const peer = this.#serve({ servers, plugins });
     return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names };
@@ -119,8 +123,9 @@ export class Stage {
     return { file, args, env: { ...env, XDG_STATE_HOME: join(folder, "state") } };
   }
 
-  #echo({ shape, tools, delay }: EchoOptions): Command {
-    return this.#command(this.programs.echo, [shape, String(tools), String(delay)]);
+  #echo({ shape, tools, delay, era }: EchoOptions): Command {
+    const how = era === "modern" ? era : shape;
+    return this.#command(this.programs.echo, [how, String(tools), String(delay)]);
   }
 
   #command(file: string, args: readonly string[]): Command {

@@ -37,12 +37,12 @@ export class Flight {
   #count = 0;
   #recording = false;
 
-  /** @param width the most calls that are in flight at once; `lines` of text come back for each. */
-  constructor(tool: string, lines: number, width: number) {
+  /** @param width the most calls that are in flight at once; `lines` of text come back for each; `more` params go with each. */
+  constructor(tool: string, lines: number, width: number, more: object = {}) {
     this.#lines = lines;
     this.#width = width;
     const digits = String(FIRST_ID);
-    const params = JSON.stringify({ name: tool, arguments: { key: digits, lines } });
+    const params = JSON.stringify({ name: tool, arguments: { key: digits, lines }, ...more });
     const text = `{"jsonrpc":"2.0","id":${digits},"method":"tools/call","params":${params}}\n`;
     this.#request = Buffer.from(text);
     this.#requestDigits = [text.indexOf(digits), text.lastIndexOf(digits)];

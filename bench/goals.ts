@@ -1,4 +1,5 @@
 import type { SnapshotsResult } from "./endurance.ts";
+import { CELLS, type ErasResult } from "./eras.ts";
 import type { HttpResult } from "./http.ts";
 import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
 import type { CyclesResult, HttpStreamsResult, KillsResult, Weight } from "./job.ts";
@@ -15,6 +16,7 @@ export interface Measurements {
   readonly kills?: KillsResult | undefined;
   readonly cycles?: CyclesResult | undefined;
   readonly plugins?: PluginsResult | undefined;
+  readonly eras?: ErasResult | undefined;
   readonly http?: HttpResult | undefined;
   readonly soak?: SoakResult | undefined;
 }
@@ -33,7 +35,7 @@ export type Verdict = "reached" | "missed" | "not measured";
 
 /** What the hub is held to. Where several loads count, the worst of them does. */
 export function setGoals({ relay, start, slow, broad, soak, ...others }: Measurements): Goal[] {
-  const { snapshots, kills, cycles, plugins, http } = others;
+  const { snapshots, kills, cycles, plugins, eras, http } = others;
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
@@ -152,6 +154,13 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
       limit: 0.8,
       unit: "×",
       figure: plugins?.large.awaiting.rateToNone,
+    },
+    {
+      name: "small calls, 64 in flight, with peers of the modern era: CPU to that with legacy ones",
+      bound: "atMost",
+      limit: 1.5,
+      unit: "×",
+      figure: eras && highest(CELLS.map((cell) => eras[cell].cpuToLegacy)),
     },
     {
       name: "small calls over HTTP, 64 in flight: rate to the SDK relay's",

@@ -1,3 +1,4 @@
+import type { Era } from "../src/protocol/era.ts";
 import type { Command } from "./peer.ts";
 
 /** What one run of the load client does; all times in ms, all sizes in bytes, all latencies in µs. */
@@ -38,6 +39,8 @@ export interface LoadJob {
   readonly lines: number;
   readonly warmUp: number;
   readonly duration: number;
+  /** Of the client; legacy if it is left out. */
+  readonly era?: Era;
 }
 
 export interface LoadResult {

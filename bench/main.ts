@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { buildPrograms } from "./build.ts";
 import { Stage } from "./contestants.ts";
 import { measureCycles, measureKills, measureSnapshots } from "./endurance.ts";
+import { measureEras } from "./eras.ts";
 import { judge, type Measurements, setGoals } from "./goals.ts";
 import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
 import { measureHttp } from "./http.ts";
@@ -73,6 +74,7 @@ async function measure(
     kills: await attempt("kills", measureKills),
     cycles: await attempt("cycles", measureCycles),
     plugins: await attempt("plugins", measurePlugins),
+    eras: await attempt("eras", measureEras),
     http: await attempt("http", measureHttp),
     soak: await attempt("soak", measureSoak),
   };

@@ -4,6 +4,8 @@ import { once } from "node:events";
 import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import type { Era } from "../src/protocol/era.ts";
+import { LATEST_MODERN, MetaKey } from "../src/protocol/modern.ts";
 
 /** A program and how it is started. */
 export interface Command {
@@ -13,6 +15,12 @@ export interface Command {
   readonly env: Readonly<Record<string, string>>;
 }
 
+/** What requests of the modern era say of who asks. */
+const ENVELOPE = {
+  [MetaKey.version]: LATEST_MODERN,
+  [MetaKey.client]: { name: "bench", version: "1.0.0" },
+  [MetaKey.capabilities]: {},
+};
 const LF = 10;
 /** ms that a peer has to end after its stdin has. */
 const END_LIMIT = 5000;
@@ -26,8 +34,11 @@ const READY_PAUSE = 10;
  */
 export class Peer {
   readonly pid: number;
+  /** What goes with the params of every request. */
+  readonly envelope: object;
   /** When the program was started, in ms. */
   readonly started: number;
+  readonly #era: Era;
   readonly #child: ChildProcess;
   readonly #toPeer: number;
   readonly #fromPeer: number;
@@ -35,7 +46,9 @@ export class Peer {
   #id = 0;
 
   /** @throws if the program cannot be started. */
-  constructor({ file, args, env }: Command) {
+  constructor({ file, args, env }: Command, era: Era = "legacy") {
+    this.envelope = era === "modern" ? { _meta: ENVELOPE } : {};
+    this.#era = era;
     const [toPeer, fromPeer] = openPipes();
     const stdio = [toPeer.read, fromPeer.write, "inherit"] as const;
     this.started = performance.now();
@@ -83,7 +96,7 @@ export class Peer {
   /** Sends a request and waits for its answer; other messages are passed over. @throws if the answer is an error. */
   request(method: string, params: object): unknown {
     const id = ++this.#id;
-    this.#send({ jsonrpc: "2.0", id, method, params });
+    this.#send({ jsonrpc: "2.0", id, method, params: { ...params, ...this.envelope } });
     for (;;) {
       const text = this.line().toString();
       const message = JSON.parse(text) as { id?: unknown; result?: unknown };
@@ -93,8 +106,9 @@ export class Peer {
     }
   }
 
-  /** The handshake of an MCP client. */
+  /** The handshake of an MCP client, if its era has one. */
   initialize(): void {
+    if (this.#era === "modern") return;
     const clientInfo = { name: "bench", version: "1.0.0" };
     this.request("initialize", { protocolVersion: "2025-06-18", capabilities: {}, clientInfo });
     this.#send({ jsonrpc: "2.0", method: "notifications/initialized" });

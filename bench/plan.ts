@@ -21,6 +21,7 @@ export const SCENARIOS = [
   "kills",
   "cycles",
   "plugins",
+  "eras",
   "http",
   "soak",
 ] as const;

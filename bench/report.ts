@@ -1,5 +1,6 @@
 import { answerSize } from "./answer.ts";
 import { CONTESTANTS } from "./contestants.ts";
+import { CELLS } from "./eras.ts";
 import { type Goal, judge, type Measurements } from "./goals.ts";
 import { CUSTOMS } from "./plugins.ts";
 import { PACES, type Weight } from "./job.ts";
@@ -73,6 +74,7 @@ export function formatHub({ start, slow, broad, soak, ...others }: Measurements)
   lines.push(
     ...formatEndurance(others),
     ...formatPlugins(others.plugins),
+    ...formatEras(others.eras),
     ...formatHttp(others.http),
   );
   if (soak) {
@@ -117,6 +119,16 @@ function formatPlugins(result: Measurements["plugins"]): string[] {
     });
     return `plugins, ${size}: ${tolls.join("; ")}`;
   });
+}
+
+function formatEras(result: Measurements["eras"]): string[] {
+  if (result === undefined) return [];
+  const cells = CELLS.map((cell) => {
+    const { rate, cpu, cpuToLegacy } = result[cell];
+    const figures = [rate, cpu, cpuToLegacy].map(formatNumber);
+    return `${cell} ${figures[0]} calls/s, ${figures[1]} µs (${figures[2]} ×)`;
+  });
+  return [`eras of client and server: ${cells.join("; ")}`];
 }
 
 function formatHttp(result: Measurements["http"]): string[] {

@@ -92,6 +92,9 @@ export const listenNatively = bun
   ? (options: ListenOptions): Promise<Listener> => listenOnBun(bun, options)
   : deno && ((options: ListenOptions): Promise<Listener> => listenOnDeno(deno, options));
 
+/** Whether a request's signal tells when its client has gone. Deno's tells of every end, and warns on stderr that it does. */
+export const signalsLoss = deno === undefined;
+
 /** Connections on which nothing moves for so long are cut, in s, unless an answer is due: no stream is as silent as that. */
 const SILENCE = 60;
 

@@ -356,13 +356,16 @@ describe("the programs", () => {
         return;
       }
       const commands = [[file], [process.execPath, ...echo.args]];
-      const requests = ["initialize", "notifications/initialized", "tools/list", "ping"].map(
-        (method, id) => ({ jsonrpc: "2.0", method, ...(id !== 1 && { id }) }),
-      );
+      const methods = ["initialize", "notifications/initialized", "tools/list", "server/discover"];
+      const requests = methods.map((method, id) => ({
+        jsonrpc: "2.0",
+        method,
+        ...(id !== 1 && { id }),
+      }));
       const params = { name: "echo", arguments: { key: "12345678", lines: 10_000 } };
       const call = { method: "tools/call", params, jsonrpc: "2.0", id: "x" };
       const input = [...requests, call].map((request) => `${JSON.stringify(request)}\n`).join("");
-      for (const shape of SHAPES) {
+      for (const shape of [...SHAPES, "modern"]) {
         const [c, js] = commands.map(([command = "", ...args]) =>
           execFileSync(command, [...args, shape, "3", "0"], { input }).toString(),
         );
@@ -373,6 +376,13 @@ describe("the programs", () => {
           .map((line) => JSON.parse(line));
         assert.equal(answers.length, 4);
         assert.equal(answers[1].result.tools.length, 3);
+        const [, list, discovery, called] = answers.map(({ result }) => result.resultType);
+        const isModern = shape === "modern";
+        assert.deepEqual(
+          [list, discovery, called],
+          Array.from({ length: 3 }, () => (isModern ? "complete" : undefined)),
+        );
+        assert.equal("supportedVersions" in answers[2].result, isModern);
         assert.equal(answers[3].result.content[0].text, answerText("12345678", 10_000));
       }
     } finally {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
+import { signalsLoss } from "../src/runtime.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
 import { type Json, Script } from "./fixtures/memory.ts";
@@ -187,7 +188,7 @@ describe("a modern client over HTTP", () => {
     assert.deepEqual(others, []);
   });
 
-  it("cancels a call by closing its stream, or by going before there is one", async () => {
+  it("cancels a call by closing its stream", async () => {
     const git = new Script("x");
     git.onCall = () => undefined;
     const clock = new VirtualClock();
@@ -200,8 +201,15 @@ describe("a modern client over HTTP", () => {
     const events = new Events(await pending);
     await clock.run(16_000);
     await events.drop();
-    const isCancel = ({ method }: Json): boolean => method === "notifications/cancelled";
-    await git.peer?.find(isCancel);
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
+  });
+
+  it("cancels a call by going before there is a stream", { skip: !signalsLoss }, async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
     const abort = new AbortController();
     const params = { name: "git__x" };
     const body = JSON.stringify(modern(2, "tools/call", params));
@@ -212,9 +220,9 @@ describe("a modern client over HTTP", () => {
     };
     const init = { method: "POST", body, headers, signal: abort.signal };
     const second = visitor.fetch("/mcp", init);
-    await git.peer?.until(() => git.asked("tools/call").length === 2);
+    await git.peer?.until(() => git.asked("tools/call").length === 1);
     abort.abort();
-    await git.peer?.until(() => git.asked("notifications/cancelled").length === 2);
+    await git.peer?.until(() => git.asked("notifications/cancelled").length === 1);
     await second.catch(() => undefined);
   });
 
@@ -259,6 +267,31 @@ describe("a modern client over HTTP", () => {
     assert.equal(last?.result?.["resultType"], "complete");
     const meta = last?.result?.["_meta"] as Params;
     assert.equal(meta[MetaKey.subscription], "L");
+  });
+
+  it("that takes no events hears of nothing but the answer", async () => {
+    const git = new Script("x");
+    git.onCall = ({ params }) => {
+      const { progressToken } = params?.["_meta"] as { progressToken: unknown };
+      const progress = { progressToken, progress: 1 };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
+      return '"result":{"content":[]}';
+    };
+    const { visit } = setUpHttp({ git });
+    const params = { name: "git__x", _meta: { progressToken: 5 } };
+    const headers = { Accept: "application/json" };
+    const { result } = await tell(await post(visit(), "tools/call", params, { headers }));
+    assert.equal(result?.["resultType"], "complete");
+  });
+
+  it("is told by the status too what it would have to be able to do", async () => {
+    const git = new Script("x");
+    const elicitations = [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "m" }];
+    git.onCall = () =>
+      `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
+    const { visit } = setUpHttp({ git });
+    const { error } = await tell(await post(visit(), "tools/call", { name: "git__x" }), 400);
+    assert.equal(error?.code, -32021);
   });
 
   it("cannot listen without taking events", async () => {

@@ -81,10 +81,10 @@ describe("a modern client that listens", () => {
     await clock.run(100);
     await arrive();
     const rest = toldTo(client).filter((message) => !isAcknowledgement(message));
-    const told = rest.map((message) => [message.method, idOf(message), message.params?.["uri"]]);
-    assert.deepEqual(told.toSorted(), [
-      ["notifications/resources/updated", "one", "u:1"],
-      ["notifications/tools/list_changed", "tools", undefined],
+    const told = rest.map((message) => [idOf(message), message.method, message.params?.["uri"]]);
+    assert.deepEqual(told, [
+      ["one", "notifications/resources/updated", "u:1"],
+      ["tools", "notifications/tools/list_changed", undefined],
     ]);
   });
 
@@ -97,7 +97,7 @@ describe("a modern client that listens", () => {
     change(git, "u:1");
     await arrive();
     const told = toldTo(client).filter(({ method }) => method?.endsWith("updated") === true);
-    assert.deepEqual(told.map(idOf).toSorted(), [1, 2]);
+    assert.deepEqual(told.map(idOf), [1, 2]);
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
     await arrive();
     assert.equal(git.asked("resources/unsubscribe").length, 0);
@@ -134,6 +134,47 @@ describe("a modern client that listens", () => {
       toolsListChanged: true,
       resourceSubscriptions: ["u:1"],
     });
+  });
+
+  it("is not told of what changes before it was told that it listens", async () => {
+    const { client, clock, git } = setListening();
+    git.on = {
+      ...git.on,
+      "resources/subscribe": ({ params }) =>
+        params?.["uri"] === "u:1" ? '"result":{}' : undefined,
+    };
+    await request(client, "tools/list");
+    listen(client, 1, { resourceSubscriptions: ["u:1", "u:2"] });
+    await git.peer?.until(() => git.asked("resources/subscribe").length === 2);
+    await arrive();
+    change(git, "u:1");
+    await arrive();
+    assert.deepEqual(toldTo(client), []);
+    await clock.run(3000);
+    await arrive();
+    assert.deepEqual(
+      toldTo(client).map(({ method }) => method),
+      ["notifications/subscriptions/acknowledged", "notifications/resources/updated"],
+    );
+  });
+
+  it("is told once of each change, whatever else changes", async () => {
+    const { client, clock, git } = setListening();
+    await request(client, "tools/list");
+    listen(client, 1, { toolsListChanged: true });
+    await client.find(isAcknowledgement);
+    const announce = async (kind: string): Promise<void> => {
+      git.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      await arrive();
+      await clock.run(10_000);
+      await arrive();
+    };
+    git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
+    await announce("tools");
+    git.lists = { ...git.lists, prompts: [] };
+    await announce("prompts");
+    const told = toldTo(client).filter((message) => !isAcknowledgement(message));
+    assert.equal(told.length, 1);
   });
 
   it("is told of the hub's end", async () => {
@@ -187,7 +228,10 @@ describe("a modern client that listens", () => {
     assert.equal((await client.find(isAnswer(1024))).error?.code, -32600);
     const params = { requestId: 3 };
     client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
-    listen(client, "next", { toolsListChanged: true });
-    await client.find((message) => isAcknowledgement(message) && idOf(message) === "next");
+    listen(client, 3, { promptsListChanged: true });
+    await client.find(({ params: told }) => {
+      const { promptsListChanged } = (told?.["notifications"] ?? {}) as Record<string, unknown>;
+      return promptsListChanged === true;
+    });
   });
 });

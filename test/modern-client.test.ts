@@ -151,6 +151,12 @@ describe("a modern client", () => {
     assert.equal((await ask(client, "ping")).error, undefined);
   });
 
+  it("may say who it is when it shakes hands, which is of the legacy era all the same", async () => {
+    const { client } = setStage({ git: new Script("x") });
+    const { result } = await request(client, "initialize", { protocolVersion: "2025-11-25" });
+    assert.equal(result?.["protocolVersion"], "2025-11-25");
+  });
+
   it("cannot have two requests of one id at a time", async () => {
     const git = new Script("x");
     git.onCall = () => undefined;
@@ -159,6 +165,8 @@ describe("a modern client", () => {
     client.send(modern(1, "tools/call", { name: "git__x" }));
     const { error } = await put(client, 1, "tools/call", { name: "git__x" });
     assert.equal(error?.code, -32600);
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } });
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
   });
 
   it("cancels a call, at its server too", async () => {
@@ -253,5 +261,88 @@ describe("a modern client", () => {
       told.map(({ params }) => params?.["data"]),
       ["error"],
     );
+  });
+
+  it("hears of a log once on its pipe, however many of its requests want it", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { client } = setStage({ git });
+    await request(client, "tools/list");
+    const _meta = { [MetaKey.level]: "info" };
+    for (const id of [1, 2]) client.send(modern(id, "tools/call", { name: "git__x", _meta }));
+    await git.peer?.until(() => git.asked("tools/call").length === 2);
+    const params = { level: "info", data: "d" };
+    git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    await client.find(({ method }) => method === "notifications/message");
+    await request(client, "tools/list");
+    const told = client.messages.filter(({ method }) => method === "notifications/message");
+    assert.equal(told.length, 1);
+  });
+
+  it("has the lowest level that it ever wanted told to servers, once", async () => {
+    const git = new Script("x");
+    const capabilities = { tools: {}, logging: {} };
+    const serverInfo = { name: "s", version: "1" };
+    const handshake = { protocolVersion: "2025-11-25", capabilities, serverInfo };
+    git.onInitialize = () => `"result":${JSON.stringify(handshake)}`;
+    git.on = { "logging/setLevel": () => '"result":{}' };
+    const { client } = setStage({ git });
+    for (const level of ["error", "error", "info", "warning"]) {
+      await request(client, "tools/call", { name: "git__x", _meta: { [MetaKey.level]: level } });
+    }
+    await request(client, "tools/call", { name: "git__x" });
+    const levels = git.asked("logging/setLevel").map(({ params }) => params?.["level"]);
+    assert.deepEqual(levels, ["error", "info"]);
+  });
+
+  it("that has done nothing for long is none for servers any more", async () => {
+    const git = new Script("x");
+    const { client, clock } = setStage({ git });
+    await request(client, "tools/call", { name: "git__x" }, { roots: {} });
+    const pose = async (id: string): Promise<string | undefined> => {
+      git.peer?.send({ jsonrpc: "2.0", id, method: "roots/list" });
+      const answer = await git.peer?.find((message) => message.id === id && !message.method);
+      return answer?.error?.message;
+    };
+    assert.match((await pose("a")) ?? "", /no request running/);
+    await clock.run(7 * 60_000);
+    assert.match((await pose("b")) ?? "", /no client/);
+    const { result } = await request(client, "tools/call", { name: "git__x" }, { roots: {} });
+    assert.equal(result?.["resultType"], "complete");
+  });
+
+  it("may say that it can be asked for other things with each request, and is not kept for each", async () => {
+    const git = new Script("x");
+    const { client } = setStage({ git });
+    const classes = [{}, { form: {} }, { url: {} }, { form: {}, url: {} }].flatMap((elicitation) =>
+      [undefined, {}, { tools: {} }, { context: {} }, { tools: {}, context: {} }].flatMap(
+        (sampling) =>
+          [undefined, {}, { listChanged: true }].flatMap((roots) =>
+            [undefined, elicitation].map((elicits) => ({
+              ...(elicits && { elicitation: elicits }),
+              ...(sampling && { sampling }),
+              ...(roots && { roots }),
+            })),
+          ),
+      ),
+    );
+    for (const capabilities of classes) {
+      const { result } = await request(client, "tools/list", {}, capabilities);
+      assert.equal(result?.["resultType"], "complete");
+    }
+    assert.ok(git.starts > 50, "each is another client to the server");
+    assert.ok(git.open <= 32, `${git.open} are still there`);
+  });
+
+  it("is answered by a person at work who ends its call", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { client, hub } = setStage({ git });
+    await request(client, "tools/list");
+    const answer = put(client, 1, "tools/call", { name: "git__x" });
+    await git.peer?.find(({ method }) => method === "tools/call");
+    const [running] = hub.snapshot().calls;
+    assert.ok(running && hub.cancelCall(running.call));
+    assert.equal((await answer).error?.code, -31005);
   });
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
+import { memorySnapshots } from "../src/snapshot/snapshot.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
   ask,
@@ -16,6 +17,7 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
+import { ABLE as ABLE_NOW, request } from "./fixtures/modern.ts";
 import {
   DISCOVERY,
   FORM,
@@ -26,6 +28,8 @@ import {
   UNKNOWN_METHOD,
   wanting,
 } from "./fixtures/modernserver.ts";
+import { setUpWith } from "./fixtures/plugins.ts";
+import { wrapping } from "./plugins/core.ts";
 
 const AUTO: Servers = { s: { era: "auto", reconnect: { policy: "none" } as never } };
 const ABLE = { roots: { listChanged: true }, sampling: {}, elicitation: { form: {}, url: {} } };
@@ -233,6 +237,35 @@ describe("a server that is met", () => {
       s.peers[1]?.messages.slice(0, 2).map(({ method }) => method),
       ["initialize", "server/discover"],
     );
+  });
+
+  it("is not asked again by the next hub, unless the manifest says what it speaks", async () => {
+    const snapshots = memorySnapshots();
+    const start = async (s: Script, servers = AUTO): Promise<void> => {
+      const { client, hub } = setStage({ s }, { servers, snapshots });
+      await introduce(client);
+      await turn();
+      assert.deepEqual(await listNames(client), s.tools.length > 0 ? ["s__x"] : []);
+      await hub.close();
+    };
+    for (const names of [["x"], []]) {
+      await start(new Script(...names));
+      const again = new Script(...names);
+      await start(again);
+      assert.equal(again.asked("server/discover").length, 0);
+      const modern = new ModernScript(...names);
+      modern.on["initialize"] = () =>
+        '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
+      await start(modern);
+      assert.deepEqual(methods(modern).slice(0, 2), ["initialize", "server/discover"]);
+      const once = new ModernScript(...names);
+      await start(once);
+      assert.equal(once.asked("initialize").length, 0);
+      await start(new Script(...names), { s: { era: "legacy" } });
+      const fresh = new Script(...names);
+      await start(fresh);
+      assert.equal(fresh.asked("server/discover").length, 1);
+    }
   });
 
   it("is asked by discovering for a sign of life", async () => {
@@ -445,6 +478,94 @@ describe("a modern server that wants more", () => {
   });
 });
 
+describe("a modern server that wants more of a modern client", () => {
+  const wants = (): ModernScript => {
+    const s = new ModernScript("x");
+    s.onCall = (message, text) =>
+      message.params?.["inputResponses"] === undefined
+        ? wanting({ k: FORM, r: ROOTS }, 'm"ine')
+        : new ModernScript().onCall(message, text);
+    return s;
+  };
+
+  it("says so to the client itself, which is told who asks, and comes back by itself", async () => {
+    const { client, s } = await begin(wants());
+    const first = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+    assert.deepEqual(first.result?.["inputRequests"], {
+      k: { ...FORM, params: { ...FORM.params, message: "[s] Which?" } },
+      r: ROOTS,
+    });
+    const { resultType, requestState } = first.result ?? {};
+    assert.deepEqual([resultType, requestState], ["input_required", 'm"ine']);
+    const inputResponses = { k: { action: "decline" }, r: { roots: [] } };
+    const params = { name: "s__x", inputResponses, requestState };
+    const { result } = await request(client, "tools/call", params, ABLE_NOW);
+    assert.equal(result?.["resultType"], "complete");
+    const [, second] = s.asked("tools/call");
+    assert.deepEqual(second?.params?.["inputResponses"], inputResponses);
+    assert.equal(second?.params?.["requestState"], 'm"ine');
+  });
+
+  it("is told of the client what it says itself, but for extensions that are not carried", async () => {
+    const { client, s } = await begin(new ModernScript("x"));
+    const extensions = {
+      "io.modelcontextprotocol/tasks": {},
+      "io.modelcontextprotocol/ui": { a: 1.0 },
+      "vendor/x": {},
+    };
+    await request(client, "tools/call", { name: "s__x" }, { sampling: {}, extensions });
+    const [meta] = s.asked("tools/call").map(metaOf);
+    assert.deepEqual(meta?.[MetaKey.capabilities], {
+      sampling: {},
+      extensions: { "io.modelcontextprotocol/ui": { a: 1 } },
+    });
+    assert.deepEqual(meta?.[MetaKey.client], { name: "m", version: "2" });
+  });
+
+  it("is asked on the client's behalf where plugins see the call, and they see its answer as of old", async () => {
+    for (const isModern of [false, true]) {
+      const s = wants();
+      const seen: (string | undefined)[] = [];
+      const watch = wrapping("watch", async (given, next) => {
+        const answer = await next(given);
+        seen.push(answer.json);
+        return answer;
+      });
+      const { client } = await setUpWith([watch], { s }, { servers: AUTO });
+      await introduce(client, ABLE);
+      answering(client, {
+        "elicitation/create": { result: { action: "decline" } },
+        "roots/list": { result: { roots: [] } },
+      });
+      if (isModern) {
+        const { result } = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+        const asked = Object.entries(result?.["inputRequests"] ?? {}) as [string, Json][];
+        assert.equal(asked.length, 2);
+        const inputResponses = Object.fromEntries(
+          asked.map(([key, { method }]) => [
+            key,
+            method === "roots/list" ? { roots: [] } : { action: "decline" },
+          ]),
+        );
+        const { requestState } = result ?? {};
+        const params = { name: "s__x", inputResponses, requestState };
+        const last = await request(client, "tools/call", params, ABLE_NOW);
+        assert.equal(last.result?.["resultType"], "complete");
+      } else {
+        assert.ok(!("resultType" in ((await callTool(client, "s__x")).result ?? {})));
+      }
+      const [, second] = s.asked("tools/call");
+      assert.equal(second?.params?.["requestState"], 'm"ine');
+      assert.deepEqual(second?.params?.["inputResponses"], {
+        k: { action: "decline" },
+        r: { roots: [] },
+      });
+      assert.equal(seen.length, 1);
+      assert.equal(seen[0]?.includes("resultType"), false);
+    }
+  });
+});
+
 describe("what a modern server tells", () => {
   const WATCHED = { uri: "x://1", name: "r" };
   const watched = (): ModernScript => {
@@ -577,6 +698,32 @@ describe("what a modern server tells", () => {
     assert.equal(s.starts, 2);
     assert.deepEqual(filterOf(s.listens.at(-1)), { ...KINDS, resourceSubscriptions: ["x://1"] });
     assert.ok(updated(client).length > 0);
+  });
+
+  it("is not waited for where it tells nothing: lists are read again when they are as old as they may get", async () => {
+    for (const [ttlMs, first] of [
+      [5000, 5000],
+      [1, 1000],
+      [1e15, 24 * 3_600_000],
+    ] as const) {
+      const s = new ModernScript("x");
+      const capabilities = { tools: {}, prompts: { listChanged: true } };
+      s.on["server/discover"] = () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`;
+      s.onList = () => `"result":{"tools":[],"ttlMs":${ttlMs},"cacheScope":"public"}`;
+      s.on["prompts/list"] = () => '"result":{"prompts":[],"ttlMs":1000}';
+      const { clock } = await begin(s, {}, { s: { era: "auto", healthInterval: 0 } });
+      await clock.run(first - 1);
+      assert.equal(s.asked("tools/list").length, 1);
+      await clock.run(1);
+      assert.equal(s.asked("tools/list").length, 2);
+      await clock.run(first + 200);
+      assert.equal(s.asked("tools/list").length, 3);
+      assert.equal(s.asked("prompts/list").length, 1);
+      s.onList = () => '"result":{"tools":[],"ttlMs":0}';
+      await clock.run(first + 200);
+      await clock.run(10 * first);
+      assert.equal(s.asked("tools/list").length, 4);
+    }
   });
 
   it("in its log goes to the one client whose requests may have led to it", async () => {

@@ -2,6 +2,8 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { applyEdits, joinPieces, textOf } from "../src/bytes.ts";
+import { Section } from "../src/catalog/section.ts";
+import { Editions } from "../src/frontend/modern/editions.ts";
 import { scanObject } from "../src/json.ts";
 import { appendMembers, removeMembers } from "../src/object.ts";
 import {
@@ -202,5 +204,15 @@ describe("an answer for a client of another era", () => {
     const bytes = Buffer.from(`[1]`);
     assert.deepEqual(stampResult(bytes, rangeOf(bytes), HUB), []);
     assert.deepEqual(stripResult(bytes, rangeOf(bytes)), []);
+  });
+});
+
+describe("the ready lists of modern clients", () => {
+  it("are made once for each list, and again when the hub has another name", () => {
+    const editions = new Editions();
+    const section = new Section("prompts", new Map());
+    const first = editions.of(section, HUB);
+    assert.equal(editions.of(section, { ...HUB }), first);
+    assert.match(textOf(editions.of(section, { ...HUB, name: "other" })), /"name":"other"/);
   });
 });

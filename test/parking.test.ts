@@ -2,8 +2,18 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Lot, MOST_PARKED, PARKING_TIME } from "../src/frontend/modern/parking.ts";
 import { MetaKey } from "../src/protocol/modern.ts";
+import type { Link } from "../src/wire/link.ts";
+import { memoryPair } from "../src/wire/memory.ts";
 import { turn, type VirtualClock } from "./fixtures/clock.ts";
-import { introduce, isAnswer, type Json, type Peer, Script, setStage } from "./fixtures/memory.ts";
+import {
+  introduce,
+  isAnswer,
+  type Json,
+  type Peer,
+  Script,
+  setStage,
+  setUp,
+} from "./fixtures/memory.ts";
 import { ABLE, modern, put, request, roundOf } from "./fixtures/modern.ts";
 
 const ACCEPT = { action: "accept", content: { name: "A" } };
@@ -89,7 +99,7 @@ describe("a legacy server that asks a modern client", () => {
     const [{ method, params } = assert.fail()] = Object.values(requests);
     assert.equal(method, "elicitation/create");
     assert.deepEqual(params, { ...FORM, message: "[git] Who?" });
-    assert.match(state, /^toolmux\.[\w-]{43}$/);
+    assert.match(state, /^toolmux-[\w-]{8}\.[\w-]{43}$/);
     const second = put(client, 2, "tools/call", bring(first), ABLE);
     assert.deepEqual((await git.heard("q")).result, ACCEPT);
     git.answer({ content: [], n: 1 });
@@ -191,6 +201,17 @@ describe("a legacy server that asks a modern client", () => {
     assert.equal((await answer).result?.["resultType"], "complete");
   });
 
+  it("and cannot do without that has the client told what it would have to be able to do", async () => {
+    const { client, git } = await setAsking({ sampling: {} });
+    const answer = put(client, 1, "tools/call", CALL, { sampling: {} });
+    await git.heard("q");
+    git.answer({ content: [{ type: "text", text: "I need a form." }], isError: true });
+    const { error } = await answer;
+    assert.equal(error?.code, -32021);
+    assert.deepEqual(error?.data?.["requiredCapabilities"], { elicitation: { form: {} } });
+    assert.match(error?.message ?? "", /I need a form\.$/);
+  });
+
   it("is refused if it cannot be told for which of several requests it asks", async () => {
     const { client, git } = await setAsking();
     git.questions = [];
@@ -279,6 +300,32 @@ describe("a legacy server that asks a modern client", () => {
     await isRefused(put(client, 2, "tools/call", bring(first), ABLE));
   });
 
+  it("is not disturbed when the client came back at the last moment", async () => {
+    const { client, clock, git } = await setAsking();
+    const first = await ask(client, clock, 1);
+    await clock.run(PARKING_TIME - 1000);
+    const back = put(client, 2, "tools/call", bring(first), ABLE);
+    await git.heard("q");
+    await clock.run(2000);
+    git.answer();
+    assert.equal((await back).result?.["resultType"], "complete");
+    assert.equal(git.cancelled().length, 0);
+  });
+
+  it("that answered without waiting for an answer gets none, whatever else it works for", async () => {
+    const { client, clock, git } = await setAsking();
+    const first = await ask(client, clock, 1);
+    git.questions = [];
+    client.send(modern(2, "tools/call", CALL, ABLE));
+    await git.peer?.until(() => git.calls.length === 2);
+    git.answer({ content: [] }, 0);
+    await turn();
+    await turn();
+    const { requestState } = bring(first);
+    await put(client, 3, "tools/call", { ...CALL, requestState }, ABLE);
+    assert.equal((await git.heard("q")).error?.code, -31007);
+  });
+
   it("is told when the client has left", async () => {
     const { client, clock, git } = await setAsking();
     await ask(client, clock, 1);
@@ -354,7 +401,7 @@ describe("a state", () => {
     await isRefused(put(stranger, 1, "tools/call", bring(first), ABLE));
     await isRefused(put(client, 2, "tools/call", bring(first), {}));
     const { requestState } = bring(first);
-    for (const guess of [`${String(requestState)}-`, "toolmux.", "toolmux.AAAA"]) {
+    for (const guess of [`${String(requestState)}-`, "toolmux-", "AAAA"]) {
       const params = { ...bring(first), requestState: guess };
       await isRefused(put(client, guess, "tools/call", params, ABLE));
     }
@@ -429,9 +476,16 @@ describe("a legacy server that wants a page to be visited first", () => {
     const others = answers.filter(({ error }) => error !== undefined);
     assert.equal(others.length, 10_000 - MOST_PARKED.party);
     assert.ok(others.every(({ error }) => error?.code === -32603));
-    await clock.run(PARKING_TIME);
-    const { result } = await put(client, "later", "tools/call", CALL, ABLE);
-    assert.equal(result?.["resultType"], "input_required");
+    for (let count = 0; count < 2 * MOST_PARKED.all; count += MOST_PARKED.party) {
+      await clock.run(PARKING_TIME);
+      const from = client.received.length;
+      for (let i = 0; i < MOST_PARKED.party; i++) {
+        client.send(modern(`${count}-${i}`, "tools/call", CALL, ABLE));
+      }
+      await client.until(() => client.received.length === from + MOST_PARKED.party);
+      const last = client.received.at(-1) ?? "";
+      assert.match(last, /input_required/, "there is room again");
+    }
   });
 
   it("has no more room than there is for all clients together", () => {
@@ -452,5 +506,28 @@ describe("a client of both eras on one pipe", () => {
     client.send(modern(1, "tools/call", CALL, ABLE));
     // To the server it is two clients that share it.
     assert.match((await git.heard("q")).error?.message ?? "", /perClient/);
+  });
+});
+
+describe("a hub behind a hub", () => {
+  it("has its questions brought to the client, and the answers brought back", async () => {
+    const git = new Asking("x");
+    const far = setUp({ git });
+    class Behind extends Script {
+      override connect(): Link {
+        const [ours, theirs] = memoryPair();
+        void far.hub.accept(theirs, new AbortController().signal);
+        return ours;
+      }
+    }
+    const { client } = setUp({ far: new Behind() });
+    const params = { ...CALL, name: "far__git__x" };
+    const first = await put(client, 1, "tools/call", params, ABLE);
+    assert.equal(first.result?.["resultType"], "input_required");
+    const back = { ...bring(first), name: params.name };
+    const second = put(client, 2, "tools/call", back, ABLE);
+    assert.deepEqual((await git.heard("q")).result, ACCEPT);
+    git.answer({ content: [], far: true });
+    assert.equal((await second).result?.["far"], true);
   });
 });

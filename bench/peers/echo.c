@@ -1,7 +1,7 @@
 /*
  * The server behind every contestant: an MCP server that answers a call as fast as it can be read.
  *   echo SHAPE TOOLS DELAY [MUTE]
- * SHAPE of its answers: head, tail or spaced; TOOLS: how many it lists, the first is "echo", the second "pid";
+ * SHAPE of its answers: head, tail or spaced, or modern: as head, in that era of the protocol; TOOLS: how many it lists, the first is "echo", the second "pid";
  * DELAY: ms that it sleeps before it reads; MUTE: a file that, if it is there, makes it read and never answer.
  * A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the key, a space, and that many
  * times LINE, or of "pid" its process's number. echo.ts is the same for machines without a C compiler.
@@ -16,7 +16,13 @@
 #define LINE "  return read(path, \\\"utf8\\\");\\n"
 #define CHUNK (1 << 18)
 
+#define DISCOVERY                                                                                      \
+  "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}},"                           \
+  "\"_meta\":{\"io.modelcontextprotocol/serverInfo\":{\"name\":\"echo\",\"version\":\"1.0.0\"}}"
+#define CACHE ",\"ttlMs\":0,\"cacheScope\":\"private\""
+
 static enum { HEAD, TAIL, SPACED } shape;
+static int is_modern;
 static char *out;
 static size_t out_size, out_room;
 
@@ -68,6 +74,15 @@ static void close_result(const char *id, size_t id_size) {
   emit_text("}\n");
 }
 
+/* What every result of the modern era says, as the last of its members. */
+static void close_object(const char *more) {
+  if (is_modern) {
+    emit_text(more);
+    emit_text(",\"resultType\":\"complete\"");
+  }
+  emit_text("}");
+}
+
 /* The text of that many lines, made once for each number in a row. */
 static void emit_lines(size_t lines) {
   static char *text;
@@ -101,7 +116,8 @@ static void list_tools(int tools) {
              i > 0 ? "," : "", name);
     emit_text(tool);
   }
-  emit_text("]}");
+  emit_text("]");
+  close_object(CACHE);
 }
 
 static const char *find(const char *line, size_t size, const char *key) {
@@ -123,7 +139,11 @@ static void answer(const char *line, size_t size, int tools) {
     emit_text(" ");
     if (find(line, size, "\"name\":\"pid\"") != NULL) emit_pid();
     else emit_lines(lines == NULL ? 0 : strtoul(lines, NULL, 10));
-    emit_text("\"}]}");
+    emit_text("\"}]");
+    close_object("");
+  } else if (is_modern && find(line, size, "\"server/discover\"") != NULL) {
+    emit_text(DISCOVERY);
+    close_object(CACHE);
   } else if (find(line, size, "\"initialize\"") != NULL) {
     emit_text("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}},"
               "\"serverInfo\":{\"name\":\"echo\",\"version\":\"1.0.0\"}}");
@@ -140,6 +160,7 @@ int main(int count, char **words) {
   const char *wanted = count > 1 ? words[1] : "head";
   int tools = count > 2 ? atoi(words[2]) : 1;
   long delay = count > 3 ? atol(words[3]) : 0;
+  is_modern = strcmp(wanted, "modern") == 0;
   shape = strcmp(wanted, "tail") == 0 ? TAIL : strcmp(wanted, "spaced") == 0 ? SPACED : HEAD;
   struct timespec pause = {delay / 1000, delay % 1000 * 1000000};
   nanosleep(&pause, NULL);

@@ -13,11 +13,17 @@ const ESCAPED_LINE = JSON.stringify(LINE).slice(1, -1);
 
 const OPENINGS: Readonly<Record<string, readonly [string, string]>> = {
   head: ['{"jsonrpc":"2.0","id":', ',"result":'],
+  modern: ['{"jsonrpc":"2.0","id":', ',"result":'],
   spaced: ['{"jsonrpc": "2.0", "id": ', ', "result": '],
 };
 
 let pieces: string[] = [];
 const texts = new Map<number, string>();
+
+const IDENTITY = '{"io.modelcontextprotocol/serverInfo":{"name":"echo","version":"1.0.0"}}';
+/** What every result of the modern era says, as the last of its members. */
+const COMPLETE = shape === "modern" ? ',"resultType":"complete"' : "";
+const CACHE = shape === "modern" ? ',"ttlMs":0,"cacheScope":"private"' : "";
 
 function answer(line: Buffer): void {
   const id = word(line, "id");
@@ -31,7 +37,10 @@ function result(line: Buffer): string {
   const key = word(line, "key");
   if (key !== undefined) {
     const text = line.includes('"name":"pid"') ? process.pid : linesOf(line);
-    return `{"content":[{"type":"text","text":"${answerText(key.slice(1, -1), 0)}${text}"}]}`;
+    return `{"content":[{"type":"text","text":"${answerText(key.slice(1, -1), 0)}${text}"}]${COMPLETE}}`;
+  }
+  if (shape === "modern" && line.includes('"server/discover"')) {
+    return `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":${IDENTITY}${CACHE}${COMPLETE}}`;
   }
   if (line.includes('"initialize"')) {
     return '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1.0.0"}}';
@@ -54,7 +63,8 @@ function listTools(count: number): string {
     { length: count },
     (_, at) => ["echo", "pid"][at] ?? `tool_${String(at).padStart(3, "0")}`,
   );
-  return JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) });
+  const list = JSON.stringify(names.map((name) => ({ name, description, inputSchema })));
+  return `{"tools":${list}${CACHE}${COMPLETE}}`;
 }
 
 /** The scalar after a key, as it is spelled. */

@@ -12,7 +12,7 @@ export interface Asker {
   readonly sender: Sender;
   /** Asks the client on the way of one of its requests. */
   ask(question: Question, way: Inbound): (why: Withdrawal) => void;
-  /** What has to be changed in a server's answer for the client. */
+  /** What has to be changed in the answer of a server of another era for the client. */
   translate(response: Response, from: Era): readonly Edit[];
 }
 
@@ -42,7 +42,10 @@ export class Asked implements Caller {
   }
 
   address(response: Response, from: Era): Message {
-    return readdress(response, this.id.slice, this.#asker.translate(response, from));
+    const { slice } = this.id;
+    // By far the most answers are in the client's own words.
+    if (from === "legacy") return readdress(response, slice);
+    return readdress(response, slice, this.#asker.translate(response, from));
   }
 
   ask(question: Question): (why: Withdrawal) => void {

@@ -4,8 +4,8 @@
  */
 
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type Range } from "../bytes.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
+import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
 import { appendMembers, removeMembers } from "../object.ts";
 import type { Implementation } from "./legacy.ts";
 import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
@@ -189,6 +189,43 @@ export interface CacheHint {
   readonly cacheScope: "public" | "private";
 }
 
+/** What is added to results, made once for all that say the same. */
+interface Stamp {
+  readonly server: Implementation;
+  readonly cache: CacheHint | undefined;
+  /** Who answers, to go into a `_meta`; what kind of result it is; and both for a result without a `_meta`. */
+  readonly identity: Added;
+  readonly own: Added;
+  readonly whole: Added;
+}
+
+/** Members that are added to an object which has none, and to one that has some. */
+interface Added {
+  readonly first: Uint8Array;
+  readonly next: Uint8Array;
+}
+
+/** So many are kept: hubs have one name, and say little of caches. */
+const MOST_STAMPS = 4;
+let stamps: readonly Stamp[] = [];
+
+function stampFor(server: Implementation, cache: CacheHint | undefined): Stamp {
+  const known = stamps.find(
+    (stamp) =>
+      stamp.cache === cache &&
+      stamp.server.name === server.name &&
+      stamp.server.version === server.version,
+  );
+  if (known !== undefined) return known;
+  const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
+  const own = JSON.stringify({ ...cache, resultType: "complete" }).slice(1, -1);
+  const add = (json: string): Added => ({ first: utf8(json), next: utf8(`,${json}`) });
+  const whole = add(`"_meta":{${identity}},${own}`);
+  const stamp = { server, cache, identity: add(identity), own: add(own), whole };
+  stamps = [stamp, ...stamps].slice(0, MOST_STAMPS);
+  return stamp;
+}
+
 const META = Buffer.from('"_meta"');
 
 /**
@@ -202,16 +239,18 @@ export function stampResult(
   cache?: CacheHint,
 ): Edit[] {
   if (bytes[body.start] !== OPEN_BRACE) return [];
-  const says = { ...cache, resultType: "complete" };
-  const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
-  const own = JSON.stringify(says).slice(1, -1);
+  const { identity, own, whole } = stampFor(server, cache);
   const at = bytes.indexOf(META, body.start);
   const members = at < 0 || at >= body.end ? [] : (scanObject(bytes, body.start)?.items ?? []);
   const meta = lastMember(members, "_meta");
-  if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) {
-    return [appendMembers(bytes, body, `"_meta":{${identity}},${own}`)];
-  }
-  return [appendMembers(bytes, meta, identity), appendMembers(bytes, body, own)];
+  if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [append(bytes, body, whole)];
+  return [append(bytes, meta, identity), append(bytes, body, own)];
+}
+
+function append(bytes: Uint8Array, object: Range, { first, next }: Added): Edit {
+  const at = object.end - 1;
+  const isEmpty = skipSpace(bytes, object.start + 1) === at;
+  return { start: at, end: at, by: isEmpty ? first : next };
 }
 
 /** The same of a result that is at hand as bytes. */

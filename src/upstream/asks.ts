@@ -19,7 +19,7 @@ import { Errands, type Receipt } from "./errands.ts";
 import type { Job } from "./job.ts";
 import { readCancelled } from "./notice.ts";
 import type { Withdrawal } from "./pending.ts";
-import { type Asked, checkQuery, readQuestion } from "./question.ts";
+import { type Asked, checkQuery, neededFor, readQuestion } from "./question.ts";
 
 export interface AsksParts {
   readonly server: string;
@@ -66,8 +66,13 @@ export class Asks {
       if (isTaskQuery(request.method)) this.#inquire(request, request.method);
       else if (request.method === TaskMethod.list) this.#list(request);
       else this.#ask(request, job);
-    } catch (error) {
-      this.#parts.send(buildError(request.id.slice, toHubError(error).toRpc()));
+    } catch (thrown) {
+      const error = toHubError(thrown);
+      const needed = neededFor(error);
+      const { server, audience } = this.#parts;
+      const client = job?.origin.client ?? onlyOne(audience);
+      if (needed !== undefined) client?.lacks?.(server, needed);
+      this.#parts.send(buildError(request.id.slice, error.toRpc()));
     }
   }
 

@@ -3,13 +3,13 @@ import type { Clock } from "../clock.ts";
 import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Era } from "../protocol/era.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Link } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
-import type { Approach } from "./greeting.ts";
+import type { Dialects } from "./dialects.ts";
+import type { Approach, Departure } from "./greeting.ts";
 import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
 
@@ -30,8 +30,6 @@ export interface AttemptEvents {
   lost(cause: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  /** What the server spoke when it was last asked, if that is not too long ago. */
-  known(): Era | undefined;
 }
 
 const TAIL_LINES = 10;
@@ -46,6 +44,7 @@ export class Attempt {
   readonly #spec: RunnableServer;
   readonly #audience: Audience;
   readonly #surroundings: Surroundings;
+  readonly #dialects: Dialects;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
   #at: ConnectStep = "resolve";
@@ -53,16 +52,20 @@ export class Attempt {
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
+  /** Of the first process, where there had to be another. */
+  #departure: Departure | undefined;
 
   constructor(
     spec: RunnableServer,
     audience: Audience,
     surroundings: Surroundings,
+    dialects: Dialects,
     events: AttemptEvents,
   ) {
     this.#spec = spec;
     this.#audience = audience;
     this.#surroundings = surroundings;
+    this.#dialects = dialects;
     this.#events = events;
   }
 
@@ -98,10 +101,10 @@ export class Attempt {
     const surroundings = this.#surroundings;
     const { era, connectTimeout } = this.#spec;
     const patience = Math.min(PROBE_WAIT, connectTimeout * PROBE_SHARE);
-    const known = this.#events.known();
-    const session =
-      (await this.#meet({ era, known, patience }, signal)) ??
-      (await this.#meet({ era, known: "legacy", patience }, signal));
+    const approach = (): Approach => ({ era, known: this.#dialects.known, patience });
+    const first = await this.#meet(approach(), signal);
+    if (first === undefined) this.#dialects.died();
+    const session = first ?? (await this.#meet(approach(), signal));
     if (session === undefined) throw this.#error("connectionLost", "It ended when it was met.");
     this.#at = "list";
     const late = new AbortController();
@@ -136,10 +139,11 @@ export class Attempt {
       },
     });
     this.#session = session;
-    const outcome = await session.open(surroundings.clientInfo(), approach, signal, () => {
+    const departure = await session.open(surroundings.clientInfo(), approach, signal, () => {
       this.#at = "handshake";
     });
-    if (outcome === "open") return session;
+    if (departure === undefined) return session;
+    this.#departure = departure;
     await session.close();
     return undefined;
   }
@@ -160,6 +164,12 @@ export class Attempt {
 
   #expire(): void {
     const { name, connectTimeout } = this.#spec;
+    // What the first one died of says more than that there was no time for the second.
+    const cause = this.#departure?.cause;
+    if (cause !== undefined) {
+      this.#abort.abort(this.#error(cause.code, cause.message));
+      return;
+    }
     const text = `Server "${name}" did not get beyond step "${this.#at}" within ${connectTimeout} ms (connectTimeout).`;
     this.#abort.abort(this.#error("connectTimeout", text));
   }

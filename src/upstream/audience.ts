@@ -7,6 +7,8 @@ import type { Ask } from "./ask.ts";
 export interface Attendee extends Ask {
   /** From which level on it wants servers' log messages; undefined: it has not said so. */
   readonly level: Severity | undefined;
+  /** A server was refused a question, because the client has not said that it can do this. */
+  lacks?(server: string, needed: object): void;
   /** Sends what a server has to say to it. */
   tell(server: string, message: Message): void;
   /** Sends a line of a server's log, if the client wants it. */

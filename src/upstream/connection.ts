@@ -21,7 +21,7 @@ export interface Visitor {
 }
 
 /** What a connection is made from. */
-export interface ConnectionParts extends Omit<LifeParts, "known"> {
+export interface ConnectionParts extends Omit<LifeParts, "dialects"> {
   readonly spec: RunnableServer;
   /** The listing of the connection that this one takes the place of. */
   readonly offer: Offer | undefined;
@@ -80,7 +80,7 @@ export class Connection {
       {
         ...parts,
         goal: () => this.#goal,
-        known: () => this.#listing.dialects.known,
+        dialects: this.#listing.dialects,
         before: ready,
       },
       {
@@ -247,7 +247,7 @@ export class Connection {
 
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#history.lastError = cause;
-    if (cause?.step === "handshake") this.#listing.dialects.forget();
+    if (cause?.step === "handshake") this.#listing.dialects.forget(cause);
     if (lookAhead(state).at !== "connecting") {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;

@@ -1,3 +1,4 @@
+import type { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Verdict } from "../snapshot/snapshot.ts";
@@ -6,6 +7,8 @@ import type { Session } from "./session.ts";
 /** What one server was found to speak, from one of its processes to the next, so that it is not asked each time. */
 export class Dialects {
   #verdict: Verdict | undefined;
+  /** One of its processes did not survive being asked. */
+  #hasDied = false;
 
   /** What was found, as far as it is to be relied on. */
   get verdict(): Verdict | undefined {
@@ -13,7 +16,13 @@ export class Dialects {
   }
 
   get known(): Era | undefined {
-    return this.#verdict?.era;
+    return this.#verdict?.era ?? (this.#hasDied ? "legacy" : undefined);
+  }
+
+  /** It did not survive being asked: only those of the legacy era may do that. */
+  died(): void {
+    this.#verdict = undefined;
+    this.#hasDied = true;
   }
 
   /** What is remembered of an earlier life of the hub; the server itself may have been faster. */
@@ -27,8 +36,9 @@ export class Dialects {
     else if (isAsked || this.#verdict?.era !== era) this.#verdict = { era, askedAt: Date.now() };
   }
 
-  /** It could not be met: whatever was known of it may be why. */
-  forget(): void {
+  /** It could not be met: whatever was known of it may be why. That it dies anyway is no reason to ask it once more. */
+  forget({ code }: HubError): void {
     this.#verdict = undefined;
+    if (code !== "connectionLost") this.#hasDied = false;
   }
 }

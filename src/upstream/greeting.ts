@@ -53,6 +53,11 @@ export interface GreetingParts extends Approach {
 /** By how much the answers to two questions that were read one after the other may lie apart, in ms. */
 const LATENESS = 100;
 
+/** It ended when it was asked, before it answered. */
+export interface Departure {
+  readonly cause: HubError;
+}
+
 /** How it was met. */
 export interface Greeting {
   readonly handshake: Handshake;
@@ -63,10 +68,10 @@ export interface Greeting {
 /**
  * Finds out what a server speaks, and begins to speak it (basic/versioning; lifecycle, initialization). One that may speak
  * either is asked in place, on the very link that is used from then on.
- * @returns "gone" if it ended when it was asked: as some do that do not know the method
+ * @returns the departure of one that did not survive that: some end of a method that they do not know
  * @throws {HubError} handshakeFailed, or the link's end
  */
-export async function greet(parts: GreetingParts): Promise<Greeting | "gone"> {
+export async function greet(parts: GreetingParts): Promise<Greeting | Departure> {
   const { era, known, server } = parts;
   if (era === "legacy") return initialize(parts);
   if (era === "modern") {
@@ -85,7 +90,7 @@ async function greetLegacy(parts: GreetingParts): Promise<Greeting> {
   });
 }
 
-async function probe(parts: GreetingParts): Promise<Greeting | "gone"> {
+async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   const { known, clock, patience, signal } = parts;
   const over = new AbortController();
   let isAnswered = false;
@@ -111,7 +116,9 @@ async function probe(parts: GreetingParts): Promise<Greeting | "gone"> {
     return await settle(parts, found);
   } catch (error) {
     const hasEnded = error instanceof HubError && error.code === "connectionLost";
-    if (hasEnded && !isAnswered && known === undefined && !signal.aborted) return "gone";
+    if (hasEnded && !isAnswered && known === undefined && !signal.aborted) {
+      return { cause: error };
+    }
     throw error;
   } finally {
     undo();

@@ -3,10 +3,10 @@ import type { Kind } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Era } from "../protocol/era.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
 import type { Audience } from "./audience.ts";
+import type { Dialects } from "./dialects.ts";
 import type { Harvest } from "./harvest.ts";
 import type { Session } from "./session.ts";
 import { type Effect, type Signal, type State, step } from "./state.ts";
@@ -25,8 +25,8 @@ export interface LifeParts {
   /** When nothing is left of what has to be gone before the first attempt. */
   readonly before: Promise<unknown>;
   goal(): Goal;
-  /** What the server spoke when it was last asked, if that is not too long ago. */
-  known(): Era | undefined;
+  /** What is known of what the server speaks. */
+  readonly dialects: Dialects;
   /** 0…1 */
   random(): number;
 }
@@ -172,8 +172,8 @@ export class Life {
   }
 
   #open(): void {
-    const { surroundings, audience } = this.#parts;
-    const attempt = new Attempt(this.spec, audience, surroundings, {
+    const { surroundings, audience, dialects } = this.#parts;
+    const attempt = new Attempt(this.spec, audience, surroundings, dialects, {
       opened: (session, found, stale, duration) => {
         this.#events.listed(session, found, duration);
         this.signal({ kind: "opened", session });
@@ -184,7 +184,6 @@ export class Life {
       },
       listChanged: (kinds) => this.#events.listChanged(kinds),
       log: (level, source, text) => this.#events.log(level, source, text),
-      known: () => this.#parts.known(),
     });
     this.#attempt = attempt;
     void attempt.run(this.#parts.before);

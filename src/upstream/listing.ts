@@ -23,6 +23,9 @@ export interface ListingParts {
 /** How long looking for what was kept may hold up a server's start, in ms: starting processes would hold it up, and lists wait for it. */
 const RECALL_LIMIT = 50;
 
+/** Whatever a server says of how long its lists stay as they are, in ms. */
+const TTL = { shortest: 1000, longest: 24 * 60 * 60_000 };
+
 /** What a server offers, as far as is known; it outlives the connection, and the hub. */
 export class Listing {
   readonly dialects = new Dialects();
@@ -34,6 +37,8 @@ export class Listing {
   #recalling = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, Refresh>();
+  /** What undoes the wait for the next listing of what nothing else tells of. */
+  readonly #aging = new Map<Kind, () => void>();
   #held = false;
   /** Who waits for the end of the hold. */
   readonly #releasing: (() => void)[] = [];
@@ -108,6 +113,7 @@ export class Listing {
         list: () => this.#list(session, kind),
       });
       if (session.offers(kind)) this.#refreshes.set(kind, refresh);
+      this.#age(session, kind);
     }
   }
 
@@ -115,6 +121,8 @@ export class Listing {
     this.#session = undefined;
     for (const refresh of this.#refreshes.values()) refresh.end();
     this.#refreshes.clear();
+    for (const undo of this.#aging.values()) undo();
+    this.#aging.clear();
   }
 
   /** These are to be listed again. */
@@ -150,7 +158,20 @@ export class Listing {
       return "same";
     } finally {
       undo();
+      this.#age(session, kind);
     }
+  }
+
+  /** A list that the server does not announce to be another is asked for again when it is as old as it may get. */
+  #age(session: Session, kind: Kind): void {
+    const ttl = session.stays.get(kind) ?? 0;
+    if (this.#session !== session || ttl === 0 || session.met?.announces.has(kind) === true) return;
+    this.#aging.get(kind)?.();
+    const delay = Math.min(Math.max(ttl, TTL.shortest), TTL.longest);
+    this.#aging.set(
+      kind,
+      this.#parts.clock.after(delay, () => this.announce([kind])),
+    );
   }
 
   #released(): Promise<void> {

@@ -13,6 +13,8 @@ export interface PagesParts {
   readonly kind: Kind;
   /** Asks for one page. @throws what the session says */
   ask(method: string, params: object | undefined): Promise<Response>;
+  /** For how long lists stay as they are, in ms, as far as the server says so: to be told of this one. */
+  readonly stays?: Map<Kind, number>;
   /** The server did something wrong that can be lived with. */
   complain(text: string): void;
 }
@@ -24,6 +26,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
+  parts.stays?.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
@@ -36,6 +39,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     if (page === undefined) {
       throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
     }
+    if (parts.stays !== undefined) noteTtl(response, kind, parts.stays);
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
@@ -57,6 +61,13 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
 function tellUnnamed(count: number, kind: Kind): string {
   const what = count === 1 ? `A ${NOUNS[kind]}` : `${count} ${NOUNS[kind]}s`;
   return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
+}
+
+/** Reads the `ttlMs` of a page (caching): the shortest of all pages counts. */
+function noteTtl({ bytes, body }: Response, kind: Kind, stays: Map<Kind, number>): void {
+  const member = lastMember(scanObject(bytes, body.start)?.items ?? [], "ttlMs");
+  const ttl = member && valueOf(bytes, member);
+  if (typeof ttl === "number" && ttl >= 0) stays.set(kind, Math.min(ttl, stays.get(kind) ?? ttl));
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */

@@ -1,5 +1,5 @@
 import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
-import { HubError } from "../errors.ts";
+import { type ErrorCode, HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
@@ -54,11 +54,8 @@ export function readQuestion(
 export function checkQuery(method: string, { tasks }: Capabilities): void {
   const can =
     method === TaskMethod.list ? tasks?.list : method === TaskMethod.cancel ? tasks?.cancel : tasks;
-  if (can === undefined) throw cannot(method);
-}
-
-function cannot(method: string): HubError {
-  return new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
+  if (can !== undefined) return;
+  throw new HubError("methodNotFound", `The client cannot be asked for "${method}".`);
 }
 
 function findLack(
@@ -67,21 +64,31 @@ function findLack(
   members: readonly Member[],
   { roots, sampling, elicitation }: Capabilities,
 ): HubError | undefined {
-  const lacks = (what: string): HubError =>
-    new HubError("invalidParams", `The client cannot be asked for ${what}.`);
+  const lacks = (what: string, needed: Capabilities): HubError =>
+    lackError("invalidParams", `The client cannot be asked for ${what}.`, needed);
+  const cannot = (needed: Capabilities): HubError =>
+    lackError("methodNotFound", `The client cannot be asked for "${method}".`, needed);
   switch (method) {
     case Method.rootsList:
-      return roots === undefined ? cannot(method) : undefined;
+      return roots === undefined ? cannot({ roots: {} }) : undefined;
     case Method.sample: {
-      if (sampling === undefined) return cannot(method);
+      if (sampling === undefined) return cannot({ sampling: {} });
       const usesTools = members.some(({ key }) => key === "tools" || key === "toolChoice");
-      return usesTools && sampling.tools === undefined ? lacks("sampling with tools") : undefined;
+      return usesTools && sampling.tools === undefined
+        ? lacks("sampling with tools", { sampling: { tools: {} } })
+        : undefined;
     }
     case Method.elicit: {
-      if (elicitation === undefined) return cannot(method);
       const mode = stringOf(bytes, lastMember(members, "mode")) ?? "form";
-      if (mode === "url" && elicitation.url === undefined) return lacks("an elicitation by URL");
-      if (mode === "form" && elicitation.form === undefined) return lacks("an elicitation by form");
+      if (elicitation === undefined) {
+        return cannot({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
+      }
+      if (mode === "url" && elicitation.url === undefined) {
+        return lacks("an elicitation by URL", { elicitation: { url: {} } });
+      }
+      if (mode === "form" && elicitation.form === undefined) {
+        return lacks("an elicitation by form", { elicitation: { form: {} } });
+      }
       return undefined;
     }
   }
@@ -89,6 +96,16 @@ function findLack(
 
 function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly Member[]): boolean {
   return method === Method.elicit && stringOf(bytes, lastMember(members, "mode")) === "url";
+}
+
+function lackError(code: ErrorCode, text: string, needed: Capabilities): HubError {
+  return new HubError(code, text, { data: { requiredCapabilities: needed } });
+}
+
+/** What the client would have to be able to do, if it is for that that a question was refused. */
+export function neededFor({ data }: HubError): object | undefined {
+  const needed = data?.["requiredCapabilities"];
+  return typeof needed === "object" && needed !== null ? needed : undefined;
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */

@@ -10,7 +10,7 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect } from "./dialect/dialect.ts";
-import { type Approach, greet } from "./greeting.ts";
+import { type Approach, type Departure, greet } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
 import { listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
@@ -43,7 +43,6 @@ export class Session implements LinkEvents {
   readonly server: string;
   readonly #parts: SessionParts;
   readonly #link: Link;
-  readonly #events: SessionEvents;
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
@@ -56,11 +55,13 @@ export class Session implements LinkEvents {
   /** The server was asked what it speaks, and not taken at what it once said. */
   isAsked = false;
   readonly #complaints = new Set<string>();
-  /** Messages that ever came: what makes this grow proves that the server lives. */
+  /** Messages that ever came: what makes it grow proves that the server lives. */
   heard = 0;
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
+  /** For how long its lists stay as they were last, in ms, as far as it says so. */
+  readonly stays = new Map<Kind, number>();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -70,7 +71,6 @@ export class Session implements LinkEvents {
     this.#parts = parts;
     this.server = server;
     this.#link = link;
-    this.#events = events;
     this.#pending = new PendingTable(server, link);
     this.jobs = new Jobs(server, this.#pending);
     this.voice = new Voice({
@@ -98,7 +98,7 @@ export class Session implements LinkEvents {
     approach: Approach,
     signal: AbortSignal,
     linked: () => void,
-  ): Promise<"open" | "gone"> {
+  ): Promise<Departure | undefined> {
     const { server, audience, clock, events } = this.#parts;
     await this.#link.open(this, signal);
     linked();
@@ -111,12 +111,10 @@ export class Session implements LinkEvents {
       signal,
       ask: (method, params, until) => this.#pending.ask(method, params, until, drop),
     });
-    if (greeting === "gone") return "gone";
+    if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
-    const { handshake, isAsked } = greeting;
-    this.met = handshake;
-    this.isAsked = isAsked;
-    this.#dialect = chooseDialect(handshake, {
+    ({ handshake: this.met, isAsked: this.isAsked } = greeting);
+    this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
       pending: this.#pending,
@@ -126,7 +124,7 @@ export class Session implements LinkEvents {
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.begin();
-    return "open";
+    return undefined;
   }
 
   /** The one that the server speaks. */
@@ -150,8 +148,9 @@ export class Session implements LinkEvents {
     return listAll({
       server: this.server,
       kind,
+      ...(this.era === "modern" && { stays: this.stays }),
       ask: (method, params) => this.ask(method, params, signal),
-      complain: (text) => this.#events.log("warn", "server", text),
+      complain: (text) => this.#parts.events.log("warn", "server", text),
     });
   }
 
@@ -243,7 +242,8 @@ export class Session implements LinkEvents {
         this.#news.notified(frame);
         return;
       case "request":
-        this.#news.asked(frame);
+        if (this.era === "legacy") this.#news.asked(frame);
+        else this.#complain("A request was dropped: servers of its era send none.");
         return;
       case "batch":
         if (this.#dialect?.hasBatches === true) for (const item of frame.items) this.frame(item);
@@ -255,13 +255,13 @@ export class Session implements LinkEvents {
   }
 
   log(level: LogLevel, source: LogSource, text: string): void {
-    this.#events.log(level, source, text);
+    this.#parts.events.log(level, source, text);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
     this.heard++;
     const text = this.#pending.lose(head, tail, size);
-    if (text !== undefined) this.#events.log("warn", "stdout", text);
+    if (text !== undefined) this.#parts.events.log("warn", "stdout", text);
   }
 
   /** What a server does not read is bounded where it is sent: by the table of what is pending, and by its voice. */
@@ -270,7 +270,7 @@ export class Session implements LinkEvents {
   closed(cause: HubError): void {
     this.#fail(cause);
     // Before it was met, what is asked of it fails, and that says it.
-    if (this.met !== undefined) this.#events.closed(cause);
+    if (this.met !== undefined) this.#parts.events.closed(cause);
   }
 
   /** Nothing that was begun comes to its end any more. */
@@ -284,7 +284,7 @@ export class Session implements LinkEvents {
   #complain(text: string): void {
     if (this.#complaints.has(text)) return;
     this.#complaints.add(text);
-    this.#events.log("warn", "stdout", text);
+    this.#parts.events.log("warn", "stdout", text);
   }
 
   #settle(response: Response): void {
@@ -295,6 +295,6 @@ export class Session implements LinkEvents {
     }
     this.jobs.late(response);
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
-    this.#events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
+    this.#parts.events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
 }

@@ -8,4 +8,12 @@ export interface ExpectedFailure {
 }
 
 /** One that passes after all must be taken out. */
-export const EXPECTED: readonly ExpectedFailure[] = [];
+export const EXPECTED: readonly ExpectedFailure[] = [
+  {
+    suite: "2026-07-28-legacy",
+    scenario: "input-required-result-basic-elicitation",
+    check: "sep-2322-elicitation-incomplete",
+    reason:
+      "it wants the question under a key of the fixture's own, and a server of the legacy era asks without any key",
+  },
+];

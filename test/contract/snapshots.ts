@@ -142,6 +142,34 @@ export function snapshotsContract(
       assert.deepEqual((await snapshots.load(SUBJECT))?.offer, NO_OFFER);
     });
 
+    test("what a server was found to speak is kept with it, for a week", async (bench) => {
+      const { snapshots } = bench;
+      const verdict = { era: "modern", askedAt: START } as const;
+      await snapshots.save(SUBJECT, NO_OFFER, verdict);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+      bench.time += 7 * DAY;
+      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+      bench.time += 1;
+      const late = await snapshots.load(SUBJECT);
+      assert.equal(late?.verdict, undefined);
+      assert.deepEqual(late?.offer, NO_OFFER);
+    });
+
+    test("what a server was found to speak is kept anew if it is another, or not known any more", async ({
+      snapshots,
+    }) => {
+      const speaks = async (): Promise<string | undefined> =>
+        (await snapshots.load(SUBJECT))?.verdict?.era;
+      await snapshots.save(SUBJECT, NO_OFFER);
+      assert.equal(await speaks(), undefined);
+      await snapshots.save(SUBJECT, NO_OFFER, { era: "legacy", askedAt: START });
+      assert.equal(await speaks(), "legacy");
+      await snapshots.save(SUBJECT, NO_OFFER, { era: "modern", askedAt: START });
+      assert.equal(await speaks(), "modern");
+      await snapshots.save(SUBJECT, NO_OFFER);
+      assert.equal(await speaks(), undefined);
+    });
+
     for (const [member, values] of Object.entries(OTHERS)) {
       test(`another ${member} is another snapshot`, async ({ snapshots }) => {
         const subjects = [SUBJECT, ...values.map((value) => ({ ...SUBJECT, [member]: value }))];

@@ -31,7 +31,14 @@ describe("a lazy server", () => {
         assert.ok((await listNames(client)).includes("a__pid"));
         assert.deepEqual(
           realm.notes("a").map(({ event }) => event),
-          ["start", "initialize", "notifications/initialized", "tools/list", "end"],
+          [
+            "start",
+            "server/discover",
+            "initialize",
+            "notifications/initialized",
+            "tools/list",
+            "end",
+          ],
         );
         // Its first call starts it, and it stays.
         const pid = await askPid(client, "a");
@@ -79,7 +86,7 @@ describe("a lazy server", () => {
     "that cannot be listed is tried once, and again by a call of a tool that it may have",
     LIMIT,
     () =>
-      withRealm({ servers: { a: LAZY } }, async (realm) => {
+      withRealm({ servers: { a: governed({ era: "legacy", lazy: true }) } }, async (realm) => {
         realm.rule("a", { start: "exit" });
         await realm.serve(async (client) => {
           assert.deepEqual(await client.open(), []);

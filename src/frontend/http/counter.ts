@@ -6,6 +6,7 @@ import { ModernError } from "../../protocol/modern.ts";
 import type { Withdrawal } from "../../upstream/pending.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
+import { signalsLoss } from "../../runtime.ts";
 import type { WayBack } from "../modern/wayback.ts";
 import { accepted, answer, streamed } from "./refusal.ts";
 import { PATIENCE, type Wants } from "./reply.ts";
@@ -23,7 +24,8 @@ export class Counter implements WayBack {
   readonly isPipe = false;
   readonly response: Promise<Response>;
   readonly #parts: CounterParts;
-  readonly #signal: AbortSignal;
+  /** Aborted when the client goes; undefined: that shows when there is a stream. */
+  readonly #signal: AbortSignal | undefined;
   #settle: (response: Response) => void = () => {};
   #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
   /** The undo of what is armed: the wait for an answer, or for something to send. */
@@ -31,14 +33,14 @@ export class Counter implements WayBack {
   #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
   #isOver = false;
 
-  constructor({ signal }: Request, parts: CounterParts) {
+  constructor(request: Request, parts: CounterParts) {
     this.#parts = parts;
-    this.#signal = signal;
+    this.#signal = signalsLoss ? request.signal : undefined;
     this.response = new Promise((resolve) => (this.#settle = resolve));
-    signal.addEventListener("abort", this.#leave, { once: true });
-    if (parts.wants === "events") this.#open();
+    this.#signal?.addEventListener("abort", this.#leave, { once: true });
+    if (parts.wants === "events") this.#begin();
     else if (parts.wants === "either") {
-      this.#disarm = parts.clock.after(PATIENCE, () => void this.#open());
+      this.#disarm = parts.clock.after(PATIENCE, () => this.#begin());
     }
   }
 
@@ -62,6 +64,8 @@ export class Counter implements WayBack {
 
   whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
     this.#gone = callback;
+    // It may have gone while the message came in.
+    if (this.#signal?.aborted === true) queueMicrotask(this.#leave);
   }
 
   #push(message: Message): void {
@@ -70,6 +74,11 @@ export class Counter implements WayBack {
     stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
     // Nobody can come back for what was not read, so nothing is held for that.
     if ((stream?.desiredSize ?? 0) < -BOUNDS.behind) this.#drop();
+  }
+
+  /** A stream on which there is nothing to say yet: servers may tell nobody of one before there is something on it. */
+  #begin(): void {
+    this.#open()?.enqueue(COMMENT);
   }
 
   #open(): ReadableStreamDefaultController<Uint8Array> | undefined {
@@ -111,7 +120,7 @@ export class Counter implements WayBack {
   #end(): void {
     this.#isOver = true;
     this.#disarm();
-    this.#signal.removeEventListener("abort", this.#leave);
+    this.#signal?.removeEventListener("abort", this.#leave);
     this.#parts.over(this);
   }
 }

@@ -92,10 +92,13 @@ async function pour(body: ReadableStream<Uint8Array>, outgoing: ServerResponse):
   const reader = body.getReader();
   let wake = (): void => {};
   outgoing.on("drain", () => wake());
-  outgoing.on("close", () => {
+  const leave = (): void => {
     wake();
     void reader.cancel().catch(() => {});
-  });
+  };
+  outgoing.on("close", leave);
+  // It may have gone before there was anything to give out.
+  if (outgoing.destroyed) leave();
   for (;;) {
     const { done, value } = await reader.read();
     if (done || outgoing.destroyed) return;

@@ -7,7 +7,7 @@ import type { Withdrawal } from "../../upstream/pending.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame, Message, Request } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
-import { isModern, openLetter } from "./letter.ts";
+import { mayBeLetter, readLetter } from "./letter.ts";
 import type { Parties } from "./parties.ts";
 import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
@@ -34,11 +34,12 @@ export class Door implements LinkEvents {
   }
 
   frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
-    if (frame.kind === "request" && isModern(frame)) {
-      this.#take(frame, inbound ?? this.#whole);
-    } else if (this.#ways.size === 0 || frame.kind !== "notification" || !this.#cancel(frame)) {
-      this.#legacy.frame(frame, exchange, inbound);
+    if (frame.kind === "request") {
+      if (mayBeLetter(frame) && this.#take(frame, inbound ?? this.#whole)) return;
+    } else if (frame.kind === "notification" && this.#ways.size > 0 && this.#cancel(frame)) {
+      return;
     }
+    this.#legacy.frame(frame, exchange, inbound);
   }
 
   log(...line: Parameters<LinkEvents["log"]>): void {
@@ -58,20 +59,24 @@ export class Door implements LinkEvents {
     this.#legacy.closed(cause);
   }
 
-  #take(request: Request, inbound: Inbound): void {
+  /** @returns whether it is a request of the modern era */
+  #take(request: Request, inbound: Inbound): boolean {
     const { key, slice } = request.id;
+    const isTaken = this.#ways.has(key);
     try {
-      if (this.#ways.has(key)) {
+      const letter = readLetter(request);
+      if (letter === undefined) return false;
+      if (isTaken) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const letter = openLetter(request);
       const way = new PipeWay(inbound, () => this.#ways.delete(key));
       this.#ways.set(key, way);
       this.#parties.take(letter, way, this.#scope);
     } catch (error) {
-      this.#ways.delete(key);
+      if (!isTaken) this.#ways.delete(key);
       inbound.respond(buildRefusal(slice, toHubError(error)));
     }
+    return true;
   }
 
   /** @returns whether it is one of these that is not wanted any more */

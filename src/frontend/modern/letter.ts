@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import { HubError } from "../../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../../json.ts";
 import { writeClass } from "../../protocol/capabilities.ts";
@@ -24,23 +25,56 @@ export interface Letter {
   readonly capabilities: string;
 }
 
-/** Whether a request is one of the modern era; `initialize` is none, whatever it says. */
-export function isModern(request: Request): boolean {
+/** No `_meta` that is shorter says who asks. */
+const SHORTEST = MetaKey.version.length;
+
+/** Whether a request may be one of the modern era: false is certain. `initialize` is none, whatever it says. */
+export function mayBeLetter(request: Request): boolean {
   const { method, members, bytes } = request;
-  // By far the most requests say nothing beside what they ask for.
+  // By far the most requests say little beside what they ask for.
   const meta = members && lastMember(members, "_meta");
-  const isBare = members !== undefined && meta === undefined;
+  const size = meta === undefined ? 0 : meta.end - meta.start;
+  const isBare = members !== undefined && size <= SHORTEST;
   if (!isBare && mayBeModern(meta === undefined ? bytes : bytes.subarray(meta.start, meta.end))) {
-    return method !== Method.initialize && readEnvelope(bytes, membersOf(request)) !== undefined;
+    return method !== Method.initialize;
   }
   return method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
-/** Reads who asks. @throws {HubError} invalidEnvelope or unsupportedVersion */
-export function openLetter(request: Request): Letter {
+/** Reads who asks. @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
+export function readLetter(request: Request): Letter | undefined {
+  const { method, bytes } = request;
   const members = membersOf(request);
-  const envelope = readEnvelope(request.bytes, members);
-  if (envelope === undefined) throw lacks(MetaKey.version);
+  const meta = lastMember(members, "_meta");
+  if (meta !== undefined && latest?.said.equals(bytes.subarray(meta.start, meta.end)) === true) {
+    const { sender, capabilities } = latest;
+    return { request, members, sender, capabilities };
+  }
+  const envelope = readEnvelope(bytes, members);
+  if (envelope === undefined) {
+    if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
+    throw lacks(MetaKey.version);
+  }
+  const who = identify(envelope);
+  if (meta !== undefined && meta.end - meta.start < LONGEST) {
+    latest = { said: Buffer.from(bytes.subarray(meta.start, meta.end)), ...who };
+  }
+  return { request, members, ...who };
+}
+
+/** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
+export function openLetter(request: Request): Letter {
+  const letter = readLetter(request);
+  if (letter === undefined) throw lacks(MetaKey.version);
+  return letter;
+}
+
+/** What the last request said of who asks, and what came of it: most say the same as the one before. */
+let latest: (Pick<Letter, "sender" | "capabilities"> & { readonly said: Buffer }) | undefined;
+/** What is longer than this is not remembered, in bytes. */
+const LONGEST = 4096;
+
+function identify(envelope: Envelope): Pick<Letter, "sender" | "capabilities"> {
   const { version, capabilities, declared, client, level } = envelope;
   if (typeof version !== "string") throw lacks(MetaKey.version);
   if (!isModernVersion(version)) {
@@ -50,7 +84,12 @@ export function openLetter(request: Request): Letter {
   if (!isObject(declared) || capabilities === undefined) throw lacks(MetaKey.capabilities);
   const { name = "", version: own = "" } = client;
   const sender = { era: "modern", info: { name, version: own }, declared, level } as const;
-  return { request, members, sender, capabilities: writeClass(capabilities) };
+  return { sender, capabilities: writeClass(capabilities) };
+}
+
+/** Whether a request is one of the modern era. */
+export function isModern(request: Request): boolean {
+  return mayBeLetter(request) && versionOf(request) !== undefined;
 }
 
 /** What a request says of the version that it is in, whatever that is. */

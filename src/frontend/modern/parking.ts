@@ -10,9 +10,6 @@ export const PARKING_TIME = 5 * 60_000;
 /** So many may be parked at a time: of one party, and of all. */
 export const MOST_PARKED = { party: 256, all: 1024 };
 
-/** Tells the states that are the hub's from those of servers, which pass as they are. */
-const MARK = "toolmux.";
-
 /** What waits for its client to come back with answers. */
 export interface Parked {
   /** What the request was, whatever it says of who asks and of answers. */
@@ -25,6 +22,8 @@ export interface Parked {
 
 /** Room for what is parked, of all clients together. */
 export class Lot {
+  /** Tells this hub's states from those of servers, of which one may be a hub too: theirs pass as they are. */
+  readonly mark = `toolmux-${randomBytes(6).toString("base64url")}.`;
   #taken = 0;
 
   /** @returns whether there was room */
@@ -57,7 +56,7 @@ export class Parking {
   /** @returns the state that gets it back; undefined if there is no room */
   park(parked: Parked): string | undefined {
     if (this.#places.size >= MOST_PARKED.party || !this.#lot.take()) return undefined;
-    const state = MARK + randomBytes(32).toString("base64url");
+    const state = this.#lot.mark + randomBytes(32).toString("base64url");
     const disarm = this.#clock.after(PARKING_TIME, () => {
       this.#leave(state);
       parked.expire();
@@ -72,7 +71,7 @@ export class Parking {
    */
   resume(letter: Letter, way: WayBack): boolean {
     const state = textIn(letter, "requestState");
-    if (state === undefined || !state.startsWith(MARK)) return false;
+    if (state === undefined || !state.startsWith(this.#lot.mark)) return false;
     const parked = this.#places.get(state)?.parked;
     if (parked === undefined || parked.digest !== digestOf(letter)) throw invalidState();
     const answers = readAnswers(letter);

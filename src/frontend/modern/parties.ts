@@ -11,7 +11,7 @@ import type { WayBack } from "./wayback.ts";
 /** How long a party that nobody uses is kept, and how often that is looked at, in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
 /** So many there may be of one link, or of one face; and so many of their requests may listen. */
-const MOST = { parties: 64, listenings: 1024 };
+const MOST = { parties: 32, listenings: 1024 };
 
 export interface PartiesParts extends Omit<PartyParts, "id"> {
   /** Who they are, if it can be told: servers that are one for each client are refused to others. */

@@ -122,13 +122,9 @@ export class Party implements Attendee, VisitHost {
     for (const listening of this.#listenings) listening.compare(this.#view.catalog);
   }
 
-  /** A server asks, and does not say for which request: it can be only for the one that it is at work for. */
   ask(question: Question): () => void {
     const { server } = question;
-    const there = [...this.#visits].filter((visit) => visit.server === server);
-    // One whose client was asked something waits for that.
-    const working = there.filter(({ isParked }) => !isParked);
-    const [visit, ...others] = working.length > 0 ? working : there;
+    const [visit, ...others] = this.#asking(server);
     if (visit !== undefined && others.length === 0) return visit.ask(question);
     const text =
       visit === undefined
@@ -136,6 +132,11 @@ export class Party implements Attendee, VisitHost {
         : `Server "${server}" runs several requests of that client, and does not say for which one it asks: they have to be made one after another.`;
     question.fail(new HubError("notAsked", text, { server }));
     return () => {};
+  }
+
+  lacks(server: string, needed: object): void {
+    const [visit, ...others] = this.#asking(server);
+    if (others.length === 0) visit?.lacks(needed);
   }
 
   /** What belongs to no request is not said to modern clients. */
@@ -183,6 +184,13 @@ export class Party implements Attendee, VisitHost {
     this.#waits.clear();
     this.#router.close();
     this.#view.close();
+  }
+
+  /** For whom a server may ask, as it does not say: for what it is at work for, or else for what waits for its client. */
+  #asking(server: string): readonly Visit[] {
+    const there = [...this.#visits].filter((visit) => visit.server === server);
+    const working = there.filter(({ isParked }) => !isParked);
+    return working.length > 0 ? working : there;
   }
 
   #relay(letter: Letter, way: WayBack, manner: AnyManner): void {

@@ -1,6 +1,7 @@
 import { joinPieces, type Piece } from "../../bytes.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
+import type { CancelledBy } from "../../events.ts";
 import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
@@ -13,10 +14,17 @@ import type { Withdrawal } from "../../upstream/pending.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { readId } from "../../wire/id.ts";
-import { buildResult, type Message, readdress, type Response } from "../../wire/jsonrpc.ts";
+import {
+  buildError,
+  buildResult,
+  type Message,
+  readdress,
+  type Response,
+} from "../../wire/jsonrpc.ts";
 import { NO_CACHE } from "./editions.ts";
 import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
+import { readLack } from "./lack.ts";
 import { digestOf, type Parked, type Parking } from "./parking.ts";
 import type { WayBack } from "./wayback.ts";
 
@@ -49,12 +57,14 @@ export class Visit implements Caller, Parked {
   /** What the server has asked, by the keys under which the client is. */
   readonly #open = new Map<string, Question>();
   #count = 0;
-  /** What is asked has yet to be told: the undo of the wait for more. */
-  #gathering: (() => void) | undefined;
+  /** What is asked has yet to be told. */
+  #isGathering = false;
   /** The last answer that is as the client is to get it. */
   #dressed: Message | undefined;
   /** The answer that came while nobody was there. */
   #held: Message | undefined;
+  /** What the client would have to be able to do, as far as the server was refused what it asked. */
+  #lack: object | undefined;
   #isOver = false;
   #digest: string | undefined;
 
@@ -92,7 +102,7 @@ export class Visit implements Caller, Parked {
     running.run();
   }
 
-  cancel(why: Withdrawal, by: "client" | "disconnect"): void {
+  cancel(why: Withdrawal, by: CancelledBy): void {
     this.#running?.cancel(why, by);
     this.#finish();
   }
@@ -108,9 +118,13 @@ export class Visit implements Caller, Parked {
     return () => void this.#open.delete(key);
   }
 
+  /** The server was refused a question, as the client has not said that it can do this. */
+  lacks(needed: object): void {
+    this.#lack = { ...this.#lack, ...needed };
+  }
+
   address(response: Response, from: Era): Message {
-    const { outcome } = response;
-    const other = from === "legacy" && outcome === "error" ? this.#revisit(response) : undefined;
+    const other = from === "legacy" ? this.#replace(response) : undefined;
     this.#dressed = other ?? this.#dress(response, from);
     return this.#dressed;
   }
@@ -174,20 +188,17 @@ export class Visit implements Caller, Parked {
 
   #attach({ request }: Letter, way: WayBack): void {
     this.#back = { way, id: request.id.slice };
-    way.whenGone((why, by) => {
-      if (this.#back?.way !== way) return;
-      this.#running?.cancel(why, by === "client" ? by : "disconnect");
-      this.#finish();
-    });
+    way.whenGone((why, by) => this.cancel(why, by));
   }
 
   #gather(): void {
-    if (this.#back === undefined || this.#open.size === 0) return;
-    this.#gathering ??= this.#host.clock.after(GATHER, () => this.#park());
+    if (this.#back === undefined || this.#open.size === 0 || this.#isGathering) return;
+    this.#isGathering = true;
+    this.#host.clock.after(GATHER, () => this.#park());
   }
 
   #park(): void {
-    this.#gathering = undefined;
+    this.#isGathering = false;
     const back = this.#back;
     if (back === undefined || this.#open.size === 0) return;
     const state = this.#host.parking.park(this);
@@ -204,8 +215,16 @@ export class Visit implements Caller, Parked {
     return this.#back?.id ?? this.#letter.request.id.slice;
   }
 
-  #revisit(response: Response): Message | undefined {
-    return this.#host.revisit(this.#letter, response, this.server ?? "", this.#id);
+  /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
+  #replace(response: Response): Message | undefined {
+    const server = this.server ?? "";
+    if (this.#lack !== undefined) {
+      const error = readLack(response, server, this.#lack);
+      if (error !== undefined) return buildError(this.#id, error.toRpc());
+    }
+    return response.outcome === "error"
+      ? this.#host.revisit(this.#letter, response, server, this.#id)
+      : undefined;
   }
 
   #dress(response: Response, from: Era): Message {
@@ -229,7 +248,6 @@ export class Visit implements Caller, Parked {
   #finish(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#gathering?.();
     this.#refuse("The request that it was for is over.");
     this.#host.over(this);
   }

@@ -1,0 +1,65 @@
+import type { Era } from "../src/protocol/era.ts";
+import type { EchoOptions, Stage } from "./contestants.ts";
+import type { LoadResult } from "./job.ts";
+import type { Plan } from "./plan.ts";
+import { runJob } from "./runner.ts";
+import { median } from "./stats.ts";
+
+/** A client of the first era calls a server of the second: L for legacy, M for modern. */
+export const CELLS = ["LL", "LM", "ML", "MM"] as const;
+export type Cell = (typeof CELLS)[number];
+
+export interface CellFigures {
+  readonly rate: number;
+  readonly p50: number;
+  /** µs of the hub's own process for a call; NaN where that cannot be known. */
+  readonly cpu: number;
+  /** Median of the ratios to legacy peers on both sides within each round. */
+  readonly cpuToLegacy: number;
+}
+
+export type ErasResult = Readonly<Record<Cell, CellFigures>>;
+
+const FLIGHT = 64;
+const ECHO: Omit<EchoOptions, "era"> = { shape: "head", tools: 1, delay: 0 };
+const ERAS: Readonly<Record<Cell, readonly [client: Era, server: Era]>> = {
+  LL: ["legacy", "legacy"],
+  LM: ["legacy", "modern"],
+  ML: ["modern", "legacy"],
+  MM: ["modern", "modern"],
+};
+
+/** @returns undefined if the executable has not been built. @throws if something fails. */
+export async function measureEras(
+  stage: Stage,
+  { rounds, warmUp, duration }: Plan,
+): Promise<ErasResult | undefined> {
+  const results: Record<Cell, LoadResult>[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const own: Partial<Record<Cell, LoadResult>> = {};
+    for (const [at] of CELLS.entries()) {
+      const cell = CELLS[(at + round) % CELLS.length] ?? "LL";
+      const [client, server] = ERAS[cell];
+      const hub = stage.hub(1, { ...ECHO, era: server });
+      if (hub === undefined) return undefined;
+      const load = { lines: 1, flight: FLIGHT, warmUp, duration };
+      own[cell] = await runJob({ kind: "load", ...hub, ...load, era: client });
+    }
+    results.push(own as Record<Cell, LoadResult>);
+  }
+  return Object.fromEntries(CELLS.map((cell) => [cell, figuresOf(results, cell)])) as Record<
+    Cell,
+    CellFigures
+  >;
+}
+
+function figuresOf(rounds: readonly Record<Cell, LoadResult>[], cell: Cell): CellFigures {
+  const own = rounds.map((round) => round[cell]);
+  const cpu = (result: LoadResult) => result.cpu ?? Number.NaN;
+  return {
+    rate: median(own.map(({ rate }) => rate)),
+    p50: median(own.map(({ p50 }) => p50)),
+    cpu: median(own.map(cpu)),
+    cpuToLegacy: median(rounds.map((round) => cpu(round[cell]) / cpu(round.LL))),
+  };
+}

@@ -1,0 +1,188 @@
+import type { Era } from "../../src/protocol/era.ts";
+
+export type Params = Readonly<Record<string, unknown>>;
+
+/** What a request comes with, however its server speaks. */
+export interface Visit {
+  readonly method: string;
+  readonly params: Params;
+  readonly signal: AbortSignal;
+  /** Asks the client, under a key. Where that takes another round, it throws. */
+  ask(key: string, method: string, params: object): Promise<Params>;
+  notify(method: string, params: object): void;
+  /** Logs, if the client wants that. */
+  log(level: string, data: unknown): void;
+}
+
+/** An error as servers answer with. */
+export class Failure extends Error {
+  readonly code: number;
+  readonly data: unknown;
+
+  constructor(code: number, message: string, data?: unknown) {
+    super(message);
+    this.code = code;
+    this.data = data;
+  }
+}
+
+export const WATCHED = "test://watched-resource";
+const FORM = { type: "object", properties: { name: { type: "string" } } };
+
+const TOOLS = [
+  "test_simple_text",
+  "test_tool_with_progress",
+  "test_tool_with_logging",
+  "test_sampling",
+  "test_elicitation",
+  "test_url",
+  "test_roots",
+  "test_meta",
+  "test_wait",
+  "test_trigger_tool_change",
+  "test_trigger_resource_update",
+];
+
+/** A server without a wire: what it offers, and how it answers. Its pages have five items each. */
+export class Kit {
+  readonly era: Era;
+  /** Ids of calls that were cancelled, as far as that is known: one entry each. */
+  readonly cancelled: string[] = [];
+  /** What was said of the caller in `_meta`, by the tool that shows it. */
+  readonly metas: Params[] = [];
+  /** Told of what changes. */
+  announce: (method: string, params: object) => void = () => {};
+  #hasMore = false;
+
+  constructor(era: Era) {
+    this.era = era;
+  }
+
+  readonly capabilities: object = {
+    tools: { listChanged: true },
+    prompts: { listChanged: true },
+    resources: { subscribe: true, listChanged: true },
+    completions: {},
+    logging: {},
+  };
+
+  /** Answers everything but what opens a connection. @throws {Failure} */
+  async answer(visit: Visit): Promise<object> {
+    const { method, params } = visit;
+    switch (method) {
+      case "ping":
+      case "logging/setLevel":
+      case "resources/subscribe":
+      case "resources/unsubscribe":
+        return {};
+      case "tools/list": {
+        const names = this.#hasMore ? [...TOOLS, "test_now_and_then"] : TOOLS;
+        const inputSchema = { type: "object" };
+        const tools = names.map((name) => ({ name, description: `It is ${name}.`, inputSchema }));
+        return page("tools", tools, params);
+      }
+      case "prompts/list": {
+        const names = ["test_prompt_with_arguments", "test_fail"];
+        const argument = ["arg1", "code"].map((name) => ({ name, required: false }));
+        const prompts = names.map((name) => ({ name, arguments: argument }));
+        return page("prompts", prompts, params);
+      }
+      case "resources/list": {
+        const uris = [WATCHED, "test://static-text"];
+        return page(
+          "resources",
+          uris.map((uri) => ({ uri, name: uri })),
+          params,
+        );
+      }
+      case "resources/templates/list": {
+        const uriTemplate = "test://template/{id}/data";
+        return page("resourceTemplates", [{ uriTemplate, name: "template" }], params);
+      }
+      case "resources/read":
+        return { contents: [{ uri: params["uri"], text: "This is the content." }] };
+      case "prompts/get":
+        return getPrompt(params);
+      case "completion/complete": {
+        return { completion: { values: ["paris", "park"], total: 2, hasMore: false } };
+      }
+      case "tools/call":
+        return this.#call(visit);
+      default:
+        throw new Failure(-32601, "Method not found");
+    }
+  }
+
+  async #call(visit: Visit): Promise<object> {
+    const { params, signal } = visit;
+    const meta = (params["_meta"] ?? {}) as Params;
+    switch (params["name"]) {
+      case "test_simple_text":
+        return say("This is a simple text.");
+      case "test_tool_with_progress":
+        for (const progress of [0, 50, 100]) {
+          const progressToken = meta["progressToken"];
+          if (progressToken === undefined) break;
+          visit.notify("notifications/progress", { progressToken, progress, total: 100 });
+        }
+        return say("There were three steps.");
+      case "test_tool_with_logging":
+        for (const what of ["started", "processing", "completed"]) visit.log("info", what);
+        return say("Three messages were logged.");
+      case "test_sampling": {
+        const content = { type: "text", text: "Hi" };
+        const asked = { messages: [{ role: "user", content }], maxTokens: 10 };
+        return say(JSON.stringify(await visit.ask("answer", "sampling/createMessage", asked)));
+      }
+      case "test_elicitation": {
+        const asked = { message: "Who are you?", requestedSchema: FORM };
+        return say(JSON.stringify(await visit.ask("answer", "elicitation/create", asked)));
+      }
+      case "test_url": {
+        const where = { mode: "url", message: "Go there", url: "http://127.0.0.1/there" };
+        // What is visited has a name only in the legacy era.
+        const asked = this.era === "legacy" ? { ...where, elicitationId: "visit" } : where;
+        return say(JSON.stringify(await visit.ask("answer", "elicitation/create", asked)));
+      }
+      case "test_roots":
+        return say(JSON.stringify(await visit.ask("answer", "roots/list", {})));
+      case "test_meta":
+        this.metas.push(meta);
+        return { ...say("seen"), _meta: { "example.org/own": 1.5 } };
+      case "test_wait":
+        await new Promise((resolve) => signal.addEventListener("abort", resolve));
+        this.cancelled.push("test_wait");
+        return say("It was cancelled.");
+      case "test_trigger_tool_change":
+        this.#hasMore = !this.#hasMore;
+        this.announce("notifications/tools/list_changed", {});
+        return say("The tools have changed.");
+      case "test_trigger_resource_update":
+        this.announce("notifications/resources/updated", { uri: WATCHED });
+        return say("The resource has changed.");
+      default:
+        throw new Failure(-32602, "There is no such tool");
+    }
+  }
+}
+
+function getPrompt({ name, arguments: given }: Params): object {
+  const { arg1, code } = (given ?? {}) as Params;
+  if (name === "test_fail") throw new Failure(Number(code), "It failed.", { detail: 1.5 });
+  const content = { type: "text", text: `arg1='${String(arg1)}'` };
+  return { messages: [{ role: "user", content }] };
+}
+
+/** A result that is a text. */
+export function say(text: string): object {
+  return { content: [{ type: "text", text }] };
+}
+
+const PAGE = 5;
+
+function page(key: string, items: readonly object[], { cursor }: Params): object {
+  const from = cursor === undefined ? 0 : Number(cursor);
+  const next = from + PAGE;
+  const rest = next < items.length ? { nextCursor: String(next) } : {};
+  return { [key]: items.slice(from, next), ...rest };
+}

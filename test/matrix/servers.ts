@@ -1,0 +1,178 @@
+import {
+  fromJsonSchema,
+  inputRequired,
+  inputResponse,
+  type McpServer,
+  ProtocolError,
+} from "@modelcontextprotocol/server";
+import { serveStdio } from "@modelcontextprotocol/server/stdio";
+import { Server as ServerV1 } from "@modelcontextprotocol/sdk/server/index.js";
+import type { McpServer as McpServerV1 } from "@modelcontextprotocol/sdk/server/mcp.js";
+import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
+import { makePair } from "../../src/plugin/pair.ts";
+import type { Era } from "../../src/protocol/era.ts";
+import type { Link } from "../../src/wire/link.ts";
+import { createServer } from "../conformance/everything.ts";
+import { say } from "../conformance/tools.ts";
+import { Script } from "../fixtures/memory.ts";
+import { Kit, type Params } from "./kit.ts";
+import { connectRaw } from "./rawserver.ts";
+
+/** A server behind the hub, as the cells look at it. */
+export abstract class Upstream extends Script {
+  abstract readonly era: Era;
+  /** One entry for each call that was cancelled. */
+  abstract readonly cancelled: readonly string[];
+  /** What a tool was told of its caller. */
+  abstract readonly metas: readonly Params[];
+  /** What was sent to it that does not belong into its era, and what it failed with. */
+  readonly faults: string[] = [];
+
+  readonly fault = (error: unknown): void => void this.faults.push(String(error));
+}
+
+export type ServerFlavour = "SDK v1" | "SDK v2" | "raw";
+
+/** A server of that flavour, which speaks nothing but that era. */
+export function serverOf(flavour: ServerFlavour, era: Era): Upstream {
+  switch (flavour) {
+    case "SDK v1":
+      return new UpstreamV1();
+    case "SDK v2":
+      return new UpstreamV2(era);
+    case "raw":
+      return new RawUpstream(era);
+  }
+}
+
+/** Answers as its kit does, and spells everything itself. */
+class RawUpstream extends Upstream {
+  readonly era: Era;
+  readonly #kit: Kit;
+
+  constructor(era: Era) {
+    super();
+    this.era = era;
+    this.#kit = new Kit(era);
+  }
+
+  get cancelled(): readonly string[] {
+    return this.#kit.cancelled;
+  }
+
+  get metas(): readonly Params[] {
+    return this.#kit.metas;
+  }
+
+  override connect(): Link {
+    return connectRaw(this.#kit, this.fault);
+  }
+}
+
+type Notification = Parameters<McpServerV1["server"]["notification"]>[0];
+type Question = Parameters<McpServerV1["server"]["request"]>[0];
+
+/** The same on the old SDK. */
+class UpstreamV1 extends Upstream {
+  readonly era = "legacy";
+  readonly #kit = new Kit("legacy");
+
+  get cancelled(): readonly string[] {
+    return this.#kit.cancelled;
+  }
+
+  get metas(): readonly Params[] {
+    return this.#kit.metas;
+  }
+
+  override connect(): Link {
+    const kit = this.#kit;
+    const info = { name: "v1", version: "1.0.0" };
+    const instructions = "Call whatever there is.";
+    // oxlint-disable-next-line typescript/no-deprecated -- the other one would write again what is answered
+    const server = new ServerV1(info, { capabilities: kit.capabilities, instructions });
+    kit.announce = (method, params) =>
+      void server.notification({ method, params } as Notification).catch(this.fault);
+    server.fallbackRequestHandler = async ({ method, params = {} }, { signal, ...extra }) => {
+      const notify = (name: string, what: object): void =>
+        void extra
+          .sendNotification({ method: name, params: what } as Notification)
+          .catch(this.fault);
+      const visit = {
+        method,
+        params,
+        signal,
+        notify,
+        log: (level: string, data: unknown) =>
+          notify("notifications/message", { level, logger: "tools", data }),
+        ask: (_key: string, name: string, what: object): Promise<Params> =>
+          extra.sendRequest({ method: name, params: what } as Question, ResultSchema),
+      };
+      return kit.answer(visit);
+    };
+    const [ours, theirs] = makePair(this.fault);
+    // It says that it takes an optional where it takes undefined as well.
+    void server.connect(theirs as Parameters<typeof server.connect>[0]).catch(this.fault);
+    return ours;
+  }
+}
+
+/** The everything server of the conformance suites, with some more tools, on the new SDK. */
+class UpstreamV2 extends Upstream {
+  readonly era: Era;
+  readonly cancelled: string[] = [];
+  readonly metas: Params[] = [];
+
+  constructor(era: Era) {
+    super();
+    this.era = era;
+  }
+
+  override connect(): Link {
+    const [ours, theirs] = makePair(this.fault);
+    // It says that it takes an optional where it takes undefined as well.
+    const transport = theirs as Parameters<McpServer["connect"]>[0];
+    const onerror = this.fault;
+    if (this.era === "modern") {
+      serveStdio(({ era }) => this.#make(era), { legacy: "reject", transport, onerror });
+    } else {
+      void this.#make("legacy").connect(transport).catch(this.fault);
+    }
+    return ours;
+  }
+
+  #make(era: Era): McpServer {
+    const server = createServer({ era });
+    const more = { description: "Is there for the matrix." };
+    server.registerTool("test_url", more, ({ mcpReq: { inputResponses } }) => {
+      const answer = inputResponse(inputResponses, "answer");
+      if (answer.kind === "elicit") return say(JSON.stringify(answer));
+      const asked = { message: "Go there", url: "http://127.0.0.1/there" };
+      return inputRequired({ inputRequests: { answer: inputRequired.elicitUrl(asked) } });
+    });
+    server.registerTool("test_roots", more, ({ mcpReq: { inputResponses } }) => {
+      const answer = inputResponse(inputResponses, "answer");
+      if (answer.kind === "roots") return say(JSON.stringify(answer));
+      return inputRequired({ inputRequests: { answer: inputRequired.listRoots() } });
+    });
+    server.registerTool("test_meta", more, ({ mcpReq: { _meta = {}, envelope = {} } }) => {
+      this.metas.push({ ..._meta, ...envelope });
+      return { ...say("seen"), _meta: { "example.org/own": 1.5 } };
+    });
+    server.registerTool("test_wait", more, async ({ mcpReq: { signal } }) => {
+      await new Promise((resolve) => signal.addEventListener("abort", resolve));
+      this.cancelled.push("test_wait");
+      return say("It was cancelled.");
+    });
+    server.registerPrompt("test_fail", { ...more, argsSchema: CODE }, ({ code }) => {
+      throw new ProtocolError(Number(code), "It failed.", { detail: 1.5 });
+    });
+    return server;
+  }
+}
+
+const CODE = fromJsonSchema<{ readonly code: string }>({
+  type: "object",
+  properties: { code: { type: "string" } },
+  required: ["code"],
+});
