@@ -59,10 +59,10 @@ function listDirectly(flavour: Flavour): Promise<{ readonly name: string }[]> {
   });
 }
 
-function dropExecution({ execution: _, ...tool }: { name: string; execution?: unknown }): {
-  readonly name: string;
-} {
-  return tool;
+function dropExecution(tool: { readonly name: string }): { readonly name: string } {
+  const copy: { name: string; execution?: unknown } = { ...tool };
+  delete copy.execution;
+  return copy;
 }
 
 for (const flavour of FLAVOURS) {
