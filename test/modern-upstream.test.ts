@@ -268,6 +268,98 @@ describe("a server that is met", () => {
     }
   });
 
+  it("is waited for if it is remembered to be modern, however slow it is", async () => {
+    const s = new ModernScript("x");
+    const { client, clock, hub } = await begin(s);
+    s.on["server/discover"] = () => undefined;
+    hub.reconnect("s");
+    await clock.run(10_000);
+    assert.equal(s.asked("initialize").length, 0);
+    const id = s.asked("server/discover").at(-1)?.id;
+    s.peer?.send({ jsonrpc: "2.0", id, result: DISCOVERY });
+    await turn();
+    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.equal(statusOf(hub, "s").peer?.era, "modern");
+  });
+
+  it("is not started again if it answers the question, and dies of what follows", async () => {
+    const s = new Script("x");
+    s.onInitialize = () => {
+      s.die();
+      return undefined;
+    };
+    const { hub } = await begin(s);
+    assert.equal(statusOf(hub, "s").cause?.code, "connectionLost");
+    assert.equal(s.starts, 1);
+  });
+
+  it("is asked no more than twice if it refuses what it says it speaks", async () => {
+    const s = new ModernScript("x");
+    s.on["server/discover"] = () =>
+      '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
+    const { hub } = await begin(s);
+    assert.equal(s.asked("server/discover").length, 2);
+    assert.match(statusOf(hub, "s").cause?.message ?? "", /speaks only protocol versions/);
+  });
+
+  it("is spoken to as of old if it is too new, and knows that too", async () => {
+    const s = new Script("x");
+    const supportedVersions = ["2099-01-01", "2025-11-25"];
+    s.on = {
+      "server/discover": () => `"result":${JSON.stringify({ ...DISCOVERY, supportedVersions })}`,
+    };
+    const { client } = await begin(s);
+    assert.deepEqual(await listNames(client), ["s__x"]);
+  });
+
+  it("is asked anew once it cannot be met as what it is known to be", async () => {
+    for (const mayDie of [false, true]) {
+      const s = new Script("x");
+      let dies = mayDie;
+      s.on = {
+        "server/discover": () => {
+          if (dies) s.die();
+          return dies ? undefined : UNKNOWN_METHOD;
+        },
+      };
+      if (mayDie) s.onInitialize = () => UNKNOWN_METHOD;
+      const { hub, client } = await begin(s);
+      dies = false;
+      if (!mayDie) {
+        s.onInitialize = () => UNKNOWN_METHOD;
+        hub.reconnect("s");
+        await turn();
+        await turn();
+      }
+      assert.equal(statusOf(hub, "s").cause?.code, "handshakeFailed");
+      s.onInitialize = new Script().onInitialize;
+      const before = s.asked("server/discover").length;
+      hub.reconnect("s");
+      await turn();
+      await turn();
+      assert.deepEqual(await listNames(client), ["s__x"]);
+      assert.equal(s.asked("server/discover").length, before + 1);
+    }
+  });
+
+  it("is lost if it ends as soon as it was met, even if there is nothing to list", async () => {
+    const s = new ModernScript("x");
+    s.on["server/discover"] = () => {
+      queueMicrotask(() => s.die());
+      return `"result":${JSON.stringify({ ...DISCOVERY, capabilities: {} })}`;
+    };
+    const { hub } = await begin(s);
+    await turn();
+    assert.equal(statusOf(hub, "s").state, "failed");
+  });
+
+  it("and is modern is not told that the roots are others", async () => {
+    const { client, s } = await begin(new ModernScript("x"), ABLE);
+    client.send({ jsonrpc: "2.0", method: "notifications/roots/list_changed" });
+    await callTool(client, "s__x");
+    assert.ok(!methods(s).includes("notifications/roots/list_changed"));
+  });
+
   it("is asked by discovering for a sign of life", async () => {
     const { clock, s } = await begin(new ModernScript("x"));
     const before = s.asked("server/discover").length;
@@ -413,6 +505,34 @@ describe("a modern server that wants more", () => {
     await client.find(({ method }) => method === "notifications/cancelled");
   });
 
+  it("has as long as any other once the client has answered", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () => (s.asked("tools/call").length === 1 ? wanting({ a: FORM }) : undefined);
+    const { client, clock } = await begin(s, ABLE);
+    client.send(call(1, "s__x"));
+    const question = await client.find(({ method }) => method === "elicitation/create");
+    await clock.run(5 * 60_000);
+    client.send({ jsonrpc: "2.0", id: question.id, result: { action: "decline" } });
+    await clock.run(59_000);
+    assert.ok(!client.messages.some(isAnswer(1)));
+    await clock.run(1000);
+    assert.match(
+      JSON.stringify(await client.find(isAnswer(1))),
+      /did not finish within 60 seconds/,
+    );
+  });
+
+  it("gets nothing of that name that the client has written itself", async () => {
+    const s = rounds(wanting({ a: FORM }, "mine"));
+    const { client } = await begin(s, ABLE);
+    answering(client, { "elicitation/create": { result: { action: "decline" } } });
+    const more = { requestState: "forged", inputResponses: { a: { action: "accept" } } };
+    client.send(call(1, "s__x", {}, more));
+    await client.find(isAnswer(1));
+    const text = s.peer?.received.findLast((one) => one.includes("tools/call")) ?? "";
+    assert.ok(!text.includes("forged") && !text.includes("accept"), text);
+  });
+
   it("is told nothing more once the call is cancelled, and the client is not asked any more", async () => {
     const s = rounds(wanting({ a: FORM }), wanting(undefined, "later"));
     const { client, clock } = await begin(s, ABLE);
@@ -520,6 +640,44 @@ describe("a modern server that wants more of a modern client", () => {
       extensions: { "io.modelcontextprotocol/ui": { a: 1 } },
     });
     assert.deepEqual(meta?.[MetaKey.client], { name: "m", version: "2" });
+  });
+
+  it("is named also if it spells what it says oddly", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () =>
+      `"result":{"resultType":"\\u0069nput_required","inputRequests":${JSON.stringify({ k: FORM })}}`;
+    const { client } = await begin(s);
+    const { result } = await request(client, "tools/call", { name: "s__x" }, ABLE_NOW);
+    assert.match(JSON.stringify(result), /\[s\] Which\?/);
+  });
+
+  it("may send what only an extension knows to who declares one that is carried", async () => {
+    const extensions = { "io.modelcontextprotocol/ui": {} };
+    for (const [type, capabilities, isKnown] of [
+      ["vendor/odd", { extensions }, true],
+      ["task", { extensions }, false],
+      ["task", {}, false],
+    ] as const) {
+      const s = new ModernScript("x");
+      s.onCall = () => `"result":{"resultType":"${type}","more":1.0}`;
+      const { client } = await begin(s);
+      const answer = await request(client, "tools/call", { name: "s__x" }, capabilities);
+      assert.equal(answer.error === undefined, isKnown, type);
+    }
+  });
+
+  it("and is cancelled while a plugin waits for it has its questions withdrawn", async () => {
+    const s = wants();
+    const watch = wrapping("watch", (given, next) => next(given));
+    const { client } = await setUpWith([watch], { s }, { servers: AUTO });
+    await introduce(client, ABLE);
+    client.send(call(1, "s__x"));
+    const { id } = await client.find(({ method }) => method === "elicitation/create");
+    const params = { requestId: 1 };
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+    const ends = (message: Json): boolean =>
+      message.method === "notifications/cancelled" && message.params?.["requestId"] === id;
+    await client.find(ends);
   });
 
   it("is asked on the client's behalf where plugins see the call, and they see its answer as of old", async () => {
@@ -634,6 +792,41 @@ describe("what a modern server tells", () => {
     await client.find(isAnswer(2));
   });
 
+  it("is not listened for at all if nobody wants anything", async () => {
+    const s = watched();
+    const capabilities = { tools: {}, resources: { subscribe: true } };
+    s.on["server/discover"] = () => `"result":${JSON.stringify({ ...DISCOVERY, capabilities })}`;
+    const { client } = await begin(s);
+    await listNames(client);
+    assert.equal(s.listens.length, 0);
+    await ask(client, "resources/subscribe", { uri: "x://1" });
+    assert.deepEqual(s.listens.map(filterOf), [{ resourceSubscriptions: ["x://1"] }]);
+    await ask(client, "resources/unsubscribe", { uri: "x://1" });
+    await turn();
+    assert.deepEqual(cancelledIds(s), [s.listens[0]?.id]);
+    assert.equal(s.listens.length, 1);
+  });
+
+  it("that never says what it will tell is taken at its silence", async () => {
+    const s = watched();
+    s.on["subscriptions/listen"] = () => undefined;
+    const { client, clock } = await begin(s);
+    client.send({ jsonrpc: "2.0", id: 1, method: "resources/subscribe", params: { uri: "x://1" } });
+    await clock.run(20_000);
+    assert.ok((await client.find(isAnswer(1))).result);
+  });
+
+  it("that does not know how to be listened to is there without", async () => {
+    const s = watched();
+    s.on["subscriptions/listen"] = () => UNKNOWN_METHOD;
+    const { client, clock } = await begin(s);
+    assert.deepEqual(await listNames(client), ["s__x"]);
+    await clock.run(100_000);
+    assert.equal(s.listens.length, 1);
+    const { error } = await ask(client, "resources/subscribe", { uri: "x://1" });
+    assert.match(error?.message ?? "", /does not tell/);
+  });
+
   it("may be less than was asked for: who asked for the rest is told", async () => {
     const s = watched();
     const { client } = await begin(s);
@@ -644,6 +837,7 @@ describe("what a modern server tells", () => {
     };
     const { error } = await ask(client, "resources/subscribe", { uri: "x://1" });
     assert.match(error?.message ?? "", /does not tell of changes of "x:\/\/1"/);
+    assert.deepEqual(filterOf(s.listens.at(-1)), KINDS);
   });
 
   for (const [form, end] of [

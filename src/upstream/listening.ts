@@ -181,6 +181,7 @@ export class Listening {
     );
     this.#disarm = clock.after(PATIENCE, () => {
       this.#replace(next);
+      this.#grant(next);
       this.#adjust();
     });
   }

@@ -59,13 +59,22 @@ function listDirectly(flavour: Flavour): Promise<{ readonly name: string }[]> {
   });
 }
 
+function dropExecution(tool: { readonly name: string }): { readonly name: string } {
+  const copy: { name: string; execution?: unknown } = { ...tool };
+  delete copy.execution;
+  return copy;
+}
+
 for (const flavour of FLAVOURS) {
   describe(`four real servers behind one hub, driven by ${flavour}`, () => {
     it(
       "every tool is listed once, equal to the server's own but for the prefix in its name",
       LIMIT,
       async () => {
-        const direct = await listDirectly(flavour);
+        const listed = await listDirectly(flavour);
+        // The hub speaks the modern era with it, which has no word for how tools are run as tasks; the servers do not.
+        const isModern = flavour === "SDK v2 with negotiation";
+        const direct = isModern ? listed.map(dropExecution) : listed;
         await withClient(flavour, async (client) => {
           const expected = direct.toSorted((a, b) => (a.name < b.name ? -1 : 1));
           assert.deepEqual(await client.list(), expected);
