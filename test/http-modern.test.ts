@@ -41,6 +41,12 @@ async function tell(response: Response, status = 200): Promise<Json> {
   return json;
 }
 
+/** None if it is the answer alone. */
+async function countEvents(response: Response): Promise<number> {
+  const type = response.headers.get("Content-Type");
+  return type === "application/json" ? 0 : (await new Events(response).rest()).length;
+}
+
 const TOOL = JSON.stringify({
   name: "x",
   inputSchema: {
@@ -359,6 +365,34 @@ describe("a modern client over HTTP", () => {
     assert.equal(done.result?.["resultType"], "complete");
     assert.equal((await post(closed.visit(), "tools/call", params)).status, 401);
   });
+
+  const lines: readonly (readonly [string, string | undefined, readonly number[]])[] = [
+    ["hears of a log if only its request runs there", undefined, [1]],
+    ["hears of no log that may be another's, as nobody can tell who is who", undefined, [0, 0]],
+    ["hears of a log on each of its requests if it is known by a token", "secret", [1, 1]],
+  ];
+  for (const [what, token, heard] of lines) {
+    it(what, async () => {
+      const git = new Script("x");
+      git.onCall = () => undefined;
+      const { visit } = setUpHttp({ git }, { face: { token } });
+      const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
+      await post(visit(), "tools/list", {}, { headers });
+      const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
+      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
+      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      const line = { level: "info", data: "d" };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.asked("tools/call")) {
+        git.peer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+      }
+      const told = (await Promise.all(pending)).map(countEvents);
+      assert.deepEqual(
+        await Promise.all(told),
+        heard.map((count) => (count === 0 ? 0 : count + 1)),
+      );
+    });
+  }
 
   it("does not hold anything for who does not read", async () => {
     const git = new Script("x");

@@ -13,9 +13,7 @@ const IDLE = { limit: 5 * 60_000, interval: 60_000 };
 /** So many there may be of one link, or of one face; and so many of their requests may listen. */
 const MOST = { parties: 32, listenings: 1024 };
 
-export interface PartiesParts extends Omit<PartyParts, "id"> {
-  /** Who they are, if it can be told: servers that are one for each client are refused to others. */
-  readonly client: string | undefined;
+export interface PartiesParts extends PartyParts {
   /** What a client of that name sees. */
   view(client: string | undefined, scope: Scope): View;
   /** They have ended. */
@@ -88,7 +86,7 @@ export class Parties {
     if (this.#parties.size >= MOST.parties) this.#makeRoom();
     const parts = this.#parts;
     const view = parts.view(parts.client, scope);
-    const party = new Party(view, capabilities, { ...parts, id: parts.client ?? "anybody" });
+    const party = new Party(view, capabilities, parts);
     this.#parties.set(key, party);
     if (this.#parties.size === 1) this.#watch();
     return party;

@@ -31,8 +31,8 @@ export interface PartyParts {
   readonly ledger: Ledger;
   readonly editions: Editions;
   readonly lot: Lot;
-  /** How plugins know the client. */
-  readonly id: string;
+  /** Who makes its requests, if it can be told: servers that are one for each client are refused to others. */
+  readonly client: string | undefined;
   serverInfo(): Implementation;
   plugins(): PluginSet | undefined;
 }
@@ -64,13 +64,13 @@ export class Party implements Attendee, VisitHost {
   lastUse: number;
 
   constructor(view: View, capabilities: string, parts: PartyParts) {
-    const { deadlines, ledger, clock, lot, id } = parts;
+    const { deadlines, ledger, clock, lot, client } = parts;
     this.#parts = parts;
     this.clock = clock;
     this.lastUse = clock.now();
     this.parking = new Parking(lot, clock);
     this.#view = view;
-    const who = { id, name: undefined, version: undefined };
+    const who = { id: client ?? "anybody", name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
     const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
     this.#router = new Router(who, { ...common, notify: () => {} });
@@ -142,11 +142,14 @@ export class Party implements Attendee, VisitHost {
   /** What belongs to no request is not said to modern clients. */
   tell(): void {}
 
+  /** A line says nothing of requests: who cannot be told from others hears of it only if it can be for no other. */
   tellLog(server: string, severity: Severity, message: Message): void {
+    const there = this.#at(server);
+    if (this.#parts.client === undefined && there.length > 1) return;
     let isPiped = false;
-    for (const visit of this.#visits) {
+    for (const visit of there) {
       const { way } = visit;
-      if (way === undefined || !visit.wants(severity) || visit.server !== server) continue;
+      if (way === undefined || !visit.wants(severity)) continue;
       // It would come twice to who hears of all requests in one place.
       if (!way.isPipe || !isPiped) way.notify(message);
       isPiped ||= way.isPipe;
@@ -188,9 +191,13 @@ export class Party implements Attendee, VisitHost {
 
   /** For whom a server may ask, as it does not say: for what it is at work for, or else for what waits for its client. */
   #asking(server: string): readonly Visit[] {
-    const there = [...this.#visits].filter((visit) => visit.server === server);
+    const there = this.#at(server);
     const working = there.filter(({ isParked }) => !isParked);
     return working.length > 0 ? working : there;
+  }
+
+  #at(server: string): readonly Visit[] {
+    return [...this.#visits].filter((visit) => visit.server === server);
   }
 
   #relay(letter: Letter, way: WayBack, manner: AnyManner): void {
