@@ -1,5 +1,6 @@
-import type { Range } from "../bytes.ts";
+import type { Edit, Range } from "../bytes.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
+import { removeMembers } from "../object.ts";
 
 /** What is asked about a task that there is; the answers to all but `tasks/result` are the task itself. */
 export const TaskMethod = {
@@ -18,6 +19,17 @@ const QUERIES = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
 export function isTaskQuery(method: string): method is TaskQuery {
   return QUERIES.some((known) => known === method);
 }
+
+/** Takes out of a request's params that it be made a task: between the eras it could be asked for by nobody. */
+export function removeTask(
+  bytes: Uint8Array,
+  params: Range,
+  members: readonly Member[],
+): readonly Edit[] {
+  if (lastMember(members, "task") === undefined) return NONE;
+  return removeMembers(bytes, params, members, (key) => key === "task");
+}
+const NONE: readonly Edit[] = [];
 
 /** A task that is named somewhere, and everywhere its id stands there; the last counts, as in parsers. */
 export interface Mention {

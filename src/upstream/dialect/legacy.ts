@@ -3,6 +3,7 @@ import { HubError } from "../../errors.ts";
 import { scanObject } from "../../json.ts";
 import { allowsBatches, type LegacyVersion, Method } from "../../protocol/legacy.ts";
 import { removeEnvelope } from "../../protocol/modern.ts";
+import { removeTask } from "../../protocol/tasks.ts";
 import {
   buildNotification,
   type Notification,
@@ -51,6 +52,7 @@ export class LegacyDialect implements Dialect {
     if (sender.era === "legacy") return;
     const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
     edits.push(...removeEnvelope({ bytes, members: known }));
+    if (params !== undefined) edits.push(...removeTask(bytes, params, known));
   }
 
   async subscribe(uri: string, signal: AbortSignal): Promise<void> {

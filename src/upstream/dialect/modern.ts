@@ -10,6 +10,7 @@ import {
   type ModernVersion,
   writeEnvelope,
 } from "../../protocol/modern.ts";
+import { removeTask } from "../../protocol/tasks.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Notification, Request } from "../../wire/jsonrpc.ts";
 import type { Listening } from "../listening.ts";
@@ -71,8 +72,12 @@ export class ModernDialect implements Dialect {
     if (params === undefined) return;
     if (sender.era === "modern" && !hasUncarried(sender.declared)) return;
     const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
-    if (sender.era === "modern") edits.push(...removeUncarried(bytes, members));
-    else edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
+    if (sender.era === "modern") {
+      edits.push(...removeUncarried(bytes, members));
+      return;
+    }
+    edits.push(...removeTask(bytes, params, members));
+    edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
   }
 
   subscribe(uri: string, signal: AbortSignal): Promise<void> {
