@@ -19,6 +19,7 @@ describe("a modern client", () => {
       "resources",
       "completions",
       "logging",
+      "extensions",
     ]);
     assert.equal(result?.["resultType"], "complete");
     assert.equal(result?.["ttlMs"], 0);
@@ -108,7 +109,8 @@ describe("a modern client", () => {
     "logging/setLevel",
     "resources/subscribe",
     "resources/unsubscribe",
-    "tasks/get",
+    "tasks/result",
+    "tasks/list",
     "what/ever",
   ]) {
     it(`has no ${method}`, async () => {

@@ -7,6 +7,7 @@ import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
 import { appendMembers, removeMembers } from "../object.ts";
+import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
 import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
 import { isSeverity, type Severity } from "./severity.ts";
@@ -267,6 +268,7 @@ const CAPABILITIES = {
   resources: { subscribe: true, listChanged: true },
   completions: {},
   logging: {},
+  ...WITH_TASKS,
 };
 
 /** The result of `server/discover`, not stamped. */

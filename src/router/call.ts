@@ -28,9 +28,22 @@ export interface Caller extends Ask {
   readonly sender: Sender;
   /** A server's answer as the client is to get it. @param from the era of the server */
   address(response: Response, from: Era): Message;
+  /**
+   * Takes over the task that a call was made into, for a client that knows what to do with one.
+   * @returns the answer that tells the client of it; undefined if it does not know tasks
+   * @throws {HubError} invalidRequest if it has as many as it may have
+   */
+  keep?(answer: Response, place: Place): Response | undefined;
   /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
   respond(message: Message | undefined): void;
   notify(message: Message): void;
+}
+
+/** Where a task is that a call was made into. */
+export interface Place {
+  readonly session: Session;
+  readonly connection: Connection;
+  readonly route: Route;
 }
 
 /** Something that a client's request has set going. */
@@ -119,11 +132,17 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
-    const { route, deadlines, token, caller } = this.parts;
-    if (this.#halts > 0) this.#makeUp();
-    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
+    const { token, caller } = this.parts;
+    this.touch();
     if (token === undefined) return;
     caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
+  }
+
+  /** It is being worked at: it has its time again, but for the total. */
+  touch(): void {
+    const { route, deadlines } = this.parts;
+    if (this.#halts > 0) this.#makeUp();
+    this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
   }
 
   /** The server has a line of its log for whoever asked. */

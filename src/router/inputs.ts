@@ -12,6 +12,7 @@ import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { Method } from "../protocol/legacy.ts";
+import { missesTasks } from "../protocol/extension.ts";
 import { mayBeIncomplete, ModernError, readResultType, stripResult } from "../protocol/modern.ts";
 import { translate } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
@@ -35,6 +36,20 @@ export interface InputRequired {
   readonly state: Piece | undefined;
 }
 
+/** A server's answer that is none yet: it has made a task of the call. */
+export interface MadeTask {
+  readonly kind: "task";
+  readonly response: Response;
+}
+
+/** A server does not run the tool for a client that does not know tasks. */
+export interface Insistence {
+  readonly kind: "insistence";
+}
+
+/** An answer that is none yet. */
+export type Unfinished = InputRequired | MadeTask | Insistence;
+
 /** What an answer is read for. */
 export interface Reader {
   readonly server: string;
@@ -53,25 +68,25 @@ const REPEATED: ReadonlySet<string> = new Set([
 /** So many may be wanted at a time. */
 const MOST = 32;
 
+const INSISTENCE: Insistence = { kind: "insistence" };
+
 /** Reads the answer of a server of the modern era. @returns an error if the client could make nothing of it */
-export function readAnswer(
-  response: Response,
-  reader: Reader,
-): Response | InputRequired | HubError {
+export function readAnswer(response: Response, reader: Reader): Response | Unfinished | HubError {
   const { server, method, sender, isPlain } = reader;
   const { bytes, body, outcome, shape } = response;
-  if (outcome === "error") return isPlain ? response : explainLack(response, reader);
+  if (outcome === "error") return isPlain ? response : readLack(response, reader);
   // In the shapes that are not looked into no letter is escaped.
   if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return response;
   const type = readResultType(bytes, body);
   if (type === "complete") return response;
   const data = { server };
+  if (type === "task" && method === Method.toolsCall) return { kind: "task", response };
   if (type !== "input_required") {
     const extensions: unknown = Object.getOwnPropertyDescriptor(
       sender.declared,
       "extensions",
     )?.value;
-    if (isPlain && type !== "task" && extensions !== undefined) return response;
+    if (isPlain && extensions !== undefined) return response;
     const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
     return new HubError("internal", text, data);
   }
@@ -82,7 +97,11 @@ export function readAnswer(
   return isPlain ? nameServers(server, response, required) : required;
 }
 
-function readInputs({ bytes, body }: Response): InputRequired | undefined {
+/** What a server wants; undefined if it does not say what. */
+export function readInputs({
+  bytes,
+  body,
+}: Pick<Response, "bytes" | "body">): InputRequired | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const requests = lastMember(members, "inputRequests");
   const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
@@ -101,21 +120,24 @@ function readInputs({ bytes, body }: Response): InputRequired | undefined {
 }
 
 /** The same answer, in which people are told which server asks. */
-function nameServers(
+function nameServers(server: string, response: Response, required: InputRequired): Response {
+  return edit(response, nameInputs(server, required));
+}
+
+/** Tells people which server asks. */
+export function nameInputs(
   server: string,
-  response: Response,
-  { inputs, bytes }: InputRequired,
-): Response {
-  const edits = inputs.flatMap(({ method, params }) =>
+  { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
+): Edit[] {
+  return inputs.flatMap(({ method, params }) =>
     method === Method.elicit && params !== undefined
       ? nameServer(server, bytes, scanObject(bytes, params.start)?.items ?? [])
       : [],
   );
-  return edit(response, edits);
 }
 
 /** A tool that needs what the client lacks: models read results, and nothing can be done about an error. */
-function explainLack(response: Response, { server, method }: Reader): Response {
+function readLack(response: Response, { server, method, sender }: Reader): Response | Insistence {
   const { bytes, body } = response;
   const members = scanObject(bytes, body.start)?.items ?? [];
   const code = lastMember(members, "code");
@@ -124,6 +146,9 @@ function explainLack(response: Response, { server, method }: Reader): Response {
   const data = lastMember(members, "data");
   const required =
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
+  const isOfTasks = required !== undefined && missesTasks(valueOf(bytes, required));
+  // It may be told that the hub knows them, but not what a client of its era has said itself.
+  if (isOfTasks && sender.era === "legacy" && sender.isDriven !== true) return INSISTENCE;
   const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
     ({ key }) => key,
   );
@@ -174,7 +199,8 @@ function edit(response: Response, edits: readonly Edit[]): Response {
   return responseOf(applyEdits(response.bytes, edits)) ?? response;
 }
 
-function responseOf(message: readonly Piece[] | Uint8Array): Response | undefined {
+/** An answer of the hub's own making, as if it had come. */
+export function responseOf(message: readonly Piece[] | Uint8Array): Response | undefined {
   const bytes = message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
   const frame = readFrame(bytes);
   return frame.kind === "response" ? frame : undefined;

@@ -1,21 +1,22 @@
 import { isNamed } from "../catalog/shape.ts";
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import type { Visitor } from "../upstream/connection.ts";
 import type { Pending, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Message, Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
-import { readAnswer } from "./inputs.ts";
+import { readAnswer, toLegacy, type Unfinished } from "./inputs.ts";
 import { explainUnready, goneError } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
-import { repeat, Rounds } from "./rounds.ts";
+import { repeat } from "./rounds.ts";
+import { Sequel } from "./sequel.ts";
 
 type Place =
   | { readonly at: "waiting" }
   | { readonly at: "sent"; readonly session: Session; readonly id: number }
-  /** The server wants to know more first. */
-  | { readonly at: "asking"; readonly rounds: Rounds }
+  /** The server has answered, but not yet with what was asked for. */
+  | { readonly at: "unfinished"; readonly sequel: Sequel }
   | { readonly at: "done" };
 const WAITING: Place = { at: "waiting" };
 const DONE: Place = { at: "done" };
@@ -26,7 +27,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   readonly isRelayed = true;
   readonly name: string;
   #place: Place = WAITING;
-  #rounds: Rounds | undefined;
+  #sequel: Sequel | undefined;
   /** It was not sent at once: its tool may be known only from an older listing. */
   #waited = false;
 
@@ -44,18 +45,18 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#rounds);
+    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#sequel);
     this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
   }
 
   get sender(): Sender {
-    return this.parts.caller.sender;
+    return this.#sequel?.sender ?? this.parts.caller.sender;
   }
 
   settle(response: Response): void {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
-    const answer = session.era === "legacy" ? response : this.#read(response);
+    const answer = session.era === "legacy" ? response : this.#read(session, response);
     if (answer === undefined) return;
     this.learn(session, answer);
     this.finish(this.parts.caller.address(answer, session.era), "answered");
@@ -69,11 +70,11 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   protected withdraw(why: Withdrawal): void {
     if (this.#place.at === "sent") this.#place.session.cancel(this.#place.id, why);
     else if (this.#place.at === "waiting") this.parts.connection.leave(this);
-    else if (this.#place.at === "asking") this.#place.rounds.withdraw();
+    else if (this.#place.at === "unfinished") this.#place.sequel.withdraw();
   }
 
   protected explainWait(seconds: number): string | undefined {
-    return this.#place.at === "waiting" && this.#rounds === undefined
+    return this.#place.at === "waiting" && this.#sequel === undefined
       ? explainUnready(seconds)
       : undefined;
   }
@@ -83,32 +84,50 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     super.finish(message, end);
   }
 
-  /** @returns the answer of a server of the modern era, once it is one. */
-  #read(response: Response): Response | undefined {
-    const { route, request, caller, deadlines } = this.parts;
-    const { server } = route;
-    const { sender } = caller;
+  /** @returns the answer of a server of the modern era, if it is one. */
+  #read(session: Session, response: Response): Response | undefined {
+    const { sender } = this;
+    const { server } = this.parts.route;
     const isPlain = sender.era === "modern";
     const answer = readAnswer(response, { server, method: this.method, sender, isPlain });
     if (answer instanceof HubError) {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "response") return answer;
-    const rounds = (this.#rounds ??= new Rounds({
-      server,
+    return answer.kind === "response" ? answer : this.#goOn(session, answer);
+  }
+
+  /** @returns the answer that tells of a task, for a client that knows what to do with one */
+  #goOn(session: Session, unfinished: Unfinished): Response | undefined {
+    const { route, request, caller, deadlines, connection } = this.parts;
+    if (unfinished.kind === "task") {
+      try {
+        const told = caller.keep?.(unfinished.response, { session, connection, route });
+        if (told !== undefined) return told;
+      } catch (error) {
+        this.fail(toHubError(error));
+        return undefined;
+      }
+    }
+    const sequel = (this.#sequel ??= new Sequel({
+      server: route.server,
       request,
       caller,
       deadlines,
       halt: (halted) => this.halt(halted),
+      touch: () => this.touch(),
       again: () => {
         this.#place = WAITING;
-        this.parts.connection.visit(this);
+        connection.visit(this);
+      },
+      settle: (answer) => {
+        this.learn(session, answer);
+        this.finish(caller.address(toLegacy(answer), "legacy"), "answered");
       },
       fail: (error) => this.fail(error),
     }));
-    this.#place = { at: "asking", rounds };
-    rounds.begin(answer);
+    this.#place = { at: "unfinished", sequel };
+    sequel.begin(session, unfinished);
     return undefined;
   }
 }

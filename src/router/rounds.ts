@@ -37,7 +37,7 @@ export class Rounds {
   edits: readonly Edit[] = [];
   readonly #parts: RoundsParts;
   #count = 0;
-  #round: Round | undefined;
+  #round: (() => void) | undefined;
   #disarm: () => void = () => {};
 
   constructor(parts: RoundsParts) {
@@ -59,46 +59,68 @@ export class Rounds {
       this.#disarm = deadlines.after(PAUSE, () => again(new Map()));
       return;
     }
-    const over = (): void => {
-      this.#disarm();
-      this.#round = undefined;
-      this.#parts.halt(false);
-    };
-    const round = new Round(this.#parts, required, {
+    this.#round = pose(this.#parts, required, {
       answered: (answers) => {
-        over();
+        this.#round = undefined;
         again(answers);
       },
       failed: (error) => {
-        over();
+        this.#round = undefined;
         this.#parts.fail(error);
       },
     });
-    this.#round = round;
-    this.#parts.halt(true);
-    this.#disarm = deadlines.after(LIMIT, () => round.expire());
-    round.begin();
   }
 
   /** The call is over: nobody is to answer any more. */
   withdraw(): void {
     this.#disarm();
-    this.#round?.withdraw("The call that it was for is over.");
+    this.#round?.();
     this.#round = undefined;
   }
 }
 
-interface RoundEvents {
+export interface RoundEvents {
   /** All have been answered: bare results, by the server's keys. */
   answered(answers: ReadonlyMap<string, Uint8Array>): void;
   failed(error: HubError): void;
+}
+
+/** Whose answers are wanted, and for which call. */
+export type RoundParts = Pick<RoundsParts, "server" | "caller" | "deadlines" | "halt">;
+
+/** Asks the client all that a server wants; the call's time stands still meanwhile. @returns what withdraws it */
+export function pose(parts: RoundParts, required: InputRequired, events: RoundEvents): () => void {
+  let isOver = false;
+  const over = (): void => {
+    isOver = true;
+    disarm();
+    parts.halt(false);
+  };
+  const round = new Round(parts, required, {
+    answered: (answers) => {
+      over();
+      events.answered(answers);
+    },
+    failed: (error) => {
+      over();
+      events.failed(error);
+    },
+  });
+  parts.halt(true);
+  const disarm = parts.deadlines.after(LIMIT, () => round.expire());
+  round.begin();
+  return () => {
+    if (isOver) return;
+    disarm();
+    round.withdraw("The call that it was for is over.");
+  };
 }
 
 const CANCEL = utf8('{"action":"cancel"}');
 
 /** All that a server wants at a time, asked together. */
 class Round {
-  readonly #parts: RoundsParts;
+  readonly #parts: RoundParts;
   readonly #required: InputRequired;
   readonly #events: RoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
@@ -106,7 +128,7 @@ class Round {
   readonly #open = new Map<Input, (why: Withdrawal) => void>();
   #isOver = false;
 
-  constructor(parts: RoundsParts, required: InputRequired, events: RoundEvents) {
+  constructor(parts: RoundParts, required: InputRequired, events: RoundEvents) {
     this.#parts = parts;
     this.#required = required;
     this.#events = events;
@@ -211,6 +233,9 @@ function messageOf(error: Uint8Array): string {
 }
 
 /** The changes to a request that is sent once more: they are made for each time. */
-export function repeat({ edits, tokens }: Rewrite, rounds: Rounds | undefined): Rewrite {
-  return { edits: [...edits, ...(rounds?.edits ?? [])], tokens };
+export function repeat(
+  { edits, tokens }: Rewrite,
+  more: { readonly edits: readonly Edit[] } | undefined,
+): Rewrite {
+  return { edits: [...edits, ...(more?.edits ?? [])], tokens };
 }

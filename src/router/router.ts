@@ -12,9 +12,11 @@ import type { Message, Request } from "../wire/jsonrpc.ts";
 import type { Call, Caller, Running } from "./call.ts";
 import { Commission } from "./commission.ts";
 import { Completion } from "./completion.ts";
+import { Consultation } from "./consultation.ts";
 import type { Deadlines } from "./deadline.ts";
 import { Detour } from "./detour.ts";
 import { InterceptedCall } from "./intercepted.ts";
+import type { Keeping } from "./keeping.ts";
 import type { Ledger } from "./ledger.ts";
 import { Links } from "./links.ts";
 import { locate } from "./locate.ts";
@@ -37,6 +39,8 @@ export interface RouterParts {
   readonly except: PluginMember | undefined;
   /** Whose calls they are, as servers reach it. */
   owner(): Attendee;
+  /** Its tasks at servers of the modern era, if it is of that era itself. */
+  readonly keeping?: Keeping;
 }
 
 /** Finds the way of one client's calls: the only parse of their params, the only look-up. */
@@ -64,8 +68,9 @@ export class Router {
     const { deadlines, ledger, view } = this.#parts;
     const began = deadlines.now();
     if (manner === "task") {
-      const links = this.#links;
-      return this.#tasks.route({ request, caller, began, deadlines, ledger, links, view });
+      const common = { request, caller, began, deadlines, ledger, links: this.#links, view };
+      const { keeping } = this.#parts;
+      return keeping === undefined ? this.#tasks.route(common) : new Consultation(common, keeping);
     }
     const wanted = readWanted(request, manner);
     const call = this.#find(request, wanted, caller, began, true, watches);

@@ -16,7 +16,8 @@ import type { Deadlines } from "./deadline.ts";
 import { readAnswer, toLegacy } from "./inputs.ts";
 import type { Detour } from "./detour.ts";
 import { goneError } from "./late.ts";
-import { repeat, Rounds } from "./rounds.ts";
+import { repeat } from "./rounds.ts";
+import { Sequel } from "./sequel.ts";
 
 /** Whose trip it is. */
 export interface Traveller {
@@ -30,6 +31,7 @@ export interface Traveller {
   readonly detour: Detour | undefined;
   progress(notification: Notification, tokens: readonly Range[]): void;
   log(severity: Severity, message: Message): void;
+  touch(): void;
   /** An answer of the server, before anybody changes it. */
   learn(session: Session, response: Response): void;
   halt(halted: boolean): void;
@@ -55,7 +57,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly #rewrite: Rewrite;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
-  #rounds: Rounds | undefined;
+  #sequel: Sequel | undefined;
   #isHalted = false;
   #isOver = false;
   /** What comes back is what the call is answered with, whoever else looks at it. */
@@ -77,7 +79,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   }
 
   get sender(): Sender {
-    return this.#traveller.sender;
+    return this.#sequel?.sender ?? this.#traveller.sender;
   }
 
   get isSent(): boolean {
@@ -105,7 +107,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? this.#rewrite : repeat(this.#rewrite, this.#rounds);
+    const whole = session.era === "legacy" ? this.#rewrite : repeat(this.#rewrite, this.#sequel);
     this.#sent = { session, id: session.relay(this, request, whole) };
   }
 
@@ -116,11 +118,9 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   settle(response: Response): void {
     if (this.#isOver) return;
     const session = this.#sent?.session;
-    const answer = session?.era === "modern" ? this.#read(response) : response;
+    const answer = session?.era === "modern" ? this.#read(session, response) : response;
     if (answer === undefined || (session?.era === "legacy" && this.#hands(session, answer))) return;
-    if (!this.#end()) return;
-    if (session !== undefined) this.#traveller.learn(session, answer);
-    this.#finish(answer);
+    this.#arrive(session, answer);
   }
 
   fail(error: HubError): void {
@@ -144,9 +144,9 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** The traveller does not want its answer any more; the server is told. */
   giveUp(why: Withdrawal, reason: HubError): void {
     if (!this.#end()) return;
-    this.#rounds?.withdraw();
+    this.#sequel?.withdraw();
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
-    if (this.#sent === undefined || this.#rounds !== undefined) {
+    if (this.#sent === undefined || this.#sequel !== undefined) {
       this.#traveller.connection.leave(this);
     }
     this.#tell({ kind: "failure", reason });
@@ -202,9 +202,16 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#settle?.(outcome);
   }
 
-  /** @returns the answer of a server of the modern era, once it is one, as one of the legacy era would have given it. */
-  #read(response: Response): Response | undefined {
-    const { route, request, caller, deadlines, sender } = this.#traveller;
+  #arrive(session: Session | undefined, answer: Response): void {
+    if (!this.#end()) return;
+    if (session !== undefined) this.#traveller.learn(session, answer);
+    this.#finish(answer);
+  }
+
+  /** @returns the answer of a server of the modern era, if it is one, as one of the legacy era would have given it. */
+  #read(session: Session, response: Response): Response | undefined {
+    const { sender } = this;
+    const { route, request, caller, deadlines, connection } = this.#traveller;
     const { server } = route;
     const answer = readAnswer(response, { server, method: this.method, sender, isPlain: false });
     if (answer instanceof HubError) {
@@ -212,16 +219,18 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       return undefined;
     }
     if (answer.kind === "response") return toLegacy(answer);
-    this.#rounds ??= new Rounds({
+    this.#sequel ??= new Sequel({
       server,
       request,
       caller,
       deadlines,
       halt: (halted) => this.halt(halted),
-      again: () => this.#traveller.connection.visit(this),
+      touch: () => this.#traveller.touch(),
+      again: () => connection.visit(this),
+      settle: (final) => this.#arrive(session, toLegacy(final)),
       fail: (error) => this.fail(error),
     });
-    this.#rounds.begin(answer);
+    this.#sequel.begin(session, answer);
     return undefined;
   }
 

@@ -8,12 +8,13 @@ import { editsOf, type Notification, type Request } from "../wire/jsonrpc.ts";
  * who began it know it. Ids of two servers may so be the same, and may come again after a restart.
  */
 export class Alias {
-  readonly id = crypto.randomUUID();
+  readonly id: string;
   readonly remoteId: string;
   /** The how manyth it is of those who began it. */
   readonly number: number;
 
-  constructor(remoteId: string, number: number) {
+  constructor(remoteId: string, number: number, id: string = crypto.randomUUID()) {
+    this.id = id;
     this.remoteId = remoteId;
     this.number = number;
   }

@@ -1,10 +1,11 @@
 import type { Kind } from "../catalog/item.ts";
+import { declaresTasks } from "../protocol/extension.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
 import type { PeerInfo } from "./status.ts";
 
 /** What a server can do beside listing and doing what it lists. */
-export type Feature = "completions" | "subscriptions" | "logging";
+export type Feature = "completions" | "subscriptions" | "logging" | "tasks";
 
 /** What a server says of itself when it is met. */
 export interface Handshake {
@@ -81,6 +82,7 @@ function makeHandshake(
   if (typeof offered["completions"] === "object") features.add("completions");
   if (typeof offered["logging"] === "object") features.add("logging");
   if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
+  if (spoken.era === "modern" && declaresTasks(offered)) features.add("tasks");
   return {
     spoken,
     peer: {

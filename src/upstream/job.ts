@@ -1,6 +1,8 @@
 import { applyEdits, type Piece, type Range } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../errors.ts";
+import type { Era } from "../protocol/era.ts";
+import { readResultType } from "../protocol/modern.ts";
 import {
   membersAt,
   type Mention,
@@ -15,6 +17,7 @@ import { buildNotification, editsOf, type Notification, type Response } from "..
 import { Alias, Aliases } from "./alias.ts";
 import type { Attendee } from "./audience.ts";
 import type { PendingTable } from "./pending.ts";
+import { readMade } from "./ticket.ts";
 
 /** Whose call a task was made of, and of which. */
 export interface Origin {
@@ -99,15 +102,22 @@ const MOST_GIVEN_UP = 256;
 export class Jobs extends Aliases<Job> {
   readonly #server: string;
   readonly #pending: PendingTable;
+  readonly #complete: (params: object) => object | undefined;
   /** By the ids of the calls that they were made of, which are their progress tokens. */
   readonly #byCall = new Map<number, Job>();
-  /** Calls that wanted to be tasks and were given up before they were. */
+  /** Calls that might have become tasks and were given up before they did. */
   readonly #givenUp = new Set<number>();
 
-  constructor(server: string, pending: PendingTable) {
+  /** @param complete makes a request's params what the server expects */
+  constructor(
+    server: string,
+    pending: PendingTable,
+    complete: (params: object) => object | undefined,
+  ) {
     super();
     this.#server = server;
     this.#pending = pending;
+    this.#complete = complete;
   }
 
   /** Some have not ended. */
@@ -141,9 +151,10 @@ export class Jobs extends Aliases<Job> {
   }
 
   /** An answer came that nobody waits for: what it has begun ends. */
-  late(response: Response): void {
+  late(response: Response, era: Era): void {
     if (response.id === undefined || !this.#givenUp.delete(response.id)) return;
-    this.reject(response);
+    if (era === "legacy") this.reject(response);
+    else if (isMade(response)) this.#cancel(readMade(response)?.task.id);
   }
 
   /** Ends what an answer says to have begun. @returns whether it says so */
@@ -173,8 +184,8 @@ export class Jobs extends Aliases<Job> {
     for (const job of jobs) job.lose(cause);
   }
 
-  #cancel(taskId: string): void {
-    this.#pending.post(TaskMethod.cancel, { taskId });
+  #cancel(taskId: string | undefined): void {
+    if (taskId !== undefined) this.#pending.post(TaskMethod.cancel, this.#complete({ taskId }));
   }
 }
 
@@ -182,6 +193,11 @@ export class Jobs extends Aliases<Job> {
 export interface Begun {
   readonly job: Job;
   readonly response: Response;
+}
+
+/** Whether the answer of a server of the modern era is a task. */
+function isMade({ outcome, bytes, body }: Response): boolean {
+  return outcome === "result" && readResultType(bytes, body) === "task";
 }
 
 function readCreation({

@@ -22,8 +22,8 @@ export interface ListeningParts {
   readonly clock: Clock;
   /** The kinds whose changes the server tells. */
   readonly kinds: ReadonlySet<Kind>;
-  /** Whether it tells of changes of resources. */
-  readonly hasResources: boolean;
+  /** What it tells of beside changes of lists. */
+  readonly topics: ReadonlySet<Topic>;
   complete(params: object): object | undefined;
   /** Nothing was heard for a while: whatever is listened for may be another. */
   missed(): void;
@@ -35,12 +35,15 @@ const PAUSE = { first: 100, longest: 30_000, stable: 30_000 };
 /** How long a server may take to acknowledge before it is taken to have done so, in ms. */
 const PATIENCE = 10_000;
 
+/** What is listened for by names: URIs of resources, ids of tasks. */
+type Topic = (typeof TOPICS)[number];
+const TOPICS = ["resourceSubscriptions", "taskIds"] as const;
+
 /** What a server is asked to tell (basic/patterns/subscriptions). */
-interface Filter {
+interface Filter extends Readonly<Partial<Record<Topic, readonly string[]>>> {
   readonly toolsListChanged?: true;
   readonly promptsListChanged?: true;
   readonly resourcesListChanged?: true;
-  readonly resourceSubscriptions?: readonly string[];
 }
 
 interface Listen {
@@ -48,9 +51,10 @@ interface Listen {
   readonly filter: Filter;
 }
 
-/** Somebody who waits until the server has agreed to tell of a resource. */
+/** Somebody who waits until the server has agreed to tell of something. */
 interface Wish {
-  readonly uri: string;
+  readonly topic: Topic;
+  readonly name: string;
   agree(): void;
   refuse(error: HubError): void;
 }
@@ -61,7 +65,7 @@ interface Wish {
  */
 export class Listening {
   readonly #parts: ListeningParts;
-  readonly #uris = new Set<string>();
+  readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
   /** Acknowledged, and since when. */
   #present: (Listen & { readonly since: number }) | undefined;
   /** Not acknowledged yet. */
@@ -82,11 +86,12 @@ export class Listening {
     this.#adjust();
   }
 
-  /** Listens for changes of a resource, too. @returns when the server has agreed @throws {HubError} if it does not */
-  add(uri: string, signal: AbortSignal): Promise<void> {
+  /** Listens for what becomes of that, too. @returns when the server has agreed @throws {HubError} if it does not */
+  add(topic: Topic, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
-      if (this.#state === "over" || signal.aborted) {
-        reject(signal.aborted ? signal.reason : this.#refusal(uri));
+      const isNever = this.#state === "over" || !this.#parts.topics.has(topic);
+      if (isNever || signal.aborted) {
+        reject(signal.aborted ? signal.reason : this.#refusal(name));
         return;
       }
       const end = <T>(finish: (value: T) => void, value: T): void => {
@@ -96,20 +101,21 @@ export class Listening {
       };
       const abort = (): void => end(reject, signal.reason);
       const wish: Wish = {
-        uri,
+        topic,
+        name,
         agree: () => end(resolve, undefined),
         refuse: (error) => end(reject, error),
       };
       signal.addEventListener("abort", abort);
       this.#wishes.add(wish);
-      this.#uris.add(uri);
+      this.#names[topic].add(name);
       this.#adjust();
       if (this.#present !== undefined) this.#grant(this.#present);
     });
   }
 
-  remove(uri: string): void {
-    if (this.#uris.delete(uri)) this.#adjust();
+  remove(topic: Topic, name: string): void {
+    if (this.#names[topic].delete(name)) this.#adjust();
   }
 
   /** The server has said what it will tell. */
@@ -120,10 +126,12 @@ export class Listening {
     // Some write every id as a text.
     const id = membersOf(_meta)[MetaKey.subscription];
     if (next === undefined || String(id) !== String(next.id)) return;
-    const { resourceSubscriptions: honoured } = membersOf(notifications);
     this.#replace(next);
-    for (const uri of next.filter.resourceSubscriptions ?? []) {
-      if (Array.isArray(honoured) && !honoured.includes(uri)) this.#refuse(uri);
+    for (const topic of TOPICS) {
+      const honoured = membersOf(notifications)[topic];
+      for (const name of next.filter[topic] ?? []) {
+        if (Array.isArray(honoured) && !honoured.includes(name)) this.#refuse(topic, name);
+      }
     }
     this.#grant(next);
     this.#adjust();
@@ -139,7 +147,7 @@ export class Listening {
   close(): void {
     this.#state = "over";
     this.#disarm();
-    for (const wish of this.#wishes) wish.refuse(this.#refusal(wish.uri));
+    for (const wish of this.#wishes) wish.refuse(this.#refusal(wish.name));
   }
 
   /** Asks for what is wanted now, if that is something else than what was asked for; one at a time. */
@@ -152,13 +160,13 @@ export class Listening {
   }
 
   #filter(): Filter {
-    const { kinds, hasResources } = this.#parts;
-    const uris = hasResources ? [...this.#uris].sort() : [];
+    const { kinds } = this.#parts;
+    const names = TOPICS.map((topic) => [topic, [...this.#names[topic]].sort()] as const);
     return {
       ...(kinds.has("tools") && { toolsListChanged: true }),
       ...(kinds.has("prompts") && { promptsListChanged: true }),
       ...(kinds.has("resources") && { resourcesListChanged: true }),
-      ...(uris.length > 0 && { resourceSubscriptions: uris }),
+      ...Object.fromEntries(names.filter(([, some]) => some.length > 0)),
     };
   }
 
@@ -233,16 +241,18 @@ export class Listening {
 
   #grant({ filter }: Listen): void {
     for (const wish of this.#wishes) {
-      if (filter.resourceSubscriptions?.includes(wish.uri) === true) wish.agree();
+      if (filter[wish.topic]?.includes(wish.name) === true) wish.agree();
     }
   }
 
   /** The server has agreed to the rest, but not to this. */
-  #refuse(uri: string): void {
-    const error = this.#refusal(uri);
-    this.#uris.delete(uri);
+  #refuse(topic: Topic, name: string): void {
+    const error = this.#refusal(name);
+    this.#names[topic].delete(name);
     this.#parts.warn(error.message);
-    for (const wish of this.#wishes) if (wish.uri === uri) wish.refuse(error);
+    for (const wish of this.#wishes) {
+      if (wish.topic === topic && wish.name === name) wish.refuse(error);
+    }
   }
 
   #drop(listen: Listen | undefined): void {
@@ -255,9 +265,9 @@ export class Listening {
     if (pending.drop(id)) link.send(buildNotification(Method.cancelled, { requestId: id }));
   }
 
-  #refusal(uri: string): HubError {
+  #refusal(name: string): HubError {
     const { server } = this.#parts;
-    const text = `Server "${server}" does not tell of changes of "${uri}".`;
+    const text = `Server "${server}" does not tell of changes of "${name}".`;
     return new HubError("methodNotFound", text, { server });
   }
 }

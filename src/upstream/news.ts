@@ -1,4 +1,5 @@
 import type { Kind } from "../catalog/item.ts";
+import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification, Request } from "../wire/jsonrpc.ts";
 import type { Dialect } from "./dialect/dialect.ts";
@@ -55,11 +56,12 @@ export class News {
       case Method.resourcesListChanged:
         this.#parts.listChanged(["resources", "resourceTemplates"]);
         return;
-      case Method.resourceUpdated: {
-        const plain = this.#parts.dialect()?.strip(notification) ?? notification;
-        this.#parts.subscriptions()?.updated(plain);
+      case Method.resourceUpdated:
+        this.#parts.subscriptions()?.updated(this.#strip(notification));
         return;
-      }
+      case TicketMethod.changed:
+        this.#parts.subscriptions()?.tickets.told(this.#strip(notification));
+        return;
       default:
         if (this.#parts.dialect()?.hear(notification) !== true) voice.notified(notification, job);
     }
@@ -69,5 +71,9 @@ export class News {
   missed(kinds: readonly Kind[]): void {
     this.#parts.listChanged(kinds);
     this.#parts.subscriptions()?.missed();
+  }
+
+  #strip(notification: Notification): Notification {
+    return this.#parts.dialect()?.strip(notification) ?? notification;
   }
 }

@@ -11,6 +11,8 @@ export interface Sender {
   readonly declared: object;
   /** From which level on it wants log messages; undefined: none. */
   readonly level: Severity | undefined;
+  /** The hub brings tasks to their end for it. */
+  readonly isDriven?: true;
 }
 
 /** Who has said nothing yet. Those of the legacy era who set no level leave it to the server: this is what one is told that decides nothing. */

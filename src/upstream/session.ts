@@ -9,7 +9,7 @@ import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
 import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
-import type { Dialect } from "./dialect/dialect.ts";
+import type { Dialect, Topic } from "./dialect/dialect.ts";
 import { type Approach, type Departure, greet } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
 import { listAll } from "./pages.ts";
@@ -72,7 +72,7 @@ export class Session implements LinkEvents {
     this.server = server;
     this.#link = link;
     this.#pending = new PendingTable(server, link);
-    this.jobs = new Jobs(server, this.#pending);
+    this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
       link,
@@ -198,20 +198,20 @@ export class Session implements LinkEvents {
     return this.#pending.ask(method, whole, signal, (id) => this.cancel(id, "The hub gave up."));
   }
 
-  /** Begins to hear of a resource. @throws {HubError} if the server does not agree, or does not answer */
-  async subscribe(uri: string, signal: AbortSignal): Promise<void> {
-    await this.#dialect?.subscribe(uri, signal);
+  /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
+  async subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+    await this.#dialect?.subscribe(id, signal, topic);
   }
 
-  unsubscribe(uri: string): void {
-    this.#dialect?.unsubscribe(uri);
+  unsubscribe(id: string, topic?: Topic): void {
+    this.#dialect?.unsubscribe(id, topic);
   }
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
   cancel(id: number, why: Withdrawal): void {
     const record = this.#pending.drop(id);
     if (record === undefined) return;
-    if (record.isTask === true && this.era === "legacy") this.jobs.giveUp(id);
+    if (this.#dialect?.mayMakeTask(record) === true) this.jobs.giveUp(id);
     this.#link.send(buildWithdrawal(id, why));
     this.voice.abandon();
   }
@@ -293,7 +293,7 @@ export class Session implements LinkEvents {
       record.settle(response);
       return;
     }
-    this.jobs.late(response);
+    this.jobs.late(response, this.era);
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
     this.#parts.events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }

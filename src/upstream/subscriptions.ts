@@ -4,6 +4,7 @@ import { HubError, toHubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification } from "../wire/jsonrpc.ts";
 import { readUpdated } from "./notice.ts";
+import { type Listenable, Tickets } from "./ticket.ts";
 
 /** Somebody who wants to know when a resource is another. */
 export interface Watcher {
@@ -17,12 +18,12 @@ export interface Watcher {
 const DIVIDERS = "/?#";
 
 /** A session with the server. */
-export interface Subscribable {
+export interface Subscribable extends Listenable {
   readonly server: string;
   subscriptions: Subscriptions | undefined;
   /** @throws {HubError} if the server does not agree, or does not answer */
-  subscribe(uri: string, signal: AbortSignal): Promise<void>;
-  unsubscribe(uri: string): void;
+  subscribe(uri: string, signal: AbortSignal, topic?: "task"): Promise<void>;
+  unsubscribe(uri: string, topic?: "task"): void;
 }
 
 interface Entry {
@@ -45,6 +46,8 @@ export class Subscriptions {
   #session: Subscribable | undefined;
   /** Those of the connection that has taken the place of this one. */
   #heir: Subscriptions | undefined;
+  /** Its tasks, for which clients listen likewise. */
+  readonly tickets = new Tickets();
 
   constructor(parts: SubscriptionsParts) {
     this.#parts = parts;
@@ -52,7 +55,7 @@ export class Subscriptions {
 
   /** Whether the server is needed although nobody asks anything of it. */
   get isUsed(): boolean {
-    return this.#entries.size > 0;
+    return this.#entries.size > 0 || this.tickets.isUsed;
   }
 
   /** Adds a watcher. @returns whether the server has agreed to that already, so that it need not be asked */
@@ -86,11 +89,13 @@ export class Subscriptions {
   follow(session: Subscribable): void {
     this.#session = session;
     session.subscriptions = this;
+    this.tickets.follow(session);
     for (const uri of this.#entries.keys()) void this.#restore(session, uri);
   }
 
   unfollow(): void {
     this.#session = undefined;
+    this.tickets.unfollow();
     for (const entry of this.#entries.values()) entry.isAgreed = false;
   }
 
@@ -101,6 +106,7 @@ export class Subscriptions {
     }
     this.#entries.clear();
     this.#heir = heir;
+    this.tickets.bequeath(heir.tickets);
   }
 
   /** The server says that a resource is another: the one that somebody has subscribed to, or a part of it. */

@@ -3,6 +3,7 @@ import type { Catalog } from "../../catalog/catalog.ts";
 import type { Item } from "../../catalog/item.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, scanObject, stringOf, valueOf } from "../../json.ts";
+import { TicketMethod } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import { type Letter, textIn, versionOf } from "../modern/letter.ts";
@@ -12,6 +13,9 @@ const NAMED: ReadonlyMap<string, string> = new Map([
   [Method.toolsCall, "name"],
   [Method.promptsGet, "name"],
   [Method.resourcesRead, "uri"],
+  [TicketMethod.get, "taskId"],
+  [TicketMethod.update, "taskId"],
+  [TicketMethod.cancel, "taskId"],
 ]);
 
 /**

@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { HubError } from "../../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../../json.ts";
 import { writeClass } from "../../protocol/capabilities.ts";
+import { declaresTasks, lackOfTasks } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import {
   type Envelope,
@@ -100,6 +101,11 @@ export function versionOf(request: Request): Envelope["version"] {
 /** The text that a member of a request's params has. */
 export function textIn({ request, members }: Letter, key: string): string | undefined {
   return stringOf(request.bytes, lastMember(members, key));
+}
+
+/** @throws {HubError} missingCapability if its client has not said that it knows tasks */
+export function checkTasks({ request, sender }: Letter): void {
+  if (!declaresTasks(sender.declared)) throw lackOfTasks(request.method);
 }
 
 function membersOf({ bytes, params, members }: Request): readonly Member[] {

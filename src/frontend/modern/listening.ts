@@ -9,6 +9,7 @@ import { lastMember, scanObject, valueOf } from "../../json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
 import type { Running } from "../../router/call.ts";
+import type { Hearing, HearingEvents } from "../../router/hearing.ts";
 import type { Router } from "../../router/router.ts";
 import { RESOURCE } from "../../router/wanted.ts";
 import { Watches } from "../../router/watches.ts";
@@ -21,13 +22,13 @@ import {
   type Request,
 } from "../../wire/jsonrpc.ts";
 import { piecesOf } from "./input.ts";
-import type { Letter } from "./letter.ts";
+import { checkTasks, type Letter } from "./letter.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** How long what is listened to is not told to be so because servers have yet to agree, in ms. */
 const AGREEMENT = 3000;
-/** So many resources may be listened to by one request. */
-const MOST_URIS = 1024;
+/** So many resources and tasks may be listened to by one request. */
+const MOST_NAMES = 1024;
 
 export interface ListeningParts {
   readonly clock: Clock;
@@ -35,6 +36,8 @@ export interface ListeningParts {
   readonly serverInfo: Implementation;
   /** What there is now. */
   readonly catalog: Catalog;
+  /** Listens for what becomes of a task. @throws {HubError} invalidParams if there is none of that id */
+  hear(id: string, events: HearingEvents): Hearing;
   /** It has ended. */
   over(listening: Listening): void;
 }
@@ -53,17 +56,21 @@ export class Listening {
   /** Resources of which it is not known yet whether their servers tell of changes, and of which they do not. */
   readonly #asking = new Map<string, Running>();
   readonly #refused = new Set<string>();
+  /** Tasks, by the ids that the client knows; and those of which it is not known yet whether their servers tell of them. */
+  readonly #hearings = new Map<string, Hearing>();
+  readonly #unsettled = new Set<string>();
   /** What has to wait until the client was told what it listens to. */
   #early: Message[] | undefined = [];
   #disarm: () => void = () => {};
   #isOver = false;
 
-  /** @throws {HubError} invalidParams */
+  /** @throws {HubError} invalidParams, missingCapability */
   constructor(letter: Letter, way: WayBack, parts: ListeningParts) {
     this.#letter = letter;
     this.#way = way;
     this.#parts = parts;
     this.#wanted = readWanted(letter);
+    if (this.#wanted.tasks.length > 0) checkTasks(letter);
     this.#name = `"${MetaKey.subscription}":${joinPieces([letter.request.id.slice]).toString()}`;
     this.#known = new Map(this.#wanted.kinds.map((kind) => [kind, parts.catalog[kind]]));
   }
@@ -72,7 +79,8 @@ export class Listening {
     this.#way.whenGone(() => this.end());
     this.#disarm = this.#parts.clock.after(AGREEMENT, () => this.#acknowledge());
     for (const uri of this.#wanted.uris) this.#subscribe(uri);
-    if (this.#asking.size === 0) this.#acknowledge();
+    for (const id of this.#wanted.tasks) this.#hear(id);
+    if (this.#isSettled) this.#acknowledge();
   }
 
   /** The lists may be others. */
@@ -104,6 +112,7 @@ export class Listening {
     for (const running of this.#asking.values()) running.cancel("Nobody listens.", "client");
     this.#asking.clear();
     this.#watches.close();
+    for (const hearing of this.#hearings.values()) hearing.stop();
     this.#parts.over(this);
   }
 
@@ -132,7 +141,30 @@ export class Listening {
     if (!this.#asking.delete(uri)) return;
     const frame = message && readFrame(joinPieces(piecesOf(message)));
     if (frame?.kind !== "response" || frame.outcome === "error") this.#refused.add(uri);
-    if (this.#asking.size === 0) queueMicrotask(() => this.#acknowledge());
+    if (this.#isSettled) queueMicrotask(() => this.#acknowledge());
+  }
+
+  get #isSettled(): boolean {
+    return this.#asking.size === 0 && this.#unsettled.size === 0;
+  }
+
+  /** What is not known, or whose server does not tell, is left out of what the client is told to hear of. */
+  #hear(id: string): void {
+    try {
+      const hearing = this.#parts.hear(id, {
+        told: (message) => this.#updated(message),
+        settled: (isAgreed) => {
+          if (!isAgreed) this.#hearings.delete(id);
+          this.#unsettled.delete(id);
+          if (this.#isSettled) queueMicrotask(() => this.#acknowledge());
+        },
+      });
+      this.#hearings.set(id, hearing);
+      this.#unsettled.add(id);
+      hearing.begin();
+    } catch {
+      this.#hearings.delete(id);
+    }
   }
 
   /** The first that the client is told: what of that which it wants it will hear of. */
@@ -145,6 +177,7 @@ export class Listening {
     const notifications = {
       ...this.#wanted.flags,
       ...(uris.length > 0 && { resourceSubscriptions: uris }),
+      ...(this.#hearings.size > 0 && { taskIds: [...this.#hearings.keys()] }),
     };
     this.#tell(buildNotification(ModernMethod.acknowledged, { notifications }));
     for (const message of early) this.#way.notify(message);
@@ -175,6 +208,7 @@ export class Listening {
 interface Wanted {
   readonly kinds: readonly Kind[];
   readonly uris: readonly string[];
+  readonly tasks: readonly string[];
   /** What it wants of lists, as it said. */
   readonly flags: Readonly<Record<string, true>>;
 }
@@ -193,10 +227,13 @@ function readWanted({ request, members }: Letter): Wanted {
   const says = given as Readonly<Record<string, unknown>>;
   const wishes = Object.entries(WISHES).filter(([wish]) => says[wish] === true);
   const uris = says["resourceSubscriptions"] ?? [];
-  if (!isTexts(uris) || uris.length > MOST_URIS) throw refusal();
+  const tasks = says["taskIds"] ?? [];
+  if (!isTexts(uris) || !isTexts(tasks)) throw refusal();
+  if (uris.length + tasks.length > MOST_NAMES) throw refusal();
   return {
     kinds: wishes.flatMap(([, kinds]) => kinds),
     uris: [...new Set(uris)],
+    tasks: [...new Set(tasks)],
     flags: Object.fromEntries(wishes.map(([wish]) => [wish, true])),
   };
 }
@@ -206,7 +243,7 @@ function isTexts(value: unknown): value is readonly string[] {
 }
 
 function refusal(): HubError {
-  const text = `subscriptions/listen needs notifications: what to tell of, with at most ${MOST_URIS} URIs.`;
+  const text = `subscriptions/listen needs notifications: what to tell of, with at most ${MOST_NAMES} URIs and ids.`;
   return new HubError("invalidParams", text);
 }
 

@@ -1,6 +1,7 @@
 import type { Catalog } from "../../catalog/catalog.ts";
 import { HubError } from "../../errors.ts";
 import type { Call } from "../../router/call.ts";
+import { Keeping } from "../../router/keeping.ts";
 import { EVERYTHING, type Scope } from "../../upstream/scope.ts";
 import type { View } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
@@ -24,11 +25,14 @@ export interface PartiesParts extends PartyParts {
 export class Parties {
   readonly #parts: PartiesParts;
   readonly #parties = new Map<string, Party>();
+  /** Which of them asks for a task does not matter. */
+  readonly #keeping: Keeping;
   #disarm: () => void = () => {};
   #isClosed = false;
 
   constructor(parts: PartiesParts) {
     this.#parts = parts;
+    this.#keeping = new Keeping(parts.clock);
   }
 
   /** All calls that run. */
@@ -74,6 +78,7 @@ export class Parties {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#disarm();
+    this.#keeping.close();
     for (const party of this.#parties.values()) party.close();
     this.#parties.clear();
     this.#parts.ended(this);
@@ -86,7 +91,7 @@ export class Parties {
     if (this.#parties.size >= MOST.parties) this.#makeRoom();
     const parts = this.#parts;
     const view = parts.view(parts.client, scope);
-    const party = new Party(view, capabilities, parts);
+    const party = new Party(view, capabilities, parts, this.#keeping);
     this.#parties.set(key, party);
     if (this.#parties.size === 1) this.#watch();
     return party;

@@ -1,25 +1,28 @@
 import { utf8 } from "../../bytes.ts";
-import { type Kind, KINDS } from "../../catalog/item.ts";
+import type { Kind } from "../../catalog/item.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { PluginSet } from "../../plugin/set.ts";
-import { type Implementation, LIST_METHODS, Method } from "../../protocol/legacy.ts";
+import type { Implementation } from "../../protocol/legacy.ts";
 import { readAfter } from "../../protocol/cursor.ts";
 import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
 import { lowestOf, type Severity } from "../../protocol/severity.ts";
-import type { Call } from "../../router/call.ts";
+import type { Call, Place } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadline.ts";
+import { Hearing } from "../../router/hearing.ts";
+import type { Keeping } from "../../router/keeping.ts";
 import type { Ledger } from "../../router/ledger.ts";
 import { Router } from "../../router/router.ts";
-import { type AnyManner, CALL, MANNERS } from "../../router/wanted.ts";
+import type { AnyManner } from "../../router/wanted.ts";
 import { sessionOf } from "../../upstream/account.ts";
 import type { Question } from "../../upstream/ask.ts";
 import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
-import { buildResult, type Message } from "../../wire/jsonrpc.ts";
+import { buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
 import { type Editions, NO_CACHE } from "./editions.ts";
-import { type Letter, textIn } from "./letter.ts";
-import { Listening } from "./listening.ts";
+import { checkTasks, type Letter, textIn } from "./letter.ts";
+import { LISTED, RELAYED } from "./methods.ts";
+import { Listening, type ListeningParts } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
 import { buildRevisit } from "./revisit.ts";
 import { Visit, type VisitHost } from "./visit.ts";
@@ -37,22 +40,13 @@ export interface PartyParts {
   plugins(): PluginSet | undefined;
 }
 
-/** What each list request asks for. */
-const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
-
-/** What goes to a server. */
-const RELAYED: ReadonlyMap<string, AnyManner> = new Map(
-  [[Method.toolsCall, CALL] as const, ...MANNERS].filter(
-    ([method, manner]) => method !== Method.subscribe && manner !== "task",
-  ),
-);
-
 /** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
 export class Party implements Attendee, VisitHost {
   readonly clock: Clock;
   readonly parking: Parking;
   readonly #parts: PartyParts;
   readonly #view: View;
+  readonly #keeping: Keeping;
   readonly #router: Router;
   readonly #visits = new Set<Visit>();
   readonly #listenings = new Set<Listening>();
@@ -63,17 +57,19 @@ export class Party implements Attendee, VisitHost {
   /** When it was last used, in ms of the clock. */
   lastUse: number;
 
-  constructor(view: View, capabilities: string, parts: PartyParts) {
+  /** @param keeping the tasks of its client */
+  constructor(view: View, capabilities: string, parts: PartyParts, keeping: Keeping) {
     const { deadlines, ledger, clock, lot, client } = parts;
     this.#parts = parts;
     this.clock = clock;
     this.lastUse = clock.now();
     this.parking = new Parking(lot, clock);
     this.#view = view;
+    this.#keeping = keeping;
     const who = { id: client ?? "anybody", name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
     const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
-    this.#router = new Router(who, { ...common, notify: () => {} });
+    this.#router = new Router(who, { ...common, keeping, notify: () => {} });
     view.introduce(capabilities, this);
   }
 
@@ -97,7 +93,7 @@ export class Party implements Attendee, VisitHost {
   /** Whether something is under way for it. */
   get isBusy(): boolean {
     const sets = [this.#visits, this.#listenings, this.#waits, this.parking];
-    return sets.some(({ size }) => size > 0);
+    return sets.some(({ size }) => size > 0) || this.#keeping.isBusy(this);
   }
 
   /** Takes a request. @throws {HubError} methodNotFound, invalidParams, or that there is nothing of that name */
@@ -107,6 +103,7 @@ export class Party implements Attendee, VisitHost {
     this.#tune(letter.sender.level);
     const manner = RELAYED.get(method);
     if (manner !== undefined) {
+      if (manner === "task") checkTasks(letter);
       if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner);
       return;
     }
@@ -154,6 +151,10 @@ export class Party implements Attendee, VisitHost {
       if (!way.isPipe || !isPiped) way.notify(message);
       isPiped ||= way.isPipe;
     }
+  }
+
+  keep(answer: Response, place: Place): Response {
+    return this.#keeping.add(answer, place, this);
   }
 
   revisit(
@@ -270,7 +271,10 @@ export class Party implements Attendee, VisitHost {
   #listen(letter: Letter, way: WayBack): void {
     const { clock, serverInfo } = this;
     const { catalog } = this.#view;
-    const parts = { clock, serverInfo, catalog, router: this.#router };
+    const keeping = this.#keeping;
+    const hear: ListeningParts["hear"] = (id, events) =>
+      new Hearing(keeping.find(id, this.#view), keeping, events);
+    const parts = { clock, serverInfo, catalog, router: this.#router, hear };
     const over = (done: Listening): void => this.over(done);
     const listening = new Listening(letter, way, { ...parts, over });
     this.#listenings.add(listening);

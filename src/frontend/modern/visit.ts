@@ -4,10 +4,11 @@ import { HubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
 import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
+import { declaresTasks } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/severity.ts";
 import { translate } from "../../protocol/translate.ts";
-import type { Call, Caller, Running } from "../../router/call.ts";
+import type { Call, Caller, Place, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
 import type { Withdrawal } from "../../upstream/pending.ts";
@@ -38,6 +39,8 @@ export interface VisitHost {
   readonly parking: Parking;
   /** The answer to it if the server's is none that the client could be given, but the client can do something about. */
   revisit(letter: Letter, response: Response, server: string, id: Piece): Message | undefined;
+  /** Takes over a task that a call of it was made into. */
+  keep(answer: Response, place: Place): Response;
   /** It is over. */
   over(visit: Visit): void;
 }
@@ -127,6 +130,10 @@ export class Visit implements Caller, Parked {
     const other = from === "legacy" ? this.#replace(response) : undefined;
     this.#dressed = other ?? this.#dress(response, from);
     return this.#dressed;
+  }
+
+  keep(answer: Response, place: Place): Response | undefined {
+    return declaresTasks(this.sender.declared) ? this.#host.keep(answer, place) : undefined;
   }
 
   respond(message: Message | undefined): void {

@@ -47,7 +47,10 @@ export function chooseDialect(handshake: Handshake, parts: DialectParts): Dialec
     listening: new Listening({
       ...parts,
       kinds: announces,
-      hasResources: features.has("subscriptions"),
+      topics: new Set([
+        ...(features.has("subscriptions") ? (["resourceSubscriptions"] as const) : []),
+        ...(features.has("tasks") ? (["taskIds"] as const) : []),
+      ]),
       complete: (params) => dialect.complete(params),
       missed: () => parts.missed([...announces]),
       warn: (text) => parts.log("warn", text),

@@ -1,7 +1,11 @@
 import type { Edit } from "../../bytes.ts";
 import type { Era } from "../../protocol/era.ts";
 import type { Notification, Request } from "../../wire/jsonrpc.ts";
+import type { Pending } from "../pending.ts";
 import type { Sender } from "../sender.ts";
+
+/** What is listened for beside resources. */
+export type Topic = "task";
 
 /** What differs between the eras in speaking with one server, from the handshake on. */
 export interface Dialect {
@@ -16,10 +20,12 @@ export interface Dialect {
   complete(params: object | undefined): object | undefined;
   /** Adds to a client's request what the server has to be told of its sender, and takes out what it has not. */
   dress(request: Request, sender: Sender, edits: Edit[]): void;
-  /** Begins to hear of a resource. @throws {HubError} if the server does not agree, or does not answer */
-  subscribe(uri: string, signal: AbortSignal): Promise<void>;
+  /** Whether the answer to a request may be that it has become a task. */
+  mayMakeTask(request: Pick<Pending, "method" | "isTask">): boolean;
+  /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
+  subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void>;
   /** Does not want to hear of it any more; whether the server can do that is its own affair. */
-  unsubscribe(uri: string): void;
+  unsubscribe(id: string, topic?: Topic): void;
   /** A notification as it may go on to clients of any era. */
   strip(notification: Notification): Notification;
   /** Takes a notification that only this era has, or that means something else in it. @returns whether it was one */

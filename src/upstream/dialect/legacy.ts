@@ -11,9 +11,10 @@ import {
   type Response,
 } from "../../wire/jsonrpc.ts";
 import type { Link } from "../../wire/link.ts";
+import type { Pending } from "../pending.ts";
 import type { Sender } from "../sender.ts";
 import type { Voice } from "../voice.ts";
-import type { Dialect } from "./dialect.ts";
+import type { Dialect, Topic } from "./dialect.ts";
 
 export interface LegacyParts {
   readonly version: LegacyVersion;
@@ -55,13 +56,18 @@ export class LegacyDialect implements Dialect {
     if (params !== undefined) edits.push(...removeTask(bytes, params, known));
   }
 
-  async subscribe(uri: string, signal: AbortSignal): Promise<void> {
+  mayMakeTask({ isTask }: Pick<Pending, "isTask">): boolean {
+    return isTask === true;
+  }
+
+  async subscribe(uri: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+    if (topic !== undefined) throw new HubError("methodNotFound", "The server tells it unasked.");
     const { outcome } = await this.#parts.ask(Method.subscribe, { uri }, signal);
     if (outcome === "error") throw new HubError("internal", "the server has refused.");
   }
 
-  unsubscribe(uri: string): void {
-    this.#parts.post(Method.unsubscribe, { uri });
+  unsubscribe(uri: string, topic?: Topic): void {
+    if (topic === undefined) this.#parts.post(Method.unsubscribe, { uri });
   }
 
   strip(notification: Notification): Notification {

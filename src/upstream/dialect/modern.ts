@@ -2,6 +2,7 @@ import { applyEdits, type Edit, joinPieces } from "../../bytes.ts";
 import { type Member, scanObject } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
 import { type Capabilities, withoutTasks } from "../../protocol/capabilities.ts";
+import { TASKS, WITH_TASKS } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import {
   addEnvelope,
@@ -15,9 +16,9 @@ import { readFrame } from "../../wire/frame.ts";
 import type { Notification, Request } from "../../wire/jsonrpc.ts";
 import type { Listening } from "../listening.ts";
 import { readLog, relayLog } from "../notice.ts";
-import type { PendingTable } from "../pending.ts";
+import type { Pending, PendingTable } from "../pending.ts";
 import type { Sender } from "../sender.ts";
-import type { Dialect } from "./dialect.ts";
+import type { Dialect, Topic } from "./dialect.ts";
 
 export interface ModernParts {
   readonly server: string;
@@ -31,8 +32,11 @@ export interface ModernParts {
   log(text: string): void;
 }
 
-/** Extensions of the protocol that need no more than what the hub relays anyway. */
-const CARRIED: ReadonlySet<string> = new Set(["io.modelcontextprotocol/ui"]);
+/** Extensions of the protocol that the hub relays all of. */
+const CARRIED: ReadonlySet<string> = new Set(["io.modelcontextprotocol/ui", TASKS]);
+
+/** The members of what is listened for. */
+const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
 /** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
 export function introduce(
@@ -40,7 +44,9 @@ export function introduce(
   client: Implementation,
   capabilities: Capabilities,
 ): object {
-  const envelope = { version, client, capabilities: modernize(capabilities), level: undefined };
+  // What it asks of its own accord may be about tasks.
+  const whole = { ...modernize(capabilities), ...WITH_TASKS };
+  const envelope = { version, client, capabilities: whole, level: undefined };
   return JSON.parse(`{${writeEnvelope(envelope)}}`) as object;
 }
 
@@ -80,12 +86,17 @@ export class ModernDialect implements Dialect {
     edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
   }
 
-  subscribe(uri: string, signal: AbortSignal): Promise<void> {
-    return this.#parts.listening.add(uri, signal);
+  /** Servers alone decide that. */
+  mayMakeTask({ method }: Pick<Pending, "method">): boolean {
+    return method === Method.toolsCall;
   }
 
-  unsubscribe(uri: string): void {
-    this.#parts.listening.remove(uri);
+  subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+    return this.#parts.listening.add(MEMBERS[topic ?? "resource"], id, signal);
+  }
+
+  unsubscribe(id: string, topic?: Topic): void {
+    this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
   }
 
   /** The id of a subscription belongs to one hop. */
@@ -136,7 +147,7 @@ export class ModernDialect implements Dialect {
     if (this.#last?.sender === sender) return this.#last.envelope;
     const { info, declared, level } = sender;
     const { version } = this.#parts;
-    const capabilities = modernize(declared);
+    const capabilities = { ...modernize(declared), ...(sender.isDriven && WITH_TASKS) };
     const envelope = writeEnvelope({ version, client: info, capabilities, level });
     this.#last = { sender, envelope };
     return envelope;

@@ -1,0 +1,16 @@
+import { KINDS } from "../../catalog/item.ts";
+import { TicketMethod } from "../../protocol/extension.ts";
+import { LIST_METHODS, Method } from "../../protocol/legacy.ts";
+import { type AnyManner, CALL, MANNERS } from "../../router/wanted.ts";
+
+/** What each list request asks for. */
+export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
+
+/** What goes to a server. */
+export const RELAYED: ReadonlyMap<string, AnyManner> = new Map([
+  [Method.toolsCall, CALL] as const,
+  ...[...MANNERS].filter(([method, it]) => method !== Method.subscribe && it !== "task"),
+  ...[TicketMethod.get, TicketMethod.update, TicketMethod.cancel].map(
+    (method) => [method, "task"] as const,
+  ),
+]);

@@ -1,0 +1,110 @@
+import { HubError } from "../errors.ts";
+import { lastMember } from "../json.ts";
+import { readTicket, TicketMethod } from "../protocol/extension.ts";
+import { membersAt, readTask } from "../protocol/tasks.ts";
+import type { Visitor } from "../upstream/connection.ts";
+import { readTokens } from "../upstream/notice.ts";
+import type { Pending, Withdrawal } from "../upstream/pending.ts";
+import type { Sender } from "../upstream/sender.ts";
+import type { Session } from "../upstream/session.ts";
+import { revise } from "../wire/frame.ts";
+import { readId } from "../wire/id.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import { Call, type CallParts } from "./call.ts";
+import { nameInputs, readInputs } from "./inputs.ts";
+import type { Common } from "./inquiry.ts";
+import type { Keeping, Kept } from "./keeping.ts";
+import { explainUnready } from "./late.ts";
+
+/** A modern client's request about a task, on its way to the connection that has it. */
+export class Consultation extends Call<CallParts> implements Pending, Visitor {
+  readonly method: string;
+  readonly isRelayed = true;
+  /** What the server calls the task. */
+  readonly name: string;
+  readonly #kept: Kept;
+  readonly #keeping: Keeping;
+  #sent: { readonly session: Session; readonly id: number } | undefined;
+
+  /** @throws {HubError} invalidParams if there is no such task */
+  constructor(common: Common, keeping: Keeping) {
+    const { request, view, ledger } = common;
+    const { bytes } = request;
+    const members = membersAt(bytes, request.params);
+    const task = readTask(bytes, members);
+    const kept = keeping.find(task?.id, view);
+    const tokens = readTokens(bytes, members);
+    const last = tokens.at(-1);
+    // It is none of the calls of tools that are told of.
+    const silent = { next: () => ledger.next(), started: ignore, ended: ignore, isRead: false };
+    super({
+      ...common,
+      route: kept.route,
+      connection: kept.connection,
+      ledger: silent,
+      token: last && readId(bytes, last)?.slice,
+      rewrite: { edits: kept.ticket.restore(task), tokens },
+    });
+    this.method = request.method;
+    this.name = kept.ticket.remoteId;
+    this.#kept = kept;
+    this.#keeping = keeping;
+  }
+
+  get sender(): Sender {
+    return this.parts.caller.sender;
+  }
+
+  enter(session: Session): void {
+    if (this.isOver) return;
+    const { request, rewrite } = this.parts;
+    this.#sent = { session, id: session.relay(this, request, rewrite) };
+  }
+
+  settle(response: Response): void {
+    const { session } = this.#sent ?? {};
+    if (session === undefined || this.isOver) return;
+    const { caller } = this.parts;
+    const isSeen = response.outcome === "result" && this.method === TicketMethod.get;
+    const answer = isSeen ? this.#read(session, response) : response;
+    this.finish(caller.address(answer, session.era), "answered");
+  }
+
+  override expire(): void {
+    const { route, request } = this.parts;
+    const text = `Server "${route.server}" did not answer ${request.method} within ${route.limits.timeout / 1000} seconds.`;
+    const error = new HubError("callTimeout", text, { server: route.server });
+    this.withdraw("It took too long.");
+    this.fail(error);
+  }
+
+  protected begin(): void {
+    this.parts.connection.visit(this);
+  }
+
+  protected withdraw(why: Withdrawal): void {
+    if (this.#sent === undefined) this.parts.connection.leave(this);
+    else this.#sent.session.cancel(this.#sent.id, why);
+  }
+
+  protected explainWait(seconds: number): string | undefined {
+    return this.#sent === undefined ? explainUnready(seconds) : undefined;
+  }
+
+  /** How the task stands, as the client is to know it. */
+  #read(session: Session, response: Response): Response {
+    const { ticket, route } = this.#kept;
+    const { bytes, body } = response;
+    const members = membersAt(bytes, body);
+    this.#keeping.note(this.#kept, readTicket(bytes, members));
+    const result = lastMember(members, "result");
+    if (result !== undefined) {
+      this.learn(session, { ...response, bytes, body: result, shape: { at: "scanned", ids: [] } });
+    }
+    const required = readInputs({ bytes, body });
+    const names = required === undefined ? [] : nameInputs(route.server, required);
+    return revise(response, [...ticket.expose(readTask(bytes, members)), ...names]);
+  }
+}
+
+function ignore(): void {}

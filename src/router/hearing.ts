@@ -1,0 +1,78 @@
+import type { Range } from "../bytes.ts";
+import { readTicket } from "../protocol/extension.ts";
+import { membersAt, type Mention } from "../protocol/tasks.ts";
+import type { Visitor } from "../upstream/connection.ts";
+import type { Session } from "../upstream/session.ts";
+import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
+import { revise } from "../wire/frame.ts";
+import type { Message, Notification } from "../wire/jsonrpc.ts";
+import { nameInputs, readInputs } from "./inputs.ts";
+import type { Keeping, Kept } from "./keeping.ts";
+
+/** What whoever listens is told. */
+export interface HearingEvents {
+  /** Whether the server tells of it is known now. Called at most once. */
+  settled(isAgreed: boolean): void;
+  /** It stands otherwise than before. */
+  told(message: Message): void;
+}
+
+/** One task for which a client listens. */
+export class Hearing implements Visitor, TicketWatcher {
+  readonly #kept: Kept;
+  readonly #keeping: Keeping;
+  readonly #events: HearingEvents;
+  readonly #left = new AbortController();
+  #tickets: Tickets | undefined;
+
+  constructor(kept: Kept, keeping: Keeping, events: HearingEvents) {
+    this.#kept = kept;
+    this.#keeping = keeping;
+    this.#events = events;
+  }
+
+  begin(): void {
+    this.#kept.connection.visit(this);
+  }
+
+  enter(session: Session): void {
+    const { remoteId } = this.#kept.ticket;
+    this.#tickets = session.subscriptions?.tickets;
+    if (this.#tickets === undefined || !session.can("tasks")) {
+      this.fail();
+      return;
+    }
+    this.#tickets.watch(remoteId, this);
+    session.subscribe(remoteId, this.#left.signal, "task").then(
+      () => this.#events.settled(true),
+      () => this.fail(),
+    );
+  }
+
+  fail(): void {
+    if (this.#left.signal.aborted) return;
+    this.stop();
+    this.#events.settled(false);
+  }
+
+  told(notification: Notification, task: Mention): void {
+    const { ticket, route } = this.#kept;
+    const { bytes, params } = notification;
+    const members = membersAt(bytes, params);
+    this.#keeping.note(this.#kept, readTicket(bytes, members));
+    const names = nameInputs(route.server, this.#read(bytes, params));
+    this.#events.told(revise(notification, [...ticket.expose(task), ...names]).bytes);
+  }
+
+  /** Nobody listens any more. */
+  stop(): void {
+    this.#left.abort();
+    this.#kept.connection.leave(this);
+    this.#tickets?.unwatch(this.#kept.ticket.remoteId, this);
+    this.#tickets = undefined;
+  }
+
+  #read(bytes: Buffer, params: Range | undefined): Parameters<typeof nameInputs>[1] {
+    return (params && readInputs({ bytes, body: params })) ?? { bytes, inputs: [] };
+  }
+}

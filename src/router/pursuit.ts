@@ -1,0 +1,178 @@
+import { joinPieces, type Piece, sliceOf, utf8 } from "../bytes.ts";
+import { HubError, toHubError } from "../errors.ts";
+import { lastMember } from "../json.ts";
+import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
+import { membersAt } from "../protocol/tasks.ts";
+import type { Sender } from "../upstream/sender.ts";
+import type { Session } from "../upstream/session.ts";
+import { cancelTicket, readMade } from "../upstream/ticket.ts";
+import { readFrame } from "../wire/frame.ts";
+import { buildAnswer, buildAsk, type Response } from "../wire/jsonrpc.ts";
+import { readInputs, responseOf } from "./inputs.ts";
+import { pose, type RoundParts } from "./rounds.ts";
+
+export interface PursuitParts extends RoundParts {
+  readonly sender: Sender;
+  /** The server is at work: the call has its time again. */
+  touch(): void;
+  /** The call's answer. */
+  settle(response: Response): void;
+  fail(error: HubError): void;
+}
+
+/** How often a server is asked, whatever it wants, and if it does not say what it wants, in ms. */
+const INTERVAL = { least: 250, most: 30_000, usual: 1000 };
+
+/** A task that a call was made into whose client waits for the answer: it is asked after until it has ended. */
+export class Pursuit {
+  readonly #session: Session;
+  readonly #parts: PursuitParts;
+  /** What was asked of the client already: a server may show it until it has seen the answer. */
+  readonly #answered = new Set<string>();
+  readonly #end = new AbortController();
+  #taskId = "";
+  #isOver = false;
+  #withdrawRound: () => void = () => {};
+
+  constructor(session: Session, parts: PursuitParts) {
+    this.#session = session;
+    this.#parts = parts;
+  }
+
+  /** @param answer what the server has said of the task when it made it */
+  begin(answer: Response): void {
+    const made = readMade(answer);
+    if (made === undefined) {
+      this.#parts.fail(this.#misstep("has made a task of the call, but does not say which."));
+      return;
+    }
+    this.#taskId = made.task.id;
+    const { tickets } = this.#session.subscriptions ?? {};
+    tickets?.open(this);
+    void this.#follow(made.standing).then(
+      (final) => this.#finish(() => this.#parts.settle(final)),
+      (error: unknown) => this.#finish(() => this.#parts.fail(toHubError(error))),
+    );
+  }
+
+  /** Nobody waits for the answer any more: the server may end the task. */
+  withdraw(): void {
+    if (this.#isOver || this.#taskId === "") return;
+    this.#close();
+    this.#withdrawRound();
+    cancelTicket(this.#session, this.#taskId);
+  }
+
+  /** @returns what the call is answered with */
+  async #follow(standing: TicketStanding): Promise<Response> {
+    let { mark, interval } = standing;
+    // What it asks for is not said before it is asked after.
+    let isUrgent = standing.isOver || standing.status === "input_required";
+    for (;;) {
+      if (!isUrgent) await this.#pause(interval);
+      const seen = await this.#ask();
+      if (seen.outcome === "error") return seen;
+      const members = membersAt(seen.bytes, seen.body);
+      const now = readTicket(seen.bytes, members);
+      if (now.isOver) return this.#read(seen, now);
+      if (now.mark !== mark) this.#parts.touch();
+      ({ mark, interval } = now);
+      isUrgent = now.status === "input_required" && (await this.#inquire(seen));
+    }
+  }
+
+  #pause(interval = INTERVAL.usual): Promise<void> {
+    const ms = Math.min(Math.max(interval, INTERVAL.least), INTERVAL.most);
+    const { signal } = this.#end;
+    return new Promise((resolve, reject) => {
+      const abort = (): void => {
+        disarm();
+        reject(signal.reason);
+      };
+      const disarm = this.#parts.deadlines.after(ms, () => {
+        signal.removeEventListener("abort", abort);
+        resolve();
+      });
+      signal.addEventListener("abort", abort, { once: true });
+    });
+  }
+
+  #ask(): Promise<Response> {
+    return this.#session.ask(TicketMethod.get, { taskId: this.#taskId }, this.#end.signal);
+  }
+
+  #read({ bytes, body }: Response, { status }: TicketStanding): Response {
+    const outcome = status === "failed" ? "error" : "result";
+    const found = lastMember(membersAt(bytes, body), outcome);
+    const answer =
+      status === "cancelled" || found === undefined
+        ? undefined
+        : responseOf(buildAnswer("0", outcome, sliceOf(bytes, found.start, found.end)));
+    if (answer !== undefined) return answer;
+    throw status === "cancelled"
+      ? new HubError("cancelled", `Server "${this.#parts.server}" has cancelled the call.`)
+      : this.#misstep(`has brought the call to its end, but does not say to which.`);
+  }
+
+  /** Asks the client what the server wants to know. @returns whether there was something new */
+  async #inquire({ bytes, body }: Response): Promise<boolean> {
+    const required = readInputs({ bytes, body });
+    const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#answered.has(key));
+    if (required === undefined || inputs.length === 0) return false;
+    for (const { key } of inputs) this.#answered.add(key);
+    try {
+      const answers = await new Promise<ReadonlyMap<string, Uint8Array>>((answered, failed) => {
+        this.#withdrawRound = pose(this.#parts, { ...required, inputs }, { answered, failed });
+      });
+      await this.#update(answers);
+    } catch (error) {
+      if (!this.#isOver) cancelTicket(this.#session, this.#taskId);
+      throw error;
+    }
+    return true;
+  }
+
+  /** Answers pass as clients wrote them. */
+  #update(answers: ReadonlyMap<string, Uint8Array>): Promise<void> {
+    const taskId = this.#taskId;
+    const pieces: Piece[] = [utf8(`{"taskId":${JSON.stringify(taskId)},"inputResponses":{`)];
+    let comma = "";
+    for (const [key, answer] of answers) {
+      pieces.push(utf8(`${comma}${JSON.stringify(key)}:`), answer);
+      comma = ",";
+    }
+    const method = TicketMethod.update;
+    const ask = readFrame(joinPieces([buildAsk("0", method, [...pieces, "}}"])].flat()));
+    const { info, declared } = this.#parts.sender;
+    const sender = { era: "legacy", info, declared, level: undefined, isDriven: true } as const;
+    return new Promise((resolve, fail) => {
+      if (ask.kind !== "request") {
+        fail(this.#misstep("asks for what cannot be answered."));
+        return;
+      }
+      const settle = ({ outcome }: Response): void => {
+        if (outcome === "result") resolve();
+        else fail(this.#misstep("did not take what it had asked for."));
+      };
+      const record = { method, name: taskId, sender, settle, fail, progress: () => {} };
+      this.#session.relay(record, ask, { edits: [], tokens: [] });
+    });
+  }
+
+  #finish(tell: () => void): void {
+    if (this.#isOver) return;
+    this.#close();
+    tell();
+  }
+
+  #close(): void {
+    this.#isOver = true;
+    this.#session.subscriptions?.tickets.close(this);
+    this.#end.abort(new HubError("cancelled", "The call is over."));
+  }
+
+  #misstep(what: string): HubError {
+    const { server } = this.#parts;
+    return new HubError("internal", `Server "${server}" ${what}`, { server });
+  }
+}
