@@ -71,7 +71,7 @@ async function play(
   const face = new Face(hub, settings);
   try {
     const guest = await connect(client, eraAt(cell, 0), { side, hub, face });
-    const peers = { guest, server, flavour, side, cell };
+    const peers = { guest, server, flavour, client, side, cell };
     await deadline(
       LIMIT,
       () => name,

@@ -58,7 +58,7 @@ describe("a modern client of modern servers with tasks", () => {
     s.more = DONE;
     const { result } = await consult(client, "get", id);
     assert.equal(result?.["taskId"], id);
-    assert.ok(client.received.at(-1)?.includes(`${ticketJson(id, "completed", DONE)}`));
+    assert.ok(client.received.at(-1)?.includes(ticketJson(id, "completed", DONE)));
     const inputResponses = { k: { action: "accept", content: { n: 1 } } };
     const updated = await consult(client, "update", id, { inputResponses });
     assert.deepEqual(updated.result, { resultType: "complete" });
@@ -293,7 +293,7 @@ describe("a modern client that listens for tasks", () => {
     const before = s.listens.length;
     s.die();
     await consult(client, "get", id);
-    await s.peer?.until(() => s.listens.slice(before).map(wantedBy).flat().includes("t1"));
+    await s.peer?.until(() => s.listens.slice(before).flatMap(wantedBy).includes("t1"));
     s.change(s.listens.at(-1)?.id, "t1", "completed", DONE);
     await client.until(() => changesOf(client).length === 1);
   });

@@ -241,7 +241,8 @@ describe("a legacy client of a modern server with tasks", () => {
       await clock.run(5000);
       assert.deepEqual(s.queries("tasks/cancel"), ["t1"]);
       assert.ok(!client.messages.some(isAnswer(5)));
-      const [withdrawn] = client.messages.filter((it) => it.method === "notifications/cancelled");
+      const isEnd = ({ method }: Json): boolean => method === "notifications/cancelled";
+      const withdrawn = client.messages.find(isEnd);
       assert.equal(withdrawn?.params?.["requestId"], asked?.id);
       assert.equal(asked !== undefined, isAsked);
     }

@@ -29,6 +29,10 @@ export class Failure extends Error {
 export const WATCHED = "test://watched-resource";
 const FORM = { type: "object", properties: { name: { type: "string" } } };
 
+const PREFIX = "io.modelcontextprotocol/";
+export const TASK_ID = "task-1";
+const TASK_RESULT = { content: [{ type: "text", text: "It was a task." }] };
+
 const TOOLS = [
   "test_simple_text",
   "test_tool_with_progress",
@@ -39,6 +43,7 @@ const TOOLS = [
   "test_roots",
   "test_meta",
   "test_wait",
+  "test_task",
   "test_trigger_tool_change",
   "test_trigger_resource_update",
 ];
@@ -106,6 +111,10 @@ export class Kit {
       case "completion/complete": {
         return { completion: { values: ["paris", "park"], total: 2, hasMore: false } };
       }
+      case "tasks/get":
+        return this.#describeTask("completed");
+      case "tasks/result":
+        return { ...TASK_RESULT, _meta: { [`${PREFIX}related-task`]: { taskId: TASK_ID } } };
       case "tools/call":
         return this.#call(visit);
       default:
@@ -113,10 +122,34 @@ export class Kit {
     }
   }
 
+  /** A task as its era shows it. */
+  #describeTask(status: string): object {
+    const at = "2026-07-28T10:00:00Z";
+    const common = { taskId: TASK_ID, status, createdAt: at, lastUpdatedAt: at };
+    if (this.era === "legacy") return { ...common, ttl: null };
+    const result = status === "completed" && { result: TASK_RESULT };
+    return { ...common, ttlMs: 60_000, pollIntervalMs: 10, ...result };
+  }
+
+  #beginTask({ params }: Visit): object {
+    if (this.era === "legacy") {
+      return params["task"] === undefined ? TASK_RESULT : { task: this.#describeTask("working") };
+    }
+    const meta = params["_meta"] as Params;
+    const { extensions = {} } = meta[`${PREFIX}clientCapabilities`] as { extensions?: object };
+    if (!(`${PREFIX}tasks` in extensions)) {
+      const requiredCapabilities = { extensions: { [`${PREFIX}tasks`]: {} } };
+      throw new Failure(-32021, "Only with tasks.", { requiredCapabilities });
+    }
+    return { resultType: "task", ...this.#describeTask("working") };
+  }
+
   async #call(visit: Visit): Promise<object> {
     const { params, signal } = visit;
     const meta = (params["_meta"] ?? {}) as Params;
     switch (params["name"]) {
+      case "test_task":
+        return this.#beginTask(visit);
       case "test_simple_text":
         return say("This is a simple text.");
       case "test_tool_with_progress":

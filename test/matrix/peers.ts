@@ -10,7 +10,9 @@ export type Cell = "LL" | "LM" | "ML" | "MM";
 export interface Peers {
   readonly guest: Guest;
   readonly server: Upstream;
+  /** Whose code the server runs on, and whose the client. */
   readonly flavour: ServerFlavour;
+  readonly client: ServerFlavour;
   readonly side: Side;
   readonly cell: Cell;
 }

@@ -78,7 +78,7 @@ class RawGuest implements Guest {
     for (;;) {
       const result = await this.#send(method, { ...params, ...more }, options);
       if (this.era === "legacy") return result;
-      if (result["resultType"] === "complete") return result;
+      if (["complete", "task"].includes(String(result["resultType"]))) return result;
       if (result["resultType"] !== "input_required") throw new Error(JSON.stringify(result));
       const { inputRequests = {}, requestState } = result as {
         readonly inputRequests?: Readonly<Record<string, { method: string; params: Params }>>;
@@ -136,9 +136,9 @@ class RawGuest implements Guest {
   ): Promise<Params> {
     const id = this.#nextId();
     const _meta = {
-      ...meta,
       ...(onprogress !== undefined && { progressToken: id }),
       ...(this.era === "modern" && this.#envelope()),
+      ...meta,
     };
     const isBare = Object.keys(_meta).length === 0;
     if (onprogress !== undefined) this.#progress.set(id, onprogress);
@@ -245,7 +245,7 @@ class HttpChannel implements Channel {
   }
 
   #headers({ method, params = {} }: Json): Record<string, string> {
-    const name = params["name"] ?? params["uri"];
+    const name = params["name"] ?? params["uri"] ?? params["taskId"];
     const isModern = this.#era === "modern";
     return {
       "Content-Type": "application/json",

@@ -145,7 +145,8 @@ class Connection {
         const isCached = LISTS.has(method) || method === "resources/read";
         const cache = isCached ? { ttlMs: 0, cacheScope: "private" } : {};
         const own = (result as { readonly _meta?: object })._meta;
-        return { ...result, ...cache, resultType: "complete", _meta: { ...own, ..._meta } };
+        const whole = { resultType: "complete", ...result };
+        return { ...whole, ...cache, _meta: { ...own, ..._meta } };
       },
     });
   }

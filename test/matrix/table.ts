@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
+import { MetaKey } from "../../src/protocol/modern.ts";
 import { LISTED } from "./guest.ts";
-import { type Params, WATCHED } from "./kit.ts";
+import { type Params, WATCHED, TASK_ID } from "./kit.ts";
 import {
   asked,
   assertStamped,
@@ -262,5 +263,35 @@ export const ROWS: readonly Row[] = [
       assert.deepEqual(seen?.["example.org/said"], { deep: 1 });
     },
   },
-  { name: "is given tasks for answers", run: undefined },
+  {
+    name: "is given tasks for answers, or what came of them",
+    impossible: { ML: "the tasks of the two eras are not made of each other" },
+    flavours: ["raw"],
+    async run({ guest, cell, client }) {
+      const call = tool("test_task");
+      if (cell === "LM") {
+        assert.equal(textOf(await guest.request("tools/call", call)), "It was a task.");
+        return;
+      }
+      if (cell === "LL") {
+        const { task } = await guest.request("tools/call", { ...call, task: {} });
+        const { taskId } = task as Params;
+        assert.notEqual(taskId, TASK_ID);
+        assert.equal((await guest.request("tasks/get", { taskId }))["status"], "completed");
+        assert.equal(textOf(await guest.request("tasks/result", { taskId })), "It was a task.");
+        return;
+      }
+      const { code, data } = await failure(guest, "tools/call", call);
+      assert.equal(code, -32021);
+      // The SDK's client takes no tasks for answers.
+      if (client !== "raw") return;
+      const { requiredCapabilities } = data as Params;
+      const meta = { [MetaKey.capabilities]: requiredCapabilities };
+      const { taskId, resultType } = await guest.request("tools/call", call, { meta });
+      assert.equal(resultType, "task");
+      assert.notEqual(taskId, TASK_ID);
+      const { status, result } = await guest.request("tasks/get", { taskId }, { meta });
+      assert.deepEqual([status, textOf(result as Params)], ["completed", "It was a task."]);
+    },
+  },
 ];
