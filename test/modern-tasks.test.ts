@@ -216,6 +216,11 @@ describe("a modern client of modern servers with tasks", () => {
     await consult(client, "get", id);
     const { error } = await request(client, "resources/read", { uri: "odd:1" });
     assert.equal(error, undefined);
+    await listenFor(client, "l", [id]);
+    s.change(s.listens.at(-1)?.id, "t1", "completed", s.more.replace("odd:1", "odd:2"));
+    await client.until(() => changesOf(client).length === 1);
+    const second = await request(client, "resources/read", { uri: "odd:2" });
+    assert.equal(second.error, undefined);
   });
 });
 

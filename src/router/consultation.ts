@@ -1,5 +1,4 @@
 import { HubError } from "../errors.ts";
-import { lastMember } from "../json.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/connection.ts";
@@ -13,7 +12,7 @@ import type { Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
 import { nameInputs, readInputs } from "./inputs.ts";
 import type { Common } from "./inquiry.ts";
-import type { Keeping, Kept } from "./keeping.ts";
+import { type Keeping, type Kept, resultIn } from "./keeping.ts";
 import { explainUnready } from "./late.ts";
 
 /** A modern client's request about a task, on its way to the connection that has it. */
@@ -97,10 +96,8 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     const { bytes, body } = response;
     const members = membersAt(bytes, body);
     this.#keeping.note(this.#kept, readTicket(bytes, members));
-    const result = lastMember(members, "result");
-    if (result !== undefined) {
-      this.learn(session, { ...response, bytes, body: result, shape: { at: "scanned", ids: [] } });
-    }
+    const result = resultIn(bytes, members);
+    if (result !== undefined) this.learn(session, result);
     const required = readInputs({ bytes, body });
     const names = required === undefined ? [] : nameInputs(route.server, required);
     return revise(response, [...ticket.expose(readTask(bytes, members)), ...names]);

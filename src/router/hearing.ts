@@ -7,7 +7,8 @@ import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
 import { revise } from "../wire/frame.ts";
 import type { Message, Notification } from "../wire/jsonrpc.ts";
 import { nameInputs, readInputs } from "./inputs.ts";
-import type { Keeping, Kept } from "./keeping.ts";
+import { type Keeping, type Kept, resultIn } from "./keeping.ts";
+import type { Links } from "./links.ts";
 
 /** What whoever listens is told. */
 export interface HearingEvents {
@@ -23,11 +24,13 @@ export class Hearing implements Visitor, TicketWatcher {
   readonly #keeping: Keeping;
   readonly #events: HearingEvents;
   readonly #left = new AbortController();
+  readonly #links: Links;
   #tickets: Tickets | undefined;
 
-  constructor(kept: Kept, keeping: Keeping, events: HearingEvents) {
+  constructor(kept: Kept, keeping: Keeping, links: Links, events: HearingEvents) {
     this.#kept = kept;
     this.#keeping = keeping;
+    this.#links = links;
     this.#events = events;
   }
 
@@ -60,6 +63,8 @@ export class Hearing implements Visitor, TicketWatcher {
     const { bytes, params } = notification;
     const members = membersAt(bytes, params);
     this.#keeping.note(this.#kept, readTicket(bytes, members));
+    const result = resultIn(bytes, members);
+    if (result !== undefined) this.#links.learn(route.server, result);
     const names = nameInputs(route.server, this.#read(bytes, params));
     this.#events.told(revise(notification, [...ticket.expose(task), ...names]).bytes);
   }

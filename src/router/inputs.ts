@@ -86,7 +86,7 @@ export function readAnswer(response: Response, reader: Reader): Response | Unfin
       sender.declared,
       "extensions",
     )?.value;
-    if (isPlain && extensions !== undefined) return response;
+    if (isPlain && type !== "task" && extensions !== undefined) return response;
     const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
     return new HubError("internal", text, data);
   }

@@ -1,5 +1,7 @@
+import type { Buffer } from "node:buffer";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
+import { lastMember, type Member } from "../json.ts";
 import { sessionOf } from "../upstream/account.ts";
 import { cancelTicket, readMade, Ticket, type Tickets } from "../upstream/ticket.ts";
 import type { View } from "../upstream/view.ts";
@@ -20,6 +22,13 @@ export interface Kept extends Pick<Place, "connection" | "route"> {
   readonly open: Tickets | undefined;
   /** Who has begun it. */
   readonly owner: object;
+}
+
+/** The result that an object says a task to have, as if it had come by itself. */
+export function resultIn(bytes: Buffer, members: readonly Member[]): Response | undefined {
+  const body = lastMember(members, "result");
+  const shape = { at: "scanned", ids: [] } as const;
+  return body && { kind: "response", bytes, id: undefined, outcome: "result", body, shape };
 }
 
 /** The tasks at servers of the modern era that one client has begun: whoever knows the id of one may ask for it, and nobody else. */

@@ -5,7 +5,7 @@ import { readTicket, TicketMethod, type TicketStanding } from "../protocol/exten
 import { membersAt } from "../protocol/tasks.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { cancelTicket, readMade } from "../upstream/ticket.ts";
+import { cancelTicket, type OpenTask, readMade } from "../upstream/ticket.ts";
 import { readFrame } from "../wire/frame.ts";
 import { buildAnswer, buildAsk, type Response } from "../wire/jsonrpc.ts";
 import { readInputs, responseOf } from "./inputs.ts";
@@ -24,7 +24,7 @@ export interface PursuitParts extends RoundParts {
 const INTERVAL = { least: 250, most: 30_000, usual: 1000 };
 
 /** A task that a call was made into whose client waits for the answer: it is asked after until it has ended. */
-export class Pursuit {
+export class Pursuit implements OpenTask {
   readonly #session: Session;
   readonly #parts: PursuitParts;
   /** What was asked of the client already: a server may show it until it has seen the answer. */
@@ -33,6 +33,7 @@ export class Pursuit {
   #taskId = "";
   #isOver = false;
   #withdrawRound: () => void = () => {};
+  #wake: () => void = () => {};
 
   constructor(session: Session, parts: PursuitParts) {
     this.#session = session;
@@ -63,6 +64,11 @@ export class Pursuit {
     cancelTicket(this.#session, this.#taskId);
   }
 
+  /** Whether the task has gone with its server is found out by asking. */
+  lost(): void {
+    this.#wake();
+  }
+
   /** @returns what the call is answered with */
   async #follow(standing: TicketStanding): Promise<Response> {
     let { mark, interval } = standing;
@@ -89,10 +95,13 @@ export class Pursuit {
         disarm();
         reject(signal.reason);
       };
-      const disarm = this.#parts.deadlines.after(ms, () => {
+      const wake = (): void => {
+        disarm();
         signal.removeEventListener("abort", abort);
         resolve();
-      });
+      };
+      const disarm = this.#parts.deadlines.after(ms, wake);
+      this.#wake = wake;
       signal.addEventListener("abort", abort, { once: true });
     });
   }

@@ -1,5 +1,6 @@
 import { type Edit, utf8 } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
+import { HubError } from "../errors.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { lastMember } from "../json.ts";
 import type { Member as PluginMember } from "../plugin/member.ts";
@@ -15,6 +16,7 @@ import { Completion } from "./completion.ts";
 import { Consultation } from "./consultation.ts";
 import type { Deadlines } from "./deadline.ts";
 import { Detour } from "./detour.ts";
+import { Hearing, type HearingEvents } from "./hearing.ts";
 import { InterceptedCall } from "./intercepted.ts";
 import type { Keeping } from "./keeping.ts";
 import type { Ledger } from "./ledger.ts";
@@ -84,6 +86,13 @@ export class Router {
       this.#find(request, wanted, caller, began, isLast, watches);
     const parts = { request, caller, kind, name, connections, find, missing, began };
     return new Search({ ...parts, timeout, deadlines });
+  }
+
+  /** Listens for what becomes of a task. @throws {HubError} invalidParams if there is none of that id */
+  hear(id: string, events: HearingEvents): Hearing {
+    const { keeping, view } = this.#parts;
+    if (keeping === undefined) throw new HubError("invalidParams", "There is no such task.");
+    return new Hearing(keeping.find(id, view), keeping, this.#links, events);
   }
 
   /** Ends a subscription, if there is one. @throws {HubError} invalidParams */

@@ -10,7 +10,7 @@ const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };
 const SLACK = 60_000;
 
 /** A task of a server of the modern era, which a client asks for whenever it likes. */
-export class Ticket extends Alias {
+export class Ticket extends Alias implements OpenTask {
   readonly #began: number;
   isOver = false;
   /** From when on nobody need know it any more, in ms of the clock. */
@@ -32,6 +32,15 @@ export class Ticket extends Alias {
     if (ttl !== undefined) this.expiry = this.#began + Math.min(ttl + SLACK, LONGEST.any);
     else if (hasEnded) this.expiry = Math.min(this.expiry, now + LONGEST.ended);
   }
+
+  /** Servers may keep tasks beyond their own end: whoever asks is told. */
+  lost(): void {}
+}
+
+/** A task that has not ended. */
+export interface OpenTask {
+  /** The server is gone, and with it maybe the task. */
+  lost(): void;
 }
 
 /** Somebody who listens for what becomes of a task. */
@@ -51,7 +60,7 @@ const NEVER = new AbortController().signal;
 /** The tasks of one server of the modern era that somebody waits for; outlives its sessions, as servers may keep tasks. */
 export class Tickets {
   /** What has not ended. */
-  readonly #open = new Set<object>();
+  readonly #open = new Set<OpenTask>();
   /** By the server's ids. */
   readonly #watchers = new Map<string, Set<TicketWatcher>>();
   #session: Listenable | undefined;
@@ -64,13 +73,13 @@ export class Tickets {
   }
 
   /** There is one more that has not ended. */
-  open(task: object): void {
+  open(task: OpenTask): void {
     if (this.#heir === undefined) this.#open.add(task);
     else this.#heir.open(task);
   }
 
   /** It has ended, or nobody waits for it. */
-  close(task: object): void {
+  close(task: OpenTask): void {
     this.#heir?.close(task);
     this.#open.delete(task);
   }
@@ -110,6 +119,7 @@ export class Tickets {
 
   unfollow(): void {
     this.#session = undefined;
+    for (const task of this.#open) task.lost();
   }
 
   /** Another connection takes the place of this one; it has no session yet. */

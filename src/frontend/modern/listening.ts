@@ -9,7 +9,7 @@ import { lastMember, scanObject, valueOf } from "../../json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
 import { addEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
 import type { Running } from "../../router/call.ts";
-import type { Hearing, HearingEvents } from "../../router/hearing.ts";
+import type { Hearing } from "../../router/hearing.ts";
 import type { Router } from "../../router/router.ts";
 import { RESOURCE } from "../../router/wanted.ts";
 import { Watches } from "../../router/watches.ts";
@@ -36,8 +36,6 @@ export interface ListeningParts {
   readonly serverInfo: Implementation;
   /** What there is now. */
   readonly catalog: Catalog;
-  /** Listens for what becomes of a task. @throws {HubError} invalidParams if there is none of that id */
-  hear(id: string, events: HearingEvents): Hearing;
   /** It has ended. */
   over(listening: Listening): void;
 }
@@ -151,7 +149,7 @@ export class Listening {
   /** What is not known, or whose server does not tell, is left out of what the client is told to hear of. */
   #hear(id: string): void {
     try {
-      const hearing = this.#parts.hear(id, {
+      const hearing = this.#parts.router.hear(id, {
         told: (message) => this.#updated(message),
         settled: (isAgreed) => {
           if (!isAgreed) this.#hearings.delete(id);

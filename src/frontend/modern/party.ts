@@ -9,7 +9,6 @@ import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
 import { lowestOf, type Severity } from "../../protocol/severity.ts";
 import type { Call, Place } from "../../router/call.ts";
 import type { Deadlines } from "../../router/deadline.ts";
-import { Hearing } from "../../router/hearing.ts";
 import type { Keeping } from "../../router/keeping.ts";
 import type { Ledger } from "../../router/ledger.ts";
 import { Router } from "../../router/router.ts";
@@ -22,7 +21,7 @@ import { buildResult, type Message, type Response } from "../../wire/jsonrpc.ts"
 import { type Editions, NO_CACHE } from "./editions.ts";
 import { checkTasks, type Letter, textIn } from "./letter.ts";
 import { LISTED, RELAYED } from "./methods.ts";
-import { Listening, type ListeningParts } from "./listening.ts";
+import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
 import { buildRevisit } from "./revisit.ts";
 import { Visit, type VisitHost } from "./visit.ts";
@@ -271,10 +270,7 @@ export class Party implements Attendee, VisitHost {
   #listen(letter: Letter, way: WayBack): void {
     const { clock, serverInfo } = this;
     const { catalog } = this.#view;
-    const keeping = this.#keeping;
-    const hear: ListeningParts["hear"] = (id, events) =>
-      new Hearing(keeping.find(id, this.#view), keeping, events);
-    const parts = { clock, serverInfo, catalog, router: this.#router, hear };
+    const parts = { clock, serverInfo, catalog, router: this.#router };
     const over = (done: Listening): void => this.over(done);
     const listening = new Listening(letter, way, { ...parts, over });
     this.#listenings.add(listening);
