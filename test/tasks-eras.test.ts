@@ -77,14 +77,18 @@ describe("a modern client of servers with tasks", () => {
     git.onCall = ({ params }) =>
       params?.["task"] === undefined ? undefined : `"result":{"task":${taskJson("t1")}}`;
     const id = await beginTask(client, "git__x");
-    void request(other, "tools/call", { name: "git__x" }, { sampling: {} }).catch(() => {});
+    const running = request(other, "tools/call", { name: "git__x" }, { sampling: {} });
     await git.peer?.until(() => git.asked("tools/call").length === 2);
     assert.equal(git.starts, 1);
     const params = { ...SAMPLE, _meta: { [RELATED]: { taskId: "t1" } } };
-    put(git, "q", "sampling/createMessage", params);
+    const answer = put(git, "q", "sampling/createMessage", params);
     const asked = await client.find(({ method }) => method === "sampling/createMessage");
     assert.deepEqual(asked.params?.["_meta"], { [RELATED]: { taskId: id } });
-    assert.equal(other.messages.length, 0);
+    client.send({ jsonrpc: "2.0", id: asked.id, result: { role: "assistant" } });
+    assert.deepEqual((await answer).result, { role: "assistant" });
+    git.say({ id: git.asked("tools/call")[1]?.id, result: { content: [] } });
+    assert.equal((await running).result?.["resultType"], "complete");
+    assert.equal(other.messages.length, 1);
   });
 
   it("comes back by itself from a URL, so nobody is told when that is visited", async () => {
