@@ -17,7 +17,7 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
-import { ABLE as ABLE_NOW, request } from "./fixtures/modern.ts";
+import { ABLE as ABLE_NOW, modern, request } from "./fixtures/modern.ts";
 import {
   DISCOVERY,
   FORM,
@@ -40,6 +40,19 @@ async function begin<S extends Script>(s: S, capabilities: object = {}, servers 
   return { ...stage, s };
 }
 
+/** The same for a modern client, which has asked what there is. */
+async function meet<S extends Script>(s: S, capabilities: object = {}, servers = AUTO) {
+  const stage = setStage({ s }, { servers });
+  stage.client.send(modern("met", "tools/list", {}, capabilities));
+  await turn();
+  return { ...stage, s };
+}
+
+async function listModern(client: Peer): Promise<readonly string[]> {
+  const { result } = await request(client, "tools/list");
+  return (result?.["tools"] as { name: string }[]).map(({ name }) => name);
+}
+
 const methods = (s: Script): (string | undefined)[] =>
   s.peers.flatMap(({ messages }) => messages.map(({ method }) => method));
 const metaOf = (message: Json | undefined): Record<string, unknown> =>
@@ -57,40 +70,21 @@ function answering(client: Peer, answers: Readonly<Record<string, object>>): Jso
   return asked;
 }
 
-describe("a server that is met", () => {
+describe("a server that is met for a modern client", () => {
   it("is asked in place what it speaks, and spoken to in the modern dialect", async () => {
-    const { client, hub, s } = await begin(new ModernScript("x"));
-    assert.deepEqual(await listNames(client), ["s__x"]);
-    const { error, result } = await callTool(client, "s__x", { a: 1 });
-    assert.equal(error, undefined);
-    assert.ok(!("resultType" in (result ?? {})), "a legacy client is not told of it");
+    const { client, hub, s } = await meet(new ModernScript("x"));
+    assert.deepEqual(await listModern(client), ["s__x"]);
+    const { result } = await request(client, "tools/call", { name: "s__x" });
+    assert.equal(result?.["resultType"], "complete");
     assert.equal(s.starts, 1);
     assert.ok(!methods(s).includes("initialize") && !methods(s).includes("ping"));
     const { era, protocolVersion, name, version } = statusOf(hub, "s").peer ?? {};
     assert.deepEqual([era, protocolVersion, name, version], ["modern", "2026-07-28", "m", "3"]);
   });
 
-  it("is told with each request who asks, and from which level on that one wants logs", async () => {
-    const { client, s } = await begin(new ModernScript("x"), ABLE);
-    await callTool(client, "s__x");
-    await ask(client, "logging/setLevel", { level: "error" });
-    client.send(call(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
-    await client.find(isAnswer(5));
-    const [first, second] = s.asked("tools/call").map(metaOf);
-    assert.deepEqual(first, {
-      [MetaKey.version]: "2026-07-28",
-      [MetaKey.client]: { name: "t", version: "1" },
-      [MetaKey.capabilities]: { roots: {}, sampling: {}, elicitation: { form: {}, url: {} } },
-      [MetaKey.level]: "info",
-    });
-    assert.equal(second?.[MetaKey.level], "error");
-    assert.equal(second?.["mine"], 1);
-    for (const { params } of s.asked("tools/list")) assert.ok(params?.["_meta"]);
-  });
-
   it("is spoken to as of old if it does not know the question", async () => {
-    const { client, hub, s } = await begin(new Script("x"));
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client, hub, s } = await meet(new Script("x"));
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.deepEqual(methods(s).slice(0, 3), [
       "server/discover",
       "initialize",
@@ -113,8 +107,8 @@ describe("a server that is met", () => {
     it(`is spoken to as of old if it answers ${garbage}`, async () => {
       const s = new Script("x");
       s.on = { "server/discover": () => garbage };
-      const { client, hub } = await begin(s);
-      assert.deepEqual(await listNames(client), ["s__x"]);
+      const { client, hub } = await meet(s);
+      assert.deepEqual(await listModern(client), ["s__x"]);
       assert.equal(statusOf(hub, "s").peer?.era, "legacy");
       assert.equal(s.starts, 1);
     });
@@ -123,24 +117,24 @@ describe("a server that is met", () => {
   it("is waited for a while if it says nothing, and then spoken to as of old; a late answer is dropped", async () => {
     const s = new Script("x");
     s.on = { "server/discover": () => undefined };
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     await clock.run(2999);
     assert.deepEqual(methods(s), ["server/discover"]);
     await clock.run(1);
     const [probe] = s.asked("server/discover");
     for (let i = 0; i < 2; i++) s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "legacy");
-    assert.equal((await callTool(client, "s__x")).error, undefined);
+    assert.equal((await request(client, "tools/call", { name: "s__x" })).error, undefined);
     assert.equal(s.starts, 1);
   });
 
   it("is waited for less than half of its time", async () => {
     const s = new Script("x");
     s.on = { "server/discover": () => undefined };
-    const { client, clock } = await begin(s, {}, { s: { era: "auto", connectTimeout: 1000 } });
+    const { client, clock } = await meet(s, {}, { s: { era: "auto", connectTimeout: 1000 } });
     await clock.run(400);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
   });
 
   it("is taken at its late word if it knows nothing else", async () => {
@@ -151,9 +145,9 @@ describe("a server that is met", () => {
       s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
       return UNKNOWN_METHOD;
     };
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     await clock.run(3100);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
   });
 
@@ -165,15 +159,15 @@ describe("a server that is met", () => {
         return undefined;
       },
     };
-    const { client, hub, events } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client, hub, events } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.deepEqual([s.starts, s.most], [2, 1]);
     assert.equal(statusOf(hub, "s").peer?.era, "legacy");
     assert.ok(!events.some((event) => event.kind === "state" && event.to === "failed"));
     hub.reconnect("s");
     await turn();
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(s.starts, 3, "that is remembered");
   });
 
@@ -184,8 +178,8 @@ describe("a server that is met", () => {
       count++ === 0
         ? '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"?"}}'
         : `"result":${JSON.stringify(DISCOVERY)}`;
-    const { client } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(s.asked("server/discover").length, 2);
   });
 
@@ -197,7 +191,7 @@ describe("a server that is met", () => {
     it(`fails, and is not spoken to as of old, if it says ${answer.slice(0, 40)}`, async () => {
       const s = new Script("x");
       s.on = { "server/discover": () => answer };
-      const { hub } = await begin(s);
+      const { hub } = await meet(s);
       assert.equal(statusOf(hub, "s").cause?.code, "handshakeFailed");
       assert.ok(!methods(s).includes("initialize"));
     });
@@ -205,9 +199,9 @@ describe("a server that is met", () => {
 
   it("is not asked if the manifest says what it speaks", async () => {
     const old = new Script("x");
-    await begin(old, {}, { s: { era: "legacy" } });
+    await meet(old, {}, { s: { era: "legacy" } });
     assert.ok(!methods(old).includes("server/discover"));
-    const { hub, s } = await begin(
+    const { hub, s } = await meet(
       new Script("x"),
       {},
       {
@@ -220,7 +214,7 @@ describe("a server that is met", () => {
 
   it("is remembered to be of old until its handshake names modern versions", async () => {
     const s = new Script("x");
-    const { hub, client } = await begin(s);
+    const { hub, client } = await meet(s);
     const found = new ModernScript("x");
     s.on = {
       ...found.on,
@@ -231,7 +225,7 @@ describe("a server that is met", () => {
     hub.reconnect("s");
     await turn();
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
     assert.deepEqual(
       s.peers[1]?.messages.slice(0, 2).map(({ method }) => method),
@@ -243,9 +237,9 @@ describe("a server that is met", () => {
     const snapshots = memorySnapshots();
     const start = async (s: Script, servers = AUTO): Promise<void> => {
       const { client, hub } = setStage({ s }, { servers, snapshots });
-      await introduce(client);
+      await listModern(client);
       await turn();
-      assert.deepEqual(await listNames(client), s.tools.length > 0 ? ["s__x"] : []);
+      assert.deepEqual(await listModern(client), s.tools.length > 0 ? ["s__x"] : []);
       await hub.close();
     };
     for (const names of [["x"], []]) {
@@ -253,11 +247,11 @@ describe("a server that is met", () => {
       const again = new Script(...names);
       await start(again);
       assert.equal(again.asked("server/discover").length, 0);
-      const modern = new ModernScript(...names);
-      modern.on["initialize"] = () =>
+      const learned = new ModernScript(...names);
+      learned.on["initialize"] = () =>
         '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
-      await start(modern);
-      assert.deepEqual(methods(modern).slice(0, 2), ["initialize", "server/discover"]);
+      await start(learned);
+      assert.deepEqual(methods(learned).slice(0, 2), ["initialize", "server/discover"]);
       const once = new ModernScript(...names);
       await start(once);
       assert.equal(once.asked("initialize").length, 0);
@@ -270,7 +264,7 @@ describe("a server that is met", () => {
 
   it("is waited for if it is remembered to be modern, however slow it is", async () => {
     const s = new ModernScript("x");
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     s.on["server/discover"] = () => undefined;
     hub.reconnect("s");
     await clock.run(10_000);
@@ -278,7 +272,7 @@ describe("a server that is met", () => {
     const id = s.asked("server/discover").at(-1)?.id;
     s.peer?.send({ jsonrpc: "2.0", id, result: DISCOVERY });
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
   });
 
@@ -288,7 +282,7 @@ describe("a server that is met", () => {
       s.die();
       return undefined;
     };
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     assert.equal(statusOf(hub, "s").cause?.code, "connectionLost");
     assert.equal(s.starts, 1);
   });
@@ -297,7 +291,7 @@ describe("a server that is met", () => {
     const s = new ModernScript("x");
     s.on["server/discover"] = () =>
       '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     assert.equal(s.asked("server/discover").length, 2);
     assert.match(statusOf(hub, "s").cause?.message ?? "", /speaks only protocol versions/);
   });
@@ -308,8 +302,8 @@ describe("a server that is met", () => {
     s.on = {
       "server/discover": () => `"result":${JSON.stringify({ ...DISCOVERY, supportedVersions })}`,
     };
-    const { client } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
   });
 
   it("is asked anew once it cannot be met as what it is known to be", async () => {
@@ -323,7 +317,7 @@ describe("a server that is met", () => {
         },
       };
       if (mayDie) s.onInitialize = () => UNKNOWN_METHOD;
-      const { hub, client } = await begin(s);
+      const { hub, client } = await meet(s);
       dies = false;
       if (!mayDie) {
         s.onInitialize = () => UNKNOWN_METHOD;
@@ -337,7 +331,7 @@ describe("a server that is met", () => {
       hub.reconnect("s");
       await turn();
       await turn();
-      assert.deepEqual(await listNames(client), ["s__x"]);
+      assert.deepEqual(await listModern(client), ["s__x"]);
       assert.equal(s.asked("server/discover").length, before + 1);
     }
   });
@@ -348,9 +342,29 @@ describe("a server that is met", () => {
       queueMicrotask(() => s.die());
       return `"result":${JSON.stringify({ ...DISCOVERY, capabilities: {} })}`;
     };
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     await turn();
     assert.equal(statusOf(hub, "s").state, "failed");
+  });
+});
+
+describe("a modern server that is met for a client of old", () => {
+  it("is told with each request who asks, and from which level on that one wants logs", async () => {
+    const { client, s } = await begin(new ModernScript("x"), ABLE);
+    await callTool(client, "s__x");
+    await ask(client, "logging/setLevel", { level: "error" });
+    client.send(call(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
+    await client.find(isAnswer(5));
+    const [first, second] = s.asked("tools/call").map(metaOf);
+    assert.deepEqual(first, {
+      [MetaKey.version]: "2026-07-28",
+      [MetaKey.client]: { name: "t", version: "1" },
+      [MetaKey.capabilities]: { roots: {}, sampling: {}, elicitation: { form: {}, url: {} } },
+      [MetaKey.level]: "info",
+    });
+    assert.equal(second?.[MetaKey.level], "error");
+    assert.equal(second?.["mine"], 1);
+    for (const { params } of s.asked("tools/list")) assert.ok(params?.["_meta"]);
   });
 
   it("and is modern is not told that the roots are others", async () => {

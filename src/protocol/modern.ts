@@ -212,19 +212,19 @@ let stamps: readonly Stamp[] = [];
 
 function stampFor(server: Implementation, cache: CacheHint | undefined): Stamp {
   const known = stamps.find(
-    (stamp) =>
-      stamp.cache === cache &&
-      stamp.server.name === server.name &&
-      stamp.server.version === server.version,
+    (made) =>
+      made.cache === cache &&
+      made.server.name === server.name &&
+      made.server.version === server.version,
   );
   if (known !== undefined) return known;
   const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
   const own = JSON.stringify({ ...cache, resultType: "complete" }).slice(1, -1);
   const add = (json: string): Added => ({ first: utf8(json), next: utf8(`,${json}`) });
   const whole = add(`"_meta":{${identity}},${own}`);
-  const stamp = { server, cache, identity: add(identity), own: add(own), whole };
-  stamps = [stamp, ...stamps].slice(0, MOST_STAMPS);
-  return stamp;
+  const fresh = { server, cache, identity: add(identity), own: add(own), whole };
+  stamps = [fresh, ...stamps].slice(0, MOST_STAMPS);
+  return fresh;
 }
 
 const META = Buffer.from('"_meta"');

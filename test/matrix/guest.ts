@@ -96,10 +96,14 @@ const URL = "http://127.0.0.1:8700/mcp";
 
 /** Gives a request to a face without a network. */
 export function fetchFrom(face: Face) {
-  return (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
+  return async (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
     const headers = new Headers(init.headers);
     headers.set("Host", "127.0.0.1:8700");
-    return Promise.resolve(face.fetch(new Request(URL, { ...init, headers })));
+    const response = await face.fetch(new Request(URL, { ...init, headers }));
+    const { signal } = init;
+    if (response.body === null || !signal) return response;
+    // Who does not want an answer any more stops reading it.
+    return new Response(response.body.pipeThrough(new TransformStream(), { signal }), response);
   };
 }
 

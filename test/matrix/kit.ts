@@ -27,6 +27,8 @@ export class Failure extends Error {
 }
 
 export const WATCHED = "test://watched-resource";
+/** Who reads it is asked who he is. */
+export const ASKING = "test://asking";
 const FORM = { type: "object", properties: { name: { type: "string" } } };
 
 const PREFIX = "io.modelcontextprotocol/";
@@ -44,6 +46,7 @@ const TOOLS = [
   "test_meta",
   "test_wait",
   "test_task",
+  "test_visit",
   "test_trigger_tool_change",
   "test_trigger_resource_update",
 ];
@@ -58,6 +61,7 @@ export class Kit {
   /** Told of what changes. */
   announce: (method: string, params: object) => void = () => {};
   #hasMore = false;
+  #visits = 0;
 
   constructor(era: Era) {
     this.era = era;
@@ -87,13 +91,13 @@ export class Kit {
         return page("tools", tools, params);
       }
       case "prompts/list": {
-        const names = ["test_prompt_with_arguments", "test_fail"];
+        const names = ["test_prompt_with_arguments", "test_fail", "test_asking"];
         const argument = ["arg1", "code"].map((name) => ({ name, required: false }));
         const prompts = names.map((name) => ({ name, arguments: argument }));
         return page("prompts", prompts, params);
       }
       case "resources/list": {
-        const uris = [WATCHED, "test://static-text"];
+        const uris = [WATCHED, "test://static-text", ASKING];
         return page(
           "resources",
           uris.map((uri) => ({ uri, name: uri })),
@@ -104,10 +108,16 @@ export class Kit {
         const uriTemplate = "test://template/{id}/data";
         return page("resourceTemplates", [{ uriTemplate, name: "template" }], params);
       }
-      case "resources/read":
-        return { contents: [{ uri: params["uri"], text: "This is the content." }] };
-      case "prompts/get":
-        return getPrompt(params);
+      case "resources/read": {
+        const { uri } = params;
+        const text = uri === ASKING ? await this.#askFor(visit) : "This is the content.";
+        return { contents: [{ uri, text }] };
+      }
+      case "prompts/get": {
+        if (params["name"] !== "test_asking") return getPrompt(params);
+        const content = { type: "text", text: await this.#askFor(visit) };
+        return { messages: [{ role: "user", content }] };
+      }
       case "completion/complete": {
         return { completion: { values: ["paris", "park"], total: 2, hasMore: false } };
       }
@@ -144,6 +154,11 @@ export class Kit {
     return { resultType: "task", ...this.#describeTask("working") };
   }
 
+  async #askFor(visit: Visit): Promise<string> {
+    const asked = { message: "Who are you?", requestedSchema: FORM };
+    return JSON.stringify(await visit.ask("answer", "elicitation/create", asked));
+  }
+
   async #call(visit: Visit): Promise<object> {
     const { params, signal } = visit;
     const meta = (params["_meta"] ?? {}) as Params;
@@ -168,14 +183,19 @@ export class Kit {
         return say(JSON.stringify(await visit.ask("answer", "sampling/createMessage", asked)));
       }
       case "test_elicitation": {
-        const asked = { message: "Who are you?", requestedSchema: FORM };
-        return say(JSON.stringify(await visit.ask("answer", "elicitation/create", asked)));
+        return say(await this.#askFor(visit));
       }
       case "test_url": {
-        const where = { mode: "url", message: "Go there", url: "http://127.0.0.1/there" };
+        const where = { mode: "url", message: "Go there", url: PAGE_URL };
         // What is visited has a name only in the legacy era.
         const asked = this.era === "legacy" ? { ...where, elicitationId: "visit" } : where;
         return say(JSON.stringify(await visit.ask("answer", "elicitation/create", asked)));
+      }
+      case "test_visit": {
+        const elicitationId = `visit-${++this.#visits}`;
+        if (this.#visits % 2 === 0) return say("It was visited.");
+        const first = { mode: "url", message: "Go there first", url: PAGE_URL, elicitationId };
+        throw new Failure(NEEDS_VISIT, "Go there first", { elicitations: [first] });
       }
       case "test_roots":
         return say(JSON.stringify(await visit.ask("answer", "roots/list", {})));
@@ -198,6 +218,10 @@ export class Kit {
     }
   }
 }
+
+/** What servers of the legacy era answer if a page has to be visited first. */
+const NEEDS_VISIT = -32042;
+const PAGE_URL = "http://127.0.0.1/there";
 
 function getPrompt({ name, arguments: given }: Params): object {
   const { arg1, code } = (given ?? {}) as Params;

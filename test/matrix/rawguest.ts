@@ -217,7 +217,7 @@ class HttpChannel implements Channel {
     const body = JSON.stringify({ jsonrpc: "2.0", ...message });
     const headers = this.#headers(message);
     void this.#fetch("", { method: "POST", headers, body, signal: controller.signal })
-      .then((response) => this.#read(response, controller.signal))
+      .then((response) => this.#read(response))
       .catch((error: unknown) => {
         if (!controller.signal.aborted) throw error;
       })
@@ -234,7 +234,7 @@ class HttpChannel implements Channel {
     this.#running.set("GET", controller);
     const { signal } = controller;
     const response = await this.#fetch("", { method: "GET", headers: this.#headers({}), signal });
-    void this.#read(response, signal).catch(() => {});
+    void this.#read(response).catch(() => {});
   }
 
   async close(): Promise<void> {
@@ -257,13 +257,12 @@ class HttpChannel implements Channel {
     };
   }
 
-  async #read(response: Response, signal: AbortSignal): Promise<void> {
+  async #read(response: Response): Promise<void> {
     this.#session ??= response.headers.get("Mcp-Session-Id") ?? undefined;
     const type = response.headers.get("Content-Type") ?? "";
     if (type.startsWith("application/json")) this.#take((await response.json()) as Json);
     if (!type.startsWith("text/event-stream")) return;
     const events = new Events(response);
-    signal.addEventListener("abort", () => void events.drop());
     for (let event = await events.next(); event !== undefined; event = await events.next()) {
       if (event.message !== undefined) this.#take(event.message);
     }

@@ -15,7 +15,7 @@ import type { Link } from "../../src/wire/link.ts";
 import { createServer } from "../conformance/everything.ts";
 import { say } from "../conformance/tools.ts";
 import { Script } from "../fixtures/memory.ts";
-import { Kit, type Params } from "./kit.ts";
+import { ASKING, Kit, type Params } from "./kit.ts";
 import { connectRaw } from "./rawserver.ts";
 
 /** A server behind the hub, as the cells look at it. */
@@ -164,12 +164,28 @@ class UpstreamV2 extends Upstream {
       this.cancelled.push("test_wait");
       return say("It was cancelled.");
     });
+    server.registerPrompt("test_asking", more, ({ mcpReq: { inputResponses } }) => {
+      const answer = inputResponse(inputResponses, "answer");
+      if (answer.kind !== "elicit") return inputRequired({ inputRequests: { answer: WHO } });
+      const content = { type: "text" as const, text: JSON.stringify(answer) };
+      return { messages: [{ role: "user", content }] };
+    });
+    server.registerResource("asking", ASKING, more, (_uri, { mcpReq: { inputResponses } }) => {
+      const answer = inputResponse(inputResponses, "answer");
+      if (answer.kind !== "elicit") return inputRequired({ inputRequests: { answer: WHO } });
+      return { contents: [{ uri: ASKING, text: JSON.stringify(answer) }] };
+    });
     server.registerPrompt("test_fail", { ...more, argsSchema: CODE }, ({ code }) => {
       throw new ProtocolError(Number(code), "It failed.", { detail: 1.5 });
     });
     return server;
   }
 }
+
+const WHO = inputRequired.elicit({
+  message: "Who are you?",
+  requestedSchema: { type: "object", properties: { name: { type: "string" } } },
+});
 
 const CODE = fromJsonSchema<{ readonly code: string }>({
   type: "object",

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { MetaKey } from "../../src/protocol/modern.ts";
 import { LISTED } from "./guest.ts";
-import { type Params, WATCHED, TASK_ID } from "./kit.ts";
+import { ASKING, type Params, TASK_ID, WATCHED } from "./kit.ts";
 import {
   asked,
   assertStamped,
@@ -179,6 +179,35 @@ export const ROWS: readonly Row[] = [
       assert.match(textOf(result), /accept.*guest/);
       assert.deepEqual(asked(guest), ["elicitation/create"]);
       assert.match(String(guest.heard.asked[0]?.params["message"]), /^\[s\] Who are you\?/);
+    },
+  },
+  {
+    name: "is asked while it gets a prompt and while it reads a resource",
+    async run({ guest }) {
+      const prompt = await guest.request("prompts/get", { name: "test_asking" });
+      assert.match(JSON.stringify(prompt["messages"]), /accept.*guest/);
+      const resource = await guest.request("resources/read", { uri: ASKING });
+      assert.match(JSON.stringify(resource["contents"]), /accept.*guest/);
+      assert.deepEqual(asked(guest), ["elicitation/create", "elicitation/create"]);
+    },
+  },
+  {
+    name: "is told which page has to be visited first",
+    impossible: {
+      LM: "servers of the modern era ask in their results instead (-32042 was removed)",
+      MM: "servers of the modern era ask in their results instead (-32042 was removed)",
+    },
+    flavours: ["SDK v1", "raw"],
+    async run({ guest, cell }) {
+      if (cell === "LL") {
+        const { code, data } = await failure(guest, "tools/call", tool("test_visit"));
+        const { elicitations } = data as { readonly elicitations: readonly Params[] };
+        assert.deepEqual([code, elicitations[0]?.["elicitationId"]], [-32042, "visit-1"]);
+        return;
+      }
+      const result = await guest.request("tools/call", tool("test_visit"));
+      assert.match(textOf(result), /visited/);
+      assert.equal(guest.heard.asked[0]?.params["mode"], "url");
     },
   },
   {

@@ -3,6 +3,7 @@ import type { Clock } from "../../clock.ts";
 import type { CancelledBy } from "../../events.ts";
 import { lastMember, scanObject, valueOf } from "../../json.ts";
 import { ModernError } from "../../protocol/modern.ts";
+import type { Deadlines, Timed } from "../../router/deadline.ts";
 import type { Withdrawal } from "../../upstream/pending.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
@@ -15,33 +16,39 @@ import { BOUNDS, KEEP_ALIVE, onOneLine } from "./stream.ts";
 export interface CounterParts {
   readonly wants: Wants;
   readonly clock: Clock;
+  readonly deadlines: Deadlines;
   /** It has been answered, or nobody waits at it any more. */
   over(counter: Counter): void;
 }
 
 /** Where the client of one POST without a session waits: it gets JSON if that is all there is to send, and comes soon; else a stream of events, which nobody can come back for. */
-export class Counter implements WayBack {
+export class Counter implements WayBack, Timed {
   readonly isPipe = false;
   readonly response: Promise<Response>;
+  /** When it becomes a stream. */
+  readonly deadline: number;
   readonly #parts: CounterParts;
   /** Aborted when the client goes; undefined: that shows when there is a stream. */
   readonly #signal: AbortSignal | undefined;
   #settle: (response: Response) => void = () => {};
   #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
-  /** The undo of what is armed: the wait for an answer, or for something to send. */
+  /** The undo of the wait for something to send. */
   #disarm: () => void = () => {};
   #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
   #isOver = false;
 
   constructor(request: Request, parts: CounterParts) {
     this.#parts = parts;
+    this.deadline = parts.deadlines.now() + PATIENCE;
     this.#signal = signalsLoss ? request.signal : undefined;
     this.response = new Promise((resolve) => (this.#settle = resolve));
     this.#signal?.addEventListener("abort", this.#leave, { once: true });
     if (parts.wants === "events") this.#begin();
-    else if (parts.wants === "either") {
-      this.#disarm = parts.clock.after(PATIENCE, () => this.#begin());
-    }
+    else if (parts.wants === "either") parts.deadlines.add(this);
+  }
+
+  expire(): void {
+    this.#begin();
   }
 
   notify(message: Message): void {
@@ -83,7 +90,7 @@ export class Counter implements WayBack {
 
   #open(): ReadableStreamDefaultController<Uint8Array> | undefined {
     if (this.#stream === undefined) {
-      this.#disarm();
+      this.#parts.deadlines.remove(this);
       const body = new ReadableStream<Uint8Array>(
         { start: (controller) => void (this.#stream = controller), cancel: this.#leave },
         { highWaterMark: 0, size: (chunk) => chunk?.byteLength ?? 0 },
@@ -120,6 +127,7 @@ export class Counter implements WayBack {
   #end(): void {
     this.#isOver = true;
     this.#disarm();
+    this.#parts.deadlines.remove(this);
     this.#signal?.removeEventListener("abort", this.#leave);
     this.#parts.over(this);
   }

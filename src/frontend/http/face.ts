@@ -69,6 +69,7 @@ export class Face {
     });
     this.#stateless = new Stateless({
       clock,
+      deadlines: this.#deadlines,
       gather: () => hub.gather(settings.token === undefined ? undefined : PRINCIPAL),
     });
     this.#app = this.#route();

@@ -1,6 +1,7 @@
 import type { Clock } from "../../clock.ts";
 import { type ErrorCode, toHubError } from "../../errors.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
+import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame } from "../../wire/jsonrpc.ts";
 import { openLetter } from "../modern/letter.ts";
@@ -16,6 +17,7 @@ const MOST = 10_000;
 
 export interface StatelessParts {
   readonly clock: Clock;
+  readonly deadlines: Deadlines;
   gather(): Parties;
 }
 
@@ -83,6 +85,7 @@ export class Stateless {
     const counter = new Counter(request, {
       wants,
       clock: this.#parts.clock,
+      deadlines: this.#parts.deadlines,
       over: (over) => {
         this.#counters.delete(over);
         this.#settle();

@@ -41,6 +41,7 @@ export interface PartyParts {
 
 /** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
 export class Party implements Attendee, VisitHost {
+  readonly era = "modern";
   readonly clock: Clock;
   readonly parking: Parking;
   readonly #parts: PartyParts;
