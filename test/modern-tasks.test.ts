@@ -3,7 +3,14 @@ import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
-import { type Json, type Peer, type Servers, setStage, setUp } from "./fixtures/memory.ts";
+import {
+  manifestOf,
+  type Json,
+  type Peer,
+  type Servers,
+  setStage,
+  setUp,
+} from "./fixtures/memory.ts";
 import { modern, MODERN, put, request } from "./fixtures/modern.ts";
 import { FORM, ModernScript, UNKNOWN_METHOD } from "./fixtures/modernserver.ts";
 import {
@@ -152,6 +159,15 @@ describe("a modern client of modern servers with tasks", () => {
     s.peer?.send(`{"jsonrpc":"2.0","id":${String(first?.id)},"result":${result}}`);
     await s.peer?.until(() => s.queries("tasks/cancel").length > 0);
     assert.deepEqual(s.queries("tasks/cancel"), ["t7"]);
+    // What merely looks like one is none.
+    client.send(modern(6, "tools/call", { name: "s__x" }, DECLARED));
+    await s.peer?.until(() => s.asked("tools/call").length === 2);
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 6 } });
+    await s.peer?.until(() => s.asked("notifications/cancelled").length === 2);
+    const second = s.asked("tools/call")[1];
+    s.peer?.send({ jsonrpc: "2.0", id: second?.id, result: { taskId: "t8" } });
+    await request(client, "tools/list");
+    assert.deepEqual(s.queries("tasks/cancel"), ["t7"]);
     assert.ok(s.asked("tasks/cancel")[0]?.params?.["_meta"], "it says who asks");
   });
 
@@ -163,6 +179,75 @@ describe("a modern client of modern servers with tasks", () => {
     assert.equal((await consult(client, "get", id)).error, undefined);
     await clock.run(61_000);
     assert.equal((await consult(client, "get", id)).error?.code, -32602);
+  });
+
+  for (const [ttl, status, hours] of [
+    ["1e15", "working", 24],
+    ["null", "working", 24],
+    ["null", "failed", 1],
+  ] as const) {
+    it(`has one forgotten after ${hours} h that is ${status} and kept for ${ttl}`, async () => {
+      const s = new ModernTasker();
+      s.ttl = ttl;
+      s.status = status;
+      const { client, clock } = await begin(s);
+      const id = await beginTicket(client);
+      await consult(client, "get", id);
+      const find = async (): Promise<number | undefined> =>
+        (await request(client, "tasks/cancel", { taskId: id }, DECLARED)).error?.code;
+      await clock.run(hours * 3_600_000 - 60_000);
+      assert.equal(await find(), undefined);
+      await clock.run(120_000);
+      assert.equal(await find(), -32602);
+    });
+  }
+
+  it("keeps the process of one that has not ended, also if clients of another kind come", async () => {
+    for (const [status, starts] of [
+      ["working", 1],
+      ["completed", 2],
+    ] as const) {
+      const s = new ModernTasker();
+      s.ttl = "null";
+      s.status = status;
+      const { client, clock } = await begin(s);
+      const id = await beginTicket(client);
+      await consult(client, "get", id);
+      await clock.run(600_000);
+      const able = { ...DECLARED, sampling: {} };
+      await request(client, "tools/list", {}, able);
+      const { result } = await request(client, "tasks/get", { taskId: id }, able);
+      assert.equal(result?.["taskId"], id);
+      const at = s.peers.map(({ messages }) => messages.filter((m) => m.method === "tasks/get"));
+      assert.deepEqual(
+        at.map(({ length }) => length),
+        starts === 1 ? [2, 0] : [1, 1],
+      );
+    }
+  });
+
+  it("cancels a request about one at its server, and not the task", async () => {
+    const s = new ModernTasker();
+    const { client } = await begin(s);
+    const id = await beginTicket(client);
+    s.on["tasks/get"] = () => undefined;
+    client.send(modern(5, "tasks/get", { taskId: id }, DECLARED));
+    await s.peer?.until(() => s.asked("tasks/get").length === 1);
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 5 } });
+    await s.peer?.until(() => s.asked("notifications/cancelled").length === 1);
+    const [asked] = s.asked("tasks/get");
+    assert.equal(s.asked("notifications/cancelled")[0]?.params?.["requestId"], asked?.id);
+    assert.deepEqual(s.queries("tasks/cancel"), []);
+  });
+
+  it("is told when its server takes too long", async () => {
+    const s = new ModernTasker();
+    const { client, clock } = await begin(s);
+    const id = await beginTicket(client);
+    s.on["tasks/get"] = () => undefined;
+    const answer = consult(client, "get", id);
+    await clock.run(300_000);
+    assert.match((await answer).error?.message ?? "", /"s" did not answer tasks\/get within/);
   });
 
   it("keeps its server from being idle as long as one has not ended", async () => {
@@ -301,6 +386,21 @@ describe("a modern client that listens for tasks", () => {
     await s.peer?.until(() => s.listens.slice(before).flatMap(wantedBy).includes("t1"));
     s.change(s.listens.at(-1)?.id, "t1", "completed", DONE);
     await client.until(() => changesOf(client).length === 1);
+  });
+
+  it("goes on to hear of a task, and to need its server, when that is another process", async () => {
+    const s = new ModernTasker();
+    const settings = { era: "auto", lazy: true, idleStop: 5000 } as const;
+    const { client, hub, clock } = setStage({ s }, { servers: { s: settings } });
+    const id = await beginTicket(client);
+    await listenFor(client, "l", [id]);
+    const before = s.listens.length;
+    hub.reload(manifestOf({ s: { ...settings, args: ["other"] } }));
+    await consult(client, "get", id);
+    await s.peer?.until(() => s.listens.slice(before).flatMap(wantedBy).includes("t1"));
+    client.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: "l" } });
+    await clock.run(100_000);
+    assert.equal(s.open, 1, "the task has not ended");
   });
 
   it("hears of no task whose server does not tell of any", async () => {

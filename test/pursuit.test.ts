@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
+  ask,
   introduce,
   isAnswer,
   type Json,
@@ -401,7 +402,31 @@ describe("a task that plugins must not see", () => {
   });
 });
 
+describe("a task that a call cannot be", () => {
+  it("is an error", async () => {
+    const s = new ModernTasker();
+    s.lists = { ...s.lists, prompts: [{ name: "p" }] as never[] };
+    s.on["prompts/get"] = () => `"result":{"resultType":"task",${ticketJson("t1")}}`;
+    const { client } = await begin(s);
+    for (const answer of [
+      ask(client, "prompts/get", { name: "s__p" }),
+      request(client, "prompts/get", { name: "s__p" }, DECLARED),
+    ]) {
+      assert.match((await answer).error?.message ?? "", /result of type "task"/);
+    }
+  });
+});
+
 describe("a modern client that does not know tasks", () => {
+  it("has its call sent once, also where plugins see it", async () => {
+    const passing = wrapping("passing", (given, next) => next(given));
+    const s = new ModernTasker();
+    const { client } = await setUpWith([passing], { s }, { servers: AUTO });
+    const { result } = await request(client, "tools/call", { name: "s__x" });
+    assert.equal(result?.["isError"], true);
+    assert.equal(s.asked("tools/call").length, 1);
+  });
+
   it("is told that it would have to, or gets the result of a task that it was given all the same", async () => {
     const s = new ModernTasker();
     const { client, clock } = setStage({ s }, { servers: AUTO });

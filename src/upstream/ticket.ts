@@ -12,25 +12,27 @@ const SLACK = 60_000;
 /** A task of a server of the modern era, which a client asks for whenever it likes. */
 export class Ticket extends Alias implements OpenTask {
   readonly #began: number;
+  #ended = 0;
   isOver = false;
   /** From when on nobody need know it any more, in ms of the clock. */
-  expiry: number;
+  expiry = 0;
 
   /** @param now ms of the clock */
   constructor(remoteId: string, number: number, standing: TicketStanding, now: number) {
     // Over HTTP it may be all that says whose the task is.
     super(remoteId, number, randomBytes(32).toString("base64url"));
     this.#began = now;
-    this.expiry = now + LONGEST.any;
     this.note(standing, now);
   }
 
   /** Its server has said how it stands. */
   note({ isOver, ttl }: TicketStanding, now: number): void {
-    const hasEnded = isOver && !this.isOver;
+    if (isOver && !this.isOver) this.#ended = now;
     this.isOver ||= isOver;
-    if (ttl !== undefined) this.expiry = this.#began + Math.min(ttl + SLACK, LONGEST.any);
-    else if (hasEnded) this.expiry = Math.min(this.expiry, now + LONGEST.ended);
+    const isKept = ttl !== undefined || !this.isOver;
+    const limit = ttl === undefined ? LONGEST.any : Math.min(ttl + SLACK, LONGEST.any);
+    const end = this.#began + limit;
+    this.expiry = isKept ? end : Math.min(end, this.#ended + LONGEST.ended);
   }
 
   /** Servers may keep tasks beyond their own end: whoever asks is told. */
