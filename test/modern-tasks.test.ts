@@ -226,6 +226,17 @@ describe("a modern client of modern servers with tasks", () => {
     }
   });
 
+  it("is told what a server knows that was taken out of the manifest and put back", async () => {
+    const s = new ModernTasker();
+    const { client, hub } = await begin(s);
+    const id = await beginTicket(client);
+    hub.reload(manifestOf({}));
+    assert.equal((await consult(client, "get", id)).error?.code, -32602);
+    hub.reload(manifestOf(AUTO));
+    assert.equal((await consult(client, "get", id)).result?.["taskId"], id);
+    assert.equal(s.starts, 2);
+  });
+
   it("cancels a request about one at its server, and not the task", async () => {
     const s = new ModernTasker();
     const { client } = await begin(s);
