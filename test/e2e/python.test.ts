@@ -16,8 +16,8 @@ const OPTIONS = { ...LIMIT, skip: NO_PYTHON };
 
 type Era = "legacy" | "modern";
 
-// It asks by itself, which servers do in the legacy era alone; its SDK speaks both.
-const FAST: ServerEntry = { command: PYTHON, args: [script("server.py")], era: "legacy" };
+// Its SDK speaks both eras.
+const FAST: ServerEntry = { command: PYTHON, args: [script("server.py")] };
 const TIME = module("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
 const GIT = module("mcp_server_git");
 
@@ -181,9 +181,11 @@ function success(name: string, era: Era): Record<string, unknown> {
 
 describe("a client made with the Python SDK", () => {
   for (const era of ["legacy", "modern"] as const) {
+    // It asks by itself, which servers do in the legacy era alone: of its own accord it is spoken to as its client is.
+    const fast: ServerEntry = era === "legacy" ? FAST : { ...FAST, era: "legacy" };
     for (const face of FACES) {
       it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, OPTIONS, () =>
-        withFace(face, { servers: { fast: FAST } }, async ({ reach, ...stage }) => {
+        withFace(face, { servers: { fast } }, async ({ reach, ...stage }) => {
           assert.deepEqual(await drive(stage, "one", era, reach), success("one", era));
         }),
       );
