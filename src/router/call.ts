@@ -1,4 +1,4 @@
-import { applyEdits, type Piece, type Range } from "../bytes.ts";
+import { applyEdits, type Edit, type Piece, type Range } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
@@ -26,8 +26,12 @@ import type { Links } from "./links.ts";
 /** Where a call's answer and its progress go. */
 export interface Caller extends Ask {
   readonly sender: Sender;
-  /** A server's answer as the client is to get it. @param from the era of the server */
-  address(response: Response, from: Era): Message;
+  /**
+   * A server's answer as the client is to get it.
+   * @param from the era of the server
+   * @param edits what makes an answer of the legacy era of a modern server's, for a client of that era
+   */
+  address(response: Response, from: Era, edits?: readonly Edit[]): Message;
   /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
   respond(message: Message | undefined): void;
   notify(message: Message): void;

@@ -12,8 +12,8 @@ import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { Method } from "../protocol/legacy.ts";
-import { mayBeIncomplete, ModernError, readResultType, stripResult } from "../protocol/modern.ts";
-import { translate } from "../protocol/translate.ts";
+import { mayBeIncomplete, ModernError, readResultType } from "../protocol/modern.ts";
+import { legacize } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
 import { readFrame } from "../wire/frame.ts";
@@ -53,37 +53,52 @@ const REPEATED: ReadonlySet<string> = new Set([
 /** So many may be wanted at a time. */
 const MOST = 32;
 
+/** A server's answer, and what makes one of the legacy era of it, unless it goes to its client as it is. */
+export interface Complete {
+  readonly kind: "complete";
+  readonly response: Response;
+  readonly edits: readonly Edit[];
+}
+
 /** Reads the answer of a server of the modern era. @returns an error if the client could make nothing of it */
 export function readAnswer(
   response: Response,
   reader: Reader,
-): Response | InputRequired | HubError {
+): Complete | InputRequired | HubError {
   const { server, method, sender, isPlain } = reader;
   const { bytes, body, outcome, shape } = response;
-  if (outcome === "error") return isPlain ? response : explainLack(response, reader);
+  if (outcome === "error") return isPlain ? asItIs(response) : explainError(response, reader);
   // In the shapes that are not looked into no letter is escaped.
-  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return response;
-  const type = readResultType(bytes, body);
-  if (type === "complete") return response;
+  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return asItIs(response);
+  const members = scanObject(bytes, body.start)?.items ?? NONE;
+  const type = readResultType(bytes, members);
+  if (type === "complete") {
+    if (isPlain) return asItIs(response);
+    return { kind: "complete", response, edits: legacize(response, members) };
+  }
   const data = { server };
   if (type !== "input_required") {
     const extensions: unknown = Object.getOwnPropertyDescriptor(
       sender.declared,
       "extensions",
     )?.value;
-    if (isPlain && type !== "task" && extensions !== undefined) return response;
+    if (isPlain && type !== "task" && extensions !== undefined) return asItIs(response);
     const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
     return new HubError("internal", text, data);
   }
-  const required = REPEATED.has(method) ? readInputs(response) : undefined;
+  const required = REPEATED.has(method) ? readInputs(bytes, members) : undefined;
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
-  return isPlain ? nameServers(server, response, required) : required;
+  return isPlain ? asItIs(nameServers(server, response, required)) : required;
+}
+const NONE: readonly Member[] = [];
+
+function asItIs(response: Response): Complete {
+  return { kind: "complete", response, edits: [] };
 }
 
-function readInputs({ bytes, body }: Response): InputRequired | undefined {
-  const members = scanObject(bytes, body.start)?.items ?? [];
+function readInputs(bytes: Buffer, members: readonly Member[]): InputRequired | undefined {
   const requests = lastMember(members, "inputRequests");
   const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
   const spelled = lastMember(members, "requestState");
@@ -115,12 +130,13 @@ function nameServers(
 }
 
 /** A tool that needs what the client lacks: models read results, and nothing can be done about an error. */
-function explainLack(response: Response, { server, method }: Reader): Response {
+function explainError(response: Response, { server, method }: Reader): Complete {
   const { bytes, body } = response;
+  const other: Complete = { kind: "complete", response, edits: legacize(response, NONE) };
   const members = scanObject(bytes, body.start)?.items ?? [];
   const code = lastMember(members, "code");
-  if (method !== Method.toolsCall || code === undefined) return response;
-  if (valueOf(bytes, code) !== ModernError.missingCapability) return response;
+  if (method !== Method.toolsCall || code === undefined) return other;
+  if (valueOf(bytes, code) !== ModernError.missingCapability) return other;
   const data = lastMember(members, "data");
   const required =
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
@@ -130,16 +146,12 @@ function explainLack(response: Response, { server, method }: Reader): Response {
   const what = names.length === 0 ? "more" : names.join(" and ");
   const text = `The tool was not run: server "${server}" needs a client that supports ${what}, which this one does not.`;
   const result = { content: [{ type: "text", text }], isError: true };
-  return responseOf(buildResult("0", utf8(JSON.stringify(result)))) ?? response;
+  const told = responseOf(buildResult("0", utf8(JSON.stringify(result))));
+  return told === undefined ? other : asItIs(told);
 }
 
-/** An answer of a server of the modern era as one of the legacy era would have given it. */
-export function toLegacy(response: Response): Response {
-  const { outcome, bytes, body } = response;
-  const edits =
-    outcome === "result"
-      ? stripResult(bytes, body)
-      : translate(response, "modern", "legacy", { name: "", version: "" });
+/** The same as a server of the legacy era would have given it. */
+export function toLegacy({ response, edits }: Complete): Response {
   return edit(response, edits);
 }
 

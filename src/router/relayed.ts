@@ -6,7 +6,7 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Message, Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
-import { readAnswer } from "./inputs.ts";
+import { type Complete, readAnswer } from "./inputs.ts";
 import { explainUnready, goneError } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { repeat, Rounds } from "./rounds.ts";
@@ -55,10 +55,16 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   settle(response: Response): void {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
-    const answer = session.era === "legacy" ? response : this.#read(response);
+    const { caller } = this.parts;
+    if (session.era === "legacy") {
+      this.learn(session, response);
+      this.finish(caller.address(response, "legacy"), "answered");
+      return;
+    }
+    const answer = this.#read(response);
     if (answer === undefined) return;
-    this.learn(session, answer);
-    this.finish(this.parts.caller.address(answer, session.era), "answered");
+    this.learn(session, answer.response);
+    this.finish(caller.address(answer.response, "modern", answer.edits), "answered");
   }
 
   protected begin(): void {
@@ -84,7 +90,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   }
 
   /** @returns the answer of a server of the modern era, once it is one. */
-  #read(response: Response): Response | undefined {
+  #read(response: Response): Complete | undefined {
     const { route, request, caller, deadlines } = this.parts;
     const { server } = route;
     const { sender } = caller;
@@ -94,7 +100,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "response") return answer;
+    if (answer.kind === "complete") return answer;
     const rounds = (this.#rounds ??= new Rounds({
       server,
       request,

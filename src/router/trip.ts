@@ -211,7 +211,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "response") return toLegacy(answer);
+    if (answer.kind === "complete") return toLegacy(answer);
     this.#rounds ??= new Rounds({
       server,
       request,

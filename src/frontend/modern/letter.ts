@@ -5,6 +5,7 @@ import { writeClass } from "../../protocol/capabilities.ts";
 import { Method } from "../../protocol/legacy.ts";
 import {
   type Envelope,
+  isEnvelope,
   isModernVersion,
   mayBeModern,
   MetaKey,
@@ -12,6 +13,7 @@ import {
   ModernMethod,
   readEnvelope,
 } from "../../protocol/modern.ts";
+import { membersOfMeta } from "../../protocol/meta.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import type { Request } from "../../wire/jsonrpc.ts";
 
@@ -34,47 +36,80 @@ export function mayBeLetter(request: Request): boolean {
   // By far the most requests say little beside what they ask for.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
-  const isBare = members !== undefined && size <= SHORTEST;
-  if (!isBare && mayBeModern(meta === undefined ? bytes : bytes.subarray(meta.start, meta.end))) {
-    return method !== Method.initialize;
-  }
+  const isMarked = members === undefined ? mayBeModern(bytes) : size > SHORTEST;
+  if (isMarked) return method !== Method.initialize;
   return method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
-/** Reads who asks. @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
-export function readLetter(request: Request): Letter | undefined {
-  const { method, bytes } = request;
-  const members = membersOf(request);
-  const meta = lastMember(members, "_meta");
-  if (meta !== undefined && latest?.said.equals(bytes.subarray(meta.start, meta.end)) === true) {
-    const { sender, capabilities } = latest;
-    return { request, members, sender, capabilities };
-  }
-  const envelope = readEnvelope(bytes, members);
-  if (envelope === undefined) {
-    if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
-    throw lacks(MetaKey.version);
-  }
-  const who = identify(envelope);
-  if (meta !== undefined && meta.end - meta.start < LONGEST) {
-    latest = { said: Buffer.from(bytes.subarray(meta.start, meta.end)), ...who };
-  }
-  return { request, members, ...who };
-}
-
-/** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
-export function openLetter(request: Request): Letter {
-  const letter = readLetter(request);
-  if (letter === undefined) throw lacks(MetaKey.version);
-  return letter;
-}
-
-/** What the last request said of who asks, and what came of it: most say the same as the one before. */
-let latest: (Pick<Letter, "sender" | "capabilities"> & { readonly said: Buffer }) | undefined;
 /** What is longer than this is not remembered, in bytes. */
 const LONGEST = 4096;
 
-function identify(envelope: Envelope): Pick<Letter, "sender" | "capabilities"> {
+/** Reads the requests of one client, or of all that cannot be told apart: most say the same of who asks as the one before. */
+export class Letters {
+  /** What the last one said, and what came of it. */
+  #latest: { readonly said: Said; readonly who: Who } | undefined;
+
+  /** @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
+  read(request: Request): Letter | undefined {
+    const { method, bytes } = request;
+    const members = membersOf(request);
+    const meta = lastMember(members, "_meta");
+    const items = meta && membersOfMeta(bytes, meta);
+    if (items !== undefined && this.#latest !== undefined) {
+      const { said, who } = this.#latest;
+      if (isSame(said, bytes, items)) return { request, members, ...who };
+    }
+    const envelope = readEnvelope(bytes, members);
+    if (envelope === undefined) {
+      if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
+      throw lacks(MetaKey.version);
+    }
+    const who = identify(envelope);
+    if (meta !== undefined && items !== undefined && meta.end - meta.start < LONGEST) {
+      this.#latest = { said: copy(bytes, meta, items), who };
+    }
+    return { request, members, ...who };
+  }
+
+  /** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
+  open(request: Request): Letter {
+    const letter = this.read(request);
+    if (letter === undefined) throw lacks(MetaKey.version);
+    return letter;
+  }
+}
+
+type Who = Pick<Letter, "sender" | "capabilities">;
+
+/** What a `_meta` said of who asks: its bytes, and where in them that is. */
+interface Said {
+  readonly bytes: Buffer;
+  readonly items: readonly Member[];
+}
+
+function copy(bytes: Buffer, { start, end }: Member, items: readonly Member[]): Said {
+  const shift = (item: Member): Member => ({
+    key: item.key,
+    start: item.start - start,
+    end: item.end - start,
+  });
+  const own = items.filter(({ key }) => isEnvelope(key));
+  return { bytes: Buffer.from(bytes.subarray(start, end)), items: own.map(shift) };
+}
+
+/** Whether a `_meta` says the same of who asks, spelled in the same way; whatever else it says. */
+function isSame(said: Said, bytes: Buffer, items: readonly Member[]): boolean {
+  let count = 0;
+  for (const { key, start, end } of items) {
+    if (!isEnvelope(key)) continue;
+    const known = said.items[count++];
+    if (known?.key !== key) return false;
+    if (bytes.compare(said.bytes, known.start, known.end, start, end) !== 0) return false;
+  }
+  return count === said.items.length;
+}
+
+function identify(envelope: Envelope): Who {
   const { version, capabilities, declared, client, level } = envelope;
   if (typeof version !== "string") throw lacks(MetaKey.version);
   if (!isModernVersion(version)) {

@@ -24,6 +24,9 @@ export interface PartiesParts extends PartyParts {
 export class Parties {
   readonly #parts: PartiesParts;
   readonly #parties = new Map<string, Party>();
+  /** The party that the last request was for. */
+  #latest:
+    { readonly capabilities: string; readonly scope: Scope; readonly party: Party } | undefined;
   #disarm: () => void = () => {};
   #isClosed = false;
 
@@ -80,6 +83,15 @@ export class Parties {
   }
 
   #find(capabilities: string, scope: Scope): Party {
+    // By far the most requests are for the same party as the one before.
+    const latest = this.#latest;
+    if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
+    const party = this.#seek(capabilities, scope);
+    this.#latest = { capabilities, scope, party };
+    return party;
+  }
+
+  #seek(capabilities: string, scope: Scope): Party {
     const key = `${scope.key}\n${capabilities}`;
     const known = this.#parties.get(key);
     if (known !== undefined) return known;
@@ -104,6 +116,7 @@ export class Parties {
 
   #end([key, party]: readonly [string, Party]): void {
     this.#parties.delete(key);
+    this.#latest = undefined;
     party.close();
   }
 

@@ -206,11 +206,17 @@ export class Party implements Attendee, VisitHost {
     if (client.name !== name || client.version !== version) {
       this.#router.client = { ...client, name, version };
     }
-    const visit = new Visit(letter, way, this);
+    const visit = new Visit(this.#isolate(letter), way, this);
     const running = this.#router.route(letter.request, visit, manner);
     this.#checkState(letter, running.call);
     this.#visits.add(visit);
     visit.run(running);
+  }
+
+  /** Who cannot be told from others may be any of them: each request is another's. */
+  #isolate(letter: Letter): Letter {
+    if (this.#parts.client !== undefined) return letter;
+    return { ...letter, sender: { ...letter.sender } };
   }
 
   /** Only servers of the modern era give out states of their own. */

@@ -6,7 +6,7 @@ import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/severity.ts";
-import { translate } from "../../protocol/translate.ts";
+import { modernize } from "../../protocol/translate.ts";
 import type { Call, Caller, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
@@ -217,20 +217,19 @@ export class Visit implements Caller, Parked {
 
   /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
   #replace(response: Response): Message | undefined {
-    const server = this.server ?? "";
     if (this.#lack !== undefined) {
-      const error = readLack(response, server, this.#lack);
+      const error = readLack(response, this.server ?? "", this.#lack);
       if (error !== undefined) return buildError(this.#id, error.toRpc());
     }
     return response.outcome === "error"
-      ? this.#host.revisit(this.#letter, response, server, this.#id)
+      ? this.#host.revisit(this.#letter, response, this.server ?? "", this.#id)
       : undefined;
   }
 
   #dress(response: Response, from: Era): Message {
     const { request } = this.#letter;
     const cache = request.method === Method.resourcesRead ? NO_CACHE : undefined;
-    const edits = translate(response, from, "modern", this.#host.serverInfo, cache);
+    const edits = modernize(response, from, this.#host.serverInfo, cache);
     return readdress(response, this.#id, edits);
   }
 
@@ -240,6 +239,7 @@ export class Visit implements Caller, Parked {
   }
 
   #refuse(text: string): void {
+    if (this.#open.size === 0) return;
     const open = [...this.#open.values()];
     this.#open.clear();
     for (const question of open) question.fail(new HubError("notAsked", text));
