@@ -4,7 +4,11 @@ import { type Member, scanObject } from "../json.ts";
 const LONGEST = 64 * 1024;
 
 const NONE: readonly Member[] = [];
-let last: { bytes: Uint8Array; start: number; items: readonly Member[] } | undefined;
+const last: { bytes: Uint8Array | undefined; start: number; items: readonly Member[] } = {
+  bytes: undefined,
+  start: 0,
+  items: NONE,
+};
 
 /**
  * The members of a `_meta`; none if it is no object. Who asks, its progress token, and what belongs to one hop are looked for
@@ -15,8 +19,12 @@ export function membersOfMeta(
   bytes: Uint8Array,
   { start }: Pick<Member, "start">,
 ): readonly Member[] {
-  if (last?.bytes === bytes && last.start === start) return last.items;
+  if (last.bytes === bytes && last.start === start) return last.items;
   const items = scanObject(bytes, start)?.items ?? NONE;
-  if (bytes.length <= LONGEST) last = { bytes, start, items };
+  if (bytes.length <= LONGEST) {
+    last.bytes = bytes;
+    last.start = start;
+    last.items = items;
+  }
   return items;
 }
