@@ -5,6 +5,7 @@
 
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
+import type { CacheHint } from "../catalog/offer.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import type { Implementation } from "./legacy.ts";
@@ -198,12 +199,6 @@ export function stripResult(bytes: Uint8Array, body: Range, members: readonly Me
     edits.push(...removeMembers(bytes, meta, inner, (key) => key === MetaKey.server));
   }
   return edits;
-}
-
-/** How long, and for whom, a client may keep a result (caching). `ttlMs` in ms. */
-export interface CacheHint {
-  readonly ttlMs: number;
-  readonly cacheScope: "public" | "private";
 }
 
 /** What is added to results, made once for all that say the same. */

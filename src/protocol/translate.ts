@@ -1,10 +1,11 @@
 import { type Edit, type Range, utf8 } from "../bytes.ts";
+import type { CacheHint } from "../catalog/offer.ts";
 import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
 import { appendMembers } from "../object.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import type { Era } from "./era.ts";
 import type { Implementation } from "./legacy.ts";
-import { type CacheHint, ModernError, stampResult, stripResult } from "./modern.ts";
+import { ModernError, stampResult, stripResult } from "./modern.ts";
 
 /**
  * What has to be changed in the body of an answer of a server for a client of the modern era; nothing within the era.

@@ -8,16 +8,18 @@ import {
   sliceOf,
   utf8,
 } from "../bytes.ts";
+import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { Method } from "../protocol/legacy.ts";
 import { mayBeIncomplete, ModernError, readResultType } from "../protocol/modern.ts";
+import { wrapOutput } from "../protocol/output.ts";
 import { legacize } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
 import { readFrame } from "../wire/frame.ts";
-import { buildResult, type Request, type Response } from "../wire/jsonrpc.ts";
+import { buildResult, type Message, type Request, type Response } from "../wire/jsonrpc.ts";
 
 /** One thing that a server wants to know before it answers. */
 export interface Input {
@@ -42,6 +44,8 @@ export interface Reader {
   readonly sender: Sender;
   /** It goes to a client of the modern era as it is, which knows what to do with it. */
   readonly isPlain: boolean;
+  /** The tool, if what it puts out goes straight to a client of the legacy era. */
+  readonly tool?: Item | undefined;
 }
 
 /** The requests that may be answered so. */
@@ -74,7 +78,9 @@ export function readAnswer(
   const type = readResultType(bytes, members);
   if (type === "complete") {
     if (isPlain) return asItIs(response);
-    return { kind: "complete", response, edits: legacize(response, members) };
+    const edits = legacize(response, members);
+    if (reader.tool !== undefined) edits.push(...wrapOutput(bytes, members, reader.tool));
+    return { kind: "complete", response, edits };
   }
   const data = { server };
   if (type !== "input_required") {
@@ -148,6 +154,15 @@ function explainError(response: Response, { server, method }: Reader): Complete 
   const result = { content: [{ type: "text", text }], isError: true };
   const told = responseOf(buildResult("0", utf8(JSON.stringify(result))));
   return told === undefined ? other : asItIs(told);
+}
+
+/** A message to a client of the legacy era, if it is the answer of a modern server's tool. */
+export function wrapAnswer(message: Message, item: Item | undefined): Message {
+  const frame = readFrame(joinPieces([message].flat()));
+  if (frame.kind !== "response" || frame.outcome === "error") return message;
+  const { bytes, body } = frame;
+  const edits = wrapOutput(bytes, scanObject(bytes, body.start)?.items ?? NONE, item);
+  return edits.length === 0 ? message : applyEdits(bytes, edits);
 }
 
 /** The same as a server of the legacy era would have given it. */

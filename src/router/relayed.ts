@@ -95,7 +95,8 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     const { server } = route;
     const { sender } = caller;
     const isPlain = sender.era === "modern";
-    const answer = readAnswer(response, { server, method: this.method, sender, isPlain });
+    const tool = route.kind === "tools" ? route.item : undefined;
+    const answer = readAnswer(response, { server, method: this.method, sender, isPlain, tool });
     if (answer instanceof HubError) {
       this.fail(answer);
       return undefined;

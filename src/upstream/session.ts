@@ -12,7 +12,7 @@ import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect } from "./dialect/dialect.ts";
 import { type Approach, type Departure, greet } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
-import { listAll } from "./pages.ts";
+import { type HintTable, listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
 import { News } from "./news.ts";
 import { buildWithdrawal } from "./notice.ts";
@@ -60,8 +60,8 @@ export class Session implements LinkEvents {
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
-  /** For how long its lists stay as they were last, in ms, as far as it says so. */
-  readonly stays = new Map<Kind, number>();
+  /** For how long its lists hold, as they were last, as far as it says so. */
+  readonly hints: HintTable = new Map();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -148,7 +148,7 @@ export class Session implements LinkEvents {
     return listAll({
       server: this.server,
       kind,
-      ...(this.era === "modern" && { stays: this.stays }),
+      ...(this.era === "modern" && { hints: this.hints }),
       ask: (method, params) => this.ask(method, params, signal),
       complain: (text) => this.#parts.events.log("warn", "server", text),
     });

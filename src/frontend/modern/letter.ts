@@ -57,7 +57,10 @@ export class Letters {
     const items = meta && membersOfMeta(bytes, meta);
     if (items !== undefined && this.#latest !== undefined) {
       const { said, who } = this.#latest;
-      if (isSame(said, bytes, items)) return { request, members, ...who };
+      if (isSame(said, bytes, items)) {
+        const { sender, capabilities } = who;
+        return { request, members, sender, capabilities };
+      }
     }
     const envelope = readEnvelope(bytes, members);
     if (envelope === undefined) {

@@ -1,5 +1,6 @@
 import { utf8 } from "../../bytes.ts";
 import { type Kind, KINDS } from "../../catalog/item.ts";
+import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { PluginSet } from "../../plugin/set.ts";
@@ -17,7 +18,7 @@ import type { Question } from "../../upstream/ask.ts";
 import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
 import { buildResult, type Message } from "../../wire/jsonrpc.ts";
-import { type Editions, NO_CACHE } from "./editions.ts";
+import type { Editions } from "./editions.ts";
 import { type Letter, textIn } from "./letter.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";

@@ -1,4 +1,5 @@
 import { joinPieces, type Piece } from "../../bytes.ts";
+import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
@@ -21,7 +22,6 @@ import {
   readdress,
   type Response,
 } from "../../wire/jsonrpc.ts";
-import { NO_CACHE } from "./editions.ts";
 import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
 import { readLack } from "./lack.ts";
