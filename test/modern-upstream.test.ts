@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
-import { memorySnapshots } from "../src/snapshot/snapshot.ts";
+import {
+  memorySnapshots,
+  type Snapshots,
+  type Subject,
+  type Verdict,
+} from "../src/snapshot/snapshot.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
   ask,
@@ -17,7 +22,7 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
-import { ABLE as ABLE_NOW, request } from "./fixtures/modern.ts";
+import { ABLE as ABLE_NOW, modern, request } from "./fixtures/modern.ts";
 import {
   DISCOVERY,
   FORM,
@@ -265,6 +270,39 @@ describe("a server that is met", () => {
       const fresh = new Script(...names);
       await start(fresh);
       assert.equal(fresh.asked("server/discover").length, 1);
+    }
+  });
+
+  it("is remembered to be of old for a day only if it says nothing, and to be modern if it says so late", async () => {
+    for (const [late, expected] of [
+      [undefined, [true, "legacy"]],
+      ['"error":{"code":-32601,"message":"no"}', [true, "legacy"]],
+      [`"result":${JSON.stringify(DISCOVERY)}`, [undefined, "modern"]],
+    ] as const) {
+      const verdicts: (Verdict | undefined)[] = [];
+      const snapshots = memorySnapshots();
+      const save: Snapshots["save"] = (subject, offer, verdict) => {
+        verdicts.push(verdict);
+        return snapshots.save(subject, offer, verdict);
+      };
+      const s = new Script("x");
+      s.on = { "server/discover": () => undefined };
+      const kept = { ...snapshots, load: (of: Subject) => snapshots.load(of), save };
+      const stage = setStage({ s }, { servers: AUTO, snapshots: kept });
+      await introduce(stage.client);
+      await stage.clock.run(3000);
+      assert.deepEqual(await listNames(stage.client), ["s__x"]);
+      const [probe] = s.asked("server/discover");
+      const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
+      if (late !== undefined) s.peer?.send(text);
+      await turn();
+      const last = verdicts.at(-1);
+      assert.deepEqual([last?.isGuess, last?.era], expected);
+      stage.hub.reconnect("s");
+      await turn();
+      await turn();
+      const first = s.peer?.messages[0]?.method;
+      assert.equal(first, expected[1] === "modern" ? "server/discover" : "initialize");
     }
   });
 
@@ -945,6 +983,30 @@ describe("what a modern server tells", () => {
     log("either");
     await turn();
     assert.deepEqual([heard(client), heard(other)], [["one"], []]);
+  });
+
+  it("in its log goes to nobody if several may have led to it who say the same of themselves", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () => undefined;
+    const { client, connect } = await begin(s);
+    const clients = [client, connect()];
+    const log = async (data: string): Promise<void> => {
+      await turn();
+      const params = { level: "warning", data };
+      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      await turn();
+    };
+    const _meta = { [MetaKey.level]: "debug" };
+    for (const [at, each] of clients.entries()) {
+      for (const id of [1, 2]) each.send(modern(id, "tools/call", { name: "s__x", _meta }));
+      await log(`${at}`);
+    }
+    const heard = clients.map(({ messages }) =>
+      messages.flatMap(({ method, params }) =>
+        method === "notifications/message" ? [params?.["data"]] : [],
+      ),
+    );
+    assert.deepEqual(heard, [["0"], []]);
   });
 
   it("of progress goes to who asked", async () => {

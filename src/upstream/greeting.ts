@@ -61,8 +61,10 @@ export interface Departure {
 /** How it was met. */
 export interface Greeting {
   readonly handshake: Handshake;
-  /** It was asked what it speaks, and not taken at what it once said. */
-  readonly isAsked: boolean;
+  /** What it speaks is known by its answer, by its saying nothing, or from before. */
+  readonly evidence: "answer" | "silence" | "memory";
+  /** Of one that said nothing: settles, if ever, with whether its answer was yet that it speaks the modern era. Never rejects. */
+  readonly late?: Promise<boolean>;
 }
 
 /**
@@ -76,7 +78,7 @@ export async function greet(parts: GreetingParts): Promise<Greeting | Departure>
   if (era === "legacy") return initialize(parts);
   if (era === "modern") {
     const found = await discover(parts, parts.signal);
-    if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+    if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
     throw misstep(server, "handshake", `does not speak the modern era (era = "modern")`);
   }
   return known === "legacy" ? greetLegacy(parts) : probe(parts);
@@ -94,6 +96,8 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   const { known, clock, patience, signal } = parts;
   const over = new AbortController();
   let isAnswered = false;
+  /** Whatever it answers yet is of use for the next time. */
+  let isLeft = false;
   const asked = discover(parts, AbortSignal.any([signal, over.signal])).then((found) => {
     isAnswered = true;
     return found;
@@ -110,7 +114,14 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
       // It may be slow, and both be answered yet: what was asked first counts only if the second fails.
       const soon = (): Promise<undefined> =>
         new Promise((resolve) => clock.after(LATENESS, () => resolve(undefined)));
-      return await initialize(parts, () => Promise.race([asked, soon()]));
+      const greeting = await initialize(parts, () => Promise.race([asked, soon()]));
+      if (greeting.handshake.spoken.era === "modern") return greeting;
+      isLeft = true;
+      const late = asked.then(
+        (answer) => answer?.kind === "modern",
+        () => false,
+      );
+      return { ...greeting, evidence: "silence", late };
     }
     if (found === undefined) return await initialize(parts);
     return await settle(parts, found);
@@ -122,12 +133,12 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
     throw error;
   } finally {
     undo();
-    over.abort();
+    if (!isLeft) over.abort();
   }
 }
 
 async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
-  if (found.kind === "modern") return { handshake: found.handshake, isAsked: true };
+  if (found.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
   if (found.versions.some(isLegacyVersion)) return initialize(parts);
   const versions = JSON.stringify(found.versions).slice(0, LONGEST_VERSION);
   throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
@@ -168,11 +179,12 @@ async function initialize(
   const response = await parts.ask(Method.initialize, params, signal);
   if (response.outcome === "error") {
     const found = await reconsider?.(parse(response));
-    if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+    if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
   }
   const handshake = readHandshake(readReply(server, response, "handshake"));
   if (typeof handshake !== "string") {
-    return { handshake, isAsked: era === "auto" && known !== "legacy" };
+    const isAsked = era === "auto" && known !== "legacy";
+    return { handshake, evidence: isAsked ? "answer" : "memory" };
   }
   const what = `answered with the unknown protocol version ${handshake}`;
   throw misstep(server, "handshake", what);

@@ -106,6 +106,11 @@ export class Listing {
   /** Lists again over this session whenever a change is announced. */
   follow(session: Session): void {
     this.#session = session;
+    void session.greeting?.late?.then((isModern) => {
+      if (!isModern || this.#session !== session || this.#offer === undefined) return;
+      this.dialects.learn();
+      this.#parts.keep({ offer: this.#offer, verdict: this.dialects.verdict });
+    });
     for (const kind of KINDS) {
       const refresh = new Refresh({
         clock: this.#parts.clock,

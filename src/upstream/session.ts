@@ -10,7 +10,7 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect } from "./dialect/dialect.ts";
-import { type Approach, type Departure, greet } from "./greeting.ts";
+import { type Approach, type Departure, greet, type Greeting } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
 import { type HintTable, listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
@@ -52,8 +52,7 @@ export class Session implements LinkEvents {
   /** What the server has said of itself, once it was met; and the dialect that it speaks. */
   met: Handshake | undefined;
   #dialect: Dialect | undefined;
-  /** The server was asked what it speaks, and not taken at what it once said. */
-  isAsked = false;
+  greeting: Greeting | undefined;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes it grow proves that the server lives. */
   heard = 0;
@@ -113,7 +112,8 @@ export class Session implements LinkEvents {
     });
     if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
-    ({ handshake: this.met, isAsked: this.isAsked } = greeting);
+    this.greeting = greeting;
+    this.met = greeting.handshake;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
