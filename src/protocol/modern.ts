@@ -11,7 +11,7 @@ import { removeMembers } from "../object.ts";
 import type { Implementation } from "./legacy.ts";
 import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
 import { membersOfMeta } from "./meta.ts";
-import { isSeverity, type Severity } from "./severity.ts";
+import type { Severity } from "./severity.ts";
 
 /** Newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;
@@ -76,8 +76,8 @@ export interface Envelope {
   readonly capabilities: Capabilities | undefined;
   readonly declared: unknown;
   readonly client: Partial<Implementation>;
-  /** From which level on it wants log messages about this request; undefined: none. */
-  readonly level: Severity | undefined;
+  /** From which level on it wants log messages about this request, as it spelled it; not checked. Undefined: none. */
+  readonly level: unknown;
 }
 
 /** Reads the envelope of a request. @param members of its params; @returns undefined if it is none of the modern era */
@@ -92,13 +92,12 @@ export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Env
   };
   const declared = read(MetaKey.capabilities);
   const isDeclared = typeof declared === "object" && declared !== null;
-  const level = read(MetaKey.level);
   return {
     version: valueOf(bytes, version),
     capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
     declared,
     client: readImplementation(read(MetaKey.client)),
-    level: isSeverity(level) ? level : undefined,
+    level: read(MetaKey.level),
   };
 }
 

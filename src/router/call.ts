@@ -1,4 +1,5 @@
 import { applyEdits, type Edit, type Piece, type Range } from "../bytes.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
@@ -26,6 +27,8 @@ import type { Links } from "./links.ts";
 /** Where a call's answer and its progress go. */
 export interface Caller extends Ask {
   readonly sender: Sender;
+  /** What it asks for is listed only now. @throws {HubError} if it is not as it should be */
+  admit?(catalog: Catalog): void;
   /**
    * A server's answer as the client is to get it.
    * @param from the era of the server

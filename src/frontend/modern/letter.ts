@@ -13,6 +13,7 @@ import {
   ModernMethod,
   readEnvelope,
 } from "../../protocol/modern.ts";
+import { isSeverity } from "../../protocol/severity.ts";
 import { membersOfMeta } from "../../protocol/meta.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import type { Request } from "../../wire/jsonrpc.ts";
@@ -120,6 +121,12 @@ function identify(envelope: Envelope): Who {
     throw new HubError("unsupportedVersion", "This protocol version is not spoken here.", { data });
   }
   if (!isObject(declared) || capabilities === undefined) throw lacks(MetaKey.capabilities);
+  if (level !== undefined && !isSeverity(level)) {
+    throw new HubError(
+      "invalidEnvelope",
+      `${MetaKey.level} has to be one of the protocol's levels.`,
+    );
+  }
   const { name = "", version: own = "" } = client;
   const sender = { era: "modern", info: { name, version: own }, declared, level } as const;
   return { sender, capabilities: writeClass(capabilities) };

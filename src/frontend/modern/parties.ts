@@ -1,4 +1,3 @@
-import type { Catalog } from "../../catalog/catalog.ts";
 import { HubError } from "../../errors.ts";
 import type { Call } from "../../router/call.ts";
 import { EVERYTHING, type Scope } from "../../upstream/scope.ts";
@@ -6,6 +5,7 @@ import type { View } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { Letter } from "./letter.ts";
 import { Party, type PartyParts } from "./party.ts";
+import type { Check } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** How long a party that nobody uses is kept, and how often that is looked at, in ms. */
@@ -41,20 +41,15 @@ export class Parties {
 
   /**
    * Takes a request.
-   * @param check looks whether it is what it should be, by what its client can see; may throw
+   * @param check looks whether it is what it should be, by what its client can see, and again when that is more; may throw
    * @throws {HubError} if it cannot be done
    */
-  take(
-    letter: Letter,
-    way: WayBack,
-    scope: Scope = EVERYTHING,
-    check?: (catalog: Catalog) => void,
-  ): void {
+  take(letter: Letter, way: WayBack, scope: Scope = EVERYTHING, check?: Check): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (letter.request.method === ModernMethod.listen) this.#checkListenings();
     const party = this.#find(letter.capabilities, scope);
     check?.(party.view.catalog);
-    party.take(letter, way);
+    party.take(letter, way, check);
   }
 
   /** Some server may have settled. */

@@ -23,7 +23,7 @@ import { type Letter, textIn } from "./letter.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
 import { buildRevisit } from "./revisit.ts";
-import { Visit, type VisitHost } from "./visit.ts";
+import { type Check, Visit, type VisitHost } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
 export interface PartyParts {
@@ -102,13 +102,13 @@ export class Party implements Attendee, VisitHost {
   }
 
   /** Takes a request. @throws {HubError} methodNotFound, invalidParams, or that there is nothing of that name */
-  take(letter: Letter, way: WayBack): void {
+  take(letter: Letter, way: WayBack, check?: Check): void {
     const { method } = letter.request;
     this.lastUse = this.clock.now();
     this.#tune(letter.sender.level);
     const manner = RELAYED.get(method);
     if (manner !== undefined) {
-      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner);
+      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner, check);
       return;
     }
     const kind = LISTED.get(method);
@@ -201,13 +201,13 @@ export class Party implements Attendee, VisitHost {
     return [...this.#visits].filter((visit) => visit.server === server);
   }
 
-  #relay(letter: Letter, way: WayBack, manner: AnyManner): void {
+  #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
     const { name, version } = letter.sender.info;
     const { client } = this.#router;
     if (client.name !== name || client.version !== version) {
       this.#router.client = { ...client, name, version };
     }
-    const visit = new Visit(this.#isolate(letter), way, this);
+    const visit = new Visit(this.#isolate(letter), way, this, check);
     const running = this.#router.route(letter.request, visit, manner);
     this.#checkState(letter, running.call);
     this.#visits.add(visit);

@@ -1,7 +1,8 @@
 import { joinPieces, type Piece } from "../../bytes.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { Clock } from "../../clock.ts";
-import { HubError } from "../../errors.ts";
+import { HubError, toHubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
 import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
@@ -26,10 +27,14 @@ import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.t
 import type { Letter } from "./letter.ts";
 import { readLack } from "./lack.ts";
 import { digestOf, type Parked, type Parking } from "./parking.ts";
+import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** Questions that come within this many ms of each other are asked together. */
 const GATHER = 5;
+
+/** Looks whether a request is what it should be, by what its client can see. May throw. */
+export type Check = (catalog: Catalog) => void;
 
 /** What a visit needs of the party that it is of. */
 export interface VisitHost {
@@ -49,6 +54,7 @@ export interface VisitHost {
 export class Visit implements Caller, Parked {
   readonly #letter: Letter;
   readonly #host: VisitHost;
+  readonly #check: Check | undefined;
   #running: Running | undefined;
   /** Where the client waits, and what it calls the request; undefined while it has yet to come back. */
   #back: { readonly way: WayBack; readonly id: Piece } | undefined;
@@ -61,6 +67,8 @@ export class Visit implements Caller, Parked {
   #isGathering = false;
   /** The last answer that is as the client is to get it. */
   #dressed: Message | undefined;
+  /** It is not what it should be. */
+  #refusal: Message | undefined;
   /** The answer that came while nobody was there. */
   #held: Message | undefined;
   /** What the client would have to be able to do, as far as the server was refused what it asked. */
@@ -68,9 +76,10 @@ export class Visit implements Caller, Parked {
   #isOver = false;
   #digest: string | undefined;
 
-  constructor(letter: Letter, way: WayBack, host: VisitHost) {
+  constructor(letter: Letter, way: WayBack, host: VisitHost, check?: Check) {
     this.#letter = letter;
     this.#host = host;
+    this.#check = check;
     this.#attach(letter, way);
   }
 
@@ -107,6 +116,15 @@ export class Visit implements Caller, Parked {
     this.#finish();
   }
 
+  admit(catalog: Catalog): void {
+    try {
+      this.#check?.(catalog);
+    } catch (error) {
+      this.#refusal = buildRefusal(this.#id, toHubError(error));
+      throw error;
+    }
+  }
+
   ask(question: Question): () => void {
     if (this.#isOver) {
       question.fail(new HubError("notAsked", "The request that it was for is over."));
@@ -132,8 +150,8 @@ export class Visit implements Caller, Parked {
   respond(message: Message | undefined): void {
     if (this.#isOver) return;
     // What the hub itself answers, or a plugin, is in the form of the legacy era.
-    const answer =
-      message === undefined || message === this.#dressed ? message : this.#own(message);
+    const isReady = message === undefined || message === this.#dressed;
+    const answer = isReady ? message : (this.#refusal ?? this.#own(message));
     if (this.#back === undefined) {
       this.#held = answer;
       if (answer !== undefined) return;
