@@ -184,11 +184,11 @@ describe("a modern client over HTTP", () => {
       const params = { name: "git__x", arguments: { region: "eu" } };
       return post(visit(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
     };
-    const [right, wrong] = [send("eu"), send("us")];
+    const [good, bad] = [send("eu"), send("us")];
     await turn();
     latch.open();
-    await tell(await right);
-    const { error } = await tell(await wrong, 400);
+    await tell(await good);
+    const { error } = await tell(await bad, 400);
     assert.equal(error?.code, -32020);
     assert.equal(git.asked("tools/call").length, 1);
   });

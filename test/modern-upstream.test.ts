@@ -7,7 +7,7 @@ import {
   type Subject,
   type Verdict,
 } from "../src/snapshot/snapshot.ts";
-import { turn } from "./fixtures/clock.ts";
+import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
   ask,
   call,
@@ -22,7 +22,7 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
-import { ABLE as ABLE_NOW, modern, request } from "./fixtures/modern.ts";
+import { ABLE as ABLE_NOW, modern as modernly, request } from "./fixtures/modern.ts";
 import {
   DISCOVERY,
   FORM,
@@ -448,6 +448,40 @@ describe("a modern server that wants more", () => {
     const text = s.peer?.received.findLast((one) => one.includes("tools/call")) ?? "";
     assert.ok(text.includes(`"requestState":"${odd}"`));
     assert.ok(second?.params?.["_meta"]);
+  });
+
+  it("has its pages told to be done once it has answered, if people agreed to visit them", async () => {
+    const other = { ...PAGE, params: { ...PAGE.params, elicitationId: "own" } };
+    for (const [last, action, isPlugged, isTold] of [
+      [undefined, "accept", false, true],
+      [undefined, "accept", true, true],
+      ['"error":{"code":-1,"message":"no"}', "accept", false, false],
+      [undefined, "decline", false, false],
+    ] as const) {
+      const s = rounds(
+        wanting({ a: PAGE, b: other, f: FORM }),
+        wanting(undefined, "s"),
+        ...(last === undefined ? [] : [last]),
+      );
+      const pass = wrapping("pass", async (given, next) => next(given));
+      const clock = new VirtualClock();
+      const settings = { servers: AUTO, clock };
+      const { client } = await setUpWith(isPlugged ? [pass] : [], { s }, settings);
+      await introduce(client, ABLE);
+      const asked = answering(client, { "elicitation/create": { result: { action } } });
+      client.send(call(7, "s__x"));
+      await s.peer?.until(() => s.asked("tools/call").length === 2);
+      const isDone = ({ method }: Json): boolean => method === "notifications/elicitation/complete";
+      assert.ok(!client.messages.some(isDone), "the server still wants more");
+      await clock.run(250);
+      await client.find(isAnswer(7));
+      const { messages } = client;
+      const done = messages.filter(isDone).map(({ params }) => params?.["elicitationId"]);
+      const ids = asked.flatMap(({ params }) => params?.["elicitationId"] ?? []);
+      assert.equal(ids.length, 2);
+      assert.deepEqual(done, isTold ? ids : []);
+      assert.ok(messages.findLastIndex(isDone) < messages.findIndex(isAnswer(7)));
+    }
   });
 
   it("gets no state if it gave none, and the answers of the last round only", async () => {
@@ -998,7 +1032,7 @@ describe("what a modern server tells", () => {
     };
     const _meta = { [MetaKey.level]: "debug" };
     for (const [at, each] of clients.entries()) {
-      for (const id of [1, 2]) each.send(modern(id, "tools/call", { name: "s__x", _meta }));
+      for (const id of [1, 2]) each.send(modernly(id, "tools/call", { name: "s__x", _meta }));
       await log(`${at}`);
     }
     const heard = clients.map(({ messages }) =>

@@ -101,7 +101,10 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "complete") return answer;
+    if (answer.kind === "complete") {
+      if (answer.response.outcome === "result") this.#rounds?.finish();
+      return answer;
+    }
     const rounds = (this.#rounds ??= new Rounds({
       server,
       request,

@@ -211,7 +211,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "complete") return toLegacy(answer);
+    if (answer.kind === "complete") {
+      if (answer.response.outcome === "result") this.#rounds?.finish();
+      return toLegacy(answer);
+    }
     this.#rounds ??= new Rounds({
       server,
       request,
