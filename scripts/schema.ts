@@ -223,7 +223,7 @@ const SERVER: Book = {
   era: {
     title: "Era of the protocol",
     description:
-      '"legacy": the revisions that begin with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": the server is asked, and what it speaks is remembered.',
+      '"legacy": the revisions that begin with a handshake (up to 2025-11-25). "modern": 2026-07-28. "auto": what its client speaks, if the server speaks that too, and else the other; what was found out is remembered.',
     default: "auto",
     examples: ["auto", "legacy", "modern"],
   },

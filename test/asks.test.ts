@@ -3,6 +3,7 @@ import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { joinPieces, textOf } from "../src/bytes.ts";
 import type { Hub } from "../src/hub.ts";
+import type { Attendee } from "../src/upstream/audience.ts";
 import { Elicitations } from "../src/upstream/elicitations.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import type { Inbound, LinkEvents } from "../src/wire/link.ts";
@@ -698,7 +699,13 @@ describe("an elicitation by URL", () => {
 
   it("holds no client that has left", () => {
     const elicitations = new Elicitations();
-    const attendee = { ask: () => () => {}, level: undefined, tell: () => {}, tellLog: () => {} };
+    const attendee: Attendee = {
+      era: "legacy",
+      ask: () => () => {},
+      level: undefined,
+      tell: () => {},
+      tellLog: () => {},
+    };
     for (const id of ["e", "f"]) elicitations.give(id, attendee);
     elicitations.forget(attendee);
     assert.deepEqual([elicitations.end("e")?.size, elicitations.end("g")], [0, undefined]);

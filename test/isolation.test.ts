@@ -24,7 +24,13 @@ import {
   specOf,
 } from "./fixtures/memory.ts";
 
-const ALONE: Attendee = { level: undefined, ask: () => () => {}, tell() {}, tellLog() {} };
+const ALONE: Attendee = {
+  era: "legacy",
+  level: undefined,
+  ask: () => () => {},
+  tell() {},
+  tellLog() {},
+};
 const SILENCE = (): undefined => undefined;
 const OWN = { isolation: "perClient" } as const;
 

@@ -8,15 +8,16 @@ import type { Entrance, Guest, Side } from "./matrix/guest.ts";
 import type { Cell } from "./matrix/peers.ts";
 import { connectRaw } from "./matrix/rawguest.ts";
 import { connectV1, connectV2 } from "./matrix/sdkguest.ts";
-import { serverOf, type ServerFlavour } from "./matrix/servers.ts";
+import { type ClientFlavour, serverOf, type ServerFlavour } from "./matrix/servers.ts";
 import { type Row, ROWS } from "./matrix/table.ts";
 
 /** Clients and servers of each cell: every kind of either at least once. */
-const PAIRS: Readonly<Record<Cell, readonly (readonly [ServerFlavour, ServerFlavour])[]>> = {
+const PAIRS: Readonly<Record<Cell, readonly (readonly [ClientFlavour, ServerFlavour])[]>> = {
   LL: [
     ["SDK v1", "SDK v1"],
     ["SDK v2", "SDK v2"],
     ["raw", "raw"],
+    ["raw", "SDK v2 in both eras"],
   ],
   LM: [
     ["SDK v1", "SDK v2"],
@@ -33,6 +34,7 @@ const PAIRS: Readonly<Record<Cell, readonly (readonly [ServerFlavour, ServerFlav
     ["SDK v2", "raw"],
     ["raw", "SDK v2"],
     ["raw", "raw"],
+    ["raw", "SDK v2 in both eras"],
   ],
 };
 
@@ -42,7 +44,7 @@ function eraAt(cell: Cell, at: 0 | 1): Era {
   return ERAS[cell.charAt(at)] ?? "legacy";
 }
 
-function connect(flavour: ServerFlavour, era: Era, entrance: Entrance): Promise<Guest> {
+function connect(flavour: ClientFlavour, era: Era, entrance: Entrance): Promise<Guest> {
   switch (flavour) {
     case "SDK v1":
       return connectV1(entrance);
@@ -62,11 +64,11 @@ const LIMIT = 5000;
 async function play(
   { name, run }: Playable,
   cell: Cell,
-  [client, flavour]: readonly [ServerFlavour, ServerFlavour],
+  [client, flavour]: readonly [ClientFlavour, ServerFlavour],
   side: Side,
 ): Promise<void> {
   const server = serverOf(flavour, eraAt(cell, 1));
-  const { hub } = setUp({ s: server }, { servers: { s: { prefix: "", era: server.era } } });
+  const { hub } = setUp({ s: server }, { servers: { s: { prefix: "", era: server.said } } });
   const settings = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
   const face = new Face(hub, settings);
   try {

@@ -22,7 +22,7 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
-import { ABLE as ABLE_NOW, modern as modernly, request } from "./fixtures/modern.ts";
+import { ABLE as ABLE_NOW, modern, request } from "./fixtures/modern.ts";
 import {
   DISCOVERY,
   FORM,
@@ -45,6 +45,19 @@ async function begin<S extends Script>(s: S, capabilities: object = {}, servers 
   return { ...stage, s };
 }
 
+/** The same for a modern client, which has asked what there is. */
+async function meet<S extends Script>(s: S, capabilities: object = {}, servers = AUTO) {
+  const stage = setStage({ s }, { servers });
+  stage.client.send(modern("met", "tools/list", {}, capabilities));
+  await turn();
+  return { ...stage, s };
+}
+
+async function listModern(client: Peer): Promise<readonly string[]> {
+  const { result } = await request(client, "tools/list");
+  return (result?.["tools"] as { name: string }[]).map(({ name }) => name);
+}
+
 const methods = (s: Script): (string | undefined)[] =>
   s.peers.flatMap(({ messages }) => messages.map(({ method }) => method));
 const metaOf = (message: Json | undefined): Record<string, unknown> =>
@@ -62,40 +75,21 @@ function answering(client: Peer, answers: Readonly<Record<string, object>>): Jso
   return asked;
 }
 
-describe("a server that is met", () => {
+describe("a server that is met for a modern client", () => {
   it("is asked in place what it speaks, and spoken to in the modern dialect", async () => {
-    const { client, hub, s } = await begin(new ModernScript("x"));
-    assert.deepEqual(await listNames(client), ["s__x"]);
-    const { error, result } = await callTool(client, "s__x", { a: 1 });
-    assert.equal(error, undefined);
-    assert.ok(!("resultType" in (result ?? {})), "a legacy client is not told of it");
+    const { client, hub, s } = await meet(new ModernScript("x"));
+    assert.deepEqual(await listModern(client), ["s__x"]);
+    const { result } = await request(client, "tools/call", { name: "s__x" });
+    assert.equal(result?.["resultType"], "complete");
     assert.equal(s.starts, 1);
     assert.ok(!methods(s).includes("initialize") && !methods(s).includes("ping"));
     const { era, protocolVersion, name, version } = statusOf(hub, "s").peer ?? {};
     assert.deepEqual([era, protocolVersion, name, version], ["modern", "2026-07-28", "m", "3"]);
   });
 
-  it("is told with each request who asks, and from which level on that one wants logs", async () => {
-    const { client, s } = await begin(new ModernScript("x"), ABLE);
-    await callTool(client, "s__x");
-    await ask(client, "logging/setLevel", { level: "error" });
-    client.send(call(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
-    await client.find(isAnswer(5));
-    const [first, second] = s.asked("tools/call").map(metaOf);
-    assert.deepEqual(first, {
-      [MetaKey.version]: "2026-07-28",
-      [MetaKey.client]: { name: "t", version: "1" },
-      [MetaKey.capabilities]: { roots: {}, sampling: {}, elicitation: { form: {}, url: {} } },
-      [MetaKey.level]: "info",
-    });
-    assert.equal(second?.[MetaKey.level], "error");
-    assert.equal(second?.["mine"], 1);
-    for (const { params } of s.asked("tools/list")) assert.ok(params?.["_meta"]);
-  });
-
   it("is spoken to as of old if it does not know the question", async () => {
-    const { client, hub, s } = await begin(new Script("x"));
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client, hub, s } = await meet(new Script("x"));
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.deepEqual(methods(s).slice(0, 3), [
       "server/discover",
       "initialize",
@@ -118,8 +112,8 @@ describe("a server that is met", () => {
     it(`is spoken to as of old if it answers ${garbage}`, async () => {
       const s = new Script("x");
       s.on = { "server/discover": () => garbage };
-      const { client, hub } = await begin(s);
-      assert.deepEqual(await listNames(client), ["s__x"]);
+      const { client, hub } = await meet(s);
+      assert.deepEqual(await listModern(client), ["s__x"]);
       assert.equal(statusOf(hub, "s").peer?.era, "legacy");
       assert.equal(s.starts, 1);
     });
@@ -128,24 +122,24 @@ describe("a server that is met", () => {
   it("is waited for a while if it says nothing, and then spoken to as of old; a late answer is dropped", async () => {
     const s = new Script("x");
     s.on = { "server/discover": () => undefined };
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     await clock.run(2999);
     assert.deepEqual(methods(s), ["server/discover"]);
     await clock.run(1);
     const [probe] = s.asked("server/discover");
     for (let i = 0; i < 2; i++) s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "legacy");
-    assert.equal((await callTool(client, "s__x")).error, undefined);
+    assert.equal((await request(client, "tools/call", { name: "s__x" })).error, undefined);
     assert.equal(s.starts, 1);
   });
 
   it("is waited for less than half of its time", async () => {
     const s = new Script("x");
     s.on = { "server/discover": () => undefined };
-    const { client, clock } = await begin(s, {}, { s: { era: "auto", connectTimeout: 1000 } });
+    const { client, clock } = await meet(s, {}, { s: { era: "auto", connectTimeout: 1000 } });
     await clock.run(400);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
   });
 
   it("is taken at its late word if it knows nothing else", async () => {
@@ -156,9 +150,9 @@ describe("a server that is met", () => {
       s.peer?.send({ jsonrpc: "2.0", id: probe?.id, result: DISCOVERY });
       return UNKNOWN_METHOD;
     };
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     await clock.run(3100);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
   });
 
@@ -170,15 +164,15 @@ describe("a server that is met", () => {
         return undefined;
       },
     };
-    const { client, hub, events } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client, hub, events } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.deepEqual([s.starts, s.most], [2, 1]);
     assert.equal(statusOf(hub, "s").peer?.era, "legacy");
     assert.ok(!events.some((event) => event.kind === "state" && event.to === "failed"));
     hub.reconnect("s");
     await turn();
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(s.starts, 3, "that is remembered");
   });
 
@@ -189,8 +183,8 @@ describe("a server that is met", () => {
       count++ === 0
         ? '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"?"}}'
         : `"result":${JSON.stringify(DISCOVERY)}`;
-    const { client } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(s.asked("server/discover").length, 2);
   });
 
@@ -202,7 +196,7 @@ describe("a server that is met", () => {
     it(`fails, and is not spoken to as of old, if it says ${answer.slice(0, 40)}`, async () => {
       const s = new Script("x");
       s.on = { "server/discover": () => answer };
-      const { hub } = await begin(s);
+      const { hub } = await meet(s);
       assert.equal(statusOf(hub, "s").cause?.code, "handshakeFailed");
       assert.ok(!methods(s).includes("initialize"));
     });
@@ -210,9 +204,9 @@ describe("a server that is met", () => {
 
   it("is not asked if the manifest says what it speaks", async () => {
     const old = new Script("x");
-    await begin(old, {}, { s: { era: "legacy" } });
+    await meet(old, {}, { s: { era: "legacy" } });
     assert.ok(!methods(old).includes("server/discover"));
-    const { hub, s } = await begin(
+    const { hub, s } = await meet(
       new Script("x"),
       {},
       {
@@ -225,7 +219,7 @@ describe("a server that is met", () => {
 
   it("is remembered to be of old until its handshake names modern versions", async () => {
     const s = new Script("x");
-    const { hub, client } = await begin(s);
+    const { hub, client } = await meet(s);
     const found = new ModernScript("x");
     s.on = {
       ...found.on,
@@ -236,7 +230,7 @@ describe("a server that is met", () => {
     hub.reconnect("s");
     await turn();
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
     assert.deepEqual(
       s.peers[1]?.messages.slice(0, 2).map(({ method }) => method),
@@ -248,9 +242,9 @@ describe("a server that is met", () => {
     const snapshots = memorySnapshots();
     const start = async (s: Script, servers = AUTO): Promise<void> => {
       const { client, hub } = setStage({ s }, { servers, snapshots });
-      await introduce(client);
+      await listModern(client);
       await turn();
-      assert.deepEqual(await listNames(client), s.tools.length > 0 ? ["s__x"] : []);
+      assert.deepEqual(await listModern(client), s.tools.length > 0 ? ["s__x"] : []);
       await hub.close();
     };
     for (const names of [["x"], []]) {
@@ -258,11 +252,11 @@ describe("a server that is met", () => {
       const again = new Script(...names);
       await start(again);
       assert.equal(again.asked("server/discover").length, 0);
-      const modern = new ModernScript(...names);
-      modern.on["initialize"] = () =>
+      const learned = new ModernScript(...names);
+      learned.on["initialize"] = () =>
         '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
-      await start(modern);
-      assert.deepEqual(methods(modern).slice(0, 2), ["initialize", "server/discover"]);
+      await start(learned);
+      assert.deepEqual(methods(learned).slice(0, 2), ["initialize", "server/discover"]);
       const once = new ModernScript(...names);
       await start(once);
       assert.equal(once.asked("initialize").length, 0);
@@ -289,9 +283,9 @@ describe("a server that is met", () => {
       s.on = { "server/discover": () => undefined };
       const kept = { ...snapshots, load: (of: Subject) => snapshots.load(of), save };
       const stage = setStage({ s }, { servers: AUTO, snapshots: kept });
-      await introduce(stage.client);
+      stage.client.send(modern("met", "tools/list"));
       await stage.clock.run(3000);
-      assert.deepEqual(await listNames(stage.client), ["s__x"]);
+      assert.deepEqual(await listModern(stage.client), ["s__x"]);
       const [probe] = s.asked("server/discover");
       const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
       if (late !== undefined) s.peer?.send(text);
@@ -308,7 +302,7 @@ describe("a server that is met", () => {
 
   it("is waited for if it is remembered to be modern, however slow it is", async () => {
     const s = new ModernScript("x");
-    const { client, clock, hub } = await begin(s);
+    const { client, clock, hub } = await meet(s);
     s.on["server/discover"] = () => undefined;
     hub.reconnect("s");
     await clock.run(10_000);
@@ -316,7 +310,7 @@ describe("a server that is met", () => {
     const id = s.asked("server/discover").at(-1)?.id;
     s.peer?.send({ jsonrpc: "2.0", id, result: DISCOVERY });
     await turn();
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    assert.deepEqual(await listModern(client), ["s__x"]);
     assert.equal(statusOf(hub, "s").peer?.era, "modern");
   });
 
@@ -326,7 +320,7 @@ describe("a server that is met", () => {
       s.die();
       return undefined;
     };
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     assert.equal(statusOf(hub, "s").cause?.code, "connectionLost");
     assert.equal(s.starts, 1);
   });
@@ -335,7 +329,7 @@ describe("a server that is met", () => {
     const s = new ModernScript("x");
     s.on["server/discover"] = () =>
       '"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}';
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     assert.equal(s.asked("server/discover").length, 2);
     assert.match(statusOf(hub, "s").cause?.message ?? "", /speaks only protocol versions/);
   });
@@ -346,8 +340,8 @@ describe("a server that is met", () => {
     s.on = {
       "server/discover": () => `"result":${JSON.stringify({ ...DISCOVERY, supportedVersions })}`,
     };
-    const { client } = await begin(s);
-    assert.deepEqual(await listNames(client), ["s__x"]);
+    const { client } = await meet(s);
+    assert.deepEqual(await listModern(client), ["s__x"]);
   });
 
   it("is asked anew once it cannot be met as what it is known to be", async () => {
@@ -361,7 +355,7 @@ describe("a server that is met", () => {
         },
       };
       if (mayDie) s.onInitialize = () => UNKNOWN_METHOD;
-      const { hub, client } = await begin(s);
+      const { hub, client } = await meet(s);
       dies = false;
       if (!mayDie) {
         s.onInitialize = () => UNKNOWN_METHOD;
@@ -375,7 +369,7 @@ describe("a server that is met", () => {
       hub.reconnect("s");
       await turn();
       await turn();
-      assert.deepEqual(await listNames(client), ["s__x"]);
+      assert.deepEqual(await listModern(client), ["s__x"]);
       assert.equal(s.asked("server/discover").length, before + 1);
     }
   });
@@ -386,9 +380,29 @@ describe("a server that is met", () => {
       queueMicrotask(() => s.die());
       return `"result":${JSON.stringify({ ...DISCOVERY, capabilities: {} })}`;
     };
-    const { hub } = await begin(s);
+    const { hub } = await meet(s);
     await turn();
     assert.equal(statusOf(hub, "s").state, "failed");
+  });
+});
+
+describe("a modern server that is met for a client of old", () => {
+  it("is told with each request who asks, and from which level on that one wants logs", async () => {
+    const { client, s } = await begin(new ModernScript("x"), ABLE);
+    await callTool(client, "s__x");
+    await ask(client, "logging/setLevel", { level: "error" });
+    client.send(call(5, "s__x", {}, { _meta: { progressToken: "p", mine: 1 } }));
+    await client.find(isAnswer(5));
+    const [first, second] = s.asked("tools/call").map(metaOf);
+    assert.deepEqual(first, {
+      [MetaKey.version]: "2026-07-28",
+      [MetaKey.client]: { name: "t", version: "1" },
+      [MetaKey.capabilities]: { roots: {}, sampling: {}, elicitation: { form: {}, url: {} } },
+      [MetaKey.level]: "info",
+    });
+    assert.equal(second?.[MetaKey.level], "error");
+    assert.equal(second?.["mine"], 1);
+    for (const { params } of s.asked("tools/list")) assert.ok(params?.["_meta"]);
   });
 
   it("and is modern is not told that the roots are others", async () => {
@@ -1032,7 +1046,7 @@ describe("what a modern server tells", () => {
     };
     const _meta = { [MetaKey.level]: "debug" };
     for (const [at, each] of clients.entries()) {
-      for (const id of [1, 2]) each.send(modernly(id, "tools/call", { name: "s__x", _meta }));
+      for (const id of [1, 2]) each.send(modern(id, "tools/call", { name: "s__x", _meta }));
       await log(`${at}`);
     }
     const heard = clients.map(({ messages }) =>

@@ -500,12 +500,16 @@ describe("a legacy server that wants a page to be visited first", () => {
 describe("a client of both eras on one pipe", () => {
   it("is not asked in one era what belongs to the other", async () => {
     const git = new Asking("x");
-    const { client } = setStage({ git });
+    const { client, clock } = setStage({ git });
     await introduce(client, ABLE);
     await request(client, "tools/list", {}, ABLE);
-    client.send(modern(1, "tools/call", CALL, ABLE));
-    // To the server it is two clients that share it.
-    assert.match((await git.heard("q")).error?.message ?? "", /perClient/);
+    assert.equal(git.starts, 2, "to the server it is two clients, which share nothing");
+    const { keys, requests } = roundOf(await ask(client, clock, 1));
+    assert.deepEqual(
+      keys.map((key) => requests[key]?.method),
+      ["elicitation/create"],
+    );
+    assert.ok(!client.messages.some(({ method }) => method === "elicitation/create"));
   });
 });
 

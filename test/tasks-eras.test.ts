@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { allOf, INITIALIZED, put, SAMPLE } from "./fixtures/asks.ts";
+import { allOf, INITIALIZED, SAMPLE } from "./fixtures/asks.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
   ask,
@@ -68,7 +68,7 @@ describe("a modern client of servers with tasks", () => {
     assert.deepEqual(introduction?.params?.["capabilities"], { elicitation: { url: {} } });
   });
 
-  it("is not asked for the sake of another's task", async () => {
+  it("has another process than who has tasks, which is asked for their sake", async () => {
     const git = new Tasker();
     const { client, connect } = setStage({ git });
     const other = connect();
@@ -77,18 +77,22 @@ describe("a modern client of servers with tasks", () => {
     git.onCall = ({ params }) =>
       params?.["task"] === undefined ? undefined : `"result":{"task":${taskJson("t1")}}`;
     const id = await beginTask(client, "git__x");
+    await request(other, "tools/list", {}, { sampling: {} });
     const running = request(other, "tools/call", { name: "git__x" }, { sampling: {} });
-    await git.peer?.until(() => git.asked("tools/call").length === 2);
-    assert.equal(git.starts, 1);
+    await git.peers[1]?.until(() => git.asked("tools/call").length === 2);
+    assert.equal(git.starts, 2);
+    const [server] = git.peers;
+    assert.ok(server);
     const params = { ...SAMPLE, _meta: { [RELATED]: { taskId: "t1" } } };
-    const answer = put(git, "q", "sampling/createMessage", params);
+    server.send({ jsonrpc: "2.0", id: "q", method: "sampling/createMessage", params });
+    const answer = server.find(isAnswer("q"));
     const asked = await client.find(({ method }) => method === "sampling/createMessage");
     assert.deepEqual(asked.params?.["_meta"], { [RELATED]: { taskId: id } });
     client.send({ jsonrpc: "2.0", id: asked.id, result: { role: "assistant" } });
     assert.deepEqual((await answer).result, { role: "assistant" });
     git.say({ id: git.asked("tools/call")[1]?.id, result: { content: [] } });
     assert.equal((await running).result?.["resultType"], "complete");
-    assert.equal(other.messages.length, 1);
+    assert.equal(other.messages.length, 2, "its list and its answer");
   });
 
   it("comes back by itself from a URL, so nobody is told when that is visited", async () => {
@@ -102,7 +106,6 @@ describe("a modern client of servers with tasks", () => {
     other.send(INITIALIZED);
     const { result } = await request(client, "tools/call", { name: "git__x" }, ABLE);
     assert.equal(result?.["resultType"], "input_required");
-    assert.equal(git.starts, 1);
     git.say({ method: "notifications/elicitation/complete", params: { elicitationId: "e" } });
     await ask(other, "tools/list");
     await turn();

@@ -54,6 +54,7 @@ const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
 /** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
 export class Client implements LinkEvents, Attendee, Asker {
+  readonly era = "legacy";
   readonly #link: Link;
   readonly #host: Host;
   readonly #view: View;

@@ -183,7 +183,7 @@ interface Runnable extends Entry, Limits {
   readonly isolation: "shared" | "perClient";
   /** It is started by the first call of one of its tools, not with the hub. */
   readonly lazy: boolean;
-  /** Which era of the protocol it is spoken to in; `auto`: that is found out. */
+  /** Which era of the protocol it is spoken to in; `auto`: its client's, if it speaks that. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
   readonly prompts: PromptRules;

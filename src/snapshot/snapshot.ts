@@ -11,6 +11,8 @@ export interface Subject {
   readonly env: Readonly<Record<string, string>>;
   readonly url: string | undefined;
   readonly principal: string | undefined;
+  /** What the clients speak whom it was listed for, and what they can be asked for. */
+  readonly era: Verdict["era"];
   readonly capabilities: string;
 }
 
@@ -82,10 +84,10 @@ export function isUsable(savedAt: number, now: number): boolean {
 
 /** All members of a subject in one text, which no other subject has. */
 export function spellSubject(subject: Subject): string {
-  const { command, args, cwd, env, url, principal, capabilities } = subject;
+  const { command, args, cwd, env, url, principal, era, capabilities } = subject;
   const variables = Object.entries(env).sort(([a], [b]) => (a < b ? -1 : 1));
   const optional = [cwd ?? null, url ?? null, principal ?? null];
-  return JSON.stringify([command, args, variables, optional, capabilities]);
+  return JSON.stringify([command, args, variables, optional, era, capabilities]);
 }
 
 export interface KeeperParts {

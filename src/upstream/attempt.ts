@@ -101,7 +101,12 @@ export class Attempt {
     const surroundings = this.#surroundings;
     const { era, connectTimeout } = this.#spec;
     const patience = Math.min(PROBE_WAIT, connectTimeout * PROBE_SHARE);
-    const approach = (): Approach => ({ era, known: this.#dialects.known, patience });
+    const approach = (): Approach => ({
+      era,
+      client: this.#audience.era,
+      known: this.#dialects.known,
+      patience,
+    });
     const first = await this.#meet(approach(), signal);
     if (first === undefined) this.#dialects.died();
     const session = first ?? (await this.#meet(approach(), signal));

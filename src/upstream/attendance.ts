@@ -36,9 +36,10 @@ export class Attendance {
   }
 
   /** The clients of the connection to a server that is for this profile. */
-  audience({ name, isolation }: RunnableServer, { capabilities, keys }: Profile): Audience {
+  audience({ name, isolation }: RunnableServer, { era, capabilities, keys }: Profile): Audience {
     const key = keys[isolation];
     return {
+      era,
       capabilities: readClass(capabilities),
       clients: () =>
         this.of(name).flatMap((each) => (each.keys[isolation] === key && each.attendee) || []),

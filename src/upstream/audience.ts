@@ -1,10 +1,12 @@
 import type { Capabilities } from "../protocol/capabilities.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Severity } from "../protocol/severity.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Ask } from "./ask.ts";
 
 /** A client, as far as a server can reach it. */
 export interface Attendee extends Ask {
+  readonly era: Era;
   /** From which level on it wants servers' log messages; undefined: it has not said so. */
   readonly level: Severity | undefined;
   /** A server was refused a question, because the client has not said that it can do this. */
@@ -17,13 +19,15 @@ export interface Attendee extends Ask {
 
 /** The clients that one connection is for. */
 export interface Audience {
+  /** What each of them speaks. */
+  readonly era: Era;
   /** What each of them can be asked for. */
   readonly capabilities: Capabilities;
   /** Those that are there now. */
   clients(): readonly Attendee[];
 }
 
-export const NOBODY: Audience = { capabilities: {}, clients: () => [] };
+export const NOBODY: Audience = { era: "legacy", capabilities: {}, clients: () => [] };
 
 /** Who alone is there: what the server says can belong to no other. */
 export function onlyOne(audience: Audience): Attendee | undefined {

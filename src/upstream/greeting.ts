@@ -1,5 +1,5 @@
 import type { Clock } from "../clock.ts";
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import { valueOf } from "../json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
@@ -32,13 +32,20 @@ import { misstep, readReply } from "./reply.ts";
 export interface Approach {
   /** What the manifest says that it speaks. */
   readonly era: Era | "auto";
+  /** What the clients speak whom it is met for. One that speaks both eras is spoken to in theirs. */
+  readonly client: Era;
   /** What it spoke when it was last asked, if that is not too long ago. */
   readonly known: Era | undefined;
   /** How long it may take to answer the first question, in ms, before it is taken for one that does not know it. */
   readonly patience: number;
 }
 
-export const AS_LEGACY: Approach = { era: "legacy", known: undefined, patience: 0 };
+export const AS_LEGACY: Approach = {
+  era: "legacy",
+  client: "legacy",
+  known: undefined,
+  patience: 0,
+};
 
 export interface GreetingParts extends Approach {
   readonly server: string;
@@ -69,27 +76,38 @@ export interface Greeting {
 
 /**
  * Finds out what a server speaks, and begins to speak it (basic/versioning; lifecycle, initialization). One that may speak
- * either is asked in place, on the very link that is used from then on.
+ * either is met first as its clients would meet it, and if that fails as the others would: in place, on the very link that
+ * is used from then on.
  * @returns the departure of one that did not survive that: some end of a method that they do not know
  * @throws {HubError} handshakeFailed, or the link's end
  */
 export async function greet(parts: GreetingParts): Promise<Greeting | Departure> {
-  const { era, known, server } = parts;
+  const { era, client, known, server } = parts;
   if (era === "legacy") return initialize(parts);
   if (era === "modern") {
     const found = await discover(parts, parts.signal);
     if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
     throw misstep(server, "handshake", `does not speak the modern era (era = "modern")`);
   }
-  return known === "legacy" ? greetLegacy(parts) : probe(parts);
+  return (known ?? client) === "modern"
+    ? probe(parts)
+    : initialize(parts, () => discoverSoon(parts));
 }
 
-/** The one that spoke the legacy era may have learned another since. */
-async function greetLegacy(parts: GreetingParts): Promise<Greeting> {
-  return initialize(parts, async (error) => {
-    if (findMutual(versionsOf(error)) === undefined) return undefined;
-    return discover(parts, parts.signal);
-  });
+/** Discovers one that would not be met as of old. @returns undefined if it is not modern either, or does not say so soon */
+async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined> {
+  const { clock, patience, signal } = parts;
+  const over = new AbortController();
+  const undo = clock.after(patience, () => over.abort());
+  try {
+    return await discover(parts, AbortSignal.any([signal, over.signal]));
+  } catch (error) {
+    // Why it would not be met says more.
+    if (!signal.aborted && (over.signal.aborted || hasEnded(error))) return undefined;
+    throw error;
+  } finally {
+    undo();
+  }
 }
 
 async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
@@ -126,8 +144,7 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
     if (found === undefined) return await initialize(parts);
     return await settle(parts, found);
   } catch (error) {
-    const hasEnded = error instanceof HubError && error.code === "connectionLost";
-    if (hasEnded && !isAnswered && known === undefined && !signal.aborted) {
+    if (hasEnded(error) && !isAnswered && known === undefined && !signal.aborted) {
       return { cause: error };
     }
     throw error;
@@ -138,7 +155,9 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
 }
 
 async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
-  if (found.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
+  // For clients of old that is only what it once was found to be: one day it is to be met as of old again.
+  const evidence = parts.client === "modern" ? "answer" : "memory";
+  if (found.kind === "modern") return { handshake: found.handshake, evidence };
   if (found.versions.some(isLegacyVersion)) return initialize(parts);
   const versions = JSON.stringify(found.versions).slice(0, LONGEST_VERSION);
   throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
@@ -169,25 +188,36 @@ async function discover(
 
 const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** @param reconsider what is known of it, given the error that it answered with */
+/** @param otherwise what it is found to be, should it refuse */
 async function initialize(
   parts: GreetingParts,
-  reconsider?: (error: unknown) => Promise<Discovery | undefined>,
+  otherwise?: () => Promise<Discovery | undefined>,
 ): Promise<Greeting> {
   const { server, clientInfo, capabilities, signal, era, known } = parts;
   const params = initializeParams(clientInfo, capabilities);
-  const response = await parts.ask(Method.initialize, params, signal);
-  if (response.outcome === "error") {
-    const found = await reconsider?.(parse(response));
-    if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
-  }
-  const handshake = readHandshake(readReply(server, response, "handshake"));
-  if (typeof handshake !== "string") {
+  const answer = readAnswer(server, await parts.ask(Method.initialize, params, signal));
+  if (!(answer instanceof HubError)) {
     const isAsked = era === "auto" && known !== "legacy";
-    return { handshake, evidence: isAsked ? "answer" : "memory" };
+    return { handshake: answer, evidence: isAsked ? "answer" : "memory" };
   }
-  const what = `answered with the unknown protocol version ${handshake}`;
-  throw misstep(server, "handshake", what);
+  const found = await otherwise?.();
+  if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
+  throw answer;
+}
+
+/** Reads the answer to `initialize`. @returns why it is none that is of use, if so */
+function readAnswer(server: string, response: Response): Handshake | HubError {
+  try {
+    const handshake = readHandshake(readReply(server, response, "handshake"));
+    if (typeof handshake !== "string") return handshake;
+    return misstep(server, "handshake", `answered with the unknown protocol version ${handshake}`);
+  } catch (error) {
+    return toHubError(error);
+  }
+}
+
+function hasEnded(error: unknown): error is HubError {
+  return error instanceof HubError && error.code === "connectionLost";
 }
 
 /** What an error says that the server speaks. */

@@ -1,9 +1,12 @@
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Attendee } from "./audience.ts";
 import { EVERYTHING, type Scope } from "./scope.ts";
 
 /** For whom a connection is: what tells one from another, beside the server. */
 export interface Profile {
+  /** What the client speaks, and its servers with it if they can. Who has not said anything yet counts as of old. */
+  readonly era: Era;
   /** The class of what the client can do: servers may offer other tools to one that can do more. */
   readonly capabilities: string;
   /** The client, for servers that every client has for itself; undefined where nobody can say who it is. */
@@ -25,8 +28,10 @@ export function profileOf(
   attendee?: Attendee,
   scope: Scope = EVERYTHING,
 ): Profile {
-  const perClient = JSON.stringify([capabilities, client ?? null]);
-  return { capabilities, client, keys: { shared: capabilities, perClient }, attendee, scope };
+  const era = attendee?.era ?? "legacy";
+  const shared = era === "legacy" ? capabilities : `${era} ${capabilities}`;
+  const perClient = JSON.stringify([shared, client ?? null]);
+  return { era, capabilities, client, keys: { shared, perClient }, attendee, scope };
 }
 
 /** Nobody in particular, who can do nothing in particular. */

@@ -5,7 +5,9 @@ import type { Profile } from "./profile.ts";
 import type { Snapshots, Subject } from "../snapshot/snapshot.ts";
 
 /** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
-export type Identify = (spec: RunnableServer) => Promise<Omit<Subject, "capabilities"> | undefined>;
+export type Identify = (
+  spec: RunnableServer,
+) => Promise<Omit<Subject, "era" | "capabilities"> | undefined>;
 
 /** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
 export class Recollection implements Memory {
@@ -51,7 +53,8 @@ export class Recollection implements Memory {
 
   async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {
     const identity = await this.#identify(spec);
-    return identity && { ...identity, capabilities: profile.capabilities };
+    const { era, capabilities } = profile;
+    return identity && { ...identity, era, capabilities };
   }
 }
 

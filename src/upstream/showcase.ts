@@ -50,7 +50,7 @@ export class Showcase {
   catalog(profile: Profile): Catalog {
     const { pool } = this.#parts;
     const isOwn = profile.client !== undefined && pool.hasIsolated;
-    const key = `${profile.scope.key} ${profile.capabilities}`;
+    const key = `${profile.scope.key} ${profile.keys.shared}`;
     const known = isOwn ? undefined : this.#catalogs.get(key);
     if (known !== undefined) return known;
     const catalog = this.#build(profile);

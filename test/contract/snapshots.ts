@@ -24,6 +24,7 @@ export const SUBJECT: Subject = {
   env: { A: "1", TOKEN: "in-a-variable" },
   url: "https://example.com/?key=in-a-url",
   principal: "somebody",
+  era: "legacy",
   capabilities: '{"roots":{}}',
 };
 
@@ -47,6 +48,7 @@ const OTHERS: { readonly [Key in keyof Subject]: readonly Subject[Key][] } = {
   ],
   url: [undefined, "", "https://example.com/"],
   principal: [undefined, "", "server", "nobody"],
+  era: ["modern"],
   capabilities: ["", "{}"],
 };
 

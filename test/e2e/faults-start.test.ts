@@ -53,11 +53,8 @@ describe("a server that does not get up", () => {
     ],
   ];
   for (const [what, options, says] of BROKEN) {
-    // An answer that comes too early would be taken for one to the question what it speaks.
-    const isEarly = options.includes("forestall");
-    const settings = { connectTimeout: "1s", ...(isEarly && { era: "legacy" }) };
     it(`because it ${what} has no tools, and a call says why`, LIMIT, () =>
-      withFaulty(faulty(options, settings), async ({ client }) => {
+      withFaulty(faulty(options, { connectTimeout: "1s" }), async ({ client }) => {
         assert.deepEqual(ofBad(await client.open()), []);
         const { message } = await client.call("bad__fine");
         assert.match(failure(message), says);

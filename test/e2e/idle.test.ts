@@ -31,14 +31,7 @@ describe("a lazy server", () => {
         assert.ok((await listNames(client)).includes("a__pid"));
         assert.deepEqual(
           realm.notes("a").map(({ event }) => event),
-          [
-            "start",
-            "server/discover",
-            "initialize",
-            "notifications/initialized",
-            "tools/list",
-            "end",
-          ],
+          ["start", "initialize", "notifications/initialized", "tools/list", "end"],
         );
         // Its first call starts it, and it stays.
         const pid = await askPid(client, "a");
@@ -86,7 +79,7 @@ describe("a lazy server", () => {
     "that cannot be listed is tried once, and again by a call of a tool that it may have",
     LIMIT,
     () =>
-      withRealm({ servers: { a: governed({ era: "legacy", lazy: true }) } }, async (realm) => {
+      withRealm({ servers: { a: governed({ lazy: true }) } }, async (realm) => {
         realm.rule("a", { start: "exit" });
         await realm.serve(async (client) => {
           assert.deepEqual(await client.open(), []);

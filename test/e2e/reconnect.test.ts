@@ -118,7 +118,7 @@ describe("a server that dies as soon as it has listed", () => {
 
 describe("a server that cannot start", () => {
   it("is told of with the cause, its last words and when it is tried again", LIMIT, () =>
-    withRealm({ servers: { a: governed({ era: "legacy", reconnect: LATE }) } }, async (realm) => {
+    withRealm({ servers: { a: governed({ reconnect: LATE }) } }, async (realm) => {
       realm.rule("a", { start: "exit" });
       const left = await realm.serve(async (client) => {
         await client.open();
@@ -168,7 +168,7 @@ describe("a server that cannot start", () => {
     LIMIT,
     () =>
       withRealm(
-        { servers: { a: governed({ era: "legacy", reconnect: { ...SOON, maxAttempts: 2 } }) } },
+        { servers: { a: governed({ reconnect: { ...SOON, maxAttempts: 2 } }) } },
         async (realm) => {
           realm.rule("a", { start: "exit" });
           await realm.serve(async (client) => {

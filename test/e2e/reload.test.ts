@@ -266,20 +266,16 @@ describe("an edit of the manifest of a running hub", () => {
   for (const reconnect of [{ policy: "none" }, { base: "1h", max: "1h" }]) {
     const what = "policy" in reconnect ? "has failed" : "waits for its next attempt";
     it(`of how a server that ${what} is started has it tried at once`, LIMIT, () =>
-      withRealm(of({ a: governed({ era: "legacy", reconnect }), b: governed() }), async (realm) => {
+      withRealm(of({ a: governed({ reconnect }), b: governed() }), async (realm) => {
         realm.rule("a", { start: "exit" });
         await realm.serve(async (client) => {
           await client.open();
           await saying(client, /Server "a" exited with code 3/);
           realm.rule("a", {});
-          realm.edit(
-            of({ a: governed({ era: "legacy", reconnect }), b: governed({ prefix: "z" }) }),
-          );
+          realm.edit(of({ a: governed({ reconnect }), b: governed({ prefix: "z" }) }));
           await changed(client, 1);
           assert.equal(realm.starts("a").length, 1);
-          realm.edit(
-            of({ a: governed({ era: "legacy", connectTimeout: "59s", reconnect }), b: governed() }),
-          );
+          realm.edit(of({ a: governed({ connectTimeout: "59s", reconnect }), b: governed() }));
           await realm.noting("a", () => realm.starts("a")[1]);
           await askPid(client, "a");
           assert.deepEqual(prefixes(await listNames(client)), ["a", "b"]);

@@ -289,7 +289,7 @@ describe("status", () => {
     withStage(
       {
         servers: {
-          dies: scripted("--exit-at-once", { era: "legacy", reconnect: { policy: "immediate" } }),
+          dies: scripted("--exit-at-once", { reconnect: { policy: "immediate" } }),
           brief: scripted("", { idleStop: "20ms" }),
           slow: scripted("--start-delay 500"),
         },

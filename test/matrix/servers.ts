@@ -20,7 +20,12 @@ import { connectRaw } from "./rawserver.ts";
 
 /** A server behind the hub, as the cells look at it. */
 export abstract class Upstream extends Script {
+  /** What it speaks, or is to be spoken to if it speaks both. */
   abstract readonly era: Era;
+  /** What the hub is told of that. */
+  get said(): Era | "auto" {
+    return this.era;
+  }
   /** One entry for each call that was cancelled. */
   abstract readonly cancelled: readonly string[];
   /** What a tool was told of its caller. */
@@ -31,15 +36,18 @@ export abstract class Upstream extends Script {
   readonly fault = (error: unknown): void => void this.faults.push(String(error));
 }
 
-export type ServerFlavour = "SDK v1" | "SDK v2" | "raw";
+export type ServerFlavour = ClientFlavour | "SDK v2 in both eras";
+export type ClientFlavour = "SDK v1" | "SDK v2" | "raw";
 
-/** A server of that flavour, which speaks nothing but that era. */
+/** A server of that flavour, which speaks nothing but that era unless it is one of both. */
 export function serverOf(flavour: ServerFlavour, era: Era): Upstream {
   switch (flavour) {
     case "SDK v1":
       return new UpstreamV1();
     case "SDK v2":
       return new UpstreamV2(era);
+    case "SDK v2 in both eras":
+      return new UpstreamDual(era);
     case "raw":
       return new RawUpstream(era);
   }
@@ -117,6 +125,8 @@ class UpstreamV1 extends Upstream {
   }
 }
 
+type Transport = Parameters<McpServer["connect"]>[0];
+
 /** The everything server of the conformance suites, with some more tools, on the new SDK. */
 class UpstreamV2 extends Upstream {
   readonly era: Era;
@@ -130,18 +140,17 @@ class UpstreamV2 extends Upstream {
 
   override connect(): Link {
     const [ours, theirs] = makePair(this.fault);
-    // It says that it takes an optional where it takes undefined as well.
-    const transport = theirs as Parameters<McpServer["connect"]>[0];
-    const onerror = this.fault;
-    if (this.era === "modern") {
-      serveStdio(({ era }) => this.#make(era), { legacy: "reject", transport, onerror });
-    } else {
-      void this.#make("legacy").connect(transport).catch(this.fault);
-    }
+    this.serve(theirs);
     return ours;
   }
 
-  #make(era: Era): McpServer {
+  protected serve(transport: Transport): void {
+    const onerror = this.fault;
+    if (this.era === "legacy") void this.make("legacy").connect(transport).catch(onerror);
+    else serveStdio(({ era }) => this.make(era), { legacy: "reject", transport, onerror });
+  }
+
+  protected make(era: Era): McpServer {
     const server = createServer({ era });
     const more = { description: "Is there for the matrix." };
     server.registerTool("test_url", more, ({ mcpReq: { inputResponses } }) => {
@@ -179,6 +188,21 @@ class UpstreamV2 extends Upstream {
       throw new ProtocolError(Number(code), "It failed.", { detail: 1.5 });
     });
     return server;
+  }
+}
+
+/** The same, as the one process of both eras that most servers on the new SDK are. */
+class UpstreamDual extends UpstreamV2 {
+  override get said(): "auto" {
+    return "auto";
+  }
+
+  protected override serve(transport: Transport): void {
+    const make = ({ era }: { readonly era: Era }): McpServer => {
+      if (era !== this.era) this.fault(`It was spoken to in the ${era} era`);
+      return this.make(era);
+    };
+    serveStdio(make, { transport, onerror: this.fault });
   }
 }
 

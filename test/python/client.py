@@ -1,10 +1,10 @@
 """
 A client made with the Python SDK: does everything once with the server of server.py, which is `fast` behind a hub.
 
-    client.py NAME URL
-    client.py NAME COMMAND ARGUMENT...
+    client.py NAME ERA URL
+    client.py NAME ERA COMMAND ARGUMENT...
 
-It signs what it answers with NAME, and prints what came back as one line of JSON.
+It speaks the protocol of that era (legacy, modern), signs what it answers with NAME, and prints what came back as one line of JSON.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 import mcp.types as types
 from mcp import Client, MCPError, StdioServerParameters
 
-NAME, TARGET, *ARGUMENTS = sys.argv[1:]
+NAME, ERA, TARGET, *ARGUMENTS = sys.argv[1:]
 
 logs: list[object] = []
 asked: list[str] = []
@@ -77,7 +77,8 @@ async def use(client: Client) -> dict[str, object]:
         progress.append([at, total, message])
 
     tools = await client.list_tools()
-    await client.set_logging_level("info")
+    if ERA == "legacy":
+        await client.set_logging_level("info")
     called = {
         "add": await client.call_tool("fast__add", {"a": 2, "b": 40}),
         "count": await client.call_tool("fast__count", {"to": 3}, progress_callback=step),
@@ -128,7 +129,9 @@ async def main() -> None:
         elicitation_callback=elicit,
         list_roots_callback=list_roots,
         logging_callback=hear_log,
+        log_level="info",
         message_handler=hear,
+        mode="legacy" if ERA == "legacy" else "auto",
         client_info=types.Implementation(name=NAME, version="1.0.0"),
         read_timeout_seconds=20,
     ) as client:

@@ -50,6 +50,7 @@ const RELAYED: ReadonlyMap<string, AnyManner> = new Map(
 
 /** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
 export class Party implements Attendee, VisitHost {
+  readonly era = "modern";
   readonly clock: Clock;
   readonly parking: Parking;
   readonly #parts: PartyParts;
