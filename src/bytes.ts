@@ -50,16 +50,21 @@ export function bufferOf({ of, start, end }: Slice): Buffer {
   return Buffer.from(of.buffer, of.byteOffset + start, end - start);
 }
 
-/** The bytes with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
-export function applyEdits(bytes: Uint8Array, edits: readonly Edit[]): Piece[] {
+/** The bytes of a range with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
+export function applyEdits(
+  bytes: Uint8Array,
+  edits: readonly Edit[],
+  start = 0,
+  end = bytes.length,
+): Piece[] {
   const pieces: Piece[] = [];
-  let from = 0;
+  let from = start;
   for (const edit of inOrder(edits)) {
     if (edit.start > from) pieces.push(sliceOf(bytes, from, edit.start));
     pieces.push(edit.by);
     from = edit.end;
   }
-  if (from < bytes.length) pieces.push(sliceOf(bytes, from, bytes.length));
+  if (from < end) pieces.push(sliceOf(bytes, from, end));
   return pieces;
 }
 

@@ -264,11 +264,24 @@ function skipDigits(bytes: Uint8Array, at: number): number {
 
 /** The keys that messages are made of: found by their bytes, which is cheaper than decoding each of them. */
 const KNOWN_KEYS: readonly (readonly { text: string; bytes: Uint8Array }[] | undefined)[] =
-  byLength(
-    ["id", "name", "_meta", "error", "method", "params", "result", "jsonrpc", "arguments"].concat(
-      "progressToken",
-    ),
-  );
+  byLength([
+    "id",
+    "name",
+    "_meta",
+    "error",
+    "method",
+    "params",
+    "result",
+    "jsonrpc",
+    "arguments",
+    "resultType",
+    "progressToken",
+    // Who asks without having been met says so each time, and so does who answers.
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/serverInfo",
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+  ]);
 
 function byLength(keys: readonly string[]): { text: string; bytes: Uint8Array }[][] {
   const table: { text: string; bytes: Uint8Array }[][] = [];

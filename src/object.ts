@@ -22,13 +22,15 @@ export function removeMembers(
     if (!isDropped(key)) {
       isFirst = false;
       from = end;
-    } else if (isFirst) {
-      edits.push({ start: from, end: next, by: "" });
-      from = next;
-    } else {
-      edits.push({ start: from, end, by: "" });
-      from = end;
+      continue;
     }
+    const to = isFirst ? next : end;
+    const before = edits.at(-1);
+    // What lies side by side goes as one.
+    const start = before?.end === from ? before.start : from;
+    if (start < from) edits.pop();
+    edits.push({ start, end: to, by: "" });
+    from = to;
   }
   return edits;
 }

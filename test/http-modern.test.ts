@@ -4,7 +4,8 @@ import { MetaKey } from "../src/protocol/modern.ts";
 import { signalsLoss } from "../src/runtime.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
-import { type Json, Script } from "./fixtures/memory.ts";
+import { type Json, Latch, Script } from "./fixtures/memory.ts";
+import { ModernScript } from "./fixtures/modernserver.ts";
 import { ABLE, MODERN, metaOf, modern, roundOf } from "./fixtures/modern.ts";
 
 type Params = Readonly<Record<string, unknown>>;
@@ -171,6 +172,25 @@ describe("a modern client over HTTP", () => {
     const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
     const noted = await visitor.request("POST", note, { "MCP-Protocol-Version": MODERN });
     assert.equal(noted.status, 202);
+  });
+
+  it("is refused what its headers say otherwise of a tool that is not listed yet", async () => {
+    const git = new Script();
+    git.tools = [TOOL];
+    const latch = new Latch();
+    git.onMake = latch.wait;
+    const { visit } = setUpHttp({ git });
+    const send = (said: string): Promise<Response> => {
+      const params = { name: "git__x", arguments: { region: "eu" } };
+      return post(visit(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
+    };
+    const [good, bad] = [send("eu"), send("us")];
+    await turn();
+    latch.open();
+    await tell(await good);
+    const { error } = await tell(await bad, 400);
+    assert.equal(error?.code, -32020);
+    assert.equal(git.asked("tools/call").length, 1);
   });
 
   it("gets a stream without ids if something comes before the answer", async () => {
@@ -393,6 +413,32 @@ describe("a modern client over HTTP", () => {
       );
     });
   }
+
+  it("hears of no log of a modern server that may be another's either", async () => {
+    for (const [token, heard] of [
+      [undefined, [0, 0]],
+      ["secret", [0, 1]],
+    ] as const) {
+      const git = new ModernScript("x");
+      git.onCall = () => undefined;
+      const servers = { git: { era: "modern" } } as const;
+      const { visit } = setUpHttp({ git }, { face: { token }, servers });
+      const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
+      await post(visit(), "tools/list", {}, { headers });
+      const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
+      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
+      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      const line = { level: "info", data: "d" };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.asked("tools/call")) {
+        const result = { content: [], resultType: "complete" };
+        git.peer?.send({ jsonrpc: "2.0", id, result });
+      }
+      const told = await Promise.all((await Promise.all(pending)).map(countEvents));
+      const expected = heard.map((count) => (count === 0 ? 0 : count + 1));
+      assert.deepEqual(told, expected);
+    }
+  });
 
   it("does not hold anything for who does not read", async () => {
     const git = new Script("x");

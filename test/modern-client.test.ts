@@ -132,6 +132,14 @@ describe("a modern client", () => {
     assert.equal(odd.error?.code, -32602);
   });
 
+  it("is refused a level of logs that there is not", async () => {
+    const { client } = setStage({ git: new Script("x") });
+    for (const level of ["verbose", "INFO", 3, null]) {
+      const params = { name: "git__x", _meta: { [MetaKey.level]: level } };
+      assert.equal((await request(client, "tools/call", params)).error?.code, -32602);
+    }
+  });
+
   it("is told which versions there are if it speaks another", async () => {
     const { client } = setStage({ git: new Script("x") });
     const { error } = await ask(client, "tools/list", {

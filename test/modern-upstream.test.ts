@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
-import { memorySnapshots } from "../src/snapshot/snapshot.ts";
-import { turn } from "./fixtures/clock.ts";
+import {
+  memorySnapshots,
+  type Snapshots,
+  type Subject,
+  type Verdict,
+} from "../src/snapshot/snapshot.ts";
+import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
   ask,
   call,
@@ -262,6 +267,39 @@ describe("a server that is met for a modern client", () => {
     }
   });
 
+  it("is remembered to be of old for a day only if it says nothing, and to be modern if it says so late", async () => {
+    for (const [late, expected] of [
+      [undefined, [true, "legacy"]],
+      ['"error":{"code":-32601,"message":"no"}', [true, "legacy"]],
+      [`"result":${JSON.stringify(DISCOVERY)}`, [undefined, "modern"]],
+    ] as const) {
+      const verdicts: (Verdict | undefined)[] = [];
+      const snapshots = memorySnapshots();
+      const save: Snapshots["save"] = (subject, offer, verdict) => {
+        verdicts.push(verdict);
+        return snapshots.save(subject, offer, verdict);
+      };
+      const s = new Script("x");
+      s.on = { "server/discover": () => undefined };
+      const kept = { ...snapshots, load: (of: Subject) => snapshots.load(of), save };
+      const stage = setStage({ s }, { servers: AUTO, snapshots: kept });
+      stage.client.send(modern("met", "tools/list"));
+      await stage.clock.run(3000);
+      assert.deepEqual(await listModern(stage.client), ["s__x"]);
+      const [probe] = s.asked("server/discover");
+      const text = `{"jsonrpc":"2.0","id":${String(probe?.id)},${late}}`;
+      if (late !== undefined) s.peer?.send(text);
+      await turn();
+      const last = verdicts.at(-1);
+      assert.deepEqual([last?.isGuess, last?.era], expected);
+      stage.hub.reconnect("s");
+      await turn();
+      await turn();
+      const first = s.peer?.messages[0]?.method;
+      assert.equal(first, expected[1] === "modern" ? "server/discover" : "initialize");
+    }
+  });
+
   it("is waited for if it is remembered to be modern, however slow it is", async () => {
     const s = new ModernScript("x");
     const { client, clock, hub } = await meet(s);
@@ -424,6 +462,40 @@ describe("a modern server that wants more", () => {
     const text = s.peer?.received.findLast((one) => one.includes("tools/call")) ?? "";
     assert.ok(text.includes(`"requestState":"${odd}"`));
     assert.ok(second?.params?.["_meta"]);
+  });
+
+  it("has its pages told to be done once it has answered, if people agreed to visit them", async () => {
+    const other = { ...PAGE, params: { ...PAGE.params, elicitationId: "own" } };
+    for (const [last, action, isPlugged, isTold] of [
+      [undefined, "accept", false, true],
+      [undefined, "accept", true, true],
+      ['"error":{"code":-1,"message":"no"}', "accept", false, false],
+      [undefined, "decline", false, false],
+    ] as const) {
+      const s = rounds(
+        wanting({ a: PAGE, b: other, f: FORM }),
+        wanting(undefined, "s"),
+        ...(last === undefined ? [] : [last]),
+      );
+      const pass = wrapping("pass", async (given, next) => next(given));
+      const clock = new VirtualClock();
+      const settings = { servers: AUTO, clock };
+      const { client } = await setUpWith(isPlugged ? [pass] : [], { s }, settings);
+      await introduce(client, ABLE);
+      const asked = answering(client, { "elicitation/create": { result: { action } } });
+      client.send(call(7, "s__x"));
+      await s.peer?.until(() => s.asked("tools/call").length === 2);
+      const isDone = ({ method }: Json): boolean => method === "notifications/elicitation/complete";
+      assert.ok(!client.messages.some(isDone), "the server still wants more");
+      await clock.run(250);
+      await client.find(isAnswer(7));
+      const { messages } = client;
+      const done = messages.filter(isDone).map(({ params }) => params?.["elicitationId"]);
+      const ids = asked.flatMap(({ params }) => params?.["elicitationId"] ?? []);
+      assert.equal(ids.length, 2);
+      assert.deepEqual(done, isTold ? ids : []);
+      assert.ok(messages.findLastIndex(isDone) < messages.findIndex(isAnswer(7)));
+    }
   });
 
   it("gets no state if it gave none, and the answers of the last round only", async () => {
@@ -962,6 +1034,30 @@ describe("what a modern server tells", () => {
     log("either");
     await turn();
     assert.deepEqual([heard(client), heard(other)], [["one"], []]);
+  });
+
+  it("in its log goes to nobody if several may have led to it who say the same of themselves", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () => undefined;
+    const { client, connect } = await begin(s);
+    const clients = [client, connect()];
+    const log = async (data: string): Promise<void> => {
+      await turn();
+      const params = { level: "warning", data };
+      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      await turn();
+    };
+    const _meta = { [MetaKey.level]: "debug" };
+    for (const [at, each] of clients.entries()) {
+      for (const id of [1, 2]) each.send(modern(id, "tools/call", { name: "s__x", _meta }));
+      await log(`${at}`);
+    }
+    const heard = clients.map(({ messages }) =>
+      messages.flatMap(({ method, params }) =>
+        method === "notifications/message" ? [params?.["data"]] : [],
+      ),
+    );
+    assert.deepEqual(heard, [["0"], []]);
   });
 
   it("of progress goes to who asked", async () => {

@@ -4,7 +4,7 @@ import { eachKind, type Item, type Kind } from "./item.ts";
 import { interfaceEdits } from "./interfaces.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
-import type { Offer } from "./offer.ts";
+import { joinHints, NO_CACHE, type Offer } from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
 import {
   firstOfEach,
@@ -39,21 +39,28 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
  * comes before an unprefixed one, then the manifest's order decides, then within a server a renamed entry comes before
  * one that is called so by itself. The others are hidden and remarked on. URIs are exposed as they are, and where a
  * server before it has the same one, as one that names the server.
+ * @param isWhole whether there is no other server of which nothing is known yet
  */
 export function buildCatalog(
   sources: readonly Source[],
   names: NameRules,
   digest: Digest,
+  isWhole = true,
 ): Catalog {
+  const offers = sources.map(({ offer }) => offer);
+  const modern = new Set(
+    sources.filter(({ offer }) => offer.hints !== undefined).map(({ server }) => server),
+  );
   const remarks: Remark[] = [];
   const resources = locateEntries("resources", sources, remarks);
   const renamed = namesOf(resources.values());
   const sections = eachKind((kind) => {
-    if (kind === "resources") return new Section(kind, resources);
+    const origin = { hint: isWhole ? joinHints(kind, offers) : NO_CACHE, modern };
+    if (kind === "resources") return new Section(kind, resources, origin);
     const entries = isNamed(kind)
       ? nameEntries(kind, sources, { names, digest, renamed }, remarks)
       : locateEntries(kind, sources, remarks);
-    return new Section(kind, entries);
+    return new Section(kind, entries, origin);
   });
   return { ...sections, instructions: joinInstructions(sources), remarks };
 }

@@ -7,7 +7,20 @@ export type Listings = Readonly<Record<Kind, readonly Item[]>>;
 export interface Offer extends Listings {
   /** What it wants models to know; undefined if it says nothing. */
   readonly instructions: string | undefined;
+  /** For how long its lists hold, as far as it says so; undefined of one of the legacy era, which has no word for it. */
+  readonly hints?: Hints | undefined;
 }
+
+/** For how long, in ms, and for whom what a server says holds (caching). */
+export interface CacheHint {
+  readonly ttlMs: number;
+  readonly cacheScope: "public" | "private";
+}
+
+export type Hints = Readonly<Partial<Record<Kind, CacheHint>>>;
+
+/** Nothing tells for how long something stays as it is, nor who else would be shown the same. */
+export const NO_CACHE: CacheHint = { ttlMs: 0, cacheScope: "private" };
 
 export const NO_OFFER: Offer = {
   tools: [],
@@ -27,5 +40,32 @@ export const NOUNS: Readonly<Record<Kind, string>> = {
 
 /** Whether two offers are the same, byte for byte and in the same order. */
 export function sameOffers(a: Offer, b: Offer): boolean {
-  return a.instructions === b.instructions && KINDS.every((kind) => sameItems(a[kind], b[kind]));
+  return (
+    a.instructions === b.instructions &&
+    sameHints(a.hints, b.hints) &&
+    KINDS.every((kind) => sameItems(a[kind], b[kind]))
+  );
+}
+
+function sameHints(a: Hints | undefined, b: Hints | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  return KINDS.every((kind) => {
+    const [own, other] = [a[kind], b[kind]];
+    return own?.ttlMs === other?.ttlMs && own?.cacheScope === other?.cacheScope;
+  });
+}
+
+/** The hint for a list of that kind that has all of these in it: none holds for longer than the shortest. */
+export function joinHints(kind: Kind, offers: readonly Offer[]): CacheHint {
+  let joined: CacheHint | undefined;
+  for (const { hints, [kind]: items } of offers) {
+    // A modern server that has no such list says nothing of it, and has nothing in it.
+    if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
+    const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHE;
+    joined = {
+      ttlMs: Math.min(ttlMs, joined?.ttlMs ?? ttlMs),
+      cacheScope: joined?.cacheScope === "private" ? "private" : cacheScope,
+    };
+  }
+  return joined ?? NO_CACHE;
 }

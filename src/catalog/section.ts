@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, utf8 } from "../bytes.ts";
 import type { Item, Kind } from "./item.ts";
+import { type CacheHint, NO_CACHE } from "./offer.ts";
 
 /** Where a request for something goes, precomputed. */
 export interface Route {
@@ -39,9 +40,20 @@ export interface Entry {
 /** So many entries are on one page: more than almost anybody has, as some clients ask for one page only. */
 const PAGE = 1000;
 
+/** What is to be known of a section beside its entries. */
+export interface Origin {
+  /** For how long it holds. */
+  readonly hint: CacheHint;
+  /** The servers of the modern era that may have something in it. */
+  readonly modern: ReadonlySet<string>;
+}
+
+const NOWHERE: Origin = { hint: NO_CACHE, modern: new Set() };
+
 /** Everything of one kind that clients can see, by exposed names; immutable. */
 export class Section {
   readonly kind: Kind;
+  readonly origin: Origin;
   /** Sorted by exposed name. */
   readonly routes: readonly ListedRoute[];
   /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
@@ -50,8 +62,9 @@ export class Section {
   readonly #byName: ReadonlyMap<string, Entry>;
   #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
-  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>) {
+  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>, origin: Origin = NOWHERE) {
     this.kind = kind;
+    this.origin = origin;
     this.#byName = entries;
     this.#entries = [...entries.values()].sort((a, b) => (a.route.name < b.route.name ? -1 : 1));
     this.routes = this.#entries.map(({ route }) => route);
@@ -66,6 +79,18 @@ export class Section {
   page(after: string): Uint8Array {
     const next = this.#entries.findIndex(({ route }) => route.name > after);
     return this.#write(next < 0 ? this.#entries.length : next);
+  }
+
+  /** The same with other bytes for its entries; the very same if none has others. */
+  dress(dress: (entry: Entry) => Uint8Array): Section {
+    let isOther = false;
+    const entries = new Map<string, Entry>();
+    for (const [name, entry] of this.#byName) {
+      const bytes = dress(entry);
+      isOther ||= bytes !== entry.bytes;
+      entries.set(name, bytes === entry.bytes ? entry : { route: entry.route, bytes });
+    }
+    return isOther ? new Section(this.kind, entries, this.origin) : this;
   }
 
   /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */

@@ -12,8 +12,6 @@ export interface Asker {
   readonly sender: Sender;
   /** Asks the client on the way of one of its requests. */
   ask(question: Question, way: Inbound): (why: Withdrawal) => void;
-  /** What has to be changed in the answer of a server of another era for the client. */
-  translate(response: Response, from: Era): readonly Edit[];
 }
 
 /** One request of a client while it runs: takes its answer, and takes it off the list of what runs. */
@@ -41,11 +39,8 @@ export class Asked implements Caller {
     return this.#asker.sender;
   }
 
-  address(response: Response, from: Era): Message {
-    const { slice } = this.id;
-    // By far the most answers are in the client's own words.
-    if (from === "legacy") return readdress(response, slice);
-    return readdress(response, slice, this.#asker.translate(response, from));
+  address(response: Response, _: Era, edits?: readonly Edit[]): Message {
+    return readdress(response, this.id.slice, edits);
   }
 
   ask(question: Question): (why: Withdrawal) => void {

@@ -1,8 +1,7 @@
 import type { Buffer } from "node:buffer";
-import { type Edit, type Piece, utf8 } from "../bytes.ts";
+import { type Piece, utf8 } from "../bytes.ts";
 import { type Kind, KINDS } from "../catalog/item.ts";
 import { type ErrorCode, HubError, toHubError } from "../errors.ts";
-import type { Era } from "../protocol/era.ts";
 import {
   allowsBatches,
   type Implementation,
@@ -14,7 +13,6 @@ import {
 import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import { readClass } from "../protocol/capabilities.ts";
-import { translate } from "../protocol/translate.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
 import { type AnyManner, CALL, MANNERS } from "../router/wanted.ts";
@@ -34,7 +32,6 @@ import {
   type Message,
   type Notification,
   type Request,
-  type Response,
 } from "../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
 import { Asked, type Asker } from "./asked.ts";
@@ -141,10 +138,6 @@ export class Client implements LinkEvents, Attendee, Asker {
 
   ask(question: Question, way?: Inbound): (why: Withdrawal) => void {
     return this.#questions.ask(question, way);
-  }
-
-  translate(response: Response, from: Era): readonly Edit[] {
-    return translate(response, from, "legacy", this.#host.serverInfo);
   }
 
   /** Goes the way of what runs for it at that server: links may have one for each request. */

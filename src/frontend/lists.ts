@@ -4,6 +4,7 @@ import type { Section } from "../catalog/section.ts";
 import { readAfter } from "../protocol/cursor.ts";
 import { LIST_CHANGED } from "../protocol/legacy.ts";
 import { buildNotification, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
+import { legacyEdition } from "./edition.ts";
 
 /** The lists that one client is given, and whether they are still those that there are. */
 export class Lists {
@@ -17,10 +18,12 @@ export class Lists {
   read(kind: Kind, request: Request): (catalog: Catalog) => Message {
     const { slice } = request.id;
     const after = readAfter(kind, request);
-    if (after !== undefined) return (catalog) => buildResult(slice, catalog[kind].page(after));
+    if (after !== undefined) {
+      return (catalog) => buildResult(slice, legacyEdition(catalog[kind]).page(after));
+    }
     return (catalog) => {
       this.#known.set(kind, catalog[kind]);
-      return buildResult(slice, catalog[kind].result);
+      return buildResult(slice, legacyEdition(catalog[kind]).result);
     };
   }
 

@@ -5,12 +5,14 @@
 
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
+import type { CacheHint } from "../catalog/offer.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
-import { appendMembers, removeMembers } from "../object.ts";
+import { removeMembers } from "../object.ts";
 import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
 import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
-import { isSeverity, type Severity } from "./severity.ts";
+import { membersOfMeta } from "./meta.ts";
+import type { Severity } from "./severity.ts";
 
 /** Newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;
@@ -53,6 +55,12 @@ const ENVELOPE: ReadonlySet<string> = new Set([
   MetaKey.client,
   MetaKey.level,
 ]);
+
+/** Whether a member of a `_meta` says who asks. */
+export function isEnvelope(key: string): boolean {
+  return ENVELOPE.has(key);
+}
+
 const SIGN = Buffer.from(MetaKey.version);
 const ESCAPE = Buffer.from("\\u00");
 
@@ -69,14 +77,14 @@ export interface Envelope {
   readonly capabilities: Capabilities | undefined;
   readonly declared: unknown;
   readonly client: Partial<Implementation>;
-  /** From which level on it wants log messages about this request; undefined: none. */
-  readonly level: Severity | undefined;
+  /** From which level on it wants log messages about this request, as it spelled it; not checked. Undefined: none. */
+  readonly level: unknown;
 }
 
 /** Reads the envelope of a request. @param members of its params; @returns undefined if it is none of the modern era */
 export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Envelope | undefined {
   const meta = lastMember(members, "_meta");
-  const items = meta && scanObject(bytes, meta.start)?.items;
+  const items = meta && membersOfMeta(bytes, meta);
   const version = items && lastMember(items, MetaKey.version);
   if (items === undefined || version === undefined) return undefined;
   const read = (key: string): unknown => {
@@ -85,13 +93,12 @@ export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Env
   };
   const declared = read(MetaKey.capabilities);
   const isDeclared = typeof declared === "object" && declared !== null;
-  const level = read(MetaKey.level);
   return {
     version: valueOf(bytes, version),
     capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
     declared,
     client: readImplementation(read(MetaKey.client)),
-    level: isSeverity(level) ? level : undefined,
+    level: read(MetaKey.level),
   };
 }
 
@@ -132,62 +139,66 @@ export interface Params {
   readonly members: readonly Member[];
 }
 
+/** An envelope as it is put into requests: into a `_meta`, and as one. */
+export interface Seal {
+  readonly inner: Added;
+  readonly whole: Added;
+}
+
+/** Makes an envelope ready for as many requests as there are. @param envelope its members */
+export function makeSeal(envelope: string): Seal {
+  return { inner: makeAdded(envelope), whole: makeAdded(`"_meta":{${envelope}}`) };
+}
+
 /** Puts an envelope into a request's `_meta`, whose other members stay. What else is edited there must not be the whole of it. */
-export function addEnvelope({ bytes, params, members }: Params, envelope: string): Edit[] {
-  const metas = members.filter(({ key }) => key === "_meta");
-  const objects = metas.filter(({ start }) => bytes[start] === OPEN_BRACE);
-  if (objects.length === 0) {
-    return [appendMembers(bytes, params, `"_meta":{${envelope}}`)];
+export function addEnvelope({ bytes, params, members }: Params, seal: Seal): Edit[] {
+  const edits: Edit[] = [];
+  for (const member of members) {
+    if (isTable(bytes, member)) edits.push(append(bytes, member, seal.inner));
   }
-  return objects.map((meta) => appendMembers(bytes, meta, envelope));
+  return edits.length > 0 ? edits : [append(bytes, params, seal.whole)];
 }
 const OPEN_BRACE = 0x7b;
 
 /** Takes the envelope out of a request's `_meta`, whose other members stay. */
 export function removeEnvelope({ bytes, members }: Omit<Params, "params">): Edit[] {
-  return members
-    .filter(({ key, start }) => key === "_meta" && bytes[start] === OPEN_BRACE)
-    .flatMap((meta) =>
-      removeMembers(bytes, meta, scanObject(bytes, meta.start)?.items ?? [], (key) =>
-        ENVELOPE.has(key),
-      ),
-    );
+  const edits: Edit[] = [];
+  for (const member of members) {
+    if (!isTable(bytes, member)) continue;
+    edits.push(...removeMembers(bytes, member, membersOfMeta(bytes, member), isEnvelope));
+  }
+  return edits;
 }
 
-/** What kind of result a modern server sent; one that does not say is `complete`. */
-export function readResultType(bytes: Uint8Array, body: Range): string {
-  const members = scanObject(bytes, body.start)?.items ?? [];
+function isTable(bytes: Uint8Array, { key, start }: Member): boolean {
+  return key === "_meta" && bytes[start] === OPEN_BRACE;
+}
+
+/** What kind of result a modern server sent; one that does not say is `complete`. @param members of the result */
+export function readResultType(bytes: Uint8Array, members: readonly Member[]): string {
   return stringOf(bytes, lastMember(members, "resultType")) ?? "complete";
 }
 
-const NOT_COMPLETE = [Buffer.from('"input'), Buffer.from('"task')];
+const INPUT = Buffer.from('"input');
+const TASK = Buffer.from('"task');
 
 /** Whether a result may be another than complete: false is certain unless letters are escaped, and costs two searches. */
 export function mayBeIncomplete(bytes: Buffer): boolean {
-  return NOT_COMPLETE.some((sign) => bytes.includes(sign));
+  return bytes.includes(INPUT) || bytes.includes(TASK);
 }
 
 /** What only results of the modern era have at their top. */
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
-/** Makes a legacy result of a modern one. */
-export function stripResult(bytes: Uint8Array, body: Range): Edit[] {
-  const object = scanObject(bytes, body.start);
-  if (object === undefined) return [];
-  const meta = lastMember(object.items, "_meta");
-  const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];
-  return [
-    ...removeMembers(bytes, body, object.items, (key) => RESULT_KEYS.has(key)),
-    ...(meta === undefined
-      ? []
-      : removeMembers(bytes, meta, inner, (key) => key === MetaKey.server)),
-  ];
-}
-
-/** How long, and for whom, a client may keep a result (caching). `ttlMs` in ms. */
-export interface CacheHint {
-  readonly ttlMs: number;
-  readonly cacheScope: "public" | "private";
+/** Makes a legacy result of a modern one. @param members of the result */
+export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
+  const edits = removeMembers(bytes, body, members, (key) => RESULT_KEYS.has(key));
+  const meta = lastMember(members, "_meta");
+  const inner = meta && scanObject(bytes, meta.start)?.items;
+  if (meta !== undefined && inner !== undefined) {
+    edits.push(...removeMembers(bytes, meta, inner, (key) => key === MetaKey.server));
+  }
+  return edits;
 }
 
 /** What is added to results, made once for all that say the same. */
@@ -206,23 +217,23 @@ interface Added {
   readonly next: Uint8Array;
 }
 
+function makeAdded(json: string): Added {
+  return { first: utf8(json), next: utf8(`,${json}`) };
+}
+
 /** So many are kept: hubs have one name, and say little of caches. */
 const MOST_STAMPS = 4;
 let stamps: readonly Stamp[] = [];
 
 function stampFor(server: Implementation, cache: CacheHint | undefined): Stamp {
-  const known = stamps.find(
-    (made) =>
-      made.cache === cache &&
-      made.server.name === server.name &&
-      made.server.version === server.version,
-  );
-  if (known !== undefined) return known;
+  for (const made of stamps) {
+    const { name, version } = made.server;
+    if (made.cache === cache && name === server.name && version === server.version) return made;
+  }
   const identity = `${JSON.stringify(MetaKey.server)}:${JSON.stringify(server)}`;
   const own = JSON.stringify({ ...cache, resultType: "complete" }).slice(1, -1);
-  const add = (json: string): Added => ({ first: utf8(json), next: utf8(`,${json}`) });
-  const whole = add(`"_meta":{${identity}},${own}`);
-  const fresh = { server, cache, identity: add(identity), own: add(own), whole };
+  const whole = makeAdded(`"_meta":{${identity}},${own}`);
+  const fresh = { server, cache, identity: makeAdded(identity), own: makeAdded(own), whole };
   stamps = [fresh, ...stamps].slice(0, MOST_STAMPS);
   return fresh;
 }

@@ -1,26 +1,32 @@
 import { type Edit, type Range, utf8 } from "../bytes.ts";
-import { lastMember, scanObject, valueOf } from "../json.ts";
+import type { CacheHint } from "../catalog/offer.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
 import { appendMembers } from "../object.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import type { Era } from "./era.ts";
 import type { Implementation } from "./legacy.ts";
-import { type CacheHint, ModernError, stampResult, stripResult } from "./modern.ts";
+import { ModernError, stampResult, stripResult } from "./modern.ts";
 
 /**
- * What has to be changed in the body of an answer for a client of another era than its server's; nothing within one era.
- * `identity`: who answers, as a modern client is told; `cache`: how long it may keep the result, if it has to be told. Only
+ * What has to be changed in the body of an answer of a server for a client of the modern era; nothing within the era.
+ * `identity`: who answers, as the client is told; `cache`: how long it may keep the result, if it has to be told. Only
  * complete results, and errors.
  */
-export function translate(
+export function modernize(
   { bytes, body, outcome }: Response,
   from: Era,
-  to: Era,
   identity: Implementation,
   cache?: CacheHint,
 ): Edit[] {
-  if (from === to) return [];
-  if (outcome === "error") return translateError(bytes, body, to);
-  return to === "modern" ? stampResult(bytes, body, identity, cache) : stripResult(bytes, body);
+  if (from === "modern") return [];
+  if (outcome === "error") return translateError(bytes, body, "modern");
+  return stampResult(bytes, body, identity, cache);
+}
+
+/** The same for one of the legacy era, of a complete result of which the members are known, or an error of a modern server. */
+export function legacize({ bytes, body, outcome }: Response, members: readonly Member[]): Edit[] {
+  if (outcome === "error") return translateError(bytes, body, "legacy");
+  return stripResult(bytes, body, members);
 }
 
 const INTERNAL = -32603;

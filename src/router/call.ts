@@ -1,4 +1,5 @@
-import { applyEdits, type Piece, type Range } from "../bytes.ts";
+import { applyEdits, type Edit, type Piece, type Range } from "../bytes.ts";
+import type { Catalog } from "../catalog/catalog.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
@@ -26,8 +27,14 @@ import type { Links } from "./links.ts";
 /** Where a call's answer and its progress go. */
 export interface Caller extends Ask {
   readonly sender: Sender;
-  /** A server's answer as the client is to get it. @param from the era of the server */
-  address(response: Response, from: Era): Message;
+  /** What it asks for is listed only now. @throws {HubError} if it is not as it should be */
+  admit?(catalog: Catalog): void;
+  /**
+   * A server's answer as the client is to get it.
+   * @param from the era of the server
+   * @param edits what makes an answer of the legacy era of a modern server's, for a client of that era
+   */
+  address(response: Response, from: Era, edits?: readonly Edit[]): Message;
   /**
    * Takes over the task that a call was made into, for a client that knows what to do with one.
    * @returns the answer that tells the client of it; undefined if it does not know tasks

@@ -1,4 +1,4 @@
-import { joinPieces } from "../bytes.ts";
+import { type Edit, joinPieces } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Question } from "../upstream/ask.ts";
@@ -103,8 +103,8 @@ export class Detour implements Caller {
     return this.#parts.caller.sender;
   }
 
-  address(response: Response, from: Era): Message {
-    return this.#parts.caller.address(response, from);
+  address(response: Response, from: Era, edits?: readonly Edit[]): Message {
+    return this.#parts.caller.address(response, from, edits);
   }
 
   ask(question: Question): (why: Withdrawal) => void {

@@ -8,17 +8,19 @@ import {
   sliceOf,
   utf8,
 } from "../bytes.ts";
+import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { Method } from "../protocol/legacy.ts";
 import { missesTasks } from "../protocol/extension.ts";
-import { mayBeIncomplete, ModernError, readResultType, stripResult } from "../protocol/modern.ts";
-import { translate } from "../protocol/translate.ts";
+import { mayBeIncomplete, ModernError, readResultType } from "../protocol/modern.ts";
+import { wrapOutput } from "../protocol/output.ts";
+import { legacize } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
 import { readFrame } from "../wire/frame.ts";
-import { buildResult, type Request, type Response } from "../wire/jsonrpc.ts";
+import { buildResult, type Message, type Request, type Response } from "../wire/jsonrpc.ts";
 
 /** One thing that a server wants to know before it answers. */
 export interface Input {
@@ -57,6 +59,8 @@ export interface Reader {
   readonly sender: Sender;
   /** It goes to a client of the modern era as it is, which knows what to do with it. */
   readonly isPlain: boolean;
+  /** The tool, if what it puts out goes straight to a client of the legacy era. */
+  readonly tool?: Item | undefined;
 }
 
 /** The requests that may be answered so. */
@@ -70,15 +74,25 @@ const MOST = 32;
 
 const INSISTENCE: Insistence = { kind: "insistence" };
 
+/** A server's answer, and what makes one of the legacy era of it, unless it goes to its client as it is. */
+export interface Complete {
+  readonly kind: "complete";
+  readonly response: Response;
+  readonly edits: readonly Edit[];
+}
+
 /** Reads the answer of a server of the modern era. @returns an error if the client could make nothing of it */
-export function readAnswer(response: Response, reader: Reader): Response | Unfinished | HubError {
+export function readAnswer(response: Response, reader: Reader): Complete | Unfinished | HubError {
   const { server, method, sender, isPlain } = reader;
   const { bytes, body, outcome, shape } = response;
-  if (outcome === "error") return isPlain ? response : readLack(response, reader);
+  if (outcome === "error") return isPlain ? asItIs(response) : explainError(response, reader);
   // In the shapes that are not looked into no letter is escaped.
-  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return response;
-  const type = readResultType(bytes, body);
-  if (type === "complete") return response;
+  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return asItIs(response);
+  const members = scanObject(bytes, body.start)?.items ?? NONE;
+  const type = readResultType(bytes, members);
+  if (type === "complete") {
+    return isPlain ? asItIs(response) : completeOf(response, reader.tool, members);
+  }
   const data = { server };
   if (type === "task" && method === Method.toolsCall) return { kind: "task", response };
   if (type !== "input_required") {
@@ -86,23 +100,41 @@ export function readAnswer(response: Response, reader: Reader): Response | Unfin
       sender.declared,
       "extensions",
     )?.value;
-    if (isPlain && type !== "task" && extensions !== undefined) return response;
+    if (isPlain && type !== "task" && extensions !== undefined) return asItIs(response);
     const text = `Server "${server}" sent a result of type "${type}", which this client does not know.`;
     return new HubError("internal", text, data);
   }
-  const required = REPEATED.has(method) ? readInputs(response) : undefined;
+  const required = REPEATED.has(method) ? readInputs(response, members) : undefined;
   if (required === undefined) {
     return new HubError("internal", `Server "${server}" wants more, but does not say what.`, data);
   }
-  return isPlain ? nameServers(server, response, required) : required;
+  return isPlain ? asItIs(nameServers(server, response, required)) : required;
+}
+const NONE: readonly Member[] = [];
+
+/** An answer that goes to its client as it is. */
+export function asItIs(response: Response): Complete {
+  return { kind: "complete", response, edits: [] };
 }
 
-/** What a server wants; undefined if it does not say what. */
-export function readInputs({
-  bytes,
-  body,
-}: Pick<Response, "bytes" | "body">): InputRequired | undefined {
-  const members = scanObject(bytes, body.start)?.items ?? [];
+/** An answer that is all, and what makes one of the legacy era of it. @param members of its result; @param tool whose output it is */
+export function completeOf(
+  response: Response,
+  tool: Item | undefined,
+  members: readonly Member[] = scanObject(response.bytes, response.body.start)?.items ?? NONE,
+): Complete {
+  const edits = legacize(response, members);
+  if (tool !== undefined && response.outcome === "result") {
+    edits.push(...wrapOutput(response.bytes, members, tool));
+  }
+  return { kind: "complete", response, edits };
+}
+
+/** What a server wants; undefined if it does not say what. @param members of its result */
+export function readInputs(
+  { bytes, body }: Pick<Response, "bytes" | "body">,
+  members: readonly Member[] = scanObject(bytes, body.start)?.items ?? NONE,
+): InputRequired | undefined {
   const requests = lastMember(members, "inputRequests");
   const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
   const spelled = lastMember(members, "requestState");
@@ -137,12 +169,16 @@ export function nameInputs(
 }
 
 /** A tool that needs what the client lacks: models read results, and nothing can be done about an error. */
-function readLack(response: Response, { server, method, sender }: Reader): Response | Insistence {
+function explainError(
+  response: Response,
+  { server, method, sender }: Reader,
+): Complete | Insistence {
   const { bytes, body } = response;
+  const other: Complete = { kind: "complete", response, edits: legacize(response, NONE) };
   const members = scanObject(bytes, body.start)?.items ?? [];
   const code = lastMember(members, "code");
-  if (method !== Method.toolsCall || code === undefined) return response;
-  if (valueOf(bytes, code) !== ModernError.missingCapability) return response;
+  if (method !== Method.toolsCall || code === undefined) return other;
+  if (valueOf(bytes, code) !== ModernError.missingCapability) return other;
   const data = lastMember(members, "data");
   const required =
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
@@ -155,16 +191,21 @@ function readLack(response: Response, { server, method, sender }: Reader): Respo
   const what = names.length === 0 ? "more" : names.join(" and ");
   const text = `The tool was not run: server "${server}" needs a client that supports ${what}, which this one does not.`;
   const result = { content: [{ type: "text", text }], isError: true };
-  return responseOf(buildResult("0", utf8(JSON.stringify(result)))) ?? response;
+  const told = responseOf(buildResult("0", utf8(JSON.stringify(result))));
+  return told === undefined ? other : asItIs(told);
 }
 
-/** An answer of a server of the modern era as one of the legacy era would have given it. */
-export function toLegacy(response: Response): Response {
-  const { outcome, bytes, body } = response;
-  const edits =
-    outcome === "result"
-      ? stripResult(bytes, body)
-      : translate(response, "modern", "legacy", { name: "", version: "" });
+/** A message to a client of the legacy era, if it is the answer of a modern server's tool. */
+export function wrapAnswer(message: Message, item: Item | undefined): Message {
+  const frame = readFrame(joinPieces([message].flat()));
+  if (frame.kind !== "response" || frame.outcome === "error") return message;
+  const { bytes, body } = frame;
+  const edits = wrapOutput(bytes, scanObject(bytes, body.start)?.items ?? NONE, item);
+  return edits.length === 0 ? message : applyEdits(bytes, edits);
+}
+
+/** The same as a server of the legacy era would have given it. */
+export function toLegacy({ response, edits }: Complete): Response {
   return edit(response, edits);
 }
 

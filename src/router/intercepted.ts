@@ -14,6 +14,7 @@ import type { Message, Request, Response } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type CallParts } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import type { Detour } from "./detour.ts";
+import { wrapAnswer } from "./inputs.ts";
 import { explainUnready } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { Passing, type Substance } from "./passing.ts";
@@ -174,10 +175,18 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 
   protected override finish(message: Message | undefined, end: CallEnd): void {
     if (this.isOver) return;
-    super.finish(message, end);
+    super.finish(message && this.#fit(message), end);
     // Plugins may still be at it, but nothing that they send is of use any more.
     if (this.#trips.length > 0) this.#giveUp("The call was answered.", this.#why());
     if (this.#isDirect) this.#own.plugins.leave();
+  }
+
+  /** What plugins hand on is what the server has put out; to clients of the legacy era it has to be an object. */
+  #fit(message: Message): Message {
+    const { caller, route, view } = this.parts;
+    const isMixed =
+      caller.sender.era === "legacy" && view.catalog.tools.origin.modern.has(route.server);
+    return isMixed ? wrapAnswer(message, route.item) : message;
   }
 
   #answer(answer: Answer): void {

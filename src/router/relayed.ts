@@ -1,3 +1,4 @@
+import type { Item } from "../catalog/item.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../errors.ts";
 import type { Visitor } from "../upstream/connection.ts";
@@ -6,7 +7,14 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Message, Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
-import { readAnswer, toLegacy, type Unfinished } from "./inputs.ts";
+import {
+  asItIs,
+  type Complete,
+  completeOf,
+  readAnswer,
+  toLegacy,
+  type Unfinished,
+} from "./inputs.ts";
 import { explainUnready, goneError } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { repeat } from "./rounds.ts";
@@ -56,10 +64,16 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   settle(response: Response): void {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
-    const answer = session.era === "legacy" ? response : this.#read(session, response);
+    const { caller } = this.parts;
+    if (session.era === "legacy") {
+      this.learn(session, response);
+      this.finish(caller.address(response, "legacy"), "answered");
+      return;
+    }
+    const answer = this.#read(session, response);
     if (answer === undefined) return;
-    this.learn(session, answer);
-    this.finish(this.parts.caller.address(answer, session.era), "answered");
+    this.learn(session, answer.response);
+    this.finish(caller.address(answer.response, "modern", answer.edits), "answered");
   }
 
   protected begin(): void {
@@ -84,26 +98,35 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     super.finish(message, end);
   }
 
-  /** @returns the answer of a server of the modern era, if it is one. */
-  #read(session: Session, response: Response): Response | undefined {
-    const { sender } = this;
+  /** @returns the answer of a server of the modern era, once it is one. */
+  #read(session: Session, response: Response): Complete | undefined {
+    const { sender, method } = this;
     const { server } = this.parts.route;
     const isPlain = sender.era === "modern";
-    const answer = readAnswer(response, { server, method: this.method, sender, isPlain });
+    const tool = this.#tool;
+    const answer = readAnswer(response, { server, method, sender, isPlain, tool });
     if (answer instanceof HubError) {
       this.fail(answer);
       return undefined;
     }
-    return answer.kind === "response" ? answer : this.#goOn(session, answer);
+    if (answer.kind !== "complete") return this.#goOn(session, answer);
+    if (answer.response.outcome === "result") this.#sequel?.finish();
+    return answer;
+  }
+
+  /** The tool, if what it puts out goes to a client of the legacy era. */
+  get #tool(): Item | undefined {
+    const { route } = this.parts;
+    return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
   }
 
   /** @returns the answer that tells of a task, for a client that knows what to do with one */
-  #goOn(session: Session, unfinished: Unfinished): Response | undefined {
+  #goOn(session: Session, unfinished: Unfinished): Complete | undefined {
     const { route, request, caller, deadlines, connection } = this.parts;
     if (unfinished.kind === "task") {
       try {
         const told = caller.keep?.(unfinished.response, { session, connection, route });
-        if (told !== undefined) return told;
+        if (told !== undefined) return asItIs(told);
       } catch (error) {
         this.fail(toHubError(error));
         return undefined;
@@ -122,7 +145,8 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       },
       settle: (answer) => {
         this.learn(session, answer);
-        this.finish(caller.address(toLegacy(answer), "legacy"), "answered");
+        const final = toLegacy(completeOf(answer, this.#tool));
+        this.finish(caller.address(final, "legacy"), "answered");
       },
       fail: (error) => this.fail(error),
     }));

@@ -8,14 +8,14 @@ import type { Ask, Question } from "../upstream/ask.ts";
 import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
 import { type Asked, readQuestion } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
-import type { Request, Response } from "../wire/jsonrpc.ts";
+import { buildNotification, type Message, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Deadlines } from "./deadline.ts";
 import { addInputs, type Input, type InputRequired } from "./inputs.ts";
 
 export interface RoundsParts {
   readonly server: string;
   readonly request: Request;
-  readonly caller: Ask & { readonly sender: Sender };
+  readonly caller: Ask & { readonly sender: Sender; notify(message: Message): void };
   readonly deadlines: Deadlines;
   /** Lets the call's time stand still while the client is asked, or go on. */
   halt(halted: boolean): void;
@@ -37,6 +37,8 @@ export class Rounds {
   edits: readonly Edit[] = [];
   readonly #parts: RoundsParts;
   #count = 0;
+  /** The elicitations by URL that the client has agreed to. */
+  readonly #visited: string[] = [];
   #round: (() => void) | undefined;
   #disarm: () => void = () => {};
 
@@ -60,8 +62,9 @@ export class Rounds {
       return;
     }
     this.#round = pose(this.#parts, required, {
-      answered: (answers) => {
+      answered: (answers, visited) => {
         this.#round = undefined;
+        this.#visited.push(...visited);
         again(answers);
       },
       failed: (error) => {
@@ -69,6 +72,16 @@ export class Rounds {
         this.#parts.fail(error);
       },
     });
+  }
+
+  /** The server has done what was wanted: the pages that it sent people to were all that it needed. */
+  finish(): void {
+    const { caller } = this.#parts;
+    // To the modern era the ids mean nothing.
+    if (caller.sender.era === "modern") return;
+    for (const elicitationId of this.#visited.splice(0)) {
+      caller.notify(buildNotification(Method.elicited, { elicitationId }));
+    }
   }
 
   /** The call is over: nobody is to answer any more. */
@@ -80,8 +93,8 @@ export class Rounds {
 }
 
 export interface RoundEvents {
-  /** All have been answered: bare results, by the server's keys. */
-  answered(answers: ReadonlyMap<string, Uint8Array>): void;
+  /** All have been answered: bare results, by the server's keys. `visited`: the elicitations by URL that were agreed to. */
+  answered(answers: ReadonlyMap<string, Uint8Array>, visited: readonly string[]): void;
   failed(error: HubError): void;
 }
 
@@ -97,9 +110,9 @@ export function pose(parts: RoundParts, required: InputRequired, events: RoundEv
     parts.halt(false);
   };
   const round = new Round(parts, required, {
-    answered: (answers) => {
+    answered: (answers, visited) => {
       over();
-      events.answered(answers);
+      events.answered(answers, visited);
     },
     failed: (error) => {
       over();
@@ -124,6 +137,7 @@ class Round {
   readonly #required: InputRequired;
   readonly #events: RoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
+  readonly #visited: string[] = [];
   /** What withdraws those that are open. */
   readonly #open = new Map<Input, (why: Withdrawal) => void>();
   #isOver = false;
@@ -169,6 +183,9 @@ class Round {
       method: asked.method,
       params: (token) => asked.params(token),
       answer: (outcome, body) => {
+        if (asked.elicitation !== undefined && isAccepted(body)) {
+          this.#visited.push(asked.elicitation);
+        }
         this.#answer(input, outcome, body);
         return undefined;
       },
@@ -203,7 +220,7 @@ class Round {
     this.#answers.set(input.key, answer);
     if (this.#open.size > 0) return;
     this.#isOver = true;
-    this.#events.answered(this.#answers);
+    this.#events.answered(this.#answers, this.#visited);
   }
 }
 
@@ -224,6 +241,10 @@ function requestOf(
     applyEdits(bytes.subarray(0, params.end), [{ start: 0, end: params.start, by: "" }, id]),
   );
   return { method, bytes: whole, params: { start: 0, end: whole.length } };
+}
+
+function isAccepted(answer: Uint8Array): boolean {
+  return stringOf(answer, lastMember(scanObject(answer, 0)?.items ?? [], "action")) === "accept";
 }
 
 /** What an error of the client says. */

@@ -82,8 +82,10 @@ export class Router {
     const connections = view.unlisted(kind, name);
     if (connections.length === 0) throw missing;
     const timeout = Math.max(...connections.map(({ spec }) => spec.callTimeout));
-    const find = (isLast: boolean): Call | undefined =>
-      this.#find(request, wanted, caller, began, isLast, watches);
+    const find = (isLast: boolean): Call | undefined => {
+      caller.admit?.(view.catalog);
+      return this.#find(request, wanted, caller, began, isLast, watches);
+    };
     const parts = { request, caller, kind, name, connections, find, missing, began };
     return new Search({ ...parts, timeout, deadlines });
   }

@@ -45,6 +45,11 @@ export class Sequel {
     }
   }
 
+  /** The server has answered with what was asked for. */
+  finish(): void {
+    this.#rounds?.finish();
+  }
+
   /** The call is over. */
   withdraw(): void {
     this.#rounds?.withdraw();

@@ -13,7 +13,7 @@ import type { Session } from "../upstream/session.ts";
 import type { Message, Notification, Request, Response } from "../wire/jsonrpc.ts";
 import type { Caller } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
-import { readAnswer, toLegacy } from "./inputs.ts";
+import { completeOf, readAnswer, toLegacy } from "./inputs.ts";
 import type { Detour } from "./detour.ts";
 import { goneError } from "./late.ts";
 import { repeat } from "./rounds.ts";
@@ -218,7 +218,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(answer);
       return undefined;
     }
-    if (answer.kind === "response") return toLegacy(answer);
+    if (answer.kind === "complete") {
+      if (answer.response.outcome === "result") this.#sequel?.finish();
+      return toLegacy(answer);
+    }
     this.#sequel ??= new Sequel({
       server,
       request,
@@ -227,7 +230,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       halt: (halted) => this.halt(halted),
       touch: () => this.#traveller.touch(),
       again: () => connection.visit(this),
-      settle: (final) => this.#arrive(session, toLegacy(final)),
+      settle: (final) => this.#arrive(session, toLegacy(completeOf(final, undefined))),
       fail: (error) => this.fail(error),
     });
     this.#sequel.begin(session, answer);

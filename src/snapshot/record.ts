@@ -1,14 +1,14 @@
 import { Buffer } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
 import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
-import type { Offer } from "../catalog/offer.ts";
+import type { Hints, Offer } from "../catalog/offer.ts";
 import type { Seal } from "./key.ts";
 import type { Mark } from "./mark.ts";
 import type { Kept, Verdict } from "./snapshot.ts";
 
 /*
  * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,
- * when it was saved, the instructions and what the server speaks, where the items' parts are, and the marks of the tools. The rest are the items,
+ * when it was saved, the instructions, what the server speaks and for how long its lists hold, where the items' parts are, and the marks of the tools. The rest are the items,
  * kind by kind, each as the very bytes that the server sent and a line end.
  *
  *     <HMAC-SHA-256, hex>
@@ -46,9 +46,11 @@ export async function packRecord(
 ): Promise<Buffer> {
   const items = KINDS.flatMap((kind) => offer[kind]);
   const entries = eachKind((kind) => offer[kind].map(toEntry));
-  const json = [{ text: offer.instructions, verdict }, entries, [...readMarks()]].map((it) =>
-    JSON.stringify(it),
-  );
+  const json = [
+    { text: offer.instructions, verdict, hints: offer.hints },
+    entries,
+    [...readMarks()],
+  ].map((it) => JSON.stringify(it));
   const head = ["0".repeat(SEAL_LENGTH), name, savedAt, ...json, ""].join("\n");
   const lineEnd = Buffer.of(LF);
   const file = Buffer.concat([Buffer.from(head), ...items.flatMap((it) => [it.bytes, lineEnd])]);
@@ -72,9 +74,14 @@ export async function readRecord(
   };
   if (readLine() !== name) return undefined;
   const savedAt = Number(readLine());
-  const { text: instructions, verdict } = JSON.parse(readLine()) as {
+  const {
+    text: instructions,
+    verdict,
+    hints,
+  } = JSON.parse(readLine()) as {
     text?: string;
     verdict?: Verdict;
+    hints?: Hints;
   };
   const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
@@ -85,7 +92,7 @@ export async function readRecord(
     return { key, bytes, keys, meta };
   };
   const lists = eachKind((kind) => entries[kind].map((entry) => readItem(entry)));
-  const offer: Offer = { ...lists, instructions };
+  const offer: Offer = { ...lists, instructions, ...(hints && { hints }) };
   const readMarks = () =>
     new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
   return { offer, verdict, savedAt, readMarks };

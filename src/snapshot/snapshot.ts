@@ -20,6 +20,8 @@ export interface Subject {
 export interface Verdict {
   readonly era: "legacy" | "modern";
   readonly askedAt: number;
+  /** It said nothing when it was asked: it may have been slow. */
+  readonly isGuess?: true;
 }
 
 /** What a server offered last. */
@@ -64,8 +66,9 @@ export interface Store {
 
 const DAY = 24 * 60 * 60 * 1000;
 const MAX_AGE = 30 * DAY;
-/** After that long a server is asked again what it speaks. */
+/** After that long a server is asked again what it speaks; and after that long if it said nothing. */
 const MAX_VERDICT_AGE = 7 * DAY;
+const MAX_GUESS_AGE = DAY;
 /** The longest snapshot, in bytes. */
 export const MAX_LENGTH = 8 * 1024 * 1024;
 /** How many snapshots are kept. */
@@ -113,7 +116,8 @@ export class Keeper implements Snapshots {
     if (kept === undefined) return undefined;
     const { offer, savedAt, verdict } = kept;
     const age = Math.abs(this.#parts.now() - (verdict?.askedAt ?? 0));
-    return { offer, savedAt, verdict: age > MAX_VERDICT_AGE ? undefined : verdict };
+    const most = verdict?.isGuess === true ? MAX_GUESS_AGE : MAX_VERDICT_AGE;
+    return { offer, savedAt, verdict: age > most ? undefined : verdict };
   }
 
   save(subject: Subject, offer: Offer, verdict?: Verdict): Promise<readonly Difference[]> {
@@ -234,7 +238,8 @@ class Memory implements Store {
 
 /** Whether nothing is lost if the one is kept instead of the other. */
 function isNear(a: Verdict | undefined, b: Verdict | undefined): boolean {
-  return a?.era === b?.era && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
+  const isSame = a?.era === b?.era && a?.isGuess === b?.isGuess;
+  return isSame && Math.abs((a?.askedAt ?? 0) - (b?.askedAt ?? 0)) <= DAY;
 }
 
 function lengthOf(offer: Offer): number {

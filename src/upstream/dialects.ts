@@ -31,9 +31,18 @@ export class Dialects {
   }
 
   /** It was met. What the manifest says of it is no finding. */
-  met({ era, isAsked }: Session, spec: RunnableServer): void {
+  met({ era, greeting }: Session, spec: RunnableServer): void {
+    const evidence = greeting?.evidence ?? "memory";
     if (spec.era !== "auto") this.#verdict = undefined;
-    else if (isAsked || this.#verdict?.era !== era) this.#verdict = { era, askedAt: Date.now() };
+    else if (evidence !== "memory" || this.#verdict?.era !== era) {
+      const isGuess = evidence === "silence";
+      this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
+    }
+  }
+
+  /** It has said yet that it speaks the modern era, too late for this time. */
+  learn(): void {
+    this.#verdict = { era: "modern", askedAt: Date.now() };
   }
 
   /** It could not be met: whatever was known of it may be why. That it dies anyway is no reason to ask it once more. */

@@ -68,8 +68,10 @@ export interface Departure {
 /** How it was met. */
 export interface Greeting {
   readonly handshake: Handshake;
-  /** It was found out what it speaks for these clients, and it was not taken at what it once said. */
-  readonly isAsked: boolean;
+  /** What it speaks is known by its answer, by its saying nothing, or from before. */
+  readonly evidence: "answer" | "silence" | "memory";
+  /** Of one that said nothing: settles, if ever, with whether its answer was yet that it speaks the modern era. Never rejects. */
+  readonly late?: Promise<boolean>;
 }
 
 /**
@@ -84,7 +86,7 @@ export async function greet(parts: GreetingParts): Promise<Greeting | Departure>
   if (era === "legacy") return initialize(parts);
   if (era === "modern") {
     const found = await discover(parts, parts.signal);
-    if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+    if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
     throw misstep(server, "handshake", `does not speak the modern era (era = "modern")`);
   }
   return (known ?? client) === "modern"
@@ -112,6 +114,8 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   const { known, clock, patience, signal } = parts;
   const over = new AbortController();
   let isAnswered = false;
+  /** Whatever it answers yet is of use for the next time. */
+  let isLeft = false;
   const asked = discover(parts, AbortSignal.any([signal, over.signal])).then((found) => {
     isAnswered = true;
     return found;
@@ -128,7 +132,14 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
       // It may be slow, and both be answered yet: what was asked first counts only if the second fails.
       const soon = (): Promise<undefined> =>
         new Promise((resolve) => clock.after(LATENESS, () => resolve(undefined)));
-      return await initialize(parts, () => Promise.race([asked, soon()]));
+      const greeting = await initialize(parts, () => Promise.race([asked, soon()]));
+      if (greeting.handshake.spoken.era === "modern") return greeting;
+      isLeft = true;
+      const late = asked.then(
+        (answer) => answer?.kind === "modern",
+        () => false,
+      );
+      return { ...greeting, evidence: "silence", late };
     }
     if (found === undefined) return await initialize(parts);
     return await settle(parts, found);
@@ -139,14 +150,14 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
     throw error;
   } finally {
     undo();
-    over.abort();
+    if (!isLeft) over.abort();
   }
 }
 
 async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
   // For clients of old that is only what it once was found to be: one day it is to be met as of old again.
-  const isAsked = parts.client === "modern";
-  if (found.kind === "modern") return { handshake: found.handshake, isAsked };
+  const evidence = parts.client === "modern" ? "answer" : "memory";
+  if (found.kind === "modern") return { handshake: found.handshake, evidence };
   if (found.versions.some(isLegacyVersion)) return initialize(parts);
   const versions = JSON.stringify(found.versions).slice(0, LONGEST_VERSION);
   throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
@@ -186,10 +197,11 @@ async function initialize(
   const params = initializeParams(clientInfo, capabilities);
   const answer = readAnswer(server, await parts.ask(Method.initialize, params, signal));
   if (!(answer instanceof HubError)) {
-    return { handshake: answer, isAsked: era === "auto" && known !== "legacy" };
+    const isAsked = era === "auto" && known !== "legacy";
+    return { handshake: answer, evidence: isAsked ? "answer" : "memory" };
   }
   const found = await otherwise?.();
-  if (found?.kind === "modern") return { handshake: found.handshake, isAsked: true };
+  if (found?.kind === "modern") return { handshake: found.handshake, evidence: "answer" };
   throw answer;
 }
 

@@ -1,5 +1,5 @@
 import type { Kind } from "../catalog/item.ts";
-import type { Listings, Offer } from "../catalog/offer.ts";
+import type { Hints, Listings, Offer } from "../catalog/offer.ts";
 import { toHubError } from "../errors.ts";
 import type { Session } from "./session.ts";
 
@@ -9,7 +9,7 @@ export type Harvest = Partial<Offer>;
 const OPTIONAL = ["prompts", "resources", "resourceTemplates"] as const;
 
 export interface HarvestParts {
-  readonly session: Pick<Session, "list" | "met">;
+  readonly session: Pick<Session, "list" | "met" | "era" | "hints">;
   readonly signal: AbortSignal;
   /** When only the tools are still waited for. */
   readonly late: AbortSignal;
@@ -32,5 +32,10 @@ export async function harvest(parts: HarvestParts): Promise<Harvest> {
     else found.push(one);
   }
   const instructions = session.met?.instructions;
-  return Object.assign({ tools, instructions }, ...found) as Harvest;
+  return Object.assign({ tools, instructions, hints: readHints(session) }, ...found) as Harvest;
+}
+
+/** For how long what it has listed holds; undefined of a server of the legacy era. */
+export function readHints({ era, hints }: Pick<Session, "era" | "hints">): Hints | undefined {
+  return era === "modern" ? Object.fromEntries(hints) : undefined;
 }

@@ -197,7 +197,7 @@ export interface Begun {
 
 /** Whether the answer of a server of the modern era is a task. */
 function isMade({ outcome, bytes, body }: Response): boolean {
-  return outcome === "result" && readResultType(bytes, body) === "task";
+  return outcome === "result" && readResultType(bytes, membersAt(bytes, body)) === "task";
 }
 
 function readCreation({

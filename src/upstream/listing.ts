@@ -1,9 +1,9 @@
 import { type Kind, KINDS } from "../catalog/item.ts";
-import { NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
+import { type Hints, NO_CACHE, NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { Dialects } from "./dialects.ts";
-import type { Harvest } from "./harvest.ts";
+import { type Harvest, readHints } from "./harvest.ts";
 import type { Recalled } from "./parts.ts";
 import { Refresh } from "./refresh.ts";
 import type { Session } from "./session.ts";
@@ -85,7 +85,7 @@ export class Listing {
     this.dialects.recall(recalled?.verdict);
     // The server may have been faster.
     if (recalled === undefined || this.#isOwn) return;
-    this.#offer = recalled.offer;
+    this.#offer = { ...recalled.offer, hints: outdate(recalled.offer.hints) };
     this.#from = "snapshot";
     this.#isOwn = true;
     this.#parts.changed();
@@ -106,6 +106,11 @@ export class Listing {
   /** Lists again over this session whenever a change is announced. */
   follow(session: Session): void {
     this.#session = session;
+    void session.greeting?.late?.then((isModern) => {
+      if (!isModern || this.#session !== session || this.#offer === undefined) return;
+      this.dialects.learn();
+      this.#parts.keep({ offer: this.#offer, verdict: this.dialects.verdict });
+    });
     for (const kind of KINDS) {
       const refresh = new Refresh({
         clock: this.#parts.clock,
@@ -149,7 +154,8 @@ export class Listing {
     const undo = this.#parts.clock.after(ms, () => abort.abort(late));
     try {
       const items = await session.list(kind, abort.signal);
-      const isOther = this.#session === session && this.adopt({ [kind]: items });
+      const isOther =
+        this.#session === session && this.adopt({ [kind]: items, hints: readHints(session) });
       return isOther ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";
@@ -164,7 +170,7 @@ export class Listing {
 
   /** A list that the server does not announce to be another is asked for again when it is as old as it may get. */
   #age(session: Session, kind: Kind): void {
-    const ttl = session.stays.get(kind) ?? 0;
+    const ttl = session.hints.get(kind)?.ttlMs ?? 0;
     if (this.#session !== session || ttl === 0 || session.met?.announces.has(kind) === true) return;
     this.#aging.get(kind)?.();
     const delay = Math.min(Math.max(ttl, TTL.shortest), TTL.longest);
@@ -180,4 +186,10 @@ export class Listing {
       else resolve();
     });
   }
+}
+
+/** What was kept may be another by now. */
+function outdate(hints: Hints | undefined): Hints | undefined {
+  const kinds = hints && KINDS.filter((kind) => hints[kind] !== undefined);
+  return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHE]));
 }

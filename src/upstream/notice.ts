@@ -1,6 +1,7 @@
 import { applyEdits, type Edit, type Range, textOf, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { Method } from "../protocol/legacy.ts";
+import { membersOfMeta } from "../protocol/meta.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
 import { buildNotification, editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
@@ -56,11 +57,14 @@ const NO_TOKENS: readonly Member[] = [];
 
 /** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
 export function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
-  if (lastMember(members, "_meta") === undefined) return NO_TOKENS;
-  return members
-    .filter((member) => member.key === "_meta")
-    .flatMap((meta) => scanObject(bytes, meta.start)?.items ?? NO_TOKENS)
-    .filter((member) => member.key === "progressToken");
+  let tokens: Member[] | undefined;
+  for (const meta of members) {
+    if (meta.key !== "_meta") continue;
+    for (const member of membersOfMeta(bytes, meta)) {
+      if (member.key === "progressToken") (tokens ??= []).push(member);
+    }
+  }
+  return tokens ?? NO_TOKENS;
 }
 
 /** What a log message says, as text. */

@@ -1,6 +1,6 @@
 import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../catalog/item.ts";
-import { NOUNS } from "../catalog/offer.ts";
-import { lastMember, scanObject, valueOf } from "../json.ts";
+import { type CacheHint, NOUNS } from "../catalog/offer.ts";
+import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import { misstep, readReply } from "./reply.ts";
@@ -8,13 +8,16 @@ import { misstep, readReply } from "./reply.ts";
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
 const MAX_LISTING = { pages: 1000, bytes: 64 * 1024 * 1024 };
 
+/** For how long lists hold, by what they are of. */
+export type HintTable = Map<Kind, CacheHint>;
+
 export interface PagesParts {
   readonly server: string;
   readonly kind: Kind;
   /** Asks for one page. @throws what the session says */
   ask(method: string, params: object | undefined): Promise<Response>;
-  /** For how long lists stay as they are, in ms, as far as the server says so: to be told of this one. */
-  readonly stays?: Map<Kind, number>;
+  /** For how long lists hold, of a server that says so: to be told of this one. */
+  readonly hints?: HintTable;
   /** The server did something wrong that can be lived with. */
   complain(text: string): void;
 }
@@ -26,7 +29,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
-  parts.stays?.delete(kind);
+  parts.hints?.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
@@ -39,7 +42,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     if (page === undefined) {
       throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
     }
-    if (parts.stays !== undefined) noteTtl(response, kind, parts.stays);
+    if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.bytes.length;
@@ -63,11 +66,21 @@ function tellUnnamed(count: number, kind: Kind): string {
   return `${what} without a ${KEY_MEMBERS[kind]} ${count === 1 ? "was" : "were"} left out.`;
 }
 
-/** Reads the `ttlMs` of a page (caching): the shortest of all pages counts. */
-function noteTtl({ bytes, body }: Response, kind: Kind, stays: Map<Kind, number>): void {
-  const member = lastMember(scanObject(bytes, body.start)?.items ?? [], "ttlMs");
-  const ttl = member && valueOf(bytes, member);
-  if (typeof ttl === "number" && ttl >= 0) stays.set(kind, Math.min(ttl, stays.get(kind) ?? ttl));
+/** Nothing holds for longer, whatever a server says, in ms. */
+const LONGEST_TTL = 24 * 60 * 60_000;
+
+/** Reads the hint of a page (caching): of all pages the shortest counts, and the one that says `private`. */
+function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void {
+  const members = scanObject(bytes, body.start)?.items ?? [];
+  const spelled = lastMember(members, "ttlMs");
+  const said = spelled && valueOf(bytes, spelled);
+  const before = hints.get(kind);
+  const ttlMs = typeof said === "number" && said >= 0 ? Math.min(said, LONGEST_TTL) : 0;
+  const isPublic = stringOf(bytes, lastMember(members, "cacheScope")) === "public";
+  hints.set(kind, {
+    ttlMs: Math.min(ttlMs, before?.ttlMs ?? ttlMs),
+    cacheScope: isPublic && before?.cacheScope !== "private" ? "public" : "private",
+  });
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */

@@ -10,9 +10,9 @@ import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect, Topic } from "./dialect/dialect.ts";
-import { type Approach, type Departure, greet } from "./greeting.ts";
+import { type Approach, type Departure, greet, type Greeting } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
-import { listAll } from "./pages.ts";
+import { type HintTable, listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
 import { News } from "./news.ts";
 import { buildWithdrawal } from "./notice.ts";
@@ -52,16 +52,15 @@ export class Session implements LinkEvents {
   /** What the server has said of itself, once it was met; and the dialect that it speaks. */
   met: Handshake | undefined;
   #dialect: Dialect | undefined;
-  /** The server was asked what it speaks, and not taken at what it once said. */
-  isAsked = false;
+  greeting: Greeting | undefined;
   readonly #complaints = new Set<string>();
   /** Messages that ever came: what makes it grow proves that the server lives. */
   heard = 0;
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
-  /** For how long its lists stay as they were last, in ms, as far as it says so. */
-  readonly stays = new Map<Kind, number>();
+  /** For how long its lists hold, as they were last, as far as it says so. */
+  readonly hints: HintTable = new Map();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -113,7 +112,8 @@ export class Session implements LinkEvents {
     });
     if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
-    ({ handshake: this.met, isAsked: this.isAsked } = greeting);
+    this.greeting = greeting;
+    this.met = greeting.handshake;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
@@ -148,7 +148,7 @@ export class Session implements LinkEvents {
     return listAll({
       server: this.server,
       kind,
-      ...(this.era === "modern" && { stays: this.stays }),
+      ...(this.era === "modern" && { hints: this.hints }),
       ask: (method, params) => this.ask(method, params, signal),
       complain: (text) => this.#parts.events.log("warn", "server", text),
     });

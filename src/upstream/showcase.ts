@@ -109,7 +109,8 @@ export class Showcase {
   #build(profile: Profile): Catalog {
     // Plugins could add to a list that there is not.
     const { scope } = profile;
-    const shown = this.#parts.pool.connections(profile).flatMap(({ spec, offer }) => {
+    const connections = this.#parts.pool.connections(profile);
+    const shown = connections.flatMap(({ spec, offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
     const sources = shown.map(({ spec, offer }): Source => ({
@@ -122,7 +123,8 @@ export class Showcase {
       limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
       revise: (listed) => this.#parts.revise(spec.name, listed),
     }));
-    const catalog = buildCatalog(sources, this.names, this.#parts.digest);
+    const isWhole = shown.length === connections.length;
+    const catalog = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
     // Of a part there is nothing to say that was not said of the whole.
     if (scope !== EVERYTHING) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {

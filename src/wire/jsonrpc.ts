@@ -115,8 +115,7 @@ const NONE: readonly Edit[] = [];
 function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
   const { bytes, body, shape } = response;
   if (edits.length > 0 || shape.at === "scanned" || shape.chunks === undefined) {
-    const skipped = { start: 0, end: start, by: "" };
-    return applyEdits(bytes.subarray(0, body.end), [skipped, ...edits]);
+    return applyEdits(bytes, edits, start, body.end);
   }
   return shape.chunks(start, body.end);
 }

@@ -157,6 +157,20 @@ export function snapshotsContract(
       assert.deepEqual(late?.offer, NO_OFFER);
     });
 
+    test("what is only guessed of a server is kept for a day, and anew once it is known", async (bench) => {
+      const { snapshots } = bench;
+      const guess = { era: "legacy", askedAt: START, isGuess: true } as const;
+      await snapshots.save(SUBJECT, NO_OFFER, guess);
+      bench.time += DAY;
+      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, guess);
+      bench.time += 1;
+      assert.equal((await snapshots.load(SUBJECT))?.verdict, undefined);
+      bench.time = START;
+      const { isGuess: _, ...verdict } = guess;
+      await snapshots.save(SUBJECT, NO_OFFER, verdict);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.verdict, verdict);
+    });
+
     test("what a server was found to speak is kept anew if it is another, or not known any more", async ({
       snapshots,
     }) => {

@@ -4,7 +4,7 @@ import { ModernMethod } from "../../protocol/modern.ts";
 import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame } from "../../wire/jsonrpc.ts";
-import { openLetter } from "../modern/letter.ts";
+import { Letters } from "../modern/letter.ts";
 import type { Parties } from "../modern/parties.ts";
 import { buildRefusal } from "../modern/refusal.ts";
 import { Counter } from "./counter.ts";
@@ -24,6 +24,7 @@ export interface StatelessParts {
 /** Requests of the modern era over HTTP: each is answered by what it says itself. */
 export class Stateless {
   readonly #parts: StatelessParts;
+  readonly #letters = new Letters();
   readonly #counters = new Set<Counter>();
   /** Those who wait until nothing runs. */
   readonly #waiting = new Set<() => void>();
@@ -45,7 +46,7 @@ export class Stateless {
     try {
       const { headers } = request;
       checkHeaders(frame, headers);
-      const letter = openLetter(frame);
+      const letter = this.#letters.open(frame);
       if (wants === "json" && frame.method === ModernMethod.listen) {
         return refuse(406, "What is listened to comes as text/event-stream.", {
           id: frame.id.slice,

@@ -7,7 +7,7 @@ import type { Withdrawal } from "../../upstream/pending.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame, Message, Request } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
-import { mayBeLetter, readLetter } from "./letter.ts";
+import { Letters, mayBeLetter } from "./letter.ts";
 import type { Parties } from "./parties.ts";
 import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
@@ -16,6 +16,7 @@ import type { WayBack } from "./wayback.ts";
 export class Door implements LinkEvents {
   readonly #legacy: LinkEvents;
   readonly #parties: Parties;
+  readonly #letters = new Letters();
   readonly #scope: Scope | undefined;
   /** The way back of a link that has only one. */
   readonly #whole: Inbound;
@@ -64,7 +65,7 @@ export class Door implements LinkEvents {
     const { key, slice } = request.id;
     const isTaken = this.#ways.has(key);
     try {
-      const letter = readLetter(request);
+      const letter = this.#letters.read(request);
       if (letter === undefined) return false;
       if (isTaken) {
         throw new HubError("invalidRequest", "A request with this id is still running.");

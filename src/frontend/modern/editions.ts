@@ -4,10 +4,7 @@ import type { Section } from "../../catalog/section.ts";
 import { lastMember, scanArray, scanObject } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
 import type { Implementation } from "../../protocol/legacy.ts";
-import { type CacheHint, stamp } from "../../protocol/modern.ts";
-
-/** Nothing tells for how long a list stays as it is, nor who else would be shown the same. */
-export const NO_CACHE: CacheHint = { ttlMs: 0, cacheScope: "private" };
+import { stamp } from "../../protocol/modern.ts";
 
 /** The ready lists as modern clients get them, each made once. */
 export class Editions {
@@ -29,11 +26,11 @@ export class Editions {
   }
 }
 
-function edit({ kind }: Section, result: Uint8Array, server: Implementation): Uint8Array {
+function edit({ kind, origin }: Section, result: Uint8Array, server: Implementation): Uint8Array {
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const edits = kind === "tools" ? dropExecutions(bytes) : [];
   const plain = edits.length === 0 ? bytes : joinPieces(applyEdits(bytes, edits));
-  return stamp(plain, server, NO_CACHE);
+  return stamp(plain, server, origin.hint);
 }
 
 const EXECUTION = Buffer.from('"execution"');

@@ -6,6 +6,7 @@ import { declaresTasks, lackOfTasks } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import {
   type Envelope,
+  isEnvelope,
   isModernVersion,
   mayBeModern,
   MetaKey,
@@ -13,6 +14,8 @@ import {
   ModernMethod,
   readEnvelope,
 } from "../../protocol/modern.ts";
+import { isSeverity } from "../../protocol/severity.ts";
+import { membersOfMeta } from "../../protocol/meta.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import type { Request } from "../../wire/jsonrpc.ts";
 
@@ -35,47 +38,79 @@ export function mayBeLetter(request: Request): boolean {
   // By far the most requests say little beside what they ask for.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
-  const isBare = members !== undefined && size <= SHORTEST;
-  if (!isBare && mayBeModern(meta === undefined ? bytes : bytes.subarray(meta.start, meta.end))) {
-    return method !== Method.initialize;
-  }
+  const isMarked = members === undefined ? mayBeModern(bytes) : size > SHORTEST;
+  if (isMarked) return method !== Method.initialize;
   return method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
-/** Reads who asks. @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
-export function readLetter(request: Request): Letter | undefined {
-  const { method, bytes } = request;
-  const members = membersOf(request);
-  const meta = lastMember(members, "_meta");
-  if (meta !== undefined && latest?.said.equals(bytes.subarray(meta.start, meta.end)) === true) {
-    const { sender, capabilities } = latest;
-    return { request, members, sender, capabilities };
-  }
-  const envelope = readEnvelope(bytes, members);
-  if (envelope === undefined) {
-    if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
-    throw lacks(MetaKey.version);
-  }
-  const who = identify(envelope);
-  if (meta !== undefined && meta.end - meta.start < LONGEST) {
-    latest = { said: Buffer.from(bytes.subarray(meta.start, meta.end)), ...who };
-  }
-  return { request, members, ...who };
-}
-
-/** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
-export function openLetter(request: Request): Letter {
-  const letter = readLetter(request);
-  if (letter === undefined) throw lacks(MetaKey.version);
-  return letter;
-}
-
-/** What the last request said of who asks, and what came of it: most say the same as the one before. */
-let latest: (Pick<Letter, "sender" | "capabilities"> & { readonly said: Buffer }) | undefined;
 /** What is longer than this is not remembered, in bytes. */
 const LONGEST = 4096;
 
-function identify(envelope: Envelope): Pick<Letter, "sender" | "capabilities"> {
+/** Reads the requests of one client, or of all that cannot be told apart: most say the same of who asks as the one before. */
+export class Letters {
+  /** What the last one said, and what came of it. */
+  #latest: { readonly said: Said; readonly who: Who } | undefined;
+
+  /** @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
+  read(request: Request): Letter | undefined {
+    const { method, bytes } = request;
+    const members = membersOf(request);
+    const meta = lastMember(members, "_meta");
+    const items = meta && membersOfMeta(bytes, meta);
+    if (items !== undefined && this.#latest !== undefined) {
+      const { said, who } = this.#latest;
+      if (isSame(said, bytes, items)) {
+        const { sender, capabilities } = who;
+        return { request, members, sender, capabilities };
+      }
+    }
+    const envelope = readEnvelope(bytes, members);
+    if (envelope === undefined) {
+      if (method !== ModernMethod.discover && method !== ModernMethod.listen) return undefined;
+      throw lacks(MetaKey.version);
+    }
+    const who = identify(envelope);
+    if (meta !== undefined && items !== undefined && meta.end - meta.start < LONGEST) {
+      this.#latest = { said: copy(bytes, items), who };
+    }
+    return { request, members, ...who };
+  }
+
+  /** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
+  open(request: Request): Letter {
+    const letter = this.read(request);
+    if (letter === undefined) throw lacks(MetaKey.version);
+    return letter;
+  }
+}
+
+type Who = Pick<Letter, "sender" | "capabilities">;
+
+/** What a `_meta` said of who asks, as it was spelled. */
+type Said = readonly { readonly key: string; readonly value: Buffer }[];
+
+function copy(bytes: Buffer, items: readonly Member[]): Said {
+  const own = items.filter(({ key }) => isEnvelope(key));
+  return own.map(({ key, start, end }) => ({
+    key,
+    value: Buffer.from(bytes.subarray(start, end)),
+  }));
+}
+
+/** Whether a `_meta` says the same of who asks, spelled in the same way; whatever else it says. */
+function isSame(said: Said, bytes: Buffer, items: readonly Member[]): boolean {
+  let count = 0;
+  for (const { key, start, end } of items) {
+    if (!isEnvelope(key)) continue;
+    const known = said[count++];
+    // Deno takes no range of another buffer that would be none of this one.
+    if (known?.key !== key || known.value.length !== end - start) return false;
+    if (bytes.compare(known.value, 0, known.value.length, start, end) !== 0) return false;
+  }
+  return count === said.length;
+}
+
+function identify(envelope: Envelope): Who {
   const { version, capabilities, declared, client, level } = envelope;
   if (typeof version !== "string") throw lacks(MetaKey.version);
   if (!isModernVersion(version)) {
@@ -83,6 +118,12 @@ function identify(envelope: Envelope): Pick<Letter, "sender" | "capabilities"> {
     throw new HubError("unsupportedVersion", "This protocol version is not spoken here.", { data });
   }
   if (!isObject(declared) || capabilities === undefined) throw lacks(MetaKey.capabilities);
+  if (level !== undefined && !isSeverity(level)) {
+    throw new HubError(
+      "invalidEnvelope",
+      `${MetaKey.level} has to be one of the protocol's levels.`,
+    );
+  }
   const { name = "", version: own = "" } = client;
   const sender = { era: "modern", info: { name, version: own }, declared, level } as const;
   return { sender, capabilities: writeClass(capabilities) };

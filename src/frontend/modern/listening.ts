@@ -7,7 +7,7 @@ import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, scanObject, valueOf } from "../../json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
-import { addEnvelope, MetaKey, ModernMethod } from "../../protocol/modern.ts";
+import { addEnvelope, makeSeal, MetaKey, ModernMethod } from "../../protocol/modern.ts";
 import type { Running } from "../../router/call.ts";
 import type { Hearing } from "../../router/hearing.ts";
 import type { Router } from "../../router/router.ts";
@@ -199,7 +199,7 @@ export class Listening {
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
     const { bytes, params } = frame;
     const members = scanObject(bytes, params.start)?.items ?? [];
-    return applyEdits(bytes, addEnvelope({ bytes, params, members }, this.#name));
+    return applyEdits(bytes, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
   }
 }
 

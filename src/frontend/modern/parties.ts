@@ -1,4 +1,3 @@
-import type { Catalog } from "../../catalog/catalog.ts";
 import { HubError } from "../../errors.ts";
 import type { Call } from "../../router/call.ts";
 import { Keeping } from "../../router/keeping.ts";
@@ -7,6 +6,7 @@ import type { View } from "../../upstream/view.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { Letter } from "./letter.ts";
 import { Party, type PartyParts } from "./party.ts";
+import type { Check } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** How long a party that nobody uses is kept, and how often that is looked at, in ms. */
@@ -27,6 +27,9 @@ export class Parties {
   readonly #parties = new Map<string, Party>();
   /** Which of them asks for a task does not matter. */
   readonly #keeping: Keeping;
+  /** The party that the last request was for. */
+  #latest:
+    { readonly capabilities: string; readonly scope: Scope; readonly party: Party } | undefined;
   #disarm: () => void = () => {};
   #isClosed = false;
 
@@ -42,20 +45,15 @@ export class Parties {
 
   /**
    * Takes a request.
-   * @param check looks whether it is what it should be, by what its client can see; may throw
+   * @param check looks whether it is what it should be, by what its client can see, and again when that is more; may throw
    * @throws {HubError} if it cannot be done
    */
-  take(
-    letter: Letter,
-    way: WayBack,
-    scope: Scope = EVERYTHING,
-    check?: (catalog: Catalog) => void,
-  ): void {
+  take(letter: Letter, way: WayBack, scope: Scope = EVERYTHING, check?: Check): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (letter.request.method === ModernMethod.listen) this.#checkListenings();
     const party = this.#find(letter.capabilities, scope);
     check?.(party.view.catalog);
-    party.take(letter, way);
+    party.take(letter, way, check);
   }
 
   /** Some server may have settled. */
@@ -85,6 +83,15 @@ export class Parties {
   }
 
   #find(capabilities: string, scope: Scope): Party {
+    // By far the most requests are for the same party as the one before.
+    const latest = this.#latest;
+    if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
+    const party = this.#seek(capabilities, scope);
+    this.#latest = { capabilities, scope, party };
+    return party;
+  }
+
+  #seek(capabilities: string, scope: Scope): Party {
     const key = `${scope.key}\n${capabilities}`;
     const known = this.#parties.get(key);
     if (known !== undefined) return known;
@@ -109,6 +116,7 @@ export class Parties {
 
   #end([key, party]: readonly [string, Party]): void {
     this.#parties.delete(key);
+    this.#latest = undefined;
     party.close();
   }
 

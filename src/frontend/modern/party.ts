@@ -1,5 +1,6 @@
 import { utf8 } from "../../bytes.ts";
 import type { Kind } from "../../catalog/item.ts";
+import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { PluginSet } from "../../plugin/set.ts";
@@ -18,13 +19,13 @@ import type { Question } from "../../upstream/ask.ts";
 import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
 import { buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
-import { type Editions, NO_CACHE } from "./editions.ts";
+import type { Editions } from "./editions.ts";
 import { checkTasks, type Letter, textIn } from "./letter.ts";
 import { LISTED, RELAYED } from "./methods.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
 import { buildRevisit } from "./revisit.ts";
-import { Visit, type VisitHost } from "./visit.ts";
+import { type Check, Visit, type VisitHost } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
 export interface PartyParts {
@@ -97,14 +98,14 @@ export class Party implements Attendee, VisitHost {
   }
 
   /** Takes a request. @throws {HubError} methodNotFound, invalidParams, or that there is nothing of that name */
-  take(letter: Letter, way: WayBack): void {
+  take(letter: Letter, way: WayBack, check?: Check): void {
     const { method } = letter.request;
     this.lastUse = this.clock.now();
     this.#tune(letter.sender.level);
     const manner = RELAYED.get(method);
     if (manner !== undefined) {
       if (manner === "task") checkTasks(letter);
-      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner);
+      if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner, check);
       return;
     }
     const kind = LISTED.get(method);
@@ -201,17 +202,23 @@ export class Party implements Attendee, VisitHost {
     return [...this.#visits].filter((visit) => visit.server === server);
   }
 
-  #relay(letter: Letter, way: WayBack, manner: AnyManner): void {
+  #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
     const { name, version } = letter.sender.info;
     const { client } = this.#router;
     if (client.name !== name || client.version !== version) {
       this.#router.client = { ...client, name, version };
     }
-    const visit = new Visit(letter, way, this);
+    const visit = new Visit(this.#isolate(letter), way, this, check);
     const running = this.#router.route(letter.request, visit, manner);
     this.#checkState(letter, running.call);
     this.#visits.add(visit);
     visit.run(running);
+  }
+
+  /** Who cannot be told from others may be any of them: each request is another's. */
+  #isolate(letter: Letter): Letter {
+    if (this.#parts.client !== undefined) return letter;
+    return { ...letter, sender: { ...letter.sender } };
   }
 
   /** Only servers of the modern era give out states of their own. */

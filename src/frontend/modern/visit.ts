@@ -1,13 +1,15 @@
 import { joinPieces, type Piece } from "../../bytes.ts";
+import { NO_CACHE } from "../../catalog/offer.ts";
+import type { Catalog } from "../../catalog/catalog.ts";
 import type { Clock } from "../../clock.ts";
-import { HubError } from "../../errors.ts";
+import { HubError, toHubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
 import type { Member } from "../../json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { declaresTasks } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/severity.ts";
-import { translate } from "../../protocol/translate.ts";
+import { modernize } from "../../protocol/translate.ts";
 import type { Call, Caller, Place, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
@@ -22,15 +24,18 @@ import {
   readdress,
   type Response,
 } from "../../wire/jsonrpc.ts";
-import { NO_CACHE } from "./editions.ts";
 import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
 import { readLack } from "./lack.ts";
 import { digestOf, type Parked, type Parking } from "./parking.ts";
+import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** Questions that come within this many ms of each other are asked together. */
 const GATHER = 5;
+
+/** Looks whether a request is what it should be, by what its client can see. May throw. */
+export type Check = (catalog: Catalog) => void;
 
 /** What a visit needs of the party that it is of. */
 export interface VisitHost {
@@ -52,6 +57,7 @@ export interface VisitHost {
 export class Visit implements Caller, Parked {
   readonly #letter: Letter;
   readonly #host: VisitHost;
+  readonly #check: Check | undefined;
   #running: Running | undefined;
   /** Where the client waits, and what it calls the request; undefined while it has yet to come back. */
   #back: { readonly way: WayBack; readonly id: Piece } | undefined;
@@ -64,6 +70,8 @@ export class Visit implements Caller, Parked {
   #isGathering = false;
   /** The last answer that is as the client is to get it. */
   #dressed: Message | undefined;
+  /** It is not what it should be. */
+  #refusal: Message | undefined;
   /** The answer that came while nobody was there. */
   #held: Message | undefined;
   /** What the client would have to be able to do, as far as the server was refused what it asked. */
@@ -71,9 +79,10 @@ export class Visit implements Caller, Parked {
   #isOver = false;
   #digest: string | undefined;
 
-  constructor(letter: Letter, way: WayBack, host: VisitHost) {
+  constructor(letter: Letter, way: WayBack, host: VisitHost, check?: Check) {
     this.#letter = letter;
     this.#host = host;
+    this.#check = check;
     this.#attach(letter, way);
   }
 
@@ -110,6 +119,15 @@ export class Visit implements Caller, Parked {
     this.#finish();
   }
 
+  admit(catalog: Catalog): void {
+    try {
+      this.#check?.(catalog);
+    } catch (error) {
+      this.#refusal = buildRefusal(this.#id, toHubError(error));
+      throw error;
+    }
+  }
+
   ask(question: Question): () => void {
     if (this.#isOver) {
       question.fail(new HubError("notAsked", "The request that it was for is over."));
@@ -139,8 +157,8 @@ export class Visit implements Caller, Parked {
   respond(message: Message | undefined): void {
     if (this.#isOver) return;
     // What the hub itself answers, or a plugin, is in the form of the legacy era.
-    const answer =
-      message === undefined || message === this.#dressed ? message : this.#own(message);
+    const isReady = message === undefined || message === this.#dressed;
+    const answer = isReady ? message : (this.#refusal ?? this.#own(message));
     if (this.#back === undefined) {
       this.#held = answer;
       if (answer !== undefined) return;
@@ -224,20 +242,19 @@ export class Visit implements Caller, Parked {
 
   /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
   #replace(response: Response): Message | undefined {
-    const server = this.server ?? "";
     if (this.#lack !== undefined) {
-      const error = readLack(response, server, this.#lack);
+      const error = readLack(response, this.server ?? "", this.#lack);
       if (error !== undefined) return buildError(this.#id, error.toRpc());
     }
     return response.outcome === "error"
-      ? this.#host.revisit(this.#letter, response, server, this.#id)
+      ? this.#host.revisit(this.#letter, response, this.server ?? "", this.#id)
       : undefined;
   }
 
   #dress(response: Response, from: Era): Message {
     const { request } = this.#letter;
     const cache = request.method === Method.resourcesRead ? NO_CACHE : undefined;
-    const edits = translate(response, from, "modern", this.#host.serverInfo, cache);
+    const edits = modernize(response, from, this.#host.serverInfo, cache);
     return readdress(response, this.#id, edits);
   }
 
@@ -247,6 +264,7 @@ export class Visit implements Caller, Parked {
   }
 
   #refuse(text: string): void {
+    if (this.#open.size === 0) return;
     const open = [...this.#open.values()];
     this.#open.clear();
     for (const question of open) question.fail(new HubError("notAsked", text));

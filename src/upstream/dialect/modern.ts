@@ -6,9 +6,11 @@ import { TASKS, WITH_TASKS } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import {
   addEnvelope,
+  makeSeal,
   MetaKey,
   ModernMethod,
   type ModernVersion,
+  type Seal,
   writeEnvelope,
 } from "../../protocol/modern.ts";
 import { removeTask } from "../../protocol/tasks.ts";
@@ -58,7 +60,7 @@ export class ModernDialect implements Dialect {
   readonly #parts: ModernParts;
   readonly #envelope: object;
   /** The last client of the legacy era that something was sent for, and its envelope. */
-  #last: { readonly sender: Sender; readonly envelope: string } | undefined;
+  #last: { readonly sender: Sender; readonly seal: Seal } | undefined;
 
   constructor(parts: ModernParts) {
     this.#parts = parts;
@@ -83,7 +85,7 @@ export class ModernDialect implements Dialect {
       return;
     }
     edits.push(...removeTask(bytes, params, members));
-    edits.push(...addEnvelope({ bytes, params, members }, this.#envelopeOf(sender)));
+    edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
   }
 
   /** Servers alone decide that. */
@@ -143,14 +145,14 @@ export class ModernDialect implements Dialect {
     (others.at(-1) ?? first).log?.(line.severity, line.message);
   }
 
-  #envelopeOf(sender: Sender): string {
-    if (this.#last?.sender === sender) return this.#last.envelope;
+  #sealOf(sender: Sender): Seal {
+    if (this.#last?.sender === sender) return this.#last.seal;
     const { info, declared, level } = sender;
     const { version } = this.#parts;
     const capabilities = { ...modernize(declared), ...(sender.isDriven && WITH_TASKS) };
-    const envelope = writeEnvelope({ version, client: info, capabilities, level });
-    this.#last = { sender, envelope };
-    return envelope;
+    const seal = makeSeal(writeEnvelope({ version, client: info, capabilities, level }));
+    this.#last = { sender, seal };
+    return seal;
   }
 }
 

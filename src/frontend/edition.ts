@@ -1,0 +1,17 @@
+import type { Section } from "../catalog/section.ts";
+import { wrapSchema } from "../protocol/output.ts";
+
+const known = new WeakMap<Section, Section>();
+
+/** A section as clients of the legacy era get it, made once. What servers of that era list stays as it is. */
+export function legacyEdition(section: Section): Section {
+  const { kind, origin } = section;
+  if (kind !== "tools" || origin.modern.size === 0) return section;
+  const before = known.get(section);
+  if (before !== undefined) return before;
+  const edition = section.dress(({ route, bytes }) =>
+    origin.modern.has(route.server) ? wrapSchema(bytes) : bytes,
+  );
+  known.set(section, edition);
+  return edition;
+}

@@ -1,0 +1,134 @@
+/**
+ * What tools put out, for clients of the legacy era: there it is an object, and its schema says so. Anything else that a
+ * modern server's tool may put out is shown as the member `result` of an object.
+ */
+
+import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
+import type { Item } from "../catalog/item.ts";
+import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
+
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+
+/** The entry of a tool in which the schema of what it puts out is one of an object; the very same if it was. */
+export function wrapSchema(tool: Uint8Array): Uint8Array {
+  const schema = readSchema(tool);
+  if (schema === undefined || isOfObject(tool, schema.members)) return tool;
+  const { start, end } = schema.range;
+  const dialect = lastMember(schema.members, "$schema");
+  const said =
+    dialect && stringOf(tool, dialect) !== undefined
+      ? ['"$schema":', tool.subarray(dialect.start, dialect.end), ","]
+      : [];
+  const natural = applyEdits(
+    tool,
+    isBase(tool, schema.members) ? [] : moveRefs(tool, schema.range),
+    start,
+    end,
+  );
+  const by = joinPieces([
+    "{",
+    ...said,
+    '"type":"object","properties":{"result":',
+    ...natural,
+    '},"required":["result"]}',
+  ]);
+  return joinPieces(applyEdits(tool, [{ start, end, by }]));
+}
+
+/** What makes an object of what a tool has put out, if it has to be one. @param members of the result */
+export function wrapOutput(
+  bytes: Uint8Array,
+  members: readonly Member[],
+  item: Item | undefined,
+): readonly Edit[] {
+  const output = lastMember(members, "structuredContent");
+  if (output === undefined) return NONE;
+  const isObject = bytes[output.start] === OPEN_BRACE;
+  if (isObject && (item === undefined || putsOutObjects(item))) return NONE;
+  return [
+    { start: output.start, end: output.start, by: '{"result":' },
+    { start: output.end, end: output.end, by: "}" },
+  ];
+}
+const NONE: readonly Edit[] = [];
+
+const known = new WeakMap<Item, boolean>();
+
+/** Whether a tool says of what it puts out that it is an object, or says nothing. */
+function putsOutObjects(item: Item): boolean {
+  const before = known.get(item);
+  if (before !== undefined) return before;
+  const schema = readSchema(item.bytes);
+  const own = schema === undefined || isOfObject(item.bytes, schema.members);
+  known.set(item, own);
+  return own;
+}
+
+interface Schema {
+  readonly range: Range;
+  readonly members: readonly Member[];
+}
+
+function readSchema(tool: Uint8Array): Schema | undefined {
+  const range = lastMember(scanObject(tool, 0)?.items ?? [], "outputSchema");
+  const members = range && scanObject(tool, range.start)?.items;
+  return range === undefined || members === undefined ? undefined : { range, members };
+}
+
+function isOfObject(bytes: Uint8Array, schema: readonly Member[]): boolean {
+  return stringOf(bytes, lastMember(schema, "type")) === "object";
+}
+
+/** What is pointed to is pointed to from here, wherever this stands (JSON Schema, `$id`). */
+function isBase(bytes: Uint8Array, schema: readonly Member[]): boolean {
+  const id = lastMember(schema, "$id");
+  return id !== undefined && stringOf(bytes, id)?.startsWith("#") !== true;
+}
+
+/** Keywords whose values are data, and those whose values are schemas by names that mean nothing. */
+const DATA: ReadonlySet<string> = new Set(["const", "enum", "default", "examples"]);
+const NAMED: ReadonlySet<string> = new Set([
+  "properties",
+  "patternProperties",
+  "$defs",
+  "definitions",
+  "dependentSchemas",
+  "dependencies",
+]);
+/** Nested deeper than this, pointers stay as they are: each level is scanned anew. */
+const DEEPEST = 100;
+
+/** Pointers to the schema's root, which has become a part of another. */
+function moveRefs(
+  bytes: Uint8Array,
+  { start }: Pick<Range, "start">,
+  isNamed = false,
+  depth = 0,
+): Edit[] {
+  if (depth > DEEPEST) return [];
+  if (bytes[start] === OPEN_BRACKET) {
+    const elements = scanArray(bytes, start)?.items ?? [];
+    return elements.flatMap((element) => moveRefs(bytes, element, false, depth + 1));
+  }
+  const members = scanObject(bytes, start)?.items ?? [];
+  if (!isNamed && depth > 0 && isBase(bytes, members)) return [];
+  return members.flatMap((member): Edit[] => {
+    if (isNamed) return moveRefs(bytes, member, false, depth + 1);
+    const { key } = member;
+    if (key === "$ref" || key === "$dynamicRef") {
+      const to = stringOf(bytes, member);
+      if (to !== undefined && (to === "#" || to.startsWith("#/"))) {
+        return [
+          {
+            start: member.start,
+            end: member.end,
+            by: utf8(JSON.stringify(`${ROOT}${to.slice(1)}`)),
+          },
+        ];
+      }
+    }
+    return DATA.has(key) ? [] : moveRefs(bytes, member, NAMED.has(key), depth + 1);
+  });
+}
+const ROOT = "#/properties/result";
