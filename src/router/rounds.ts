@@ -233,5 +233,5 @@ function messageOf(error: Uint8Array): string {
 
 /** The changes to a request that is sent once more: they are made for each time. */
 export function repeat({ edits, tokens }: Rewrite, rounds: Rounds | undefined): Rewrite {
-  return { edits: [...edits, ...(rounds?.edits ?? [])], tokens };
+  return { edits: rounds === undefined ? [...edits] : [...edits, ...rounds.edits], tokens };
 }
