@@ -285,10 +285,10 @@ describe("a server of both eras", () => {
   });
 });
 
-describe("what is remembered of a modern server for clients of old", () => {
+describe("what is remembered of what a server speaks", () => {
   const DAY = 24 * 60 * 60_000;
 
-  it("spares it from being met as of old by the next hub, for a week", async () => {
+  it("spares a modern one from being met as of old by the next hub, for a week", async () => {
     let now = Date.now();
     const snapshots = memorySnapshots({ now: () => now });
     const start = async (): Promise<ModernScript> => {
@@ -309,9 +309,13 @@ describe("what is remembered of a modern server for clients of old", () => {
     }
   });
 
-  it("is not renewed by its being met as modern, which says nothing of what else it speaks", async () => {
-    for (const era of ["legacy", "modern"] as const) {
-      const verdict: Verdict = { era: "modern", askedAt: Date.now() - 6 * DAY };
+  it("is renewed only if the server was met as its clients would meet it", async () => {
+    for (const [client, era, isRenewed] of [
+      ["legacy", "modern", false],
+      ["modern", "legacy", false],
+      ["modern", "modern", true],
+    ] as const) {
+      const verdict: Verdict = { era, askedAt: Date.now() - 6 * DAY };
       const kept: (Verdict | undefined)[] = [];
       const snapshots: Snapshots = {
         load: () => Promise.resolve({ offer: NO_OFFER, verdict, savedAt: Date.now() }),
@@ -321,19 +325,20 @@ describe("what is remembered of a modern server for clients of old", () => {
         },
         flush: () => Promise.resolve(),
       };
-      const { client, hub } = setStage({ s: new ModernScript("x") }, { servers: AUTO, snapshots });
-      if (era === "legacy") await introduce(client);
-      else await listModern(client);
+      const s = era === "modern" ? new ModernScript("x") : new Script("x");
+      const stage = setStage({ s }, { servers: AUTO, snapshots });
+      if (client === "legacy") await introduce(stage.client);
+      else await listModern(stage.client);
       await turn();
-      await hub.close();
+      await stage.hub.close();
       assert.deepEqual(
-        kept.map((each) => each?.askedAt === verdict.askedAt),
-        [era === "legacy"],
+        kept.map((each) => [each?.era, each?.askedAt !== verdict.askedAt]),
+        [[era, isRenewed]],
       );
     }
   });
 
-  it("says nothing of what it is for modern ones", async () => {
+  it("for clients of old says nothing of what it is for modern ones", async () => {
     const snapshots = memorySnapshots();
     const before = await begin(new Script("x"), { snapshots });
     await turn();

@@ -103,7 +103,7 @@ async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined
     return await discover(parts, AbortSignal.any([signal, over.signal]));
   } catch (error) {
     // Why it would not be met says more.
-    if (!signal.aborted && (over.signal.aborted || hasEnded(error))) return undefined;
+    if (over.signal.aborted || hasEnded(error)) return undefined;
     throw error;
   } finally {
     undo();

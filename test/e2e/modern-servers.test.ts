@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { MODERN, metaOf } from "../fixtures/modern.ts";
 import { LIMIT, withHub } from "../harness/hub.ts";
 import type { ServerEntry } from "../harness/manifest.ts";
 
@@ -11,15 +12,19 @@ function speaking(era: string): { readonly servers: Record<string, ServerEntry> 
 }
 
 describe("a process", () => {
-  for (const era of ["dual", "modern"]) {
+  for (const [era, tool] of [
+    ["dual", "ask"],
+    ["dual", "push"],
+    ["modern", "ask"],
+  ] as const) {
     it(
-      `that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old`,
+      `that speaks ${era === "dual" ? "both eras" : "the modern era alone"} asks a client of old (${tool})`,
       LIMIT,
       () =>
         withHub(speaking(era), async ({ client }) => {
           await client.initialize("2025-11-25", { elicitation: { form: {} } });
           await client.request("tools/list");
-          const id = client.askCall("s__ask");
+          const id = client.askCall(`s__${tool}`);
           const question = await client.find(
             ({ method }) => method === "elicitation/create",
             "a question",
@@ -34,6 +39,21 @@ describe("a process", () => {
     );
   }
 
+  it("that speaks both eras speaks to each client of one hub in its own", LIMIT, () =>
+    withHub(speaking("dual"), async ({ client }) => {
+      await client.initialize("2025-11-25");
+      const _meta = metaOf();
+      const modern = await client.request("tools/call", { name: "s__pid", _meta });
+      const legacy = await client.call("s__pid");
+      const pids = [modern, legacy].map(({ message }) => message.result?.content?.[0]?.text);
+      assert.equal(new Set(pids).size, 2);
+      // Where nothing can be asked while a call runs, the server says so itself.
+      const { message } = await client.request("tools/call", { name: "s__push", _meta });
+      assert.match(JSON.stringify(message), new RegExp(MODERN));
+      assert.ok(message.error !== undefined || message.result?.isError === true);
+    }),
+  );
+
   it("of old that ends when it is asked what it speaks is there all the same", LIMIT, () =>
     withHub(speaking("brittle"), async ({ client }) => {
       assert.deepEqual(
@@ -43,5 +63,15 @@ describe("a process", () => {
       const { message } = await client.call("s__pid");
       assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
     }),
+  );
+
+  it(
+    "of old that ends when it is asked what it speaks is started again for a modern client",
+    LIMIT,
+    () =>
+      withHub(speaking("brittle"), async ({ client }) => {
+        const { message } = await client.request("tools/call", { name: "s__pid", _meta: metaOf() });
+        assert.match(message.result?.content?.[0]?.text ?? "", /^\d+$/);
+      }),
   );
 });
