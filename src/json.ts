@@ -262,7 +262,7 @@ function skipDigits(bytes: Uint8Array, at: number): number {
   return i;
 }
 
-/** The keys that messages are made of: found by their bytes, which is cheaper than decoding each of them. */
+/** The keys that most messages are made of: found by their bytes, which is cheaper than decoding each of them. */
 const KNOWN_KEYS: readonly (readonly { text: string; bytes: Uint8Array }[] | undefined)[] =
   byLength([
     "id",
@@ -273,10 +273,10 @@ const KNOWN_KEYS: readonly (readonly { text: string; bytes: Uint8Array }[] | und
     "params",
     "result",
     "jsonrpc",
+    "content",
     "arguments",
     "resultType",
     "progressToken",
-    // Who asks without having been met says so each time, and so does who answers.
     "io.modelcontextprotocol/clientInfo",
     "io.modelcontextprotocol/serverInfo",
     "io.modelcontextprotocol/protocolVersion",

@@ -258,5 +258,5 @@ export function repeat(
   { edits, tokens }: Rewrite,
   more: { readonly edits: readonly Edit[] } | undefined,
 ): Rewrite {
-  return { edits: [...edits, ...(more?.edits ?? [])], tokens };
+  return { edits: more === undefined ? [...edits] : [...edits, ...more.edits], tokens };
 }
