@@ -42,6 +42,9 @@ const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[
   "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/errors.ts"] },
 };
 
+/** The parts of Node that are loaded in less than a millisecond. */
+const QUICK = ["node:buffer", "node:fs/promises", "node:path", "node:process", "node:timers"];
+
 const VAGUE =
   /manager|handler|service|helper|util|common|misc|proxy|backend|context|transport|registry/;
 
@@ -75,6 +78,8 @@ interface Import {
   readonly to: string;
   readonly relative: boolean;
   readonly dynamic: boolean;
+  /** Gone when it runs. */
+  readonly isType: boolean;
 }
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
@@ -91,6 +96,22 @@ describe("the layers of src", () => {
   it("import only from lower layers and their own folder", () => {
     const wrong = imports.filter(({ from, to }) => to.startsWith("src/") && !mayImport(from, to));
     assert.deepEqual(wrong.map(arrow), []);
+  });
+
+  it("load nothing that takes long before `serve` has answered for the first time", () => {
+    const loaded = new Set(["src/main.ts", "src/cli/serve.ts"]);
+    const slow: Import[] = [];
+    for (const path of loaded) {
+      const own = imports.filter(
+        ({ from, dynamic, isType }) => from === path && !dynamic && !isType,
+      );
+      for (const each of own) {
+        if (each.relative) loaded.add(each.to);
+        else if (each.to.startsWith("node:") && !QUICK.includes(each.to)) slow.push(each);
+      }
+    }
+    assert.deepEqual(slow.map(arrow), []);
+    assert.ok(loaded.has("src/hub.ts"));
   });
 
   it("have no cycle of imports, type imports included", () => {
@@ -244,7 +265,7 @@ function scan(text: string): Pick<Source, "code" | "comments"> {
 function readImports({ path, code }: Source): Import[] {
   const statement =
     /\b(?:import|export)\b[^;"'`]*?\bfrom\s*["']([^"']+)["']|\bimport\s*["']([^"']+)["']|\bimport\s*\(\s*["']([^"']+)["']/g;
-  return [...code.matchAll(statement)].map(([, from, bare, called]) => {
+  return [...code.matchAll(statement)].map(([whole, from, bare, called]) => {
     const to = from ?? bare ?? called ?? "";
     const relative = to.startsWith(".");
     return {
@@ -252,6 +273,7 @@ function readImports({ path, code }: Source): Import[] {
       to: relative ? posix.join(posix.dirname(path), to) : to,
       relative,
       dynamic: called !== undefined,
+      isType: /^\w+\s+type\b/.test(whole),
     };
   });
 }

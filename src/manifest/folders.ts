@@ -1,4 +1,4 @@
-import { homedir } from "node:os";
+import process from "node:process";
 import { isAbsolute, join } from "node:path";
 
 export type Env = Readonly<Record<string, string | undefined>>;
@@ -27,7 +27,7 @@ export function stateFolder(env: Env, platform: string): string {
 }
 
 export function homeFolder(env: Env): string {
-  return env["HOME"] || homedir();
+  return env["HOME"] || process.getBuiltinModule("node:os").homedir();
 }
 
 /** A leading `~` or `~/` becomes the home folder. */

@@ -1,5 +1,5 @@
 import { dirname, sep } from "node:path";
-import { fileURLToPath } from "node:url";
+import process from "node:process";
 import { HubError } from "../errors.ts";
 
 /** What was thrown, and where, for people. */
@@ -85,19 +85,22 @@ export function findPlace(thrown: unknown, path: string): string | undefined {
   }
 }
 
-/** Where toolmux itself is. */
-const OWN = dirname(dirname(fileURLToPath(import.meta.url)));
-
 /** Whether it was thrown by a file beside or below that one, as a plugin's other files are. Never throws. */
 export function isThrownNear(thrown: unknown, path: string): boolean {
   try {
     const { stack = "" } = thrown as Positioned;
     const frame = /^ *at .*?(?:file:\/\/)?(\/[^()]*?)(?:\?[^:/]*)?:\d+:\d+\)?$/m.exec(stack);
     const file = decodeURI(frame?.[1] ?? "");
-    return file.startsWith(`${dirname(path)}${sep}`) && !file.startsWith(`${OWN}${sep}`);
+    return file.startsWith(`${dirname(path)}${sep}`) && !file.startsWith(`${findOwn()}${sep}`);
   } catch {
     return false;
   }
+}
+
+/** Where toolmux itself is. */
+function findOwn(): string {
+  const { fileURLToPath } = process.getBuiltinModule("node:url");
+  return dirname(dirname(fileURLToPath(import.meta.url)));
 }
 
 /** Whether it is no error, which toolmux itself never throws. */

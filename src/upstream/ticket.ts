@@ -1,6 +1,6 @@
-import { randomBytes } from "node:crypto";
 import { type Mention, membersAt, readTask } from "../protocol/tasks.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
+import { makeSecret } from "../wire/id.ts";
 import type { Notification, Response } from "../wire/jsonrpc.ts";
 import { Alias } from "./alias.ts";
 
@@ -20,7 +20,7 @@ export class Ticket extends Alias implements OpenTask {
   /** @param now ms of the clock */
   constructor(remoteId: string, number: number, standing: TicketStanding, now: number) {
     // Over HTTP it may be all that says whose the task is.
-    super(remoteId, number, randomBytes(32).toString("base64url"));
+    super(remoteId, number, makeSecret());
     this.#began = now;
     this.note(standing, now);
   }

@@ -1,3 +1,4 @@
+import { Buffer } from "node:buffer";
 import { type Range, sliceOf, textOf } from "../bytes.ts";
 import { isDigit, stringOf, valueOf } from "../json.ts";
 import type { Id } from "./jsonrpc.ts";
@@ -37,6 +38,11 @@ export function integerOf(bytes: Uint8Array, range: Range): number | undefined {
   return typeof number === "number" && Number.isSafeInteger(number) && number >= 0
     ? number
     : undefined;
+}
+
+/** A text that nobody can guess. (Loading node:crypto for it would take longer than all else at a start.) */
+export function makeSecret(bytes = 32): string {
+  return Buffer.from(crypto.getRandomValues(new Uint8Array(bytes))).toString("base64url");
 }
 
 /** The value of a run of digits, or undefined if it is empty, too long or has a leading zero. */

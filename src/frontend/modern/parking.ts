@@ -1,7 +1,8 @@
-import { createHash, randomBytes } from "node:crypto";
+import process from "node:process";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, type Member, scanObject } from "../../json.ts";
+import { makeSecret } from "../../wire/id.ts";
 import type { WayBack } from "./wayback.ts";
 import { type Letter, textIn } from "./letter.ts";
 
@@ -23,7 +24,7 @@ export interface Parked {
 /** Room for what is parked, of all clients together. */
 export class Lot {
   /** Tells this hub's states from those of servers, of which one may be a hub too: theirs pass as they are. */
-  readonly mark = `toolmux-${randomBytes(6).toString("base64url")}.`;
+  readonly mark = `toolmux-${makeSecret(6)}.`;
   #taken = 0;
 
   /** @returns whether there was room */
@@ -56,7 +57,7 @@ export class Parking {
   /** @returns the state that gets it back; undefined if there is no room */
   park(parked: Parked): string | undefined {
     if (this.#places.size >= MOST_PARKED.party || !this.#lot.take()) return undefined;
-    const state = this.#lot.mark + randomBytes(32).toString("base64url");
+    const state = this.#lot.mark + makeSecret();
     const disarm = this.#clock.after(PARKING_TIME, () => {
       this.#leave(state);
       parked.expire();
@@ -103,7 +104,8 @@ const OWN: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestSta
 
 /** The same for a request that comes back as for the one that it was. */
 export function digestOf({ request, members }: Letter): string {
-  const hash = createHash("sha256").update(request.method);
+  // Loaded only here: that takes longer than all else at a start.
+  const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
     if (OWN.has(key)) continue;
