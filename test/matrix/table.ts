@@ -19,8 +19,7 @@ import type { ServerFlavour } from "./servers.ts";
 /** What has to hold in every cell, but for those in which the protocol makes it impossible. */
 export interface Row {
   readonly name: string;
-  /** Undefined: nothing in the hub does it yet. */
-  readonly run: ((peers: Peers) => Promise<void>) | undefined;
+  run(this: void, peers: Peers): Promise<void>;
   /** Why not, in the protocol's sense. */
   readonly impossible?: Partial<Readonly<Record<Cell, string>>>;
   /** The servers that can show it; all if it is left out. */
