@@ -6,7 +6,7 @@ import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
 import { type Json, Latch, Script } from "./fixtures/memory.ts";
 import { ModernScript } from "./fixtures/modernserver.ts";
-import { ABLE, MODERN, metaOf, modern, roundOf } from "./fixtures/modern.ts";
+import { makeProgressing, ABLE, MODERN, metaOf, modern, roundOf } from "./fixtures/modern.ts";
 
 type Params = Readonly<Record<string, unknown>>;
 
@@ -194,13 +194,7 @@ describe("a modern client over HTTP", () => {
   });
 
   it("gets a stream without ids if something comes before the answer", async () => {
-    const git = new Script("x");
-    git.onCall = ({ params }) => {
-      const { progressToken } = params?.["_meta"] as { progressToken: unknown };
-      const progress = { progressToken, progress: 1 };
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
-      return '"result":{"content":[]}';
-    };
+    const git = makeProgressing();
     const { visit } = setUpHttp({ git });
     const _meta = { progressToken: 5 };
     const response = await post(visit(), "tools/call", { name: "git__x", _meta });
@@ -296,13 +290,7 @@ describe("a modern client over HTTP", () => {
   });
 
   it("that takes no events hears of nothing but the answer", async () => {
-    const git = new Script("x");
-    git.onCall = ({ params }) => {
-      const { progressToken } = params?.["_meta"] as { progressToken: unknown };
-      const progress = { progressToken, progress: 1 };
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
-      return '"result":{"content":[]}';
-    };
+    const git = makeProgressing();
     const { visit } = setUpHttp({ git });
     const params = { name: "git__x", _meta: { progressToken: 5 } };
     const headers = { Accept: "application/json" };

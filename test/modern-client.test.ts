@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { MetaKey } from "../src/protocol/modern.ts";
 import { ask, introduce, Script, setStage } from "./fixtures/memory.ts";
-import { MODERN, modern, put, request } from "./fixtures/modern.ts";
+import { makeProgressing, MODERN, modern, put, request } from "./fixtures/modern.ts";
 
 const HUB = { [MetaKey.server]: { name: "toolmux", version: "0.1.0" } };
 
@@ -205,13 +205,7 @@ describe("a modern client", () => {
   });
 
   it("hears of progress under its own token", async () => {
-    const git = new Script("x");
-    git.onCall = ({ params }) => {
-      const { progressToken } = params?.["_meta"] as { progressToken: unknown };
-      const progress = { progressToken, progress: 1 };
-      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params: progress });
-      return '"result":{"content":[]}';
-    };
+    const git = makeProgressing();
     const { client } = setStage({ git });
     await request(client, "tools/call", { name: "git__x", _meta: { progressToken: "mine" } });
     const told = client.messages.find(({ method }) => method === "notifications/progress");

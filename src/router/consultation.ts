@@ -1,4 +1,3 @@
-import { HubError } from "../errors.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/connection.ts";
@@ -13,7 +12,8 @@ import { Call, type CallParts } from "./call.ts";
 import { nameInputs, readInputs } from "./inputs.ts";
 import type { Common } from "./inquiry.ts";
 import { type Keeping, type Kept, resultIn } from "./keeping.ts";
-import { explainUnready } from "./late.ts";
+import { explainUnready, lateError } from "./late.ts";
+import { silence } from "./ledger.ts";
 
 /** A modern client's request about a task, on its way to the connection that has it. */
 export class Consultation extends Call<CallParts> implements Pending, Visitor {
@@ -34,13 +34,11 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     const kept = keeping.find(task?.id, view);
     const tokens = readTokens(bytes, members);
     const last = tokens.at(-1);
-    // It is none of the calls of tools that are told of.
-    const silent = { next: () => ledger.next(), started: ignore, ended: ignore, isRead: false };
     super({
       ...common,
       route: kept.route,
       connection: kept.connection,
-      ledger: silent,
+      ledger: silence(ledger),
       token: last && readId(bytes, last)?.slice,
       rewrite: { edits: kept.ticket.restore(task), tokens },
     });
@@ -70,11 +68,8 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   }
 
   override expire(): void {
-    const { route, request } = this.parts;
-    const text = `Server "${route.server}" did not answer ${request.method} within ${route.limits.timeout / 1000} seconds.`;
-    const error = new HubError("callTimeout", text, { server: route.server });
     this.withdraw("It took too long.");
-    this.fail(error);
+    this.fail(lateError(this.parts));
   }
 
   protected begin(): void {
@@ -103,5 +98,3 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     return revise(response, [...ticket.expose(readTask(bytes, members)), ...names]);
   }
 }
-
-function ignore(): void {}

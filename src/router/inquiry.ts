@@ -16,6 +16,8 @@ import { revise } from "../wire/frame.ts";
 import { buildResult, type Response } from "../wire/jsonrpc.ts";
 import { Call, type CallCore } from "./call.ts";
 import type { Detour } from "./detour.ts";
+import { lateError } from "./late.ts";
+import { silence } from "./ledger.ts";
 
 /** What all requests of a client have. */
 export type Common = Pick<
@@ -50,9 +52,7 @@ export class Inquiry extends Call implements Pending {
     const { route } = entry.job.origin;
     const limits = method === TaskMethod.result ? NO_LIMITS : route.limits;
     const { ledger } = parts;
-    // It is none of the calls of tools that are told of.
-    const silent = { next: () => ledger.next(), started: ignore, ended: ignore, isRead: false };
-    super({ ...parts, route: { ...route, limits }, ledger: silent });
+    super({ ...parts, route: { ...route, limits }, ledger: silence(ledger) });
     this.method = method;
     this.#entry = entry;
     this.#rewrite = parts.rewrite;
@@ -82,11 +82,8 @@ export class Inquiry extends Call implements Pending {
   }
 
   override expire(): void {
-    const { route, request } = this.parts;
-    const text = `Server "${route.server}" did not answer ${request.method} within ${route.limits.timeout / 1000} seconds.`;
-    const error = new HubError("callTimeout", text, { server: route.server });
     this.withdraw("It took too long.");
-    this.fail(error);
+    this.fail(lateError(this.parts));
   }
 
   protected begin(): void {
@@ -128,5 +125,3 @@ export class Inquiry extends Call implements Pending {
     this.finish(this.parts.caller.address(response, "legacy"), "answered");
   }
 }
-
-function ignore(): void {}

@@ -38,6 +38,16 @@ export function explainUnready(seconds: number): string {
   return `was not called: the server was not ready within ${seconds} seconds.`;
 }
 
+/** What is said of a request about a task that the server has not answered in time. */
+export function lateError(parts: {
+  readonly route: Pick<Route, "server" | "limits">;
+  readonly request: Pick<Request, "method">;
+}): HubError {
+  const { server, limits } = parts.route;
+  const text = `Server "${server}" did not answer ${parts.request.method} within ${limits.timeout / 1000} seconds.`;
+  return new HubError(TIMEOUT, text, { server });
+}
+
 /** It went while a request for it waited for its server. */
 export function goneError({ kind, name }: Route): HubError {
   const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
