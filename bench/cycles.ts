@@ -7,7 +7,7 @@ import { type Clock, systemClock } from "../src/clock.ts";
 import { Bus } from "../src/events.ts";
 import { Hub } from "../src/hub.ts";
 import { loadManifest } from "../src/manifest/load.ts";
-import type { Manifest, StdioServer } from "../src/manifest/schema.ts";
+import type { Manifest, OuterServer } from "../src/manifest/schema.ts";
 import { memorySnapshots } from "../src/snapshot/snapshot.ts";
 import { sleep } from "../src/wire/grace.ts";
 import type { Link } from "../src/wire/link.ts";
@@ -75,7 +75,9 @@ async function makeManifest(folder: string, names: readonly string[]): Promise<M
   return loaded.manifest;
 }
 
-function linkTo({ name, command, args, env, cwd, maxMessage }: StdioServer): Link {
+function linkTo(spec: OuterServer): Link {
+  if (spec.kind !== "stdio") throw new Error("All servers here are processes.");
+  const { name, command, args, env, cwd, maxMessage } = spec;
   const target = { server: name, command, args, env, cwd, maxMessage };
   return stdioLink({ ...target, hubEnv: process.env, secrets: [] });
 }

@@ -6,6 +6,9 @@
  * - `exit`: the exit code of a command that ends with this error.
  * - `retryable`: the same request may succeed later without anybody changing anything.
  * - `kind`: terminal (somebody must change something), transient (time may cure it), misuse (the caller erred).
+ *
+ * Of a request that a server over HTTP has not answered, `notDelivered` says that it certainly did nothing for it (it may be
+ * sent again), `answerLost` that it may have.
  */
 const TABLE = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -29,8 +32,15 @@ const TABLE = {
   spawnFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   handshakeFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   connectTimeout: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  unreachable: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  tlsFailed: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  serverRefused: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  serverFailed: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
+  unauthorized: { rpc: -31008, exit: 3, retryable: false, kind: "terminal" },
   serverStopped: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   connectionLost: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
+  notDelivered: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
+  answerLost: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   notReading: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   notResponding: { rpc: -31002, exit: 3, retryable: true, kind: "transient" },
   callTimeout: { rpc: -31003, exit: 124, retryable: true, kind: "transient" },
@@ -50,7 +60,7 @@ export interface ErrorTraits {
 export type ErrorCode = keyof typeof TABLE;
 
 /** The step of a connection that failed. */
-export type ConnectStep = "resolve" | "spawn" | "handshake" | "list";
+export type ConnectStep = "resolve" | "spawn" | "dial" | "authorize" | "handshake" | "list";
 
 export interface ErrorDetails {
   /** The server (manifest key) that the error is about. */

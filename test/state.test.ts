@@ -4,7 +4,6 @@ import { array, assert as check, constantFrom, nat, oneof, property, record } fr
 import { HubError } from "../src/errors.ts";
 import type { Reconnect } from "../src/manifest/schema.ts";
 import {
-  type Authorization,
   type Circumstances,
   type Effect,
   type Signal,
@@ -12,6 +11,7 @@ import {
   type Step,
   step,
 } from "../src/upstream/state.ts";
+import type { Authorization } from "../src/wire/http/credentials.ts";
 import type { Goal } from "../src/upstream/status.ts";
 import { VirtualClock } from "./fixtures/clock.ts";
 

@@ -4,8 +4,8 @@ import { decode, readSmall } from "../manifest/file.ts";
 import type { Env } from "../manifest/folders.ts";
 import { loadManifest, type LoadResult } from "../manifest/load.ts";
 import { type Problem, printProblem } from "../manifest/problem.ts";
-import type { Manifest, PluginSpec, ServerSpec, StdioServer } from "../manifest/schema.ts";
-import { resolveServer, type Schemes } from "../manifest/secrets.ts";
+import type { Manifest, PluginSpec, OuterServer, ServerSpec } from "../manifest/schema.ts";
+import { resolveRemote, resolveServer, type Schemes } from "../manifest/secrets.ts";
 import { listSchemes } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
 import { checkPlugin } from "../plugin/load.ts";
@@ -133,7 +133,9 @@ async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {
-    await resolveServer(spec, env, cwd, assumeSchemes(spec));
+    const schemes = assumeSchemes(spec);
+    if (spec.kind === "remote") await resolveRemote(spec, env, cwd, schemes);
+    else await resolveServer(spec, env, cwd, schemes);
     return { name, state: "starts", text };
   } catch (error) {
     if (!(error instanceof HubError)) throw error;
@@ -142,6 +144,6 @@ async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row
 }
 
 /** What plugins fill in is known only when they are loaded: here it counts as there. */
-function assumeSchemes(spec: StdioServer): Schemes {
+function assumeSchemes(spec: OuterServer): Schemes {
   return new Map(listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")]));
 }

@@ -7,9 +7,16 @@ const TELLING = /key|token|secret|pass|credential|auth|bearer/i;
 /** Long, without a word or a path in it, and with digits: looks like a key whatever it is called. */
 const RANDOM = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+=-]{20,}$/;
 
-/** What is started for a server: a command, or a part of a plugin. */
+/** What a server is: a command, a URL, or a part of a plugin. */
 export function describeStart(spec: RunnableServer): string {
-  return spec.kind === "stdio" ? describeCommand(spec) : `plugin ${spec.plugin}`;
+  switch (spec.kind) {
+    case "stdio":
+      return describeCommand(spec);
+    case "remote":
+      return maskParts(spec.url);
+    case "plugin":
+      return `plugin ${spec.plugin}`;
+  }
 }
 
 /**

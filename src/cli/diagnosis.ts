@@ -14,7 +14,7 @@ export type Diagnosis = Healthy | Sick | Disabled;
 interface Subject {
   readonly server: string;
   /** undefined: one that toolmux cannot use. */
-  readonly transport: "stdio" | "plugin" | undefined;
+  readonly transport: "stdio" | "remote" | "plugin" | undefined;
 }
 
 interface Healthy extends Subject {

@@ -7,11 +7,11 @@ import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/set.ts";
 import type { Equipped } from "../plugin/setup.ts";
-import { resolveServer } from "../manifest/secrets.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { divertConsole } from "./console.ts";
 import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
+import { openOutside } from "./outside.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
 
@@ -100,7 +100,7 @@ export async function openHub(
   log: Log,
   { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
 ): Promise<OpenHub> {
-  const { env, cwd, platform, claims } = world;
+  const { env, platform, claims } = world;
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
@@ -127,18 +127,7 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
-    identify: (spec, schemes) =>
-      resolveServer(spec, env, cwd, schemes).then(
-        (resolved) => ({ ...resolved, url: undefined, principal: undefined }),
-        () => undefined,
-      ),
-    makeLink: async (spec, schemes) => {
-      const { name: server, maxMessage } = spec;
-      const resolved = await resolveServer(spec, env, cwd, schemes);
-      // Whatever starts processes is loaded after the first answer to the client.
-      const { stdioLink } = await import("../wire/stdio.ts");
-      return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
-    },
+    ...openOutside(world, undefined),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -40,6 +40,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   if (spec.kind === "plugin") {
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
+  if (spec.kind === "remote") return [];
   switch (error.code) {
     case "valueMissing":
       return provideValues(spec, env);

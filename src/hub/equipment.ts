@@ -3,7 +3,7 @@ import type { Item } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { LocalClient } from "../frontend/local.ts";
-import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
+import type { OuterServer, RunnableServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { REST } from "../plugin/breaker.ts";
@@ -24,8 +24,8 @@ export interface EquipmentParts {
   serverInfo(): Implementation;
   /** Serves a plugin as a client. */
   accept(link: Link, signal: AbortSignal, plugin: Member): Promise<void>;
-  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
-  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
+  identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
+  makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
 }
 
 /** How long the calls of plugins that make place for others may take to finish, in ms. */
@@ -95,7 +95,7 @@ export class Equipment {
 
   makeLink(spec: RunnableServer): Promise<Link> {
     const set = this.#set;
-    if (spec.kind === "stdio") return this.#parts.makeLink(spec, set?.schemes ?? NO_SCHEMES);
+    if (spec.kind !== "plugin") return this.#parts.makeLink(spec, set?.schemes ?? NO_SCHEMES);
     if (set !== undefined) return set.makeLink(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));

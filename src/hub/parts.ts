@@ -1,7 +1,14 @@
+import type { Proceeding } from "../auth/authorizer.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Clock } from "../clock.ts";
 import type { Alert, Bus } from "../events.ts";
-import type { HubSettings, Manifest, RunnableServer, StdioServer } from "../manifest/schema.ts";
+import type {
+  HubSettings,
+  Manifest,
+  OuterServer,
+  RemoteServer,
+  RunnableServer,
+} from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import type { PluginStatus } from "../plugin/member.ts";
 import type { PluginSet } from "../plugin/set.ts";
@@ -9,6 +16,7 @@ import type { RunningCall } from "../router/ledger.ts";
 import type { Snapshots } from "../snapshot/snapshot.ts";
 import type { Identify } from "../upstream/recollection.ts";
 import type { ServerStatus } from "../upstream/status.ts";
+import type { Challenge } from "../wire/http/credentials.ts";
 import type { Link } from "../wire/link.ts";
 
 /** What a hub is made of; the parts with effects are arguments. */
@@ -19,9 +27,19 @@ export interface HubParts {
   /** What is remembered of servers from one start to the next. */
   readonly snapshots: Snapshots;
   /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
-  identify(spec: StdioServer, schemes: Schemes): ReturnType<Identify>;
+  identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: StdioServer, schemes: Schemes): Promise<Link>;
+  makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
+  /**
+   * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
+   * @throws {HubError} unauthorized, or the signal's reason
+   */
+  authorize?(
+    spec: RemoteServer,
+    schemes: Schemes,
+    challenge: Challenge,
+    proceeding: Proceeding,
+  ): Promise<void>;
   /** The manifest's, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

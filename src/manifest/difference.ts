@@ -1,6 +1,8 @@
 import { isAbsolute } from "node:path";
 import type {
+  OuterServer,
   PluginServer,
+  RemoteServer,
   RunnableServer,
   ServerSpec,
   StdioServer,
@@ -43,6 +45,19 @@ const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   syntax: "process",
 };
 
+const REMOTE: Readonly<Record<keyof RemoteServer, Part>> = {
+  ...RUNNABLE,
+  url: "process",
+  transport: "process",
+  headers: "process",
+  keyFile: "process",
+  ca: "process",
+  auth: "process",
+  oauth: "process",
+  baseDir: "process",
+  syntax: "process",
+};
+
 const PLUGIN: Readonly<Record<keyof PluginServer, Part>> = {
   ...RUNNABLE,
   plugin: "process",
@@ -66,6 +81,10 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
   if (before.kind === "stdio" && after.kind === "stdio") {
     const isBound = dependsOnFolder(before) || dependsOnFolder(after);
     return compare(before, after, isBound ? STDIO : { ...STDIO, baseDir: "settings" });
+  }
+  if (before.kind === "remote" && after.kind === "remote") {
+    const isBound = dependsOnFolder(before) || dependsOnFolder(after);
+    return compare(before, after, isBound ? REMOTE : { ...REMOTE, baseDir: "settings" });
   }
   if (before.kind === "plugin" && after.kind === "plugin") return compare(before, after, PLUGIN);
   if (before.kind === "unsupported" && after.kind === "unsupported") {
@@ -95,15 +114,18 @@ function compare<T extends object>(
   return worst;
 }
 
-/** Whether `resolveServer` may find something relative to `baseDir`. */
-function dependsOnFolder(server: StdioServer): boolean {
-  const { command, cwd } = server;
+/** Whether resolving it may find something relative to `baseDir`. */
+function dependsOnFolder(server: OuterServer): boolean {
+  const paths = server.kind === "stdio" ? pathsOf(server) : [server.keyFile, server.ca];
   return (
-    (cwd !== undefined && isRelative(cwd)) ||
-    // What a form is filled in with may be a path.
-    ((command.includes("/") || command.includes("${")) && isRelative(command)) ||
+    paths.some((path) => path !== undefined && isRelative(path)) ||
     partsOf(server).some((part) => part.kind === "file" && isRelative(part.path))
   );
+}
+
+function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[] {
+  // What a form is filled in with may be a path.
+  return [cwd, command.includes("/") || command.includes("${") ? command : undefined];
 }
 
 function isRelative(path: string): boolean {

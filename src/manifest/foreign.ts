@@ -56,12 +56,15 @@ function readEntry(
   if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
   const server = dropLimits(translate(entry, ignored), path, enabled ? notes : []);
   const checked = validate(serverSchema, { ...server, enabled }, path);
-  const command = checked.ok ? checked.value.command : undefined;
+  const { command, url } = checked.ok ? checked.value : {};
   if (checked.ok && command !== undefined) {
     return { kind: "stdio", syntax: "foreign", path, command, input: checked.value };
   }
+  if (checked.ok && url !== undefined) {
+    return { kind: "remote", syntax: "foreign", path, url, input: checked.value };
+  }
   const complaints = [
-    ...("command" in server ? [] : [missCommand(path)]),
+    ...("command" in server || "url" in server ? [] : [missCommand(path)]),
     ...(checked.ok ? [] : checked.complaints),
   ];
   return { kind: "unsupported", enabled, path, reason: printFaults(complaints, path) };
@@ -90,25 +93,26 @@ function printFaults(complaints: readonly Complaint[], base: readonly string[]):
   return faults.join("; ");
 }
 
-const REMOTE_TYPE = /^(?:https?|sse|wss?|websocket|streamable[-_]?http)$/i;
+/** What clients call the url of a server. */
+const URL_KEYS = ["url", "serverUrl", "httpUrl"] as const;
 
 function findObstacle(entry: Table): string | undefined {
   const { command } = entry;
-  const isRemote =
-    [entry["type"], entry["transport"]].some(
-      (it) => typeof it === "string" && REMOTE_TYPE.test(it),
-    ) ||
-    (command === undefined && ["url", "serverUrl", "httpUrl"].some((key) => key in entry));
-  if (isRemote) return "remote servers are not supported by this version";
+  const types = [entry["type"], entry["transport"]];
+  if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
+    return "servers over WebSocket are not supported";
+  }
   // A client's file often starts toolmux, and toolmux starting itself would never end.
   const isSelf = typeof command === "string" && /^toolmux(?:\.exe)?$/.test(basename(command));
   return isSelf ? "it is toolmux itself" : undefined;
 }
 
-const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => key !== "plugin"));
-/** Understood by `readEntry` or `translateTools`, or of no consequence here. */
+/** Clients mean something else by some of these, if anything. */
+const NOT_TAKEN = new Set(["plugin", "transport", "auth", "oauth", "ca", "keyFile"]);
+const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => !NOT_TAKEN.has(key)));
+/** Understood by `readEntry`, `translateRemote` or `translateTools`, or of no consequence here. */
 const SILENT = new Set(
-  "type transport name title description disabled disabledTools excludeTools includeTools".split(
+  "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
     " ",
   ),
 );
@@ -120,6 +124,7 @@ function translate(entry: Table, ignored: Set<string>): Table {
     if (OURS.has(key) && value !== null) ours[key] = value;
     if (!OURS.has(key) && !SILENT.has(key)) ignored.add(printKey(key));
   }
+  Object.assign(ours, translateRemote(entry));
   const { args, env } = ours;
   if (Array.isArray(args)) ours["args"] = args.map(printScalar);
   if (isTable(env)) {
@@ -133,6 +138,22 @@ function translate(entry: Table, ignored: Set<string>): Table {
   if (tools !== undefined) ours["tools"] = tools;
   return ours;
 }
+
+/** A server with a url needs no more than that; what clients start themselves they do not go to. */
+function translateRemote(entry: Table): Table {
+  const key = URL_KEYS.find((it) => typeof entry[it] === "string");
+  if (key === undefined || "command" in entry) return {};
+  const isOld = [entry["type"], entry["transport"]].includes("sse");
+  const { oauth } = entry;
+  const known = Object.entries(isTable(oauth) ? oauth : {}).filter(([name]) => OAUTH.has(name));
+  return {
+    url: entry[key],
+    ...(isOld && { transport: "sse" }),
+    ...(known.length > 0 && { auth: "auto", oauth: Object.fromEntries(known) }),
+  };
+}
+/** What clients and we call the same there. */
+const OAUTH = new Set(["clientId", "clientSecret", "callbackPort", "scopes"]);
 
 /** Clients show or hide tools by lists of names; a table of `tools` is ours already. */
 function translateTools(entry: Table): Table | undefined {

@@ -66,7 +66,9 @@ function readUsual({ message, received, input }: ValibotIssue) {
 }
 
 /** Values of these keys are never shown: people put secrets there. */
-const PRIVATE = new Set<unknown>(["command", "args", "env", "cwd", "options", "httpToken"]);
+const PRIVATE = new Set<unknown>(
+  "command args env cwd url headers oauth keyFile options httpToken".split(" "),
+);
 
 function isPrivate(path: Path): boolean {
   return path.some((key) => PRIVATE.has(key));

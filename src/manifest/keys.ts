@@ -50,13 +50,12 @@ function* checkEntries(
   }
 }
 
-const REMOTE = "remote servers are not supported by this version";
 /** Keys that MCP clients use for a server, and what to write here instead. */
 const ADVICE = new Map([
   ["cmd", `did you mean "command"?`],
-  ["url", REMOTE],
-  ["headers", REMOTE],
-  ["type", "leave it out, every server is started with its command"],
+  ["serverUrl", `did you mean "url"?`],
+  ["httpUrl", `did you mean "url"?`],
+  ["type", "leave it out, a server has a command or a url (and there transport)"],
   ["disabled", "write enabled = false"],
   ["timeout", "there are connectTimeout, callTimeout and maxCallTimeout"],
   ["disabledTools", "write tools.deny"],

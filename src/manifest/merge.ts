@@ -68,7 +68,7 @@ export function mergeSources(sources: readonly Source[]): Merged {
 /** A server of a client's file whose limits contradict each other costs only itself. */
 function leaveOut(placed: Placed, defaults: Limits): Placed {
   const { draft } = placed;
-  if (draft.kind !== "stdio" || draft.syntax !== "foreign") return placed;
+  if (!("syntax" in draft) || draft.syntax !== "foreign") return placed;
   const [fault] = checkLimits(placed, defaults);
   if (fault === undefined) return placed;
   const { path, input } = draft;
@@ -104,6 +104,21 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     const origin = { file: source.file, path: draft.path };
     return { kind: "plugin", plugin: draft.plugin, origin, set: 0, ...common };
   }
+  const origin = { baseDir: source.baseDir, syntax: draft.syntax };
+  if (draft.kind === "remote") {
+    return {
+      kind: "remote",
+      url: draft.url,
+      transport: input.transport ?? "auto",
+      headers: input.headers ?? createTable(),
+      keyFile: input.keyFile,
+      ca: input.ca,
+      auth: input.auth ?? (input.oauth === undefined ? "auto" : "oauth"),
+      oauth: input.oauth ?? {},
+      ...origin,
+      ...common,
+    };
+  }
   return {
     kind: "stdio",
     command: draft.command,
@@ -111,8 +126,7 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
-    baseDir: source.baseDir,
-    syntax: draft.syntax,
+    ...origin,
     ...common,
   };
 }

@@ -9,8 +9,9 @@ import {
   serverSchema,
   type ServerInput,
 } from "./schema.ts";
+import { REMOTE_KEYS } from "./remote.ts";
 import { createTable, isTable, type Table } from "./table.ts";
-import { explainScheme, parseTemplate } from "./template.ts";
+import { BUILT_IN, explainScheme, parseTemplate } from "./template.ts";
 import { findTokenFaults } from "./token.ts";
 import { validate } from "./validate.ts";
 
@@ -99,26 +100,49 @@ export function readServers(
   return { servers, complaints, unclaimed };
 }
 
-/** One with neither command nor plugin has a complaint and so will never be used. */
+/** One with none of command, url and plugin has a complaint and so will never be used. */
 function makeDraft(input: ServerInput, path: Path): Draft {
-  const { command = "", plugin } = input;
+  const { command = "", url, plugin } = input;
+  if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
   return plugin === undefined
     ? { kind: "stdio", syntax: "toolmux", path, command, input }
     : { kind: "plugin", path, plugin, input };
 }
 
-/** A server is either a process or a part of a plugin. */
+/** A server is either a process, or somewhere else, or a part of a plugin. */
 function findContradictions(entry: Table, base: Path): Complaint[] {
-  if (!("plugin" in entry)) return "command" in entry ? [] : [missCommand(base)];
-  return PROCESS_KEYS.filter((key) => key in entry).map((key) => ({
-    path: [...base, key],
-    at: "key",
-    message:
-      key === "command"
-        ? "cannot stand beside plugin: a server is either started with a command or part of a plugin"
-        : "cannot stand beside plugin, which starts no process",
-  }));
+  const said = MAIN_KEYS.filter((key) => key in entry);
+  const [first, ...others] = said;
+  if (first === undefined) return [missCommand(base)];
+  const misplaced = MAIN_KEYS.flatMap((main) =>
+    main === first ? [] : KEYS_OF[main].filter((key) => key in entry),
+  );
+  return [
+    ...others.map((key): Complaint => {
+      const message = `cannot stand beside ${first}: a server is either started with a command, or has a url, or is part of a plugin`;
+      return { path: [...base, key], at: "key", message };
+    }),
+    ...misplaced.map((key): Complaint => {
+      const message = `cannot stand beside ${first}, ${WITHOUT[first]}`;
+      return { path: [...base, key], at: "key", message };
+    }),
+  ];
 }
+
+type MainKey = "plugin" | "url" | "command";
+
+/** Those that say what a server is: the first that is there counts. */
+const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "command"];
+const KEYS_OF: Readonly<Record<MainKey, readonly string[]>> = {
+  plugin: [],
+  url: REMOTE_KEYS.filter((key) => key !== "url"),
+  command: PROCESS_KEYS.filter((key) => key !== "command"),
+};
+const WITHOUT: Readonly<Record<MainKey, string>> = {
+  plugin: "which neither starts a process nor goes anywhere",
+  url: "where no process is started",
+  command: "which starts a process and goes nowhere",
+};
 
 /** The complaint about a server that says nothing of what it is. */
 export function missCommand(base: Path): Complaint {
@@ -136,14 +160,21 @@ function standIn(entry: unknown): ServerInput {
 
 /** Every `${…}` that could never be filled in, or by a plugin only. */
 function findFaults(
-  { command, cwd, args, env }: Table,
+  { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: Path,
 ): { readonly faults: readonly Complaint[]; readonly unclaimed: readonly Complaint[] } {
+  const inner = (key: string, value: unknown): (readonly [Path, unknown])[] =>
+    Object.entries(isTable(value) ? value : {}).map(([name, text]) => [[key, name], text] as const);
   const texts: (readonly [Path, unknown])[] = [
     [["command"], command],
     [["cwd"], cwd],
+    [["url"], url],
+    [["keyFile"], keyFile],
+    [["ca"], ca],
     ...(Array.isArray(args) ? args : []).map((text: unknown, i) => [["args", i], text] as const),
-    ...Object.entries(isTable(env) ? env : {}).map(([key, text]) => [["env", key], text] as const),
+    ...inner("env", env),
+    ...inner("headers", headers),
+    ...inner("oauth", oauth),
   ];
   const faults: Complaint[] = [];
   const unclaimed: Complaint[] = [];
@@ -151,7 +182,7 @@ function findFaults(
     const place = { path: [...base, ...keys], at: "value" } as const;
     for (const part of parseTemplate(typeof text === "string" ? text : "", "toolmux")) {
       if (part.kind === "fault") faults.push({ ...place, message: `found ${part.message}` });
-      if (part.kind !== "scheme") continue;
+      if (part.kind !== "scheme" || BUILT_IN.has(part.scheme)) continue;
       unclaimed.push({ ...place, message: `found ${explainScheme(part.scheme)}` });
     }
   }

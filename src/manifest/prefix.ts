@@ -65,7 +65,7 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
     const isClaimed = isEnabled(server.draft) && nearest !== "";
     const prefix = isClaimed ? varyPrefix(nearest, separator, owners) : nearest;
     claim(server, prefix);
-    if (prefix !== said && server.draft.kind === "stdio") {
+    if (prefix !== said && server.draft.kind !== "unsupported") {
       const name = JSON.stringify(server.name);
       notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
     }
@@ -106,7 +106,7 @@ function locate({ source, draft }: Placed) {
 }
 
 function isOwn(draft: Draft): boolean {
-  return draft.kind === "plugin" || (draft.kind === "stdio" && draft.syntax === "toolmux");
+  return draft.kind === "plugin" || ("syntax" in draft && draft.syntax === "toolmux");
 }
 
 function isEnabled(draft: Draft): boolean {

@@ -13,6 +13,13 @@ export type Draft =
       readonly input: ServerInput;
     }
   | {
+      readonly kind: "remote";
+      readonly syntax: Syntax;
+      readonly path: Path;
+      readonly url: string;
+      readonly input: ServerInput;
+    }
+  | {
       readonly kind: "plugin";
       readonly path: Path;
       /** The name of the plugin that has it. */

@@ -12,6 +12,7 @@ import {
   text,
 } from "./fields.ts";
 import type { Path } from "./problem.ts";
+import { type Remote, remoteEntries } from "./remote.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
 
@@ -76,7 +77,7 @@ const shown = {
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command`, with the keys about its process, or a `plugin`. */
+/** A server has either a `command`, with the keys about its process, or a `url`, with those of `remoteEntries`, or a `plugin`. */
 export const serverSchema = v.strictObject({
   command: v.exactOptional(filled),
   plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
@@ -89,6 +90,7 @@ export const serverSchema = v.strictObject({
     ),
   ),
   cwd: v.exactOptional(filled),
+  ...remoteEntries,
   enabled: v.exactOptional(flag),
   prefix: v.exactOptional(text),
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
@@ -207,6 +209,15 @@ export interface StdioServer extends Runnable {
   readonly syntax: "toolmux" | "foreign";
 }
 
+/** A server that is reached over HTTP. */
+export interface RemoteServer extends Runnable, Remote {
+  readonly kind: "remote";
+  /** Folder of the file that the server comes from: relative paths start there. */
+  readonly baseDir: string;
+  /** Which forms of `${…}` are understood. */
+  readonly syntax: "toolmux" | "foreign";
+}
+
 /** Where something stands, for what is to be said of it. */
 export interface Place {
   readonly file: string;
@@ -224,8 +235,11 @@ export interface PluginServer extends Runnable {
   readonly set: number;
 }
 
+/** A server that is not in this process, and may need secrets. */
+export type OuterServer = StdioServer | RemoteServer;
+
 /** A server that can be run. */
-export type RunnableServer = StdioServer | PluginServer;
+export type RunnableServer = OuterServer | PluginServer;
 
 /** An entry of a client's file that cannot be run; it costs only itself. */
 export interface UnsupportedServer extends Entry {

@@ -3,7 +3,8 @@ import process from "node:process";
 import { HubError, type ErrorCode } from "../errors.ts";
 import { decode, readSmall } from "./file.ts";
 import { expandHome, homeFolder, type Env } from "./folders.ts";
-import type { HttpToken, StdioServer } from "./schema.ts";
+import type { OAuthSettings } from "./remote.ts";
+import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
 import { createTable } from "./table.ts";
 import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
 
@@ -17,6 +18,21 @@ export interface ResolvedServer {
   /** Absolute; undefined = the hub's own working directory. */
   readonly cwd: string | undefined;
   /** Values that must never be shown, longest first, so that they can be replaced one after the other. */
+  readonly secrets: readonly string[];
+}
+
+/** What is needed to reach a server over HTTP, every `${…}` filled in. */
+export interface ResolvedRemote {
+  /** `http:` or `https:`, without credentials in it. */
+  readonly url: URL;
+  /** No prototype. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** The bearer token that `keyFile` holds. */
+  readonly key: string | undefined;
+  /** Certificates to trust beside the system's, in PEM. */
+  readonly ca: string | undefined;
+  readonly oauth: OAuthSettings;
+  /** As `ResolvedServer` has them. */
   readonly secrets: readonly string[];
 }
 
@@ -59,20 +75,7 @@ export async function resolveServer(
   cwd: string = process.cwd(),
   schemes: Schemes = new Map(),
 ): Promise<ResolvedServer> {
-  const scope: Scope = {
-    name: server.name,
-    syntax: server.syntax,
-    baseDir: server.baseDir,
-    env,
-    cwd,
-    schemes,
-    secrets: new Set(),
-    missing: [],
-    fail: (code, message) => {
-      const text = `server "${server.name}" cannot be started: ${message}`;
-      return new HubError(code, text, { server: server.name, step: "resolve" });
-    },
-  };
+  const scope = scopeOf(server, env, cwd, schemes);
   const command = await render(server.command, "command", scope);
   const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
   const variables = createTable<string>();
@@ -93,8 +96,94 @@ export async function resolveServer(
     args,
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
-    secrets: [...scope.secrets].toSorted((a, b) => b.length - a.length),
+    secrets: sortSecrets(scope),
   };
+}
+
+/**
+ * Fills in a server's `${…}`, and reads its files, as late as possible: right before each connect.
+ * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
+ */
+export async function resolveRemote(
+  server: RemoteServer,
+  env: Env,
+  cwd: string = process.cwd(),
+  schemes: Schemes = new Map(),
+): Promise<ResolvedRemote> {
+  const scope = scopeOf(server, env, cwd, schemes);
+  const url = await render(server.url, "url", scope);
+  const headers = createTable<string>();
+  for (const [name, text] of Object.entries(server.headers)) {
+    headers[name] = checkField(name, await render(text, `headers.${name}`, scope), scope);
+  }
+  const key = await readKey(server.keyFile, "keyFile", scope);
+  const ca = await readKey(server.ca, "ca", scope);
+  const oauth: Record<string, unknown> = { ...server.oauth };
+  for (const [name, text] of Object.entries(server.oauth)) {
+    if (typeof text === "string") oauth[name] = await render(text, `oauth.${name}`, scope);
+  }
+  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
+  for (const [name, value] of Object.entries(headers)) {
+    if (TELLING.test(name)) hideField(value, scope);
+  }
+  for (const name of ["clientSecret", "privateKey"]) {
+    if (typeof oauth[name] === "string") hide(oauth[name], scope);
+  }
+  if (key !== undefined) hide(key, scope);
+  const resolved = { headers, key, ca, oauth, secrets: sortSecrets(scope) };
+  return { url: parseUrl(url, scope), ...resolved };
+}
+
+function scopeOf(server: OuterServer, env: Env, cwd: string, schemes: Schemes): Scope {
+  const { name, syntax, baseDir } = server;
+  const what = server.kind === "stdio" ? "started" : "reached";
+  const fail = (code: ErrorCode, message: string): HubError => {
+    const text = `server "${name}" cannot be ${what}: ${message}`;
+    return new HubError(code, text, { server: name, step: "resolve" });
+  };
+  const found = { secrets: new Set<string>(), missing: [] };
+  return { name, syntax, baseDir, env, cwd, schemes, ...found, fail };
+}
+
+function sortSecrets({ secrets }: Scope): readonly string[] {
+  return [...secrets].toSorted((a, b) => b.length - a.length);
+}
+
+function parseUrl(text: string, scope: Scope): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^https?:$/.test(url.protocol)) {
+    throw scope.fail("notSupported", "its url is none that begins with http:// or https://");
+  }
+  if (url.username !== "" || url.password !== "") {
+    throw scope.fail("notSupported", "its url holds a password; write headers.Authorization");
+  }
+  url.hash = "";
+  return url;
+}
+
+/** What may stand in a header: nothing that begins another one. */
+function checkField(name: string, value: string, scope: Scope): string {
+  const isSound = FIELD_NAME.test(name) && FIELD_VALUE.test(value);
+  if (isSound) return value.trim();
+  throw scope.fail("notSupported", `headers.${name} cannot be a header of HTTP`);
+}
+const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
+
+/** The whole, and what stands behind the scheme of an authorization. */
+function hideField(value: string, scope: Scope): void {
+  hide(value, scope);
+  const [, credentials] = /^\S+ +(.+)$/.exec(value) ?? [];
+  if (credentials !== undefined) hide(credentials, scope);
+}
+
+async function readKey(
+  path: string | undefined,
+  where: string,
+  scope: Scope,
+): Promise<string | undefined> {
+  if (path === undefined) return undefined;
+  return (await readSecret(await render(path, where, scope), where, scope)).trim();
 }
 
 /** What clients over HTTP have to bear, filled in. @throws {HubError} usage */

@@ -1,4 +1,4 @@
-import type { StdioServer } from "./schema.ts";
+import type { OuterServer } from "./schema.ts";
 
 /** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
 export type Syntax = "toolmux" | "foreign";
@@ -50,12 +50,15 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
   return parts;
 }
 
+/** Those that need no plugin. */
+const FORMS = "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
+
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
 /** What is wrong with a form of that scheme where no plugin has it. */
 export function explainScheme(scheme: string): string {
-  return `the unknown form \${${scheme}:…}; there are \${env:NAME} and \${file:PATH}`;
+  return `the unknown form \${${scheme}:…}; there are ${FORMS}`;
 }
 
 function parseForm(body: string, syntax: Syntax): Part {
@@ -82,15 +85,17 @@ function parseForm(body: string, syntax: Syntax): Part {
 }
 
 function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
-  // That name is kept free for what toolmux itself may have one day.
-  const isOpen = syntax === "toolmux" && scheme !== "secret";
-  if (isOpen && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
+  if (syntax === "toolmux" && path === "" && BUILT_IN.has(scheme)) {
+    return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
+  }
+  if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
   return fault(
-    NAME.test(scheme)
-      ? explainScheme(scheme)
-      : "a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+    NAME.test(scheme) ? explainScheme(scheme) : `a \${…} of an unknown form; there are ${FORMS}`,
   );
 }
+
+/** Schemes that the hub has by itself. */
+export const BUILT_IN: ReadonlySet<string> = new Set(["secret", "cmd"]);
 
 function parseVariable(body: string): Part {
   const split = body.indexOf(":-");
@@ -103,7 +108,7 @@ function explainBare(body: string): Part {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
     ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
-    : fault("a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}");
+    : fault(`a \${…} of an unknown form; there are ${FORMS}`);
 }
 
 function fault(message: string): Part {
@@ -111,13 +116,22 @@ function fault(message: string): Part {
 }
 
 /** All that stands in the texts of a server. */
-export function partsOf({ command, args, env, cwd, syntax }: StdioServer): readonly Part[] {
-  const texts = [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];
-  return texts.flatMap((text) => parseTemplate(text, syntax));
+export function partsOf(server: OuterServer): readonly Part[] {
+  return textsOf(server).flatMap((text) => parseTemplate(text, server.syntax));
+}
+
+function textsOf(server: OuterServer): readonly string[] {
+  if (server.kind === "stdio") {
+    const { command, args, env, cwd } = server;
+    return [command, ...args, ...Object.values(env), ...(cwd === undefined ? [] : [cwd])];
+  }
+  const { url, headers, keyFile, ca, oauth } = server;
+  const said = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
+  return said.filter((text) => typeof text === "string");
 }
 
 /** The schemes of what only plugins can fill in for a server, each once. */
-export function listSchemes(server: StdioServer): readonly string[] {
-  const parts = partsOf(server);
-  return [...new Set(parts.flatMap((part) => (part.kind === "scheme" ? [part.scheme] : [])))];
+export function listSchemes(server: OuterServer): readonly string[] {
+  const schemes = partsOf(server).flatMap((part) => (part.kind === "scheme" ? [part.scheme] : []));
+  return [...new Set(schemes)].filter((scheme) => !BUILT_IN.has(scheme));
 }

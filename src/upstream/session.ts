@@ -114,6 +114,7 @@ export class Session implements LinkEvents {
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
     this.greeting = greeting;
     this.met = greeting.handshake;
+    this.#link.adopt?.(greeting.handshake.spoken);
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,

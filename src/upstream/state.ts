@@ -1,5 +1,6 @@
 import type { HubError } from "../errors.ts";
 import type { Reconnect } from "../manifest/schema.ts";
+import type { Authorization } from "../wire/http/credentials.ts";
 import { delayAfter, isExhausted } from "./policy.ts";
 import type { Goal } from "./status.ts";
 
@@ -33,12 +34,6 @@ export interface Authenticating<S> {
   readonly progress: Authorization;
   readonly session: S | undefined;
 }
-
-export type Authorization =
-  | { readonly step: "starting" }
-  | { readonly step: "openingBrowser"; readonly url: string }
-  | { readonly step: "waitingForCallback" }
-  | { readonly step: "exchangingToken" };
 
 /** `since` is in ms of the clock. */
 export interface Connected<S> {

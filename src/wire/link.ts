@@ -1,5 +1,6 @@
 import type { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
+import type { Challenge } from "./http/credentials.ts";
 import type { Frame, Message } from "./jsonrpc.ts";
 
 /**
@@ -18,7 +19,10 @@ export interface Outgoing {
   readonly name?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly signal?: AbortSignal | undefined;
-  /** Called at most once: this exchange can bring no answer any more, although the link lives. */
+  /**
+   * Called at most once: this exchange can bring no answer any more, although the link lives. `notDelivered`: the peer has
+   * certainly done nothing for it; `answerLost`: it may have; `unauthorized`: it did not let it in, see `challenged`.
+   */
   unanswered?(cause: HubError): void;
 }
 
@@ -49,8 +53,16 @@ export interface LinkEvents {
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
   /** `full`: what was sent piles up because the peer does not read; false once it has drained. */
   pressure(full: boolean): void;
+  /** The peer wants another authorization than the link has, or can get by itself. What was sent meanwhile is `unanswered`. */
+  challenged?(challenge: Challenge): void;
   /** The link is dead: called exactly once after a successful open, whoever ended it. */
   closed(cause: HubError): void;
+}
+
+/** The era and the revision of the protocol that a peer was found to speak. */
+export interface Spoken {
+  readonly era: "legacy" | "modern";
+  readonly version: string;
 }
 
 /** The processes of a peer that the link has started. */
@@ -80,6 +92,13 @@ export interface Link {
   send(message: Message, info?: Outgoing): Exchange;
   /** Bytes queued that the peer has not taken yet. */
   readonly queued: number;
+  /**
+   * Each exchange has a way back of its own: what comes on it belongs to it, and in the modern era to abandon it is to cancel
+   * it. Links where all share one have none of these.
+   */
+  readonly hasStreams?: true;
+  /** The peer has been met: what is spoken with it from now on, as headers may have to say it. */
+  adopt?(spoken: Spoken): void;
   /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */
   pause(): void;
   resume(): void;

@@ -1,0 +1,28 @@
+import type { ResolvedRemote } from "../manifest/secrets.ts";
+import type { RemoteServer } from "../manifest/schema.ts";
+import type { Authorization, Challenge, Credentials } from "../wire/http/credentials.ts";
+
+/** How an authorization is gone through. */
+export interface Proceeding {
+  /** Gives it up. */
+  readonly signal: AbortSignal;
+  /** How far it has come. */
+  progressed(progress: Authorization): void;
+}
+
+/** Gets the hub into servers that want an authorization, and keeps it in. */
+export interface Authorizer {
+  /** What the requests over a new link to a server bear. */
+  credentialsFor(spec: RemoteServer, resolved: ResolvedRemote): Credentials;
+  /**
+   * Gets an authorization, of a person if need be: from then on the server's credentials have it. Servers that are reached
+   * with the same one are authorized once.
+   * @throws {HubError} unauthorized, or the signal's reason
+   */
+  authorize(
+    spec: RemoteServer,
+    resolved: ResolvedRemote,
+    challenge: Challenge,
+    proceeding: Proceeding,
+  ): Promise<void>;
+}
