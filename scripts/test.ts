@@ -35,41 +35,52 @@ const CHECKS: readonly Step[] = [
   { name: "conformance", command: "bun", args: ["scripts/conformance.ts"], limit: MINUTE },
 ].map((step) => ({ ...step, log: `${OUTPUT}/${step.name}.log` }));
 
-/** The test runs over `files`; those of test/e2e drive the executable and run once, under bun. */
-function testSteps(files: readonly string[]): TestStep[] {
-  const portable = files.filter((file) => !file.startsWith("test/e2e/"));
-  const bun = `${OUTPUT}/bun.xml`;
-  const deno = `${OUTPUT}/deno.xml`;
-  const steps: TestStep[] = [
-    {
-      name: "test-bun",
-      command: "bun",
-      args: [
-        "test",
-        "--only-failures",
-        // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
-        "--timeout=30000",
-        "--reporter=junit",
-        `--reporter-outfile=${bun}`,
-        ...files.map((file) => `./${file}`),
-      ],
-      limit: 12 * MINUTE,
-      log: `${OUTPUT}/test-bun.log`,
-      report: bun,
-      reporting: files,
-    },
-    {
-      name: "test-deno",
-      command: "deno",
-      args: ["test", "-A", "--no-check", `--junit-path=${deno}`, ...portable],
-      limit: 5 * MINUTE,
-      log: `${OUTPUT}/test-deno.log`,
-      report: deno,
-      // Deno's report does not say which file ran, only where a test was declared.
-      reporting: [],
-    },
+/**
+ * The runs over `files`; those of one row at the same time. Tests of test/e2e drive the executable: they run once, under bun,
+ * and with nothing beside them, as they kill and wait for real processes.
+ */
+function testSteps(files: readonly string[]): (readonly TestStep[])[] {
+  const isEndToEnd = (file: string): boolean => file.startsWith("test/e2e/");
+  const [portable, endToEnd] = [files.filter((it) => !isEndToEnd(it)), files.filter(isEndToEnd)];
+  return [
+    ...(portable.length > 0 ? [[bunStep("test-bun", portable), denoStep(portable)]] : []),
+    ...(endToEnd.length > 0 ? [[bunStep("test-e2e", endToEnd)]] : []),
   ];
-  return portable.length > 0 ? steps : steps.slice(0, 1);
+}
+
+function bunStep(name: string, files: readonly string[]): TestStep {
+  const report = `${OUTPUT}/${name}.xml`;
+  return {
+    name,
+    command: "bun",
+    args: [
+      "test",
+      "--only-failures",
+      // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
+      "--timeout=30000",
+      "--reporter=junit",
+      `--reporter-outfile=${report}`,
+      ...files.map((file) => `./${file}`),
+    ],
+    limit: 10 * MINUTE,
+    log: `${OUTPUT}/${name}.log`,
+    report,
+    reporting: files,
+  };
+}
+
+function denoStep(files: readonly string[]): TestStep {
+  const report = `${OUTPUT}/test-deno.xml`;
+  return {
+    name: "test-deno",
+    command: "deno",
+    args: ["test", "-A", "--no-check", `--junit-path=${report}`, ...files],
+    limit: 8 * MINUTE,
+    log: `${OUTPUT}/test-deno.log`,
+    report,
+    // Deno's report does not say which file ran, only where a test was declared.
+    reporting: [],
+  };
 }
 
 async function check(step: Step): Promise<Verdict> {
@@ -109,7 +120,9 @@ async function main(names: readonly string[]): Promise<Totals> {
   }
   const verdicts: Verdict[] = [];
   for (const step of names.length === 0 ? CHECKS : []) verdicts.push(await show(step, check(step)));
-  for (const step of testSteps(files)) verdicts.push(await show(step, test(step)));
+  for (const row of testSteps(files)) {
+    verdicts.push(...(await Promise.all(row.map((step) => show(step, test(step))))));
+  }
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {
     passed: sum((t) => t.passed),
