@@ -1,6 +1,6 @@
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
-import type { Visitor } from "../upstream/connection.ts";
+import type { Visitor } from "../upstream/visitors.ts";
 import { readTokens } from "../upstream/notice.ts";
 import type { Pending, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";

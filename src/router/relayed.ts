@@ -1,7 +1,7 @@
 import type { Item } from "../catalog/item.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../errors.ts";
-import type { Visitor } from "../upstream/connection.ts";
+import type { Visitor } from "../upstream/visitors.ts";
 import type { Pending, Withdrawal } from "../upstream/pending.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
