@@ -244,11 +244,11 @@ export class Life {
   }
 
   /** Ends the attempt, or what came of it. */
-  async #end(): Promise<void> {
+  #end(): Promise<void> | undefined {
     const attempt = this.#attempt;
     this.#attempt = undefined;
     const { name: server } = this.spec;
     const text = `Server "${server}" was stopped.`;
-    await attempt?.close(new HubError("serverStopped", text, { server }));
+    return attempt?.close(new HubError("serverStopped", text, { server }));
   }
 }
