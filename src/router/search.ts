@@ -4,7 +4,7 @@ import { type HubError, toHubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Visitor } from "../upstream/visitors.ts";
-import type { Withdrawal } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import { buildError, type Request } from "../wire/jsonrpc.ts";
 import type { Call, Caller } from "./call.ts";
 import type { Deadlines, Timed } from "./deadline.ts";

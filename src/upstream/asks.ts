@@ -18,7 +18,8 @@ import type { Errand } from "./errand.ts";
 import { Errands, type Receipt } from "./errands.ts";
 import type { Job } from "./job.ts";
 import { readCancelled } from "./notice.ts";
-import type { Pending, Withdrawal } from "./pending.ts";
+import type { Pending } from "./pending.ts";
+import type { Withdrawal } from "./withdrawal.ts";
 import { type Asked, checkQuery, neededFor, readQuestion } from "./question.ts";
 
 export interface AsksParts {

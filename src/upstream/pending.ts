@@ -39,10 +39,6 @@ export interface Rewrite {
   readonly tokens: readonly Range[];
 }
 
-/** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
-export type Withdrawal =
-  string | { readonly notification: Notification; readonly ids: readonly Range[] };
-
 /** A server that has not taken this many bytes gets no more requests. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 

@@ -13,10 +13,10 @@ import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect, Topic } from "./dialect/dialect.ts";
 import { type Approach, type Departure, greet, type Greeting } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
-import { type HintTable, listAll } from "./pages.ts";
+import { dropUnmirrorable, type HintTable, listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
-import { buildWithdrawal } from "./notice.ts";
-import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
+import { buildWithdrawal, type Withdrawal } from "./withdrawal.ts";
+import { type Pending, PendingTable, type Rewrite } from "./pending.ts";
 import { Reception } from "./reception.ts";
 import { Repetition } from "./repetition.ts";
 import { Voice } from "./voice.ts";
@@ -124,8 +124,9 @@ export class Session implements LinkEvents {
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
     this.greeting = greeting;
     this.met = greeting.handshake;
+    const isModern = greeting.handshake.spoken.era === "modern";
     this.#link.adopt?.(greeting.handshake.spoken);
-    this.#pending.isMirrored = greeting.handshake.spoken.era === "modern";
+    this.#pending.isMirrored = isModern && this.#link.adopt !== undefined;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
@@ -144,6 +145,11 @@ export class Session implements LinkEvents {
     return this.#dialect?.era ?? "legacy";
   }
 
+  /** Headers repeat what calls of it say. */
+  get hasMirrors(): boolean {
+    return this.#pending.isMirrored;
+  }
+
   /** Clients' requests that have not been answered. */
   get inFlight(): number {
     return this.#pending.relayed;
@@ -157,13 +163,16 @@ export class Session implements LinkEvents {
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly Item[]> {
     if (!this.offers(kind)) return [];
-    return listAll({
+    const complain = (text: string): void => this.#parts.events.log("warn", "server", text);
+    const items = await listAll({
       server: this.server,
       kind,
       ...(this.era === "modern" && { hints: this.hints }),
       ask: (method, params) => this.ask(method, params, signal),
-      complain: (text) => this.#parts.events.log("warn", "server", text),
+      complain,
     });
+    const isMirrored = kind === "tools" && this.#pending.isMirrored;
+    return isMirrored ? dropUnmirrorable(items, complain) : items;
   }
 
   offers(kind: Kind): boolean {
