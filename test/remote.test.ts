@@ -474,12 +474,15 @@ describe("a server over HTTP that wants an authorization", () => {
 
   it("fails at once where there is no way to get one", async () => {
     const s = hanging(new Script("x"));
-    const { client, links, clock } = await begin(s);
+    const { client, links } = await begin(s);
     client.send(call(1, "s__x"));
     await turn();
+    s.onInitialize = () => undefined;
     links[0]?.challenge(CHALLENGE);
     links[0]?.lose(lastPosted(links, CALL), "unauthorized");
-    await clock.run(100);
+    await turn();
+    links[1]?.challenge(CHALLENGE);
+    links[1]?.lose(lastPosted(links, "initialize"), "unauthorized");
     assert.equal((await client.find(isAnswer(1))).error?.data?.["code"], "unauthorized");
   });
 
