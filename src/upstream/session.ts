@@ -6,6 +6,7 @@ import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
+import type { Way } from "../wire/http/target.ts";
 import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
@@ -143,6 +144,11 @@ export class Session implements LinkEvents {
   /** The one that the server speaks. */
   get era(): Era {
     return this.#dialect?.era ?? "legacy";
+  }
+
+  get way(): Way | undefined {
+    if (this.#link.adopt === undefined) return undefined;
+    return this.#link.hasStreams === true ? "http" : "sse";
   }
 
   /** A request may have to be written more than once. */
