@@ -41,6 +41,7 @@ export class Sse implements Course {
   readonly #sendings = new Set<Sending>();
   #feed: Feed | undefined;
   #endpoint: Place | undefined;
+  #met: () => void = () => {};
   #version = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
@@ -74,8 +75,18 @@ export class Sse implements Course {
   async close(): Promise<void> {
     if (this.#state === "over") return;
     this.#state = "closing";
-    if (this.#endpoint !== undefined) await within(FAREWELL, this.#sequence.drained());
+    if (this.#endpoint !== undefined) this.#feed?.drop();
+    this.#passage.resume();
+    await within(FAREWELL, this.#said());
     this.#end();
+  }
+
+  /** Settles when the server has what it was to be told. */
+  async #said(): Promise<void> {
+    if (this.#sendings.size > 0 && this.#endpoint === undefined) {
+      await new Promise<void>((resolve) => (this.#met = resolve));
+    }
+    await this.#sequence.drained();
   }
 
   #open(): void {
@@ -89,11 +100,11 @@ export class Sse implements Course {
 
   #event(type: string, data: Buffer): void {
     if (type === "message") this.#events.frame(readFrame(data));
-    else if (type === "endpoint" && this.#endpoint === undefined) this.#met(data);
+    else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
   }
 
   /** The server says where messages go. */
-  #met(data: Buffer): void {
+  #meet(data: Buffer): void {
     const passage = this.#passage;
     const { url } = passage.place;
     const text = textOf(data.subarray(0, LONGEST_ENDPOINT));
@@ -109,6 +120,7 @@ export class Sse implements Course {
     this.#endpoint = placeOf(endpoint);
     this.#events.found("sse");
     for (const sending of this.#sendings) this.#sequence.add(sending, sending.info === undefined);
+    this.#met();
   }
 
   #start(sending: Sending): void {

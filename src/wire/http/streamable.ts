@@ -70,6 +70,7 @@ export class Streamable implements Course, PostOwner {
     this.#state = "closing";
     this.#tidings?.close();
     for (const post of this.#posts) if (post.info !== undefined) post.finish();
+    this.passage.resume();
     await within(FAREWELL, this.#sequence.drained());
     if (this.#session !== undefined) await within(FAREWELL, this.#leave());
     this.#end();
@@ -121,7 +122,9 @@ export class Streamable implements Course, PostOwner {
   }
 
   unreachable(cause: HubError): void {
-    if (this.#posts.size > 0 || this.#tidings?.isOpen === true) return;
+    // As long as it is at work for somebody it lives.
+    for (const post of this.#posts) if (post.isSent) return;
+    if (this.#tidings?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
   }
