@@ -5,8 +5,9 @@ import type { HubParts } from "../src/hub/parts.ts";
 import type { RemoteServer } from "../src/manifest/schema.ts";
 import type { Passage } from "../src/upstream/admission.ts";
 import { ALL, INITIALIZED } from "./fixtures/asks.ts";
-import { turn } from "./fixtures/clock.ts";
+import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
+  ask,
   call,
   callTool,
   introduce,
@@ -18,7 +19,9 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
+import { modern } from "./fixtures/modern.ts";
 import { ModernScript } from "./fixtures/modernserver.ts";
+import { setUpWith } from "./fixtures/plugins.ts";
 import {
   type Posted,
   lastPosted,
@@ -26,6 +29,7 @@ import {
   remotes,
   type StreamedLink,
 } from "./fixtures/remote.ts";
+import { wrapping } from "./plugins/core.ts";
 
 const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 7 };
@@ -168,6 +172,23 @@ describe("what a server over HTTP says on the stream of a request", () => {
   });
 });
 
+describe("a modern client of a server over HTTP of the legacy era", () => {
+  it("is asked for the very request on whose stream the server asks, while others run", async () => {
+    const s = hanging(new Script("x"));
+    const links = overHttp(s);
+    const { client, clock } = setStage({ s }, { manifest: remotes({ s: {} }) });
+    for (const id of [1, 2]) client.send(modern(id, CALL, { name: "s__x" }, { sampling: {} }));
+    await turn();
+    const [first, second] = postedCalls(links);
+    assert.ok(first && second);
+    links[0]?.say(second, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+    await clock.run(100);
+    const { result } = await client.find(isAnswer(2));
+    assert.equal(result?.["resultType"], "input_required");
+    assert.equal(client.messages.some(isAnswer(1)), false);
+  });
+});
+
 describe("a call to a server over HTTP that is cancelled", () => {
   const cancel = {
     jsonrpc: "2.0",
@@ -272,6 +293,62 @@ describe("a call that a server over HTTP has not answered", () => {
   });
 });
 
+describe("a call that plugins see, to a server over HTTP", () => {
+  const ANNOTATED = tool("x", {
+    inputSchema: {
+      type: "object",
+      properties: { region: { type: "string", "x-mcp-header": "Region" } },
+    },
+  });
+
+  async function beginWith(run: Parameters<typeof wrapping>[1], s: Script) {
+    const clock = new VirtualClock();
+    const links = overHttp(s);
+    const era = s instanceof ModernScript ? "modern" : "legacy";
+    const manifest = remotes({ s: { era } });
+    const realm = await setUpWith([wrapping("p", run)], { s }, { manifest, clock });
+    await introduce(realm.client, ALL);
+    return { ...realm, links, clock };
+  }
+
+  for (const [what, run] of [
+    ["passed on", (asked, next) => next(asked)],
+    ["looked at", async (asked, next) => await next(asked)],
+  ] as const satisfies readonly (readonly [string, Parameters<typeof wrapping>[1]])[]) {
+    it(`is sent again if it was not delivered (${what})`, async () => {
+      const s = hanging(new Script("x"));
+      const { client, links, clock } = await beginWith(run, s);
+      client.send(call(1, "s__x"));
+      await turn();
+      s.onCall = () => '"result":{"content":[],"again":true}';
+      links[0]?.lose(lastPosted(links, CALL), "notDelivered");
+      await clock.run(100);
+      assert.equal((await client.find(isAnswer(1))).result?.["again"], true);
+    });
+
+    it(`is not sent again if it may have run (${what})`, async () => {
+      const { client, links, clock } = await beginWith(run, hanging(new Script("x")));
+      client.send(call(1, "s__x"));
+      await turn();
+      links[0]?.lose(lastPosted(links, CALL), "answerLost");
+      await clock.run(5000);
+      assert.match(textOfResult(await client.find(isAnswer(1))), /was not called again/);
+      assert.equal(postedCalls(links).length, 1);
+    });
+  }
+
+  it("repeats in headers what they have made of its arguments", async () => {
+    const s = new ModernScript();
+    s.tools = [ANNOTATED];
+    const { client, links } = await beginWith(
+      (asked, next) => next(asked.with({ arguments: { region: "theirs" } })),
+      s,
+    );
+    await callTool(client, "s__x", { region: "ours" });
+    assert.deepEqual(lastPosted(links, CALL).info.headers, { "Mcp-Param-Region": "theirs" });
+  });
+});
+
 describe("a server over HTTP that is lost", () => {
   it("is looked for at once, and until it is there again, while calls wait", async () => {
     const s = new Script("x");
@@ -298,6 +375,18 @@ describe("a server over HTTP that is lost", () => {
     s.die();
     await clock.run(10_500);
     assert.equal(statusOf(hub, "s").state, "reconnecting");
+  });
+
+  it("is told again what clients have subscribed to", async () => {
+    const s = new Script("x");
+    s.lists = { resources: [{ uri: "a:1", name: "one" }] };
+    s.on = { "resources/subscribe": () => '"result":{}' };
+    const { client, clock } = await begin(s);
+    await ask(client, "resources/subscribe", { uri: "a:1" });
+    s.die();
+    await clock.run(5000);
+    assert.equal(s.asked("resources/subscribe").length, 2);
+    await client.find(({ method }) => method === "notifications/resources/updated");
   });
 
   it("is not looked for at once if it did not last", async () => {
