@@ -10,6 +10,7 @@ import { type Course, type CourseEvents, FAREWELL } from "./course.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { READ } from "./excerpt.ts";
 import { Feed, type FeedEnd } from "./feed.ts";
+import { CONTENT } from "./fields.ts";
 import { Gathering, isExcess } from "./gathering.ts";
 import type { Head } from "./head.ts";
 import { type Place, placeOf } from "./lanes.ts";
@@ -129,7 +130,7 @@ export class Sse implements Course {
       done: (cause) => this.#done(sending, cause),
     });
     const { message: body } = sending;
-    const fields = `Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n${this.#version}`;
+    const fields = `${CONTENT}${this.#version}`;
     sending.delivery = this.#passage.send(
       { method: "POST", fields, body, place: this.#endpoint },
       customer,
