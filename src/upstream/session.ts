@@ -156,11 +156,6 @@ export class Session implements LinkEvents {
     return this.era === "modern" || this.#link.adopt !== undefined;
   }
 
-  /** Headers repeat what calls of it say. */
-  get hasMirrors(): boolean {
-    return this.#pending.isMirrored;
-  }
-
   /** Clients' requests that have not been answered. */
   get inFlight(): number {
     return this.#pending.relayed;
@@ -224,10 +219,7 @@ export class Session implements LinkEvents {
     return id;
   }
 
-  /**
-   * Asks something of the hub's own that may be asked again if the answer is lost; cancelled with the signal.
-   * @throws {HubError} cancelled, or the link's end
-   */
+  /** Asks something of the hub's own, which may be asked twice; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const whole = this.#dialect?.complete(params) ?? params;
     const cancel = (id: number): void => this.cancel(id, "The hub gave up.");
