@@ -138,6 +138,30 @@ describe("what a server over HTTP says on the stream of a request", () => {
     assert.match(links[0]?.answered("s-1")[0]?.error?.message ?? "", /is over/);
   });
 
+  for (const [how, end] of [
+    ["was answered", (link, posted) => link.answer(posted, { content: [] })],
+    ["was lost", (link, posted) => link.lose(posted, "answerLost")],
+  ] as const satisfies readonly (readonly [
+    string,
+    (link: StreamedLink, posted: Posted) => void,
+  ])[]) {
+    it(`is over when the request ${how}`, async () => {
+      const { client, connect, links } = await begin(hanging(new Script("x")));
+      await join(connect);
+      client.send(call(1, "s__x"));
+      await turn();
+      const posted = lastPosted(links, CALL);
+      links[0]?.say(posted, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+      const { id } = await client.find(({ method }) => method === SAMPLING);
+      assert.ok(links[0]);
+      end(links[0], posted);
+      await client.find(
+        ({ method, params }) =>
+          method === "notifications/cancelled" && params?.["requestId"] === id,
+      );
+    });
+  }
+
   it("stops the time of that request alone while its client is asked", async () => {
     const { client, connect, links, clock } = await begin(hanging(new Script("x")), {
       callTimeout: 1000,
@@ -169,6 +193,34 @@ describe("what a server over HTTP says on the stream of a request", () => {
       other.messages.some(({ method }) => method === "notifications/message"),
       false,
     );
+  });
+});
+
+describe("a modern server over HTTP", () => {
+  it("logs to the client of the request on whose stream it does", async () => {
+    const { client, connect, links } = await begin(hanging(new ModernScript("x")), {
+      era: "modern",
+    });
+    const other = await join(connect);
+    client.send(call(1, "s__x"));
+    other.send(call(2, "s__x"));
+    await turn();
+    const [, second] = postedCalls(links);
+    assert.ok(second);
+    const params = { level: "error", data: "hello" };
+    links[0]?.say(second, { jsonrpc: "2.0", method: "notifications/message", params });
+    await other.find(({ method }) => method === "notifications/message");
+    assert.ok(client.messages.every(({ method }) => method !== "notifications/message"));
+  });
+
+  it("is listened to again if that stream is lost", async () => {
+    const { links, clock } = await begin(new ModernScript("x"), { era: "modern" });
+    const count = (): number =>
+      links[0]?.posted.filter(({ json }) => json.method === "subscriptions/listen").length ?? 0;
+    assert.equal(count(), 1);
+    links[0]?.lose(lastPosted(links, "subscriptions/listen"), "answerLost");
+    await clock.run(1000);
+    assert.equal(count(), 2);
   });
 });
 
@@ -440,6 +492,26 @@ describe("a server over HTTP that wants an authorization", () => {
     assert.equal((await client.find(isAnswer(1))).result?.["let"], "in");
     assert.equal(statusOf(hub, "s").state, "connected");
     assert.equal(links.length, 1);
+  });
+
+  it("is waited for although it does not answer meanwhile", async () => {
+    const authority = makeAuthority();
+    const { hub, s, clock } = await challenged(authority);
+    s.onPing = () => undefined;
+    await clock.run(119_000);
+    assert.equal(statusOf(hub, "s").state, "authenticating");
+  });
+
+  it("refuses a call for good if it does not let it in once authorized either", async () => {
+    const authority = makeAuthority();
+    const { client, links, clock } = await challenged(authority);
+    authority.settle();
+    await turn();
+    assert.equal(postedCalls(links).length, 2);
+    links[0]?.lose(lastPosted(links, CALL), "unauthorized");
+    await clock.run(1000);
+    assert.equal((await client.find(isAnswer(1))).error?.data?.["code"], "unauthorized");
+    assert.equal(postedCalls(links).length, 2);
   });
 
   it("is met anew if it has let nobody in yet", async () => {

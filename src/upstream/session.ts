@@ -74,7 +74,7 @@ export class Session implements LinkEvents {
     this.#repetition = new Repetition(clock);
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link);
+    this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
     this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
