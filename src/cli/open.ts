@@ -65,6 +65,8 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
   /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Whether servers may be authorized, with a person's help if need be; true by default. */
+  readonly authorizes?: boolean;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -98,7 +100,12 @@ export async function openHub(
   whole: Manifest,
   world: World,
   log: Log,
-  { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
+  {
+    kinds = ["log"],
+    snapshots = memorySnapshots(),
+    choose = (it) => it,
+    authorizes = true,
+  }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
   const bus = new Bus();
@@ -121,13 +128,15 @@ export async function openHub(
     await plugins?.end();
     throw error;
   }
+  const { authorize, ...outside } = openOutside(world, undefined);
   const hub = new Hub({
     manifest,
     bus,
     digest,
     snapshots,
     plugins,
-    ...openOutside(world, undefined),
+    ...outside,
+    ...(authorizes && authorize && { authorize }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -1,8 +1,9 @@
 import { basename, resolve } from "node:path";
 import type { HubError } from "../errors.ts";
 import { expandHome, type Env } from "../manifest/folders.ts";
-import type { ServerSpec, StdioServer } from "../manifest/schema.ts";
+import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, partsOf } from "../manifest/template.ts";
+import { adviseOnRemote } from "./advice.ts";
 import { describeCommand } from "./commandline.ts";
 import { formatDuration, formatSize } from "./print.ts";
 
@@ -40,7 +41,9 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   if (spec.kind === "plugin") {
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
-  if (spec.kind === "remote") return [];
+  if (spec.kind === "remote") {
+    return error.code === "valueMissing" ? provideValues(spec, env) : adviseOnRemote(error, spec);
+  }
   switch (error.code) {
     case "valueMissing":
       return provideValues(spec, env);
@@ -83,7 +86,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   }
 }
 
-function provideValues(spec: StdioServer, env: Env): string[] {
+function provideValues(spec: OuterServer, env: Env): string[] {
   const parts = partsOf(spec);
   const names = new Set(
     parts.flatMap((part) =>
@@ -183,7 +186,7 @@ function formsOf({ syntax }: StdioServer): readonly string[] {
     : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}"];
 }
 
-function locate(path: string, { baseDir }: StdioServer, env: Env): string {
+function locate(path: string, { baseDir }: OuterServer, env: Env): string {
   return path.includes("${") ? path : resolve(baseDir, expandHome(path, env));
 }
 
