@@ -5,10 +5,10 @@ import {
   fileSchema,
   hubSchema,
   pluginSchema,
-  PROCESS_KEYS,
   serverSchema,
   type ServerInput,
 } from "./schema.ts";
+import { PROCESS_KEYS } from "./process.ts";
 import { REMOTE_KEYS } from "./remote.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { BUILT_IN, explainScheme, parseTemplate } from "./template.ts";

@@ -12,6 +12,7 @@ import {
   text,
 } from "./fields.ts";
 import type { Path } from "./problem.ts";
+import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
@@ -77,20 +78,11 @@ const shown = {
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command`, with the keys about its process, or a `url`, with those of `remoteEntries`, or a `plugin`. */
+/** A server has either a `command`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
 export const serverSchema = v.strictObject({
-  command: v.exactOptional(filled),
-  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
-  args: v.exactOptional(v.array(text, "an array of strings")),
-  env: v.exactOptional(record(text)),
-  inheritEnv: v.exactOptional(
-    v.array(
-      v.pipe(text, v.regex(/^[^\s=*]+$/, "the name of an environment variable")),
-      "an array of names of environment variables",
-    ),
-  ),
-  cwd: v.exactOptional(filled),
+  ...processEntries,
   ...remoteEntries,
+  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
   enabled: v.exactOptional(flag),
   prefix: v.exactOptional(text),
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
@@ -100,9 +92,6 @@ export const serverSchema = v.strictObject({
   tools: v.exactOptional(v.strictObject({ ...shown, timeout: v.exactOptional(record(limit)) })),
   prompts: v.exactOptional(v.strictObject(shown)),
 });
-
-/** The keys of a server that say how a process is started. */
-export const PROCESS_KEYS = ["command", "args", "env", "inheritEnv", "cwd"] as const;
 
 export const pluginSchema = v.strictObject({
   use: filled,

@@ -51,14 +51,21 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
 }
 
 /** Those that need no plugin. */
-const FORMS = "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
+const FORMS: Readonly<Record<Syntax, string>> = {
+  toolmux: "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+  foreign: "${env:NAME} and ${file:PATH}",
+};
 
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
 /** What is wrong with a form of that scheme where no plugin has it. */
-export function explainScheme(scheme: string): string {
-  return `the unknown form \${${scheme}:…}; there are ${FORMS}`;
+export function explainScheme(scheme: string, syntax: Syntax = "toolmux"): string {
+  return `the unknown form \${${scheme}:…}; there are ${FORMS[syntax]}`;
+}
+
+function explainForm(syntax: Syntax): string {
+  return `a \${…} of an unknown form; there are ${FORMS[syntax]}`;
 }
 
 function parseForm(body: string, syntax: Syntax): Part {
@@ -89,9 +96,7 @@ function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
     return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
-  return fault(
-    NAME.test(scheme) ? explainScheme(scheme) : `a \${…} of an unknown form; there are ${FORMS}`,
-  );
+  return fault(NAME.test(scheme) ? explainScheme(scheme, syntax) : explainForm(syntax));
 }
 
 /** Schemes that the hub has by itself. */
@@ -108,7 +113,7 @@ function explainBare(body: string): Part {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
     ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
-    : fault(`a \${…} of an unknown form; there are ${FORMS}`);
+    : fault(explainForm("toolmux"));
 }
 
 function fault(message: string): Part {
