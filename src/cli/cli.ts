@@ -10,6 +10,7 @@ import {
 } from "./command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
+import { SECRET } from "./secret/command.ts";
 
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
 
@@ -160,6 +161,7 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  SECRET,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",
