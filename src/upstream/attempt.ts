@@ -49,6 +49,7 @@ export class Attempt {
   readonly #abort = new AbortController();
   #at: ConnectStep = "resolve";
   #session: Session | undefined;
+  #link: Link | undefined;
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
@@ -131,6 +132,7 @@ export class Attempt {
     this.#at = "resolve";
     this.#tail.length = 0;
     const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
+    this.#link = link;
     this.#at = "spawn";
     const session = new Session({
       server: this.#spec.name,
@@ -164,7 +166,9 @@ export class Attempt {
     if (this.#phase === "over") return;
     const isEarly = this.#phase === "opening" && cause.step === undefined;
     this.#phase = "over";
-    this.#events.lost(isEarly ? this.#error(cause.code, cause.message) : cause);
+    const whole = isEarly ? this.#error(cause.code, cause.message) : cause;
+    // It may be in the server's words.
+    this.#events.lost(whole.retell((text) => this.#redact(text)));
   }
 
   #expire(): void {
@@ -189,10 +193,14 @@ export class Attempt {
     else if (this.#phase === "open") this.#events.listChanged(kinds);
   }
 
+  #redact(text: string): string {
+    return this.#link?.redact?.(text) ?? text;
+  }
+
   #log(level: LogLevel, source: LogSource, text: string): void {
     if (source === "stderr" && this.#phase === "opening") {
       if (this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
     }
-    this.#events.log(level, source, text);
+    this.#events.log(level, source, this.#redact(text));
   }
 }

@@ -9,10 +9,10 @@ export const SECRET: Command = {
   details: [
     "A manifest has ${secret:NAME} where the value is to be; that is filled in when",
     "the server is started. A value is typed unseen, or read from stdin; it is not",
-    "taken from the command line, and never shown. NAME: letters, digits, _ - . and /.",
+    "taken from the command line, and never shown. NAME: letters, digits, _ - . /",
     "",
-    "Values are kept in an encrypted file in the config folder; with --store keychain,",
-    "in that of the system. The key of the file is in the keychain, too; where there",
+    "Values are kept in an encrypted file in the config folder, or by the system",
+    "(--store keychain). The key of the file is in the keychain, too; where there",
     "is none it lies beside the file, and you are told. `list` shows where each is,",
     "and which servers want it.",
     "",
