@@ -1,0 +1,96 @@
+import { HubError } from "../errors.ts";
+import type { SecretStore } from "../secrets/store.ts";
+import type { Registration } from "./registration.ts";
+
+/** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
+export interface Kept {
+  /** The server's, so that another server of the same name is not given it. */
+  readonly url: string;
+  readonly issuer: string;
+  /** Where the issuer is asked for more; see `Authority`. */
+  readonly place: string;
+  readonly tokenEndpoint: string | undefined;
+  readonly revocationEndpoint: string | undefined;
+  /** Ways in which a client can prove who it is. */
+  readonly methods: readonly string[] | undefined;
+  readonly resource: string | undefined;
+  /** All that was asked for, and what was given of it. */
+  readonly asked: readonly string[];
+  readonly scopes: readonly string[];
+  readonly grant: "authorizationCode" | "clientCredentials";
+  readonly client: Registration;
+  readonly access: string;
+  readonly refresh: string | undefined;
+  readonly issued: number;
+  /** undefined: it is not said. */
+  readonly expires: number | undefined;
+}
+
+/** The form of what is kept; another one is as good as nothing. */
+const FORM = 1;
+
+/** @returns undefined if there is nothing, or nothing that can be read. @throws {HubError} what the store throws */
+export async function loadKept(
+  store: SecretStore,
+  name: string,
+  url: URL,
+): Promise<Kept | undefined> {
+  const kept = parse(await store.get(name)) as (Kept & { readonly form: number }) | undefined;
+  if (kept?.form !== FORM || typeof kept.access !== "string") return undefined;
+  return kept.url === url.href ? kept : undefined;
+}
+
+/** @throws {HubError} what the store throws */
+export function saveKept(store: SecretStore, name: string, kept: Kept): Promise<void> {
+  return store.set(name, JSON.stringify({ form: FORM, ...kept }));
+}
+
+/** @returns undefined if it is no object of JSON */
+export function parse(text: string | undefined): object | undefined {
+  if (text === undefined) return undefined;
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Of the life of a token, and in ms: with less left, another is got. */
+const SHARE = 0.1;
+const MARGIN = 60_000;
+
+/** Whether it is time for another token. */
+export function isDue({ issued, expires }: Kept, now: number): boolean {
+  if (expires === undefined) return false;
+  return expires - now < Math.min(MARGIN, (expires - issued) * SHARE);
+}
+
+export function isExpired({ expires }: Kept, now: number): boolean {
+  return expires !== undefined && expires <= now;
+}
+
+/** The names under which things are kept: readable, and made of what every store takes. */
+export async function nameKept(
+  kind: "server" | "client",
+  ...key: readonly string[]
+): Promise<string> {
+  const [first = ""] = key;
+  const readable = first
+    .replace(/^https?:\/\//, "")
+    .replace(/[^\w.-]+/g, "-")
+    .slice(0, 40);
+  const bytes = new TextEncoder().encode(key.join("\0"));
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const mark = [...digest.subarray(0, 8)].map((it) => it.toString(16).padStart(2, "0")).join("");
+  return `oauth/${kind}/${readable}-${mark}`;
+}
+
+/** @throws {HubError} what is not to be shown in it is not in it */
+export function brokenStore(server: string, cause: unknown): HubError {
+  if (cause instanceof HubError) return cause;
+  return new HubError("unauthorized", `The token of server "${server}" could not be kept.`, {
+    server,
+    step: "authorize",
+  });
+}
