@@ -1,4 +1,4 @@
-import type { HubError } from "../errors.ts";
+import { HubError } from "../errors.ts";
 import type { Demand } from "./challenge.ts";
 import type { Fetch } from "./reach.ts";
 import { explain, quote, refuse } from "./refusal.ts";
@@ -88,7 +88,12 @@ const WELL_KNOWN = "/.well-known/oauth-protected-resource";
 async function load(place: string, { server, fetch }: Search): Promise<unknown> {
   try {
     const response = await fetch(place, { headers: { accept: "application/json" } });
-    if (response.status >= 500) throw new TypeError(`HTTP ${response.status}`);
+    if (response.status >= 500) {
+      throw new HubError(
+        "serverFailed",
+        `${new URL(place).host} answered with HTTP ${response.status}.`,
+      );
+    }
     return response.ok ? ((await response.json()) as unknown) : undefined;
   } catch (error) {
     if (error instanceof SyntaxError) return undefined;

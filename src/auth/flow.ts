@@ -5,6 +5,7 @@ import { type Callback, listen } from "./callback.ts";
 import { splitScopes } from "./challenge.ts";
 import type { Authority } from "./discovery.ts";
 import type { Kept } from "./kept.ts";
+import { proofOf } from "./proof.ts";
 import { checkUrl } from "./reach.ts";
 import { explain, oauthCode, quote, refuse } from "./refusal.ts";
 import {
@@ -119,6 +120,7 @@ async function exchange(
 ): Promise<Tokens> {
   const { server, authority, settings, store } = flow;
   const { metadata } = authority;
+  const methods = metadata?.token_endpoint_auth_methods_supported;
   const sdk = await loadSdk();
   const iss = answer.get("iss") ?? undefined;
   try {
@@ -133,6 +135,7 @@ async function exchange(
     return await sdk.exchangeAuthorization(authority.url, {
       ...(metadata !== undefined && { metadata }),
       clientInformation: informationOf(client, settings),
+      addClientAuthentication: await proofOf(client, settings, methods, server),
       authorizationCode: answer.get("code") ?? "",
       ...(iss !== undefined && { iss }),
       codeVerifier,

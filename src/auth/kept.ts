@@ -1,4 +1,3 @@
-import { HubError } from "../errors.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import type { Registration } from "./registration.ts";
 
@@ -84,13 +83,4 @@ export async function nameKept(
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
   const mark = [...digest.subarray(0, 8)].map((it) => it.toString(16).padStart(2, "0")).join("");
   return `oauth/${kind}/${readable}-${mark}`;
-}
-
-/** @throws {HubError} what is not to be shown in it is not in it */
-export function brokenStore(server: string, cause: unknown): HubError {
-  if (cause instanceof HubError) return cause;
-  return new HubError("unauthorized", `The token of server "${server}" could not be kept.`, {
-    server,
-    step: "authorize",
-  });
 }

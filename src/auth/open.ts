@@ -3,10 +3,10 @@ import type { RemoteServer } from "../manifest/schema.ts";
 import type { ResolvedRemote } from "../manifest/secrets.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import { type Challenge, type Credentials, NO_CREDENTIALS } from "../wire/http/credentials.ts";
+import type { Dial } from "../wire/http/dialer.ts";
 import type { Authorizer, Proceeding } from "./authorizer.ts";
 import { isExpired, type Kept, nameKept } from "./kept.ts";
 import { type Lock, Pass, type Terms, type Wish } from "./pass.ts";
-import type { Dial } from "./reach.ts";
 import { refuse, refuseUntilLogin } from "./refusal.ts";
 
 export interface AuthorizerParts {

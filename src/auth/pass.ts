@@ -3,13 +3,14 @@ import type { OAuthSettings } from "../manifest/remote.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
+import type { Dial } from "../wire/http/dialer.ts";
 import type { Proceeding } from "./authorizer.ts";
 import { type Demand, readChallenge } from "./challenge.ts";
 import { discover } from "./discovery.ts";
 import { askPerson, type Flow } from "./flow.ts";
 import { isDue, isExpired, type Kept, loadKept, saveKept } from "./kept.ts";
 import { askByItself } from "./machine.ts";
-import { type Dial, type Fetch, reach } from "./reach.ts";
+import { type Fetch, reach } from "./reach.ts";
 import { refuse, refuseUntilLogin } from "./refusal.ts";
 import { forgetRegistration } from "./registration.ts";
 import { refresh, revoke } from "./renewal.ts";
@@ -56,8 +57,6 @@ type Steps = Pick<Flow, "signal" | "progressed">;
 
 /** How long other processes may take to renew a token, in ms. */
 const RENEWAL_LIMIT = 60_000;
-/** A token that is refused so soon after it was got, in ms, may only have been late for a request that bore the one before. */
-const BENEFIT = 2000;
 /** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
 const MAX_LOGINS = 3;
 const LOGINS_WITHIN = 5 * 60 * 1000;
@@ -69,8 +68,6 @@ export class Pass {
   readonly #parts: PassParts;
   #kept: Kept | undefined;
   #isRead = false;
-  /** The token that was refused, and may not be the one to blame. */
-  #spared: string | undefined;
   #renewing: Promise<Kept | undefined> | undefined;
   readonly #login = new Shared();
   readonly #logins: number[] = [];
@@ -118,7 +115,7 @@ export class Pass {
       const other = await this.#load();
       return other !== undefined && other.access !== kept.access && covers(other, demand);
     }
-    return this.#spare(kept) || (await this.#renew(kept, terms, signal)) !== undefined;
+    return (await this.#renew(kept, terms, signal)) !== undefined;
   }
 
   /**
@@ -212,13 +209,6 @@ export class Pass {
   #isNews(found: Kept | undefined, refused: Kept | undefined, demand: Demand): boolean {
     if (found === undefined || found.access === refused?.access) return false;
     return !isExpired(found, this.#parts.now()) && covers(found, demand);
-  }
-
-  /** @returns whether a token that was refused gets another try, as each does once */
-  #spare({ access, issued }: Kept): boolean {
-    if (this.#parts.now() - issued >= BENEFIT || this.#spared === access) return false;
-    this.#spared = access;
-    return true;
   }
 
   /** All who want another one than that at once get the same one. It is not given up halfway: it may be there already. */

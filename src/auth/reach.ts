@@ -1,9 +1,8 @@
+import { HubError } from "../errors.ts";
+import type { Dial, DialInit } from "../wire/http/dialer.ts";
 import { refuse } from "./refusal.ts";
 
-/** Makes one request, and follows no redirect; rejects with a TypeError if there is no answer. */
-export type Dial = (url: URL, init: RequestInit) => Promise<Response>;
-
-/** As `Dial`, for those who have URLs as text. */
+/** As `Dial`, for the SDK, which gives it nothing else. */
 export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
 
 /** The longest answer of an authorization server, in bytes. */
@@ -29,13 +28,13 @@ export function reach({ server, home, dial, signal }: Reach): Fetch {
     const limit = AbortSignal.timeout(LIMIT);
     const both = AbortSignal.any([signal, limit, ...(init.signal ? [init.signal] : [])]);
     try {
-      const response = await dial(url, { ...init, redirect: "manual", signal: both });
+      const response = await dial(url, { ...(init as DialInit), signal: both });
       return await bound(response, server);
     } catch (error) {
       signal.throwIfAborted();
-      // The same for those who read errors as the loss of a connection is.
-      if (limit.aborted) throw new TypeError(`${url.origin} did not answer within ${LIMIT} ms.`);
-      throw error;
+      if (!limit.aborted) throw error;
+      const text = `${url.host} did not answer within ${LIMIT / 1000} s.`;
+      throw new HubError("unreachable", text, { server, cause: error });
     }
   };
 }
@@ -111,7 +110,7 @@ async function bound(response: Response, server: string): Promise<Response> {
   for await (const chunk of response.body ?? []) {
     size += chunk.length;
     if (size > MAX_BODY) throw refuse(server, "its authorization server answers without end");
-    chunks.push(chunk as Uint8Array<ArrayBuffer>);
+    chunks.push(chunk);
   }
   const hasBody = status !== 204 && status !== 205 && status !== 304;
   const kept = new Headers(headers);

@@ -25,14 +25,16 @@ export function explain(
   doing: string,
   isRetryable: boolean,
 ): unknown {
-  if (thrown instanceof HubError) return thrown;
+  if (thrown instanceof HubError) {
+    const { code, message } = thrown;
+    if (!UNANSWERED.includes(code) || thrown.step === "authorize") return thrown;
+    // Whoever was asked to log in already is not to be asked again without having wanted it.
+    const why = `${doing}: ${message.replace(/\.$/, "")}`;
+    return refuse(server, why, isRetryable ? code : "unauthorized");
+  }
   const code = oauthCode(thrown);
   if (code !== undefined) {
     return refuse(server, `${doing}, the authorization server answered "${code}"`);
-  }
-  if (thrown instanceof TypeError) {
-    const why = `${doing}, the authorization server could not be reached`;
-    return refuse(server, why, isRetryable ? "unreachable" : "unauthorized");
   }
   if (has(thrown, "expected", "received")) {
     return refuse(server, `${doing}, another authorization server answered than the one asked`);
@@ -50,6 +52,15 @@ export function explain(
     : "";
   return refuse(server, `${doing}, the authorization server did not answer as it should${quoted}`);
 }
+
+/** What is thrown where a request brings no answer. */
+const UNANSWERED: readonly ErrorCode[] = [
+  "unreachable",
+  "tlsFailed",
+  "answerLost",
+  "messageTooLarge",
+  "serverFailed",
+];
 
 /** The code of an error as OAuth has them (RFC 6749, 5.2); undefined if it is none. */
 export function oauthCode(thrown: unknown): string | undefined {

@@ -93,10 +93,12 @@ async function requestRegistration(
       "its authorization server registers no clients: write oauth.clientId in the manifest";
     throw refuse(server, why);
   }
-  const { registerClient } = await loadSdk();
+  const sdk = await loadSdk();
   const method = chooseMethod(metadata);
   try {
-    const answer = await registerClient(url, {
+    // The way of last resort; others have been tried.
+    // oxlint-disable-next-line typescript/no-deprecated
+    const answer = await sdk.registerClient(url, {
       ...(metadata !== undefined && { metadata }),
       clientMetadata: {
         client_name: "toolmux",
@@ -138,5 +140,5 @@ export function informationOf(client: Registration, settings: OAuthSettings): Cl
     client_id: id,
     ...(secret !== undefined && { client_secret: secret }),
     ...(method !== undefined && { token_endpoint_auth_method: method }),
-  } as ClientInformation;
+  };
 }

@@ -1,7 +1,7 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
 import { splitScopes } from "./challenge.ts";
 import type { Kept } from "./kept.ts";
-import { proofOf } from "./machine.ts";
+import { proofOf } from "./proof.ts";
 import type { Fetch } from "./reach.ts";
 import { oauthCode, refuse } from "./refusal.ts";
 import { informationOf } from "./registration.ts";
@@ -34,7 +34,7 @@ export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
   const isOther = client.kind === "configured" && client.id !== settings.clientId;
   if (token === undefined || isOther) return { kind: "gone", isClientGone: false };
   const { refreshAuthorization } = await loadSdk();
-  const proof = await proofOf(settings, server);
+  const proof = await proofOf(client, settings, kept.methods, server);
   const metadata = metadataOf(kept);
   let tokens: Tokens;
   try {
@@ -43,7 +43,7 @@ export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
       clientInformation: informationOf(client, settings),
       refreshToken: token,
       ...(resource !== undefined && { resource }),
-      ...(proof !== undefined && { addClientAuthentication: proof }),
+      addClientAuthentication: proof,
       fetchFn: fetch,
     });
   } catch (error) {
@@ -82,6 +82,7 @@ function metadataOf({ issuer, tokenEndpoint, methods }: Kept): Metadata | undefi
 export async function revoke(kept: Kept, { settings, server, fetch }: Renewal): Promise<boolean> {
   const { revocationEndpoint: endpoint } = kept;
   if (endpoint === undefined) return false;
+  const proof = await proofOf(kept.client, settings, kept.methods, server);
   const done: boolean[] = [];
   for (const [hint, token] of [
     ["refresh_token", kept.refresh],
@@ -90,37 +91,9 @@ export async function revoke(kept: Kept, { settings, server, fetch }: Renewal): 
     if (token === undefined) continue;
     const body = new URLSearchParams({ token, token_type_hint: hint });
     const headers = new Headers({ accept: "application/json" });
-    await prove(kept, settings, server, headers, body);
+    await proof(headers, body, endpoint, metadataOf(kept));
     const answer = await fetch(endpoint, { method: "POST", headers, body }).catch(() => undefined);
     done.push(answer?.ok === true);
   }
   return done.every(Boolean);
-}
-
-/** Puts in who it is that asks. */
-async function prove(
-  kept: Kept,
-  settings: OAuthSettings,
-  server: string,
-  headers: Headers,
-  body: URLSearchParams,
-): Promise<void> {
-  const proof = await proofOf(settings, server);
-  if (proof !== undefined) {
-    await proof(headers, body, kept.revocationEndpoint ?? "", metadataOf(kept));
-    return;
-  }
-  const { selectClientAuthMethod } = await loadSdk();
-  const information = informationOf(kept.client, settings);
-  const { client_id: id, client_secret: secret } = information;
-  const method = selectClientAuthMethod(information, [...(kept.methods ?? [])]);
-  if (secret === undefined || method !== "client_secret_basic") body.set("client_id", id);
-  if (secret === undefined || method === "none") return;
-  if (method === "client_secret_post") body.set("client_secret", secret);
-  else headers.set("authorization", `Basic ${btoa(`${encode(id)}:${encode(secret)}`)}`);
-}
-
-/** As in forms (RFC 6749, 2.3.1). */
-function encode(text: string): string {
-  return new URLSearchParams([["", text]]).toString().slice(1);
 }

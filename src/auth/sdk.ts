@@ -1,6 +1,8 @@
 /* Loading the SDK takes longer than starting toolmux: it is there when somebody first wants an authorization. */
 
-type Sdk = typeof import("@modelcontextprotocol/client");
+export const loadSdk = () => import("@modelcontextprotocol/client");
+
+type Sdk = Awaited<ReturnType<typeof loadSdk>>;
 
 /** What an authorization server says of itself. */
 export type Metadata = NonNullable<Awaited<ReturnType<Sdk["discoverAuthorizationServerMetadata"]>>>;
@@ -15,7 +17,3 @@ export type ClientInformation = Parameters<Sdk["refreshAuthorization"]>[1]["clie
 export type ClientProof = NonNullable<
   Parameters<Sdk["refreshAuthorization"]>[1]["addClientAuthentication"]
 >;
-
-export function loadSdk(): Promise<Sdk> {
-  return import("@modelcontextprotocol/client");
-}
