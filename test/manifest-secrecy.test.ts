@@ -21,7 +21,7 @@ describe("the table of secrets", () => {
         await box.write("c.toml", `[secrets]\ncommands = true`),
       ];
       const { manifest } = await box.loadValid({ files });
-      const sources = manifest.servers.map((it) => "secretSources" in it && it.secretSources);
+      const sources = manifest.servers.map((spec) => "secretSources" in spec && spec.secretSources);
       assert.deepEqual(sources, [
         ["keychain", "file"],
         ["keychain", "file"],

@@ -40,9 +40,10 @@ export interface Lack {
 }
 
 /** @throws {HubError} valueMissing, with all that is missing */
-export function requireAll({ missing, unknown, fail }: Scope): void {
+export function requireAll(scope: Scope): void {
+  const { missing, unknown } = scope;
   if (missing.length === 0) return;
-  throw fail(
+  throw scope.fail(
     "valueMissing",
     missing.join("; "),
     unknown.length > 0 ? { secrets: [...new Set(unknown)] } : undefined,
