@@ -4,6 +4,9 @@ import type { Surroundings } from "../manifest/folders.ts";
 /** What `list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
 
+/** What `auth` can do. */
+export const AUTH_VERBS = ["login", "logout", "status"] as const;
+
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 
@@ -79,6 +82,10 @@ export interface Invocation {
   readonly http: string | undefined;
   readonly httpTokenEnv: string | undefined;
   readonly stdio: boolean;
+  /** A page to visit is only printed. */
+  readonly noBrowser: boolean;
+  /** What to ask an authorization for: texts with spaces or commas between them. */
+  readonly scope: string | undefined;
   /** The folder for what is no text. */
   readonly output: string | undefined;
 }

@@ -127,7 +127,10 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
-    ...openOutside(world, undefined),
+    ...openOutside(world, async () => {
+      const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+      return openOwnAuthorizer(world, showInBrowser(world, log));
+    }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -2,7 +2,6 @@ import type { Authorizer } from "../auth/authorizer.ts";
 import type { HubParts } from "../hub/parts.ts";
 import { resolveRemote, resolveServer, type Schemes } from "../manifest/secrets.ts";
 import type { OuterServer, RemoteServer } from "../manifest/schema.ts";
-import { NO_CREDENTIALS } from "../wire/http/credentials.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { Link } from "../wire/link.ts";
 import type { World } from "./command.ts";
@@ -10,8 +9,13 @@ import type { World } from "./command.ts";
 /** What gives a hub the servers that are not in this process. */
 export type Outside = Pick<HubParts, "identify" | "makeLink" | "authorize">;
 
-/** @param authorizer undefined: servers get what the manifest says, and nothing else */
-export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefined): Outside {
+/** @param openAuthorizer is asked for one when the first server over HTTP wants it */
+export function openOutside(
+  { env, cwd }: World,
+  openAuthorizer: () => Promise<Authorizer>,
+): Outside {
+  let opened: Promise<Authorizer> | undefined;
+  const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const ways = new Map<string, Way>();
   /** What was found of a server holds as long as it is reached where it was. */
   const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
@@ -35,17 +39,15 @@ export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefi
       }
       const resolved = await resolveRemote(spec, env, cwd, schemes);
       const { httpLink } = await import("../wire/http/link.ts");
-      const credentials = authorizer?.credentialsFor(spec, resolved) ?? NO_CREDENTIALS;
+      const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const wayfinder = wayfinderFor(spec);
       return httpLink({ ...resolved, server, transport, maxMessage, credentials, wayfinder, env });
     },
-    ...(authorizer && {
-      authorize: async (spec, schemes, challenge, proceeding) => {
-        const resolved = await resolveRemote(spec, env, cwd, schemes);
-        await authorizer.authorize(spec, resolved, challenge, proceeding);
-      },
-    }),
+    authorize: async (spec, schemes, challenge, proceeding) => {
+      const resolved = await resolveRemote(spec, env, cwd, schemes);
+      await (await authorizer()).authorize(spec, resolved, challenge, proceeding);
+    },
   };
 
   async function identify(

@@ -68,6 +68,8 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       http: http as string | undefined,
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      noBrowser: values["no-browser"] === true,
+      scope: values["scope"] as string | undefined,
     },
   };
 }
