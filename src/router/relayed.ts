@@ -58,7 +58,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#sequel);
+    const whole = session.mayRepeat ? repeat(rewrite, this.#sequel) : rewrite;
     this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
   }
 

@@ -54,7 +54,8 @@ export class Replay {
     if (pause === undefined || (code === "unauthorized" && this.#count > 0)) return error;
     this.#count++;
     if (code === "answerLost") this.#lost++;
-    this.#wait(pause);
+    // Where an authorization is being got it waits for that instead.
+    this.#wait(code === "unauthorized" ? 0 : pause);
     return undefined;
   }
 
@@ -77,7 +78,15 @@ export class Replay {
   }
 
   #wait(ms: number): void {
-    this.#disarm = this.#parts.deadlines.after(ms, () => this.#parts.again());
+    if (ms > 0) {
+      this.#disarm = this.#parts.deadlines.after(ms, () => this.#parts.again());
+      return;
+    }
+    let isOver = false;
+    this.#disarm = () => (isOver = true);
+    queueMicrotask(() => {
+      if (!isOver) this.#parts.again();
+    });
   }
 
   #mayRepeat(): boolean {

@@ -100,7 +100,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? this.#rewrite : repeat(this.#rewrite, this.#sequel);
+    const whole = session.mayRepeat ? repeat(this.#rewrite, this.#sequel) : this.#rewrite;
     this.#isAway = true;
     this.#sent = { session, id: session.relay(this, request, whole) };
   }

@@ -210,6 +210,11 @@ export class Attempt {
   /** The first cause counts. One that comes before it was open says at which step, and the server's last words. */
   #lose(cause: HubError): void {
     if (this.#phase === "over") return;
+    if (this.#phase === "opening" && cause.code === "unauthorized") {
+      // Whoever knows beforehand that it would be refused does not ask the server.
+      this.#events.challenged({ status: 401, header: undefined });
+      return;
+    }
     const isEarly = this.#phase === "opening" && cause.step === undefined;
     this.#phase = "over";
     this.#events.lost(isEarly ? this.#error(cause.code, cause.message) : cause);

@@ -145,6 +145,11 @@ export class Session implements LinkEvents {
     return this.#dialect?.era ?? "legacy";
   }
 
+  /** A request may have to be written more than once. */
+  get mayRepeat(): boolean {
+    return this.era === "modern" || this.#link.adopt !== undefined;
+  }
+
   /** Headers repeat what calls of it say. */
   get hasMirrors(): boolean {
     return this.#pending.isMirrored;

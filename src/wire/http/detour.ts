@@ -38,7 +38,7 @@ function read(env: Env, name: string): string | undefined {
 
 function isLoopback(host: string): boolean {
   return (
-    host === "localhost" || host.endsWith(".localhost") || host === "::1" || /^127\./.test(host)
+    host === "localhost" || host.endsWith(".localhost") || host === "::1" || host.startsWith("127.")
   );
 }
 

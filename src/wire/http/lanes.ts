@@ -80,7 +80,7 @@ export class Lanes implements LaneOwner {
     this.#waiting.clear();
     clearTimeout(this.#sweep);
     this.#sweep = undefined;
-    for (const lane of [...this.#lanes.keys()]) lane.drop();
+    for (const lane of this.#lanes.keys()) lane.drop();
   }
 
   freed(lane: Lane): void {
@@ -151,7 +151,8 @@ export class Lanes implements LaneOwner {
   readonly #tidy = (): void => {
     this.#sweep = undefined;
     const now = performance.now();
-    for (const lane of [...this.#resting]) if (isStale(lane, now)) lane.drop();
+    const stale = this.#resting.filter((lane) => isStale(lane, now));
+    for (const lane of stale) lane.drop();
     if (this.#resting.length > 0) this.#sweep = setTimeout(this.#tidy, REST.usual);
   };
 }

@@ -2,15 +2,15 @@ import { HubError } from "../../errors.ts";
 
 /** Why a server could not be connected to, as a person has to know it. `code` is what the system, OpenSSL or BoringSSL call it. */
 export function explainLoss(error: Error, url: URL): HubError {
-  const code = String((error as { code?: unknown }).code ?? "");
+  const { code } = error as { code?: unknown };
   const { host } = url;
-  const text = `${code} ${error.message}`;
+  const text = `${typeof code === "string" ? code : ""} ${error.message}`;
   const found = TROUBLES.find(({ pattern }) => pattern.test(text));
   if (found !== undefined) {
     return new HubError(found.code, found.say(host), { step: "dial", cause: error });
   }
   const isSecured = url.protocol === "https:" && /SSL|TLS|CERT/i.test(text);
-  const message = `${host} cannot be connected to: ${error.message || code}.`;
+  const message = `${host} cannot be connected to: ${error.message}.`;
   return new HubError(isSecured ? "tlsFailed" : "unreachable", message, {
     step: "dial",
     cause: error,
