@@ -1,4 +1,5 @@
 import type { SecretStore } from "../secrets/store.ts";
+import { parse } from "./label.ts";
 import type { Registration } from "./registration.ts";
 
 /** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
@@ -44,17 +45,6 @@ export function saveKept(store: SecretStore, name: string, kept: Kept): Promise<
   return store.set(name, JSON.stringify({ form: FORM, ...kept }));
 }
 
-/** @returns undefined if it is no object of JSON */
-export function parse(text: string | undefined): object | undefined {
-  if (text === undefined) return undefined;
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null ? value : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** Of the life of a token, and in ms: with less left, another is got. */
 const SHARE = 0.1;
 const MARGIN = 60_000;
@@ -67,20 +57,4 @@ export function isDue({ issued, expires }: Kept, now: number): boolean {
 
 export function isExpired({ expires }: Kept, now: number): boolean {
   return expires !== undefined && expires <= now;
-}
-
-/** The names under which things are kept: readable, and made of what every store takes. */
-export async function nameKept(
-  kind: "server" | "client",
-  ...key: readonly string[]
-): Promise<string> {
-  const [first = ""] = key;
-  const readable = first
-    .replace(/^https?:\/\//, "")
-    .replace(/[^\w.-]+/g, "-")
-    .slice(0, 40);
-  const bytes = new TextEncoder().encode(key.join("\0"));
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const mark = [...digest.subarray(0, 8)].map((it) => it.toString(16).padStart(2, "0")).join("");
-  return `oauth/${kind}/${readable}-${mark}`;
 }

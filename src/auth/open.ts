@@ -5,7 +5,8 @@ import type { SecretStore } from "../secrets/store.ts";
 import { type Challenge, type Credentials, NO_CREDENTIALS } from "../wire/http/credentials.ts";
 import type { Dial } from "../wire/http/dialer.ts";
 import type { Authorizer, Proceeding } from "./authorizer.ts";
-import { isExpired, type Kept, nameKept } from "./kept.ts";
+import { isExpired, type Kept } from "./kept.ts";
+import { nameKept } from "./label.ts";
 import { type Lock, Pass, type Terms, type Wish } from "./pass.ts";
 import { refuse, refuseUntilLogin } from "./refusal.ts";
 

@@ -1,7 +1,7 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import type { Authority } from "./discovery.ts";
-import { nameKept, parse } from "./kept.ts";
+import { nameKept, parse } from "./label.ts";
 import type { Fetch } from "./reach.ts";
 import { explain, refuse } from "./refusal.ts";
 import { type ClientInformation, loadSdk, type Metadata } from "./sdk.ts";

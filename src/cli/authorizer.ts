@@ -2,8 +2,6 @@ import { join } from "node:path";
 import type { Desktop } from "../auth/browser.ts";
 import type { OpenAuthorizer } from "../auth/open.ts";
 import type { World } from "./command.ts";
-import { createRecord } from "./log.ts";
-import type { Log } from "./open.ts";
 
 /** Shows a person a page to log in at. Never rejects. */
 export type ShowPage = (url: string, server: string) => Promise<void>;
@@ -31,13 +29,16 @@ export async function openOwnAuthorizer(
 }
 
 /** Opens the browser, or says where to go if there is none. */
-export function showInBrowser(desktop: Desktop, log: Log): ShowPage {
+export function showInBrowser(
+  desktop: Desktop,
+  tell: (level: "info" | "warn", text: string, server: string) => void,
+): ShowPage {
   return async (url, server) => {
     const { openBrowser } = await import("../auth/browser.ts");
     if (await openBrowser(url, desktop)) {
-      log("info", createRecord("info", "a browser was opened to log in", { server }));
+      tell("info", "a browser was opened to log in", server);
     } else {
-      log("warn", createRecord("warn", `no browser could be opened; log in at ${url}`, { server }));
+      tell("warn", `no browser could be opened; log in at ${url}`, server);
     }
   };
 }

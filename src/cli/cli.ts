@@ -1,7 +1,7 @@
 import { HubError, toHubError } from "../errors.ts";
+import { AUTH } from "./auth/command.ts";
 import { own } from "./console.ts";
 import {
-  AUTH_VERBS,
   type Command,
   type Invocation,
   LISTS,
@@ -161,33 +161,7 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
-  {
-    name: "auth",
-    summary: "log in to servers over HTTP, log out, see how it stands",
-    usage: `${AUTH_VERBS.join("|")} [SERVER …]`,
-    words: [1, Number.POSITIVE_INFINITY],
-    choices: AUTH_VERBS,
-    details: [
-      "  login SERVER        opens a browser to log in, and keeps what comes of it",
-      "  logout SERVER       forgets that, and has it revoked where it came from",
-      "  status [SERVER …]   says how it stands; asks nobody, and shows no value",
-      "",
-      "A hub logs in by itself when a server asks for it, and keeps it in the secret",
-      "store: this command is for machines where nobody sits, and for another account.",
-      "Exit code 3 if a login comes to nothing.",
-    ],
-    options: [
-      { name: "no-browser", summary: "only print the page to log in at" },
-      {
-        name: "scope",
-        value: "SCOPES",
-        summary: "what to ask for, instead of what the server says",
-      },
-      JSON_OUTPUT,
-    ],
-    examples: ["toolmux auth login linear", "toolmux auth status", "toolmux auth logout linear"],
-    load: async () => (await import("./auth.ts")).auth,
-  },
+  AUTH,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",

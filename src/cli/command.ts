@@ -4,9 +4,6 @@ import type { Surroundings } from "../manifest/folders.ts";
 /** What `list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
 
-/** What `auth` can do. */
-export const AUTH_VERBS = ["login", "logout", "status"] as const;
-
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 

@@ -129,7 +129,10 @@ export async function openHub(
     plugins,
     ...openOutside(world, async () => {
       const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
-      return openOwnAuthorizer(world, showInBrowser(world, log));
+      const show = showInBrowser(world, (level, text, server) =>
+        log(level, createRecord(level, text, { server })),
+      );
+      return openOwnAuthorizer(world, show);
     }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
