@@ -1,4 +1,5 @@
 import { HubError, toHubError } from "../errors.ts";
+import { AUTH } from "./auth/command.ts";
 import { own } from "./console.ts";
 import {
   type Command,
@@ -161,6 +162,7 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  AUTH,
   SECRET,
   {
     name: "demo",

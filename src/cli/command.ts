@@ -85,6 +85,10 @@ export interface Invocation {
   readonly stdio: boolean;
   /** Where a secret is to be kept. */
   readonly store: (typeof STORES)[number] | undefined;
+  /** A page to visit is only printed. */
+  readonly noBrowser: boolean;
+  /** What to ask an authorization for: texts with spaces or commas between them. */
+  readonly scope: string | undefined;
   /** The folder for what is no text. */
   readonly output: string | undefined;
 }

@@ -101,7 +101,13 @@ export async function openHub(
   { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
-  const { redact, ...outside } = openOutside(world, undefined);
+  const { redact, ...outside } = openOutside(world, async () => {
+    const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+    const show = showInBrowser(world, (level, text, server) =>
+      log(level, createRecord(level, text, { server })),
+    );
+    return openOwnAuthorizer(world, show);
+  });
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };

@@ -9,7 +9,6 @@ import {
 } from "../manifest/secrets.ts";
 import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
-import { NO_CREDENTIALS } from "../wire/http/credentials.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { Link } from "../wire/link.ts";
 import { Redactor } from "../wire/redact.ts";
@@ -24,8 +23,10 @@ export interface Outside extends Pick<HubParts, "identify" | "makeLink" | "autho
   readonly redact: (text: string) => string;
 }
 
-/** @param authorizer undefined: servers get what the manifest says, and nothing else */
-export function openOutside(world: World, authorizer: Authorizer | undefined): Outside {
+/** @param openAuthorizer is asked for one when the first server over HTTP wants it */
+export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): Outside {
+  let opened: Promise<Authorizer> | undefined;
+  const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
   const known = new Known();
   const fill = openFilling(world, known);
@@ -53,17 +54,18 @@ export function openOutside(world: World, authorizer: Authorizer | undefined): O
       }
       const resolved = await fill.remote(spec, schemes, "start");
       const { httpLink } = await import("../wire/http/link.ts");
-      const credentials = authorizer?.credentialsFor(spec, resolved) ?? NO_CREDENTIALS;
+      const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const wayfinder = wayfinderFor(spec);
-      return httpLink({ ...resolved, server, transport, maxMessage, credentials, wayfinder, env });
+      const said = { server, transport, maxMessage };
+      const link = httpLink({ ...resolved, ...said, credentials, wayfinder, env });
+      known.watch(server, link);
+      return link;
     },
-    ...(authorizer && {
-      authorize: async (spec, schemes, challenge, proceeding) => {
-        const resolved = await fill.remote(spec, schemes, "look");
-        await authorizer.authorize(spec, resolved, challenge, proceeding);
-      },
-    }),
+    authorize: async (spec, schemes, challenge, proceeding) => {
+      const resolved = await fill.remote(spec, schemes, "look");
+      await (await authorizer()).authorize(spec, resolved, challenge, proceeding);
+    },
   };
 
   async function identify(
@@ -89,6 +91,12 @@ interface Filling {
 class Known {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
+  /** The last one to each server: what it bears by now it knows itself. */
+  readonly #links = new Map<string, Link>();
+
+  watch(server: string, link: Link): void {
+    this.#links.set(server, link);
+  }
 
   add<Resolved extends { readonly secrets: readonly string[] }>(resolved: Resolved): Resolved {
     const before = this.#secrets.size;
@@ -98,9 +106,10 @@ class Known {
   }
 
   redact(text: string): string {
-    if (this.#secrets.size === 0) return text;
     this.#redactor ??= new Redactor([...this.#secrets]);
-    return this.#redactor.apply(text);
+    let shown = this.#redactor.apply(text);
+    for (const link of this.#links.values()) shown = link.redact?.(shown) ?? shown;
+    return shown;
   }
 }
 

@@ -70,6 +70,8 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
         values["store"] === undefined ? undefined : readChoice("store", STORES, values["store"]),
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      noBrowser: values["no-browser"] === true,
+      scope: values["scope"] as string | undefined,
     },
   };
 }
