@@ -59,6 +59,8 @@ const GOOD = [
   '[servers.a]\nurl = "https://example.com/mcp"',
   '[servers.a]\nurl = "u"\ntransport = "sse"\nheaders = { A = "b" }\nkeyFile = "k"\nca = "c.pem"\nauth = "oauth"\noauth = { grant = "clientCredentials", clientId = "a", clientSecret = "b", privateKey = "c", keyAlgorithm = "RS256", clientMetadataUrl = "u", scopes = ["s"], issuer = "i", callbackPort = 1 }',
   "plugins = []",
+  '[secrets]\nsources = ["keychain", "file", "environment"]\ncommands = true',
+  "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -79,6 +81,12 @@ const BAD = [
   `${SERVER}healthInterval = 1`,
   "[defaults]\nlazy = true",
   '[defaults]\nreconnect = "none"',
+  '[secrets]\nsources = ["cloud"]',
+  "[secrets]\nsources = []",
+  '[secrets]\nsources = "file"',
+  "[secrets]\ncommands = 1",
+  "[secrets]\ncommand = true",
+  "secrets = true",
   '[defaults]\nreconnect.policy = "linear"',
   "[defaults]\nreconnect.base = 0",
   "[defaults]\nreconnect.jitter = 1.5",
