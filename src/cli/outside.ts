@@ -155,7 +155,7 @@ function remember<Spec extends OuterServer, Resolved>(
 }
 
 /**
- * The schemes that the hub has by itself, beside those of plugins, for filling in one specification once: each value is asked
+ * The schemes that the hub has by itself, where `schemes` has none of that name, beside those of plugins: for filling in one specification once: each value is asked
  * for once. Their code is loaded when a value is wanted.
  */
 export function openSchemes(
@@ -173,7 +173,7 @@ export function openSchemes(
       const { readCommand } = await import("../secrets/command.ts");
       return readCommand(text, { cwd: baseDir, env });
     };
-    return new Map([...schemes, ["secret", askOnce(secret)], ["cmd", askOnce(cmd)]]);
+    return new Map([["secret", askOnce(secret)], ["cmd", askOnce(cmd)], ...schemes]);
   };
 }
 
