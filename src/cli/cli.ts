@@ -1,4 +1,5 @@
 import { HubError, toHubError } from "../errors.ts";
+import { IMPORT, INSTALL } from "./clients/commands.ts";
 import { own } from "./console.ts";
 import {
   type Command,
@@ -8,6 +9,7 @@ import {
   SHELLS,
   type World,
 } from "./command.ts";
+import { DOCTOR } from "./doctor/command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
 
@@ -160,6 +162,9 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  IMPORT,
+  INSTALL,
+  DOCTOR,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",

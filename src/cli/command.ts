@@ -81,4 +81,6 @@ export interface Invocation {
   readonly stdio: boolean;
   /** The folder for what is no text. */
   readonly output: string | undefined;
+  /** The names of all options without a value that were given, for those that one command alone has. */
+  readonly switches: ReadonlySet<string>;
 }

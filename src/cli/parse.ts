@@ -68,6 +68,7 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       http: http as string | undefined,
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
     },
   };
 }
