@@ -14,9 +14,10 @@ import {
   hubSchema,
   LIMIT_DEFAULTS,
   pluginSchema,
-  PROCESS_KEYS,
   serverSchema,
 } from "../src/manifest/schema.ts";
+import { PROCESS_KEYS } from "../src/manifest/process.ts";
+import { REMOTE_KEYS } from "../src/manifest/remote.ts";
 import { printDuration } from "../src/manifest/units.ts";
 
 /** What an editor shows for a key. */
@@ -201,6 +202,49 @@ const SERVER: Book = {
       "Where the server is started; relative to this file. By default where toolmux was started.",
     examples: [".", "~/work"],
   },
+  url: {
+    title: "URL",
+    description:
+      "In the place of command: where a server over HTTP is. The texts of all keys about it may hold ${env:NAME}, ${file:path} and ${secret:name}, which are filled in at each connect.",
+    examples: ["https://example.com/mcp", "http://127.0.0.1:3000/mcp"],
+  },
+  transport: {
+    title: "Transport",
+    description:
+      '"http": Streamable HTTP. "sse": HTTP with SSE, as it was before. "auto": the first, and if the server has not got that, the second; what was found out is remembered.',
+    default: "auto",
+    examples: ["auto", "http", "sse"],
+  },
+  headers: {
+    title: "Headers",
+    description: "What every request to the server bears.",
+    default: {},
+    examples: [{ Authorization: "Bearer ${secret:linear}" }],
+  },
+  keyFile: {
+    title: "File with a token",
+    description: "A file that holds a bearer token; relative to this file, read at each connect.",
+    examples: ["~/.secrets/linear"],
+  },
+  ca: {
+    title: "Certificates",
+    description:
+      "A file with certificates, in PEM, that are trusted beside the system's; relative to this file.",
+    examples: ["company.pem"],
+  },
+  auth: {
+    title: "Authorization",
+    description:
+      '"auto": OAuth if the server asks for it and has been given nothing else. "oauth": from the beginning. "none": never.',
+    default: "auto",
+    examples: ["auto", "oauth", "none"],
+  },
+  oauth: {
+    title: "OAuth",
+    description: "How a token is got for the server, where what it says of itself does not do.",
+    default: {},
+    examples: [{ clientId: "toolmux", scopes: ["read"] }],
+  },
   enabled: {
     title: "Switched on",
     description: "false keeps the entry without using it.",
@@ -243,6 +287,56 @@ const SERVER: Book = {
     title: "Prompts",
     description:
       "Which prompts are shown, and how. All names are those that the server gives them.",
+  },
+};
+
+const OAUTH: Book = {
+  grant: {
+    title: "How",
+    description:
+      '"authorizationCode": a person allows it in a browser. "clientCredentials": toolmux itself is known to the server, by clientSecret or privateKey.',
+    default: "authorizationCode",
+    examples: ["authorizationCode", "clientCredentials"],
+  },
+  clientId: {
+    title: "Client",
+    description: "What the authorization server knows toolmux as, if it is registered there.",
+    examples: ["toolmux"],
+  },
+  clientSecret: {
+    title: "Secret of the client",
+    description: "What it proves that with.",
+    examples: ["${secret:linear/client}"],
+  },
+  privateKey: {
+    title: "Private key of the client",
+    description: "In PEM; in the place of a secret.",
+    examples: ["${file:~/.secrets/linear.pem}"],
+  },
+  keyAlgorithm: {
+    title: "Algorithm of the key",
+    description: "How is signed with it.",
+    examples: ["ES256", "RS256"],
+  },
+  clientMetadataUrl: {
+    title: "Description of the client",
+    description: "A URL that is the client's name, and under which it is described.",
+    examples: ["https://example.com/toolmux.json"],
+  },
+  scopes: {
+    title: "Scopes",
+    description: "What is asked for; by default what the server names.",
+    examples: [["read", "write"]],
+  },
+  issuer: {
+    title: "Authorization server",
+    description: "The only one that is trusted with the client's secret.",
+    examples: ["https://login.example.com"],
+  },
+  callbackPort: {
+    title: "Port",
+    description: "Where the browser comes back to on this machine; by default any that is free.",
+    examples: [8976],
   },
 };
 
@@ -388,22 +482,29 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
   return { ...schema, properties: { ...schema.properties, [key]: annotate(table, book) } };
 }
 
-/** A server has either a command or a plugin, and keys about its process only beside a command. */
+/** A server has exactly one of these, and beside it none of the keys that are about another. */
 const KINDS: readonly JsonSchema[] = [
-  { required: ["command"], properties: { command: true, plugin: false } },
-  {
-    required: ["plugin"],
-    properties: { plugin: true, ...Object.fromEntries(PROCESS_KEYS.map((key) => [key, false])) },
-  },
+  makeKind("command", [...REMOTE_KEYS, "plugin"]),
+  makeKind("url", [...PROCESS_KEYS, "plugin"]),
+  makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS]),
 ];
+
+function makeKind(key: string, others: readonly string[]): JsonSchema {
+  const properties = { [key]: true, ...Object.fromEntries(others.map((other) => [other, false])) };
+  return { required: [key], properties };
+}
 
 /** The whole schema, as it is written. */
 export function makeSchema(): JsonSchema {
   const defaults = annotate(convert(defaultsSchema), LIMITS);
-  const server = annotateTable(
-    annotateTable(annotate(convert(serverSchema), SERVER), "tools", TOOLS),
-    "prompts",
-    PROMPTS,
+  const tables = [
+    ["oauth", OAUTH],
+    ["tools", TOOLS],
+    ["prompts", PROMPTS],
+  ] as const;
+  const server = tables.reduce(
+    (schema, [key, book]) => annotateTable(schema, key, book),
+    annotate(convert(serverSchema), SERVER),
   );
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
