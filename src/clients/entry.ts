@@ -119,6 +119,13 @@ function findObstacle(given: Table): string | undefined {
   return isSelf(given) ? "it is toolmux itself" : undefined;
 }
 
+/** The path of the toolmux that an entry starts; undefined: it starts something else, or whatever is found in PATH. */
+export function findSelf(raw: unknown): string | undefined {
+  const given = isTable(raw) ? flatten(raw) : {};
+  const { command } = given;
+  return isText(command) && command.startsWith("/") && isSelf(given) ? command : undefined;
+}
+
 /** Whether it starts toolmux, however that is called there: it would start itself without end. */
 function isSelf({ command, args }: Table): boolean {
   const isName = (word: unknown): boolean =>

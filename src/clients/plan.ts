@@ -22,8 +22,8 @@ export interface Addition {
 export interface Omission {
   readonly origin: Origin;
   readonly reason: string;
-  /** Whether it is because the manifest has that very server. */
-  readonly isThere: boolean;
+  /** The name of the very same server that there is already, in the manifest or of another client; undefined: for another reason. */
+  readonly same: string | undefined;
 }
 
 /** Where a server stands. */
@@ -64,14 +64,14 @@ export async function planImport(
     const place = { client, home, file: file.file, server: name, project: listed.project, inputs };
     const translated = await translate(listed.entry, place);
     if (!translated.ok) {
-      omissions.push({ origin, reason: translated.reason, isThere: false });
+      omissions.push({ origin, reason: translated.reason, same: undefined });
       return;
     }
     const { entry, notes, wanted } = translated;
     const identity = identifyEntry(entry);
     const same = known.get(identity);
     if (same !== undefined) {
-      omissions.push({ origin, reason: `it is the same as "${same}"`, isThere: true });
+      omissions.push({ origin, reason: `it is the same as "${same}"`, same });
       return;
     }
     known.set(identity, name);

@@ -22,7 +22,7 @@ export async function importServers(invocation: Invocation, world: World): Promi
   const isWanted = additions.length > 0 && !switches.has("dry-run");
   const consent = isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered))));
   if (consent === true) {
-    const store = moves ? await openStore(world) : undefined;
+    const store = moves ? openStore(world) : undefined;
     await carryOut(gathered, store);
     for (const name of new Set(additions.flatMap(({ wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
@@ -125,10 +125,6 @@ function toJson(
         moved: moves && isDone,
       })),
     })),
-    omissions: omissions.map(({ origin, reason, isThere }: Omission) => ({
-      origin,
-      reason,
-      same: isThere,
-    })),
+    omissions: omissions.map(({ origin, reason, same }: Omission) => ({ origin, reason, same })),
   };
 }

@@ -43,7 +43,7 @@ export async function install(invocation: Invocation, world: World): Promise<num
       if (gathered) own.log(describe(gathered, moves, findPaper(world.env)));
       own.log(showDifference(spot.file, before, after, removed, findPaper(world.env)));
       if (switches.has("dry-run")) return 0;
-      if (gathered) await carryOut(gathered, moves ? await openStore(world) : undefined);
+      if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined);
       const copy = await prepared.apply(Date.now());
       own.log(`written: ${spot.file}`);
       if (copy !== undefined) own.log(`as it was: ${copy}`);
@@ -128,7 +128,7 @@ async function gatherFrom(
     origin.file === spot.file && origin.name in (table ?? {});
   const additions = all.additions.filter(isHere);
   const omissions = all.omissions.filter(isHere);
-  const there = omissions.filter(({ isThere }) => isThere);
+  const there = omissions.filter(({ same }) => same !== undefined);
   const names = [...additions, ...there].map(({ origin }) => origin.name);
   return { ...all, additions, omissions, names };
 }

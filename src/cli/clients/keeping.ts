@@ -1,8 +1,8 @@
-import { HubError } from "../../errors.ts";
+import { openSecrets } from "../../secrets/secrets.ts";
 import type { SecretStore } from "../../secrets/store.ts";
 import type { World } from "../command.ts";
 
-/** Where values that look like secrets are moved to. @throws {HubError} notSupported */
-export function openStore(_world: World): Promise<SecretStore> {
-  return Promise.reject(new HubError("notSupported", "There is no secret store yet."));
+/** Where values that look like secrets are moved to. */
+export function openStore(world: World): SecretStore {
+  return openSecrets(world).file;
 }
