@@ -1,14 +1,7 @@
 import { isTable, type Table } from "../manifest/table.ts";
 import { parseText } from "../manifest/parse.ts";
+import type { Change } from "./change.ts";
 import type { Client } from "./client.ts";
-
-/** What is to become of a table of servers: some go, one comes or is another. */
-export interface Change {
-  /** The keys of the table. */
-  readonly keys: readonly string[];
-  readonly remove: readonly string[];
-  readonly put: Readonly<Record<string, Table>>;
-}
 
 /** The text with the change in it; `reason` says why it cannot be made there, as the end of a sentence. */
 export type Edited =

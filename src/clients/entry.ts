@@ -130,7 +130,9 @@ export function findSelf(raw: unknown): string | undefined {
 function isSelf({ command, args }: Table): boolean {
   const isName = (word: unknown): boolean =>
     isText(word) &&
-    /^toolmux(?:-[\w-]+)?(?:\.exe|\.js)?$/.test(basename(word.replace(/@[\d.]+$/, "")));
+    /^toolmux(?:-(?:darwin|linux)-[\w-]+)?(?:\.exe|\.js)?$/.test(
+      basename(word.replace(/@[\d.]+$/, "")),
+    );
   if (isName(command)) return true;
   const runs =
     isText(command) && /^(?:npx|bunx|pnpm|bun|deno|node|env)(?:\.\w+)?$/.test(basename(command));

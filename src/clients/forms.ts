@@ -83,7 +83,7 @@ function split(text: string, pattern: RegExp): readonly (string | RegExpExecArra
 
 /** A text that means itself in our own files. */
 export function escape(text: string): string {
-  return text.replaceAll("${", "$${");
+  return text.replaceAll("${", () => "$${");
 }
 
 function print(part: Piece, origin: Origin, wanted: string[]): string | undefined {

@@ -5,7 +5,8 @@ import { decode } from "../manifest/file.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import { keepBackup, listBackups, openOriginal, type Original, rewrite } from "./backup.ts";
 import type { Client, Spot } from "./client.ts";
-import { type Change, editText } from "./edit.ts";
+import type { Change } from "./change.ts";
+import { editText } from "./edit.ts";
 import { type Fault, readContent } from "./reading.ts";
 
 /** The key of our own entry in clients' files. */

@@ -1,5 +1,5 @@
 import { findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
-import type { Change } from "./edit.ts";
+import type { Change } from "./change.ts";
 
 /** JSON with comments. */
 export function change(text: string, { keys, remove, put }: Change): string {

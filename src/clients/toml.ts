@@ -1,6 +1,6 @@
 import { stringify } from "smol-toml";
 import { type AST, parseTOML } from "toml-eslint-parser";
-import type { Change } from "./edit.ts";
+import type { Change } from "./change.ts";
 
 /** TOML: what goes is cut out, what comes is a table at the end. */
 export function change(text: string, { keys, remove, put }: Change): string {

@@ -36,14 +36,10 @@ export function examineManifest(loaded: LoadResult, isThere: boolean): readonly 
 
 function describeProblem({ file, position, path, message }: Problem, isThere: boolean): Finding {
   if (!isThere) {
-    const [first = message] = message.split("\n");
-    const advice = "Add a server: toolmux import, or toolmux help serve.";
-    return {
-      code: "TM104",
-      subject: file,
-      text: `${first}.`.replace(/[;:]\s*\S* ?\S* ?\.$/, "."),
-      advice,
-    };
+    const text = "There is no manifest yet, and none was found elsewhere.";
+    const advice =
+      "Take over the servers of other clients: toolmux import. Or write one: README.md shows how.";
+    return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   const text = `${[path, message].filter((part) => part !== "").join(": ")}.`;

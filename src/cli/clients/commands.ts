@@ -43,7 +43,7 @@ export const IMPORT: Command = {
 
 export const INSTALL: Command = {
   name: "install",
-  summary: "write toolmux into the file of an MCP client, or take it out again",
+  summary: "write toolmux into an MCP client's file, or take it out again",
   usage: "CLIENT",
   words: [1, 1],
   choices: CLIENT_NAMES,

@@ -64,7 +64,10 @@ async function examine(invocation: Invocation, world: World): Promise<readonly F
     ...ports,
     ...disk,
     ...stored,
-    ...(isLive ? seen.findings : []),
+    // What cannot be started was said to be so already.
+    ...(isLive ? seen.findings : []).filter(
+      ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
+    ),
     ...(seen.catalog === undefined ? [] : examineListing(seen.catalog, isRepaired)),
     ...clients,
   ];

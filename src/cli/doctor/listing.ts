@@ -1,5 +1,6 @@
 import process from "node:process";
 import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
+import { clearOf } from "../../doctor/entries.ts";
 import type { Finding, Fix } from "../../doctor/finding.ts";
 import { LocalClient } from "../../frontend/local.ts";
 import { namesOf } from "../../hub/parts.ts";
@@ -36,15 +37,17 @@ export async function recallListing(
   const findings = [...examineFiles(survey)];
   if (manifest === undefined) return { catalog: undefined, findings };
   const sources: Source[] = [];
+  const unknown: string[] = [];
   for (const spec of manifest.servers) {
     if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
     const source = isCertain(spec) ? await recall(spec, survey, secrets, world) : undefined;
     if (source !== undefined) sources.push(source);
-    else {
-      const text = "Nothing is known of what it lists: its tools were not looked at.";
-      const advice = "toolmux doctor --connect starts the servers and looks.";
-      findings.push({ code: "TM803", subject: spec.name, text, advice });
-    }
+    else unknown.push(spec.name);
+  }
+  if (unknown.length > 0) {
+    const text = `Nothing is known of what these list, so their tools were not looked at: ${unknown.join(", ")}.`;
+    const advice = "toolmux doctor --connect starts the servers and looks.";
+    findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
   return { catalog: buildCatalog(sources, namesOf(manifest.hub), digest), findings };
 }
@@ -144,7 +147,10 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
       const { cause } = standing;
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
-      const text = sentence(describeFailure(cause));
+      const text = clearOf(spec).reduce(
+        (shown, { value }) => shown.replaceAll(value, "•••"),
+        sentence(describeFailure(cause)),
+      );
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings };
