@@ -183,7 +183,7 @@ describe("the table of clients", () => {
       const home = findHome({ HOME: "/h", APPDATA: "/h/AppData/Roaming" }, platform);
       return findClient(name)?.user(home)[0]?.file;
     };
-    const claude = ["linux", "darwin", "win32"].map((it) => files("claude-desktop", it));
+    const claude = ["linux", "darwin", "win32"].map((name) => files("claude-desktop", name));
     assert.deepEqual(claude, [
       "/h/.config/Claude/claude_desktop_config.json",
       "/h/Library/Application Support/Claude/claude_desktop_config.json",
@@ -223,7 +223,7 @@ for (const client of CLIENTS) {
           assert.equal(prepared.kind, "ready", JSON.stringify(prepared));
           if (prepared.kind !== "ready") return;
           const copy = await prepared.apply(Date.UTC(2030, 1, 1));
-          assert.ok(copy !== undefined && copy.endsWith(".toolmux-backup-20300201T000000Z"), copy);
+          assert.ok(copy?.endsWith(".toolmux-backup-20300201T000000Z") === true, copy);
           assert.equal((await stat(copy)).mode & 0o777, 0o600);
           const written = await readFile(spot.file);
           const [file] = await readClient(client, homeOf(box), undefined);
@@ -423,7 +423,7 @@ describe("taking over servers", () => {
         { command: "bunx", args: ["toolmux"] },
         { command: "node", args: ["/opt/toolmux.js"] },
       ];
-      const plan = await read(box, Object.fromEntries(own.map((it, i) => [`s${i}`, it])));
+      const plan = await read(box, Object.fromEntries(own.map((entry, i) => [`s${i}`, entry])));
       assert.deepEqual(plan.additions, []);
       const other = await read(box, {
         a: { command: "npx", args: ["-y", "toolmux-like", "toolmux"] },
