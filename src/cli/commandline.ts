@@ -11,7 +11,9 @@ const RANDOM = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+=-]{20,}$/;
 export function describeStart(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
-      return describeCommand(spec);
+      return spec.package === undefined
+        ? describeCommand(spec)
+        : `${spec.package.name}, by ${describeCommand(spec)}`;
     case "remote":
       return maskParts(spec.url);
     case "plugin":

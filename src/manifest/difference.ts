@@ -38,6 +38,7 @@ const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   ...RUNNABLE,
   command: "process",
   args: "process",
+  package: "process",
   env: "process",
   inheritEnv: "process",
   cwd: "process",

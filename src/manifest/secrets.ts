@@ -3,6 +3,7 @@ import process from "node:process";
 import { HubError, type ErrorCode } from "../errors.ts";
 import { decode, readSmall } from "./file.ts";
 import { expandHome, homeFolder, type Env } from "./folders.ts";
+import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
 import { createTable } from "./table.ts";
@@ -13,6 +14,8 @@ export interface ResolvedServer {
   /** Absolute if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
+  /** What may be started in its place if the command is not there, best first. */
+  readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute; undefined = the hub's own working directory. */
@@ -94,6 +97,7 @@ export async function resolveServer(
   return {
     command: command.includes("/") ? locate(command, scope) : command,
     args,
+    ...(server.package !== undefined && { others: otherWays(server.package, args) }),
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
     secrets: sortSecrets(scope),
