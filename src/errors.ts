@@ -8,7 +8,8 @@
  * - `kind`: terminal (somebody must change something), transient (time may cure it), misuse (the caller erred).
  *
  * Of a request that a server over HTTP has not answered, `notDelivered` says that it certainly did nothing for it (it may be
- * sent again), `answerLost` that it may have.
+ * sent again), `answerLost` that it may have. What keeps secrets is `storeBroken` if it cannot be used as it is, `storeBusy`
+ * if another process does not let go of it.
  */
 const TABLE = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -26,6 +27,8 @@ const TABLE = {
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  storeBusy: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   commandNotFound: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   notExecutable: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },

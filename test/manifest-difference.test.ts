@@ -104,7 +104,7 @@ const SETTINGS = {
   prompts: { ...SERVER.prompts, deny: ["x"] },
 } as const satisfies Partial<StdioServer>;
 
-const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir">, unknown> = {
+const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {
   ...PROCESS,
   ...SETTINGS,
 };
@@ -125,7 +125,7 @@ const REMOTE_PROCESS = {
   maxMessage: 1,
 } as const satisfies Partial<RemoteServer>;
 
-const REMOTE_ALL: Record<Exclude<keyof RemoteServer, "kind" | "baseDir">, unknown> = {
+const REMOTE_ALL: Record<Exclude<keyof RemoteServer, "kind" | "baseDir" | "secretSources">, unknown> = {
   ...REMOTE_PROCESS,
   ...SETTINGS,
 };

@@ -193,6 +193,8 @@ describe("a server over HTTP, right before it is reached,", () => {
         `url = "https://\${env:HOST}/mcp#part"`,
         `headers = { Authorization = "Bearer \${secret:linear}", X-Team = " team " }`,
         `oauth = { clientId = "\${env:HOST}", clientSecret = "\${cmd:pass x}", scopes = ["a"] }`,
+        "[secrets]",
+        "commands = true",
       ].join("\n"),
       { HOST: "example.com" },
       schemes,

@@ -19,6 +19,8 @@ export function readForeign(root: Table): Reading {
   const ignored = new Set<string>();
   // Code is never loaded because of what stands in a client's file.
   if ("plugins" in root) ignored.add("plugins");
+  // Nor is a command run to get a value.
+  if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
   for (const group of groups) {

@@ -11,6 +11,7 @@ import type {
   StdioServer,
   PromptRules,
 } from "./schema.ts";
+import type { SecretSource } from "./secrecy.ts";
 import type { Fault, Placed, Source } from "./source.ts";
 import { createTable, isTable } from "./table.ts";
 import { printDuration } from "./units.ts";
@@ -53,11 +54,13 @@ export function mergeSources(sources: readonly Source[]): Merged {
   }
   const said = [...placed.values()];
   const servers = said.map((it) => leaveOut(it, limits));
+  const secretSources = sources.findLast(({ reading }) => reading.secrets?.sources)?.reading.secrets
+    ?.sources;
   const { prefixes, faults, notes } = assignPrefixes(servers, hub.separator);
   return {
     hub,
     defaults: limits,
-    servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "")),
+    servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "", secretSources)),
     faults: [
       ...checkRoom(hub, sources),
       ...checkDefaults(limits, sources),
@@ -87,7 +90,12 @@ function noteAbsence({ name, source, draft }: Placed): readonly string[] {
   return [`${source.file}: server ${JSON.stringify(name)} is left out: ${draft.reason}`];
 }
 
-function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: string): ServerSpec {
+function resolve(
+  { name, source, draft }: Placed,
+  defaults: Limits,
+  prefix: string,
+  secretSources: readonly SecretSource[] | undefined,
+): ServerSpec {
   if (draft.kind === "unsupported") {
     return { kind: "unsupported", name, enabled: draft.enabled, prefix, reason: draft.reason };
   }
@@ -107,7 +115,11 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     const origin = { file: source.file, path: draft.path };
     return { kind: "plugin", plugin: draft.plugin, origin, set: 0, ...common };
   }
-  const origin = { baseDir: source.baseDir, syntax: draft.syntax };
+  const origin = {
+    baseDir: source.baseDir,
+    syntax: draft.syntax,
+    ...(secretSources && { secretSources }),
+  };
   if (draft.kind === "remote") {
     return {
       kind: "remote",

@@ -11,6 +11,7 @@ import {
 } from "./schema.ts";
 import { PROCESS_KEYS } from "./process.ts";
 import { REMOTE_KEYS } from "./remote.ts";
+import { NO_RULES, readSecrets, type SecretRules } from "./secrecy.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { BUILT_IN, explainScheme, parseTemplate } from "./template.ts";
 import { findTokenFaults } from "./token.ts";
@@ -21,15 +22,18 @@ export function readOwn(root: unknown): Reading {
   const checked = validate(fileSchema, root, []);
   const table = isTable(root) ? root : {};
   const settings = readSettings(table);
-  const listed = readServers(table["servers"] ?? {}, ["servers"]);
+  const secrets = readSecrets(table);
+  const listed = readServers(table["servers"] ?? {}, ["servers"], secrets.rules);
   const used = readPlugins(table["plugins"] ?? []);
   return {
     ...settings,
+    secrets: secrets.rules,
     servers: listed.servers,
     plugins: used.plugins,
     complaints: [
       ...(checked.ok ? [] : checked.complaints),
       ...settings.complaints,
+      ...secrets.complaints,
       ...listed.complaints,
       ...used.complaints,
     ],
@@ -74,10 +78,11 @@ export function readSettings(
   };
 }
 
-/** Reads a table of servers in our own schema, found under `base`. */
+/** Reads a table of servers in our own schema, found under `base`. `rules`: what the same file says of secrets. */
 export function readServers(
   table: unknown,
   base: Path,
+  rules: SecretRules = NO_RULES,
 ): Pick<Reading, "servers" | "complaints" | "unclaimed"> {
   const servers = new Map<string, Draft>();
   if (!isTable(table)) {
@@ -92,7 +97,7 @@ export function readServers(
     if (!checked.ok) complaints.push(...checked.complaints);
     else complaints.push(...findMisfits(checked.value, path));
     if (isTable(entry)) {
-      const forms = findFaults(entry, path);
+      const forms = findFaults(entry, path, rules);
       complaints.push(...findContradictions(entry, path), ...forms.faults);
       unclaimed.push(...forms.unclaimed);
     }
@@ -185,10 +190,14 @@ function standIn(entry: unknown): ServerInput {
   };
 }
 
+const NO_COMMANDS =
+  "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
+
 /** Every `${…}` that could never be filled in, or by a plugin only. */
 function findFaults(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: Path,
+  { commands }: SecretRules,
 ): { readonly faults: readonly Complaint[]; readonly unclaimed: readonly Complaint[] } {
   const inner = (key: string, value: unknown): (readonly [Path, unknown])[] =>
     Object.entries(isTable(value) ? value : {}).map(([name, text]) => [[key, name], text] as const);
@@ -209,6 +218,9 @@ function findFaults(
     const place = { path: [...base, ...keys], at: "value" } as const;
     for (const part of parseTemplate(typeof text === "string" ? text : "", "toolmux")) {
       if (part.kind === "fault") faults.push({ ...place, message: `found ${part.message}` });
+      if (part.kind === "scheme" && part.scheme === "cmd" && !commands) {
+        faults.push({ ...place, message: NO_COMMANDS });
+      }
       if (part.kind !== "scheme" || BUILT_IN.has(part.scheme)) continue;
       unclaimed.push({ ...place, message: `found ${explainScheme(part.scheme)}` });
     }

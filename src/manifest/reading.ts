@@ -1,6 +1,7 @@
 import type { Package, Runner } from "./package.ts";
 import type { Complaint, Path } from "./problem.ts";
 import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.ts";
+import type { SecretRules } from "./secrecy.ts";
 import type { Syntax } from "./template.ts";
 
 /** A server as one file has it, before defaults and the other files are known. */
@@ -52,6 +53,8 @@ export interface Reading {
   /** What it says under `hub` that clients over HTTP have to bear. */
   readonly httpToken?: string | undefined;
   readonly defaults: LimitsInput;
+  /** Absent in what is no file of our own. */
+  readonly secrets?: SecretRules;
   readonly servers: ReadonlyMap<string, Draft>;
   readonly plugins: readonly PluginDraft[];
   readonly complaints: readonly Complaint[];

@@ -15,6 +15,7 @@ import type { Packaged } from "./package.ts";
 import type { Path } from "./problem.ts";
 import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
+import type { SecretSource } from "./secrecy.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
 
@@ -108,6 +109,7 @@ export const fileSchema = v.strictObject({
   defaults: v.exactOptional(v.unknown()),
   servers: v.exactOptional(v.unknown()),
   plugins: v.exactOptional(v.unknown()),
+  secrets: v.exactOptional(v.unknown()),
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
@@ -181,8 +183,18 @@ interface Runnable extends Entry, Limits {
   readonly prompts: PromptRules;
 }
 
+/** What a server has whose texts may hold `${…}`. */
+interface Templated {
+  /** Folder of the file that the server comes from: relative paths start there. */
+  readonly baseDir: string;
+  /** Which forms of `${…}` are understood. */
+  readonly syntax: "toolmux" | "foreign";
+  /** Where its secrets are looked for, in this order; absent: `SECRET_SOURCES`. */
+  readonly secretSources?: readonly SecretSource[];
+}
+
 /** A server that is started as a child process and spoken to over its stdin and stdout. */
-export interface StdioServer extends Runnable {
+export interface StdioServer extends Runnable, Templated {
   readonly kind: "stdio";
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
   readonly command: string;
@@ -195,19 +207,11 @@ export interface StdioServer extends Runnable {
   readonly inheritEnv: readonly string[];
   /** Relative to `baseDir`; undefined = the hub's own working directory. */
   readonly cwd: string | undefined;
-  /** Folder of the file that the server comes from: a relative `cwd`, `${file:…}` and a relative command with a slash start there. */
-  readonly baseDir: string;
-  /** Which forms of `${…}` are understood. */
-  readonly syntax: "toolmux" | "foreign";
 }
 
 /** A server that is reached over HTTP. */
-export interface RemoteServer extends Runnable, Remote {
+export interface RemoteServer extends Runnable, Remote, Templated {
   readonly kind: "remote";
-  /** Folder of the file that the server comes from: relative paths start there. */
-  readonly baseDir: string;
-  /** Which forms of `${…}` are understood. */
-  readonly syntax: "toolmux" | "foreign";
 }
 
 /** Where something stands, for what is to be said of it. */

@@ -1,4 +1,5 @@
 import type { OuterServer } from "./schema.ts";
+import { splitWords } from "./words.ts";
 
 /** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
 export type Syntax = "toolmux" | "foreign";
@@ -95,9 +96,18 @@ function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
   if (syntax === "toolmux" && path === "" && BUILT_IN.has(scheme)) {
     return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
+  if (syntax === "toolmux" && scheme === "secret" && !SECRET_NAME.test(path)) {
+    return fault("${secret:…} with another name than of letters, digits, _ - . and /");
+  }
+  if (syntax === "toolmux" && scheme === "cmd" && splitWords(path) === undefined) {
+    return fault("${cmd:…} with a quote that does not end");
+  }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
   return fault(NAME.test(scheme) ? explainScheme(scheme, syntax) : explainForm(syntax));
 }
+
+/** What a secret can be called. */
+export const SECRET_NAME = /^[\w./-]{1,200}$/;
 
 /** Schemes that the hub has by itself. */
 export const BUILT_IN: ReadonlySet<string> = new Set(["secret", "cmd"]);
@@ -133,6 +143,14 @@ function textsOf(server: OuterServer): readonly string[] {
   const { url, headers, keyFile, ca, oauth } = server;
   const said = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
   return said.filter((text) => typeof text === "string");
+}
+
+/** The names of the secrets that a server wants, each once. */
+export function listSecrets(server: OuterServer): readonly string[] {
+  const names = partsOf(server).flatMap((part) =>
+    part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
+  );
+  return [...new Set(names)];
 }
 
 /** The schemes of what only plugins can fill in for a server, each once. */

@@ -26,8 +26,8 @@ const MARK = `/${crypto.randomUUID()}.`;
 let self: Promise<Owner> | undefined;
 let children = 0;
 
-/** This hub, as its tags name it. What could not be learned is looked for again the next time. */
-async function identify(): Promise<Owner> {
+/** This process, as its tags name it. What could not be learned is looked for again the next time. */
+export async function identify(): Promise<Owner> {
   const { pid } = process;
   self ??= Promise.all([table.look(pid), table.system()]).then(([found, system]) => ({
     pid,
@@ -108,12 +108,16 @@ export async function sweepOrphans(): Promise<number> {
 
 async function isOfDeadHub(tag: string): Promise<boolean> {
   const owner = parseTag(tag);
+  return owner !== undefined && (await judge(owner)) === "ended";
+}
+
+/** Whether a process still runs, as far as it can be seen from here. Never fails. */
+export async function judge(owner: Owner): Promise<"runs" | "ended" | "unknown"> {
   const here = await identify();
-  if (owner === undefined) return false;
-  if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return false;
-  // A pid means nothing outside its own space: that hub may well live in its container.
-  if (owner.space !== here.space) return false;
-  return owner.boot !== here.boot || hasEnded(owner);
+  if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return "unknown";
+  // A pid means nothing outside its own space: that process may well live in its container.
+  if (owner.space !== here.space) return "unknown";
+  return owner.boot !== here.boot || (await hasEnded(owner)) ? "ended" : "runs";
 }
 
 /**
