@@ -10,7 +10,9 @@ export type Start = Pick<StdioServer, "command" | "args" | "env">;
 export function describeStart(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
-      return describeCommand(spec);
+      return spec.package === undefined
+        ? describeCommand(spec)
+        : `${spec.package.name}, by ${describeCommand(spec)}`;
     case "remote":
       return describeUrl(spec.url);
     case "plugin":

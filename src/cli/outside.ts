@@ -1,17 +1,29 @@
 import type { Authorizer } from "../auth/authorizer.ts";
 import type { HubParts } from "../hub/parts.ts";
-import { resolveRemote, resolveServer, type Schemes } from "../manifest/secrets.ts";
-import type { OuterServer, RemoteServer } from "../manifest/schema.ts";
+import {
+  resolveRemote,
+  type ResolvedRemote,
+  type ResolvedServer,
+  resolveServer,
+  type Schemes,
+} from "../manifest/secrets.ts";
+import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
+import type { Secrets } from "../secrets/secrets.ts";
 import { NO_CREDENTIALS } from "../wire/http/credentials.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { Link } from "../wire/link.ts";
 import type { World } from "./command.ts";
 
+/** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
+const FRESH = 10_000;
+
 /** What gives a hub the servers that are not in this process. */
 export type Outside = Pick<HubParts, "identify" | "makeLink" | "authorize">;
 
 /** @param authorizer undefined: servers get what the manifest says, and nothing else */
-export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefined): Outside {
+export function openOutside(world: World, authorizer: Authorizer | undefined): Outside {
+  const { env } = world;
+  const fill = openFilling(world);
   const ways = new Map<string, Way>();
   /** What was found of a server holds as long as it is reached where it was. */
   const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
@@ -29,11 +41,11 @@ export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefi
       const { name: server, maxMessage } = spec;
       // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
       if (spec.kind === "stdio") {
-        const resolved = await resolveServer(spec, env, cwd, schemes);
+        const resolved = await fill.server(spec, schemes, "start");
         const { stdioLink } = await import("../wire/stdio.ts");
         return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
       }
-      const resolved = await resolveRemote(spec, env, cwd, schemes);
+      const resolved = await fill.remote(spec, schemes, "start");
       const { httpLink } = await import("../wire/http/link.ts");
       const credentials = authorizer?.credentialsFor(spec, resolved) ?? NO_CREDENTIALS;
       const { transport } = spec;
@@ -42,7 +54,7 @@ export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefi
     },
     ...(authorizer && {
       authorize: async (spec, schemes, challenge, proceeding) => {
-        const resolved = await resolveRemote(spec, env, cwd, schemes);
+        const resolved = await fill.remote(spec, schemes, "look");
         await authorizer.authorize(spec, resolved, challenge, proceeding);
       },
     }),
@@ -53,10 +65,89 @@ export function openOutside({ env, cwd }: World, authorizer: Authorizer | undefi
     schemes: Schemes,
   ): Promise<Awaited<ReturnType<HubParts["identify"]>>> {
     if (spec.kind === "stdio") {
-      const resolved = await resolveServer(spec, env, cwd, schemes);
+      const resolved = await fill.server(spec, schemes, "look");
       return { ...resolved, url: undefined, principal: undefined };
     }
-    const { url, headers, key } = await resolveRemote(spec, env, cwd, schemes);
+    const { url, headers, key } = await fill.remote(spec, schemes, "look");
     return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
   }
+}
+
+/** Fills in specifications: anew for each start, but for a look what the last start, or look, has found. */
+interface Filling {
+  server(spec: StdioServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedServer>;
+  remote(spec: RemoteServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedRemote>;
+}
+
+function openFilling(world: World): Filling {
+  const { env, cwd } = world;
+  const schemesFor = openSchemes(world);
+  return {
+    server: remember((spec: StdioServer, schemes) =>
+      resolveServer(spec, env, cwd, schemesFor(spec, schemes)),
+    ),
+    remote: remember((spec: RemoteServer, schemes) =>
+      resolveRemote(spec, env, cwd, schemesFor(spec, schemes)),
+    ),
+  };
+}
+
+/** What was found of a specification with the plugins in force. */
+interface Memory<Resolved> {
+  readonly schemes: Schemes;
+  readonly found: Promise<Resolved>;
+  /** Until when a start may use it, in ms of the process's own clock: once, if it was a look that has found it. */
+  freshUntil: number;
+}
+
+function remember<Spec extends OuterServer, Resolved>(
+  resolve: (spec: Spec, schemes: Schemes) => Promise<Resolved>,
+) {
+  const memories = new WeakMap<Spec, Memory<Resolved>>();
+  return (spec: Spec, schemes: Schemes, why: "start" | "look"): Promise<Resolved> => {
+    const known = memories.get(spec);
+    const isKnown = known?.schemes === schemes;
+    if (isKnown && (why === "look" || performance.now() < known.freshUntil)) {
+      if (why === "start") known.freshUntil = 0;
+      return known.found;
+    }
+    const found = resolve(spec, schemes);
+    const freshUntil = why === "look" ? performance.now() + FRESH : 0;
+    memories.set(spec, { schemes, found, freshUntil });
+    // What was missing may be there the next time.
+    found.catch(() => memories.get(spec)?.found === found && memories.delete(spec));
+    return found;
+  };
+}
+
+/**
+ * The schemes that the hub has by itself, beside those of plugins, for filling in one specification once: each value is asked
+ * for once. Their code is loaded when a value is wanted.
+ */
+export function openSchemes(
+  world: Pick<World, "env" | "platform">,
+): (spec: OuterServer, schemes: Schemes) => Schemes {
+  const { env } = world;
+  let opened: Promise<Secrets> | undefined;
+  const open = async (): Promise<Secrets> =>
+    (await import("../secrets/secrets.ts")).openSecrets(world);
+  return (spec, schemes) => {
+    const { baseDir, secretSources } = spec;
+    const secret = async (name: string): Promise<string> =>
+      (await (opened ??= open())).require(name, secretSources);
+    const cmd = async (text: string): Promise<string> => {
+      const { readCommand } = await import("../secrets/command.ts");
+      return readCommand(text, { cwd: baseDir, env });
+    };
+    return new Map([...schemes, ["secret", askOnce(secret)], ["cmd", askOnce(cmd)]]);
+  };
+}
+
+function askOnce(ask: (path: string) => Promise<string>): (path: string) => Promise<string> {
+  const asked = new Map<string, Promise<string>>();
+  return (path) => {
+    const answer = asked.get(path) ?? ask(path);
+    asked.set(path, answer);
+    return answer;
+  };
 }

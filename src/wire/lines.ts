@@ -13,7 +13,8 @@ export interface LineSink {
 
 const LF = 0x0a;
 const CR = 0x0d;
-const EDGE = 4096;
+/** How much of a dropped message is kept of either end, in bytes. */
+export const EDGE = 4096;
 
 /**
  * Cuts a stream of chunks into lines. A line inside one chunk is not copied; one that spans chunks is
@@ -101,7 +102,7 @@ function withoutCr(chunks: Buffer[], size: number): [Buffer[], number] {
 }
 
 /** The last bytes of two pieces that follow each other, copied so that a dropped line's memory can go. */
-function lastBytes(before: Buffer, piece: Buffer): Buffer {
+export function lastBytes(before: Buffer, piece: Buffer): Buffer {
   if (piece.length >= EDGE) return Buffer.from(piece.subarray(piece.length - EDGE));
   const joined = Buffer.concat([before, piece]);
   return joined.length > EDGE ? joined.subarray(joined.length - EDGE) : joined;

@@ -96,7 +96,7 @@ export interface Link {
    * Each exchange has a way back of its own: what comes on it belongs to it, and in the modern era to abandon it is to cancel
    * it. Links where all share one have none of these.
    */
-  readonly hasStreams?: true;
+  readonly hasStreams?: true | undefined;
   /** The peer has been met: what is spoken with it from now on, as headers may have to say it. */
   adopt?(spoken: Spoken): void;
   /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */

@@ -1,0 +1,230 @@
+import type { Buffer } from "node:buffer";
+import type { Piece } from "../../bytes.ts";
+import { HubError, toHubError } from "../../errors.ts";
+import { sleep } from "../grace.ts";
+import type { Redactor } from "../redact.ts";
+import type { Challenge, Credentials } from "./credentials.ts";
+import type { Head } from "./head.ts";
+import type { Receiver } from "./lane.ts";
+import { type Place, placeOf, type Transit } from "./lanes.ts";
+import { patienceFor } from "./patience.ts";
+
+/** A request without what every request to that server bears. */
+export interface Letter {
+  readonly method: "GET" | "POST" | "DELETE";
+  /** Headers, each with its line end. */
+  readonly fields: string;
+  readonly body: readonly Piece[] | undefined;
+  /** Where it goes; undefined: to the server's URL. */
+  readonly place?: Place | undefined;
+}
+
+/** The way that requests go, as each of them finds it and leaves it to the next ones. */
+export interface Pathway {
+  readonly server: string;
+  readonly redactor: Redactor;
+  readonly credentials: Credentials;
+  /** Aborted when the way ends. */
+  readonly signal: AbortSignal;
+  /** Where the server is. */
+  place: Place;
+  /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
+  bear(): string | Promise<string>;
+  /** Sends a request once. */
+  carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit;
+  /** Whether a request bears anything that is for this server alone: what the manifest says, credentials, a session. */
+  isConfided(letter: Letter, worn: string): boolean;
+  /** Tells the owner what the server wants: once, until requests bear something else. */
+  challenged(challenge: Challenge, worn: string): void;
+  error(code: HubError["code"], text: string): HubError;
+}
+
+/** Who sends a request, and is told what comes of it. Nothing is told after it was dropped. */
+export interface Customer {
+  /** The server has taken all of it. */
+  sent?(): void;
+  head(head: Head): void;
+  body(bytes: Buffer): void;
+  end(): void;
+  /** No whole answer: unreachable or tlsFailed (no byte has left this process), unauthorized, serverRefused or answerLost. */
+  fail(cause: HubError): void;
+}
+
+/** So often one may be sent elsewhere, or again. */
+const MOST = { redirects: 5, waits: 3 };
+
+/** One request on its way to a server, until it is let in: sent elsewhere, sent again later, sent again with other credentials. */
+export class Delivery implements Transit, Receiver {
+  readonly #way: Pathway;
+  readonly #letter: Letter;
+  readonly #customer: Customer;
+  readonly #leave: () => void;
+  #place: Place;
+  #transit: Transit | undefined;
+  #worn = "";
+  #isOver = false;
+  #isPaused = false;
+  #isRenewed = false;
+  #redirects = 0;
+  #waits = 0;
+
+  constructor(way: Pathway, letter: Letter, customer: Customer, leave: () => void) {
+    this.#way = way;
+    this.#letter = letter;
+    this.#customer = customer;
+    this.#leave = leave;
+    this.#place = letter.place ?? way.place;
+  }
+
+  /** Sends it: at once, unless its credentials have to be waited for. */
+  start(): void {
+    const worn = this.#way.bear();
+    if (typeof worn === "string") this.#go(worn);
+    else void worn.then((fields) => this.#go(fields), this.#giveUp);
+  }
+
+  drop(): void {
+    if (this.#isOver) return;
+    this.#finish();
+    this.#transit?.drop();
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    this.#transit?.pause();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    this.#transit?.resume();
+  }
+
+  sent(): void {
+    this.#customer.sent?.();
+  }
+
+  head(head: Head): void {
+    const { status } = head;
+    if (status >= 300 && status < 400 && status !== 304 && head.fields.has("location")) {
+      this.#redirect(head);
+    } else if (status === 401 || (status === 403 && wantsMore(head))) {
+      this.#again(this.#renew({ status, header: head.fields.get("www-authenticate") }));
+    } else {
+      const wait = this.#waits < MOST.waits ? patienceFor(head, this.#waits) : undefined;
+      if (wait === undefined) {
+        this.#customer.head(head);
+        return;
+      }
+      this.#waits++;
+      this.#again(sleep(wait).then(() => undefined));
+    }
+  }
+
+  body(bytes: Buffer): void {
+    this.#customer.body(bytes);
+  }
+
+  end(): void {
+    this.#finish();
+    this.#customer.end();
+  }
+
+  fail(error: Error, isUndelivered: boolean): void {
+    this.#finish();
+    const { server } = this.#way;
+    if (isUndelivered) {
+      const { code, message } = toHubError(error);
+      this.#customer.fail(new HubError(code, message, { server, step: "dial" }));
+    } else {
+      const text = `it did not finish its answer: ${error.message}.`;
+      this.#customer.fail(this.#way.error("answerLost", text));
+    }
+  }
+
+  #go(worn: string): void {
+    if (this.#isOver) return;
+    this.#worn = worn;
+    this.#transit = this.#way.carry(this.#letter, this.#place, worn, this);
+    if (this.#isPaused) this.#transit.pause();
+  }
+
+  /** What has been answered so far is none of the customer's business; whatever is thrown meanwhile is. */
+  #again(ready: Promise<HubError | undefined>): void {
+    this.#transit?.drop();
+    this.#transit = undefined;
+    void ready.then((refusal) => {
+      if (this.#isOver) return;
+      if (refusal === undefined) this.start();
+      else this.#giveUp(refusal);
+    }, this.#giveUp);
+  }
+
+  readonly #giveUp = (thrown: unknown): void => {
+    if (this.#isOver) return;
+    this.#transit?.drop();
+    this.#finish();
+    this.#customer.fail(toHubError(thrown));
+  };
+
+  #finish(): void {
+    this.#isOver = true;
+    this.#leave();
+  }
+
+  /** @returns why it is not let in, if there are no other credentials */
+  async #renew(challenge: Challenge): Promise<HubError | undefined> {
+    const way = this.#way;
+    const worn = this.#worn;
+    // Another request may have had them renewed meanwhile.
+    const isOther = (await way.bear()) !== worn;
+    if (!this.#isRenewed || isOther) {
+      this.#isRenewed = true;
+      if (isOther || (await way.credentials.renew(challenge, way.signal))) return undefined;
+    }
+    if (!this.#isOver) way.challenged(challenge, worn);
+    const why =
+      challenge.status === 401
+        ? "it wants an authorization"
+        : "its authorization does not go far enough";
+    return way.error("unauthorized", `${why} (HTTP ${challenge.status}).`);
+  }
+
+  #redirect(head: Head): void {
+    const { url } = this.#place;
+    const location = head.fields.get("location") ?? "";
+    const target = URL.canParse(location, url.href) ? new URL(location, url.href) : undefined;
+    const refusal = this.#refusal(head.status, target);
+    if (target === undefined || refusal !== undefined) {
+      const { redactor } = this.#way;
+      const text = `${url.href} sends requests on to ${redactor.cut(target?.href ?? location, 500)}: ${refusal}.`;
+      this.#giveUp(this.#way.error("serverRefused", text));
+      return;
+    }
+    target.hash = "";
+    this.#place = placeOf(target);
+    if (this.#letter.place === undefined) this.#way.place = this.#place;
+    this.#again(Promise.resolve(undefined));
+  }
+
+  /** Why a redirect is not followed. */
+  #refusal(status: number, target: URL | undefined): string | undefined {
+    const { url } = this.#place;
+    if (target === undefined || !/^https?:$/.test(target.protocol))
+      return "that is no URL of a server";
+    if (++this.#redirects > MOST.redirects) return "that goes on and on";
+    const isKept = status === 307 || status === 308;
+    const isGet = this.#letter.method === "GET" && (status === 301 || status === 302);
+    if (!isKept && !isGet)
+      return `with HTTP ${status} only its reader may follow; write that URL if it is right`;
+    if (target.origin === url.origin) return undefined;
+    if (url.protocol === "https:" && target.protocol === "http:")
+      return "that would not be encrypted";
+    if (!this.#way.isConfided(this.#letter, this.#worn)) return undefined;
+    return "what it bears is for this server alone; write that URL if it is right";
+  }
+}
+
+/** Of the answers that forbid something only these can be changed by another authorization. */
+function wantsMore({ fields }: Head): boolean {
+  return /\binsufficient_scope\b/.test(fields.get("www-authenticate") ?? "");
+}

@@ -1,0 +1,53 @@
+import type { Buffer } from "node:buffer";
+
+/** The head of an answer over HTTP. */
+export interface Head {
+  readonly status: number;
+  /** By their names in lower case; several of one name are joined with commas. */
+  readonly fields: ReadonlyMap<string, string>;
+  /** Whether the connection may be used again after it. */
+  readonly isLasting: boolean;
+}
+
+/** A longer head is refused, in bytes. */
+export const LONGEST_HEAD = 64 * 1024;
+
+const END = "\r\n\r\n";
+const STATUS = /^HTTP\/1\.([01]) (\d{3})(?: |$)/;
+
+/**
+ * Reads the head of an answer from its first bytes.
+ * @returns it, and where what follows it begins; undefined if more has to come; `malformed` if it is none.
+ */
+export function readHead(
+  bytes: Buffer,
+): { readonly head: Head; readonly end: number } | "malformed" | undefined {
+  const at = bytes.indexOf(END);
+  if (at < 0) return bytes.length > LONGEST_HEAD || !mayBegin(bytes) ? "malformed" : undefined;
+  const lines = bytes.toString("latin1", 0, at).split("\r\n");
+  const [, minor, status] = STATUS.exec(lines[0] ?? "") ?? [];
+  if (status === undefined) return "malformed";
+  const fields = new Map<string, string>();
+  for (let n = 1; n < lines.length; n++) {
+    const line = lines[n] as string;
+    const colon = line.indexOf(":");
+    if (colon <= 0 || line[0] === " " || line[0] === "\t") return "malformed";
+    const name = line.slice(0, colon).toLowerCase();
+    const value = line.slice(colon + 1).trim();
+    const before = fields.get(name);
+    fields.set(name, before === undefined ? value : `${before}, ${value}`);
+  }
+  const connection = fields.get("connection");
+  const isLasting =
+    minor === "1"
+      ? connection === undefined || !/\bclose\b/i.test(connection)
+      : connection !== undefined && /\bkeep-alive\b/i.test(connection);
+  return { head: { status: Number(status), fields, isLasting }, end: at + END.length };
+}
+
+const BEGINNING = "HTTP/1.";
+
+function mayBegin(bytes: Buffer): boolean {
+  const first = bytes.toString("latin1", 0, Math.min(bytes.length, BEGINNING.length));
+  return BEGINNING.startsWith(first);
+}

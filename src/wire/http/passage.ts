@@ -1,0 +1,126 @@
+import { HubError } from "../../errors.ts";
+import { VERSION } from "../../version.ts";
+import { Redactor } from "../redact.ts";
+import type { Challenge, Credentials } from "./credentials.ts";
+import { type Customer, Delivery, type Letter, type Pathway } from "./delivery.ts";
+import { Lanes, type Order, type Place, placeOf, type Transit } from "./lanes.ts";
+import type { Receiver } from "./lane.ts";
+import { openRoad } from "./road.ts";
+import type { HttpTarget } from "./target.ts";
+
+/** Of these the link alone decides, whatever the manifest says. */
+const OWN =
+  /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
+
+/** The way of one link's requests to its server: where they go by now, what all of them bear, and what the server wants of them. */
+export class Passage implements Pathway {
+  readonly target: HttpTarget;
+  readonly redactor: Redactor;
+  /** Where the server is: it may have said that it is elsewhere. */
+  place: Place;
+  /** What was sent that has been let in. */
+  hasEntered = false;
+  readonly #abort = new AbortController();
+  readonly #challenged: (challenge: Challenge) => void;
+  readonly #fields: string;
+  readonly #isExplicit: boolean;
+  readonly #lanes = new Map<string, Lanes>();
+  readonly #deliveries = new Set<Delivery>();
+  #isPaused = false;
+  /** What the requests bore that the owner was told of. */
+  #refused: string | undefined;
+
+  constructor(target: HttpTarget, challenged: (challenge: Challenge) => void) {
+    this.target = target;
+    this.redactor = new Redactor(target.secrets);
+    this.place = placeOf(target.url);
+    this.#challenged = challenged;
+    const headers = Object.entries(target.headers).filter(([name]) => !OWN.test(name));
+    this.#isExplicit = headers.some(([name]) => /^authorization$/i.test(name));
+    const given = headers.map(([name, value]) => `${name}: ${value}\r\n`).join("");
+    const agent = headers.some(([name]) => /^user-agent$/i.test(name));
+    this.#fields = `${agent ? "" : `User-Agent: toolmux/${VERSION}\r\n`}Accept-Encoding: identity\r\n${given}`;
+  }
+
+  get server(): string {
+    return this.target.server;
+  }
+
+  get credentials(): Credentials {
+    return this.target.credentials;
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  isConfided({ fields }: Letter, worn: string): boolean {
+    const { headers } = this.target;
+    return worn !== "" || Object.keys(headers).length > 0 || /^mcp-session-id:/im.test(fields);
+  }
+
+  send(letter: Letter, customer: Customer): Delivery {
+    const delivery = new Delivery(this, letter, customer, () => this.#deliveries.delete(delivery));
+    this.#deliveries.add(delivery);
+    if (this.#isPaused) delivery.pause();
+    delivery.start();
+    return delivery;
+  }
+
+  bear(): string | Promise<string> {
+    const worn = this.credentials.bear(this.#abort.signal);
+    return worn instanceof Promise ? worn.then((them) => this.#write(them)) : this.#write(worn);
+  }
+
+  carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit {
+    const { origin } = place.url;
+    let lanes = this.#lanes.get(origin);
+    if (lanes === undefined) {
+      lanes = new Lanes((signal) => openRoad(place.url, this.target, signal));
+      this.#lanes.set(origin, lanes);
+    }
+    const fields = `${this.#fields}${worn}${letter.fields}`;
+    const order: Order = { method: letter.method, place, fields, body: letter.body };
+    return lanes.send(order, receiver);
+  }
+
+  challenged(challenge: Challenge, worn: string): void {
+    if (this.#refused === worn) return;
+    this.#refused = worn;
+    this.#challenged(challenge);
+  }
+
+  error(code: HubError["code"], text: string): HubError {
+    const { server } = this;
+    return new HubError(code, `Server "${server}": ${this.redactor.apply(text)}`, { server });
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    for (const delivery of this.#deliveries) delivery.pause();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    for (const delivery of this.#deliveries) delivery.resume();
+  }
+
+  /** Gives up all that is under way; nobody is told. */
+  close(): void {
+    this.#abort.abort(this.error("serverStopped", "its link was closed."));
+    for (const delivery of this.#deliveries) delivery.drop();
+    for (const lanes of this.#lanes.values()) lanes.close();
+    this.#lanes.clear();
+  }
+
+  /** What the manifest says goes before what was got. */
+  #write(worn: Readonly<Record<string, string>>): string {
+    let fields = "";
+    for (const name in worn) {
+      if (!this.#isExplicit || !/^authorization$/i.test(name)) {
+        fields += `${name}: ${worn[name]}\r\n`;
+      }
+    }
+    return fields;
+  }
+}

@@ -1,0 +1,207 @@
+import type { HubError } from "../../errors.ts";
+import { within } from "../grace.ts";
+import type { Frame, Message } from "../jsonrpc.ts";
+import type { Exchange, Outgoing, Spoken } from "../link.ts";
+import { type Course, type CourseEvents, FAREWELL } from "./course.ts";
+import { describe } from "./fields.ts";
+import type { Excess } from "./gathering.ts";
+import type { Head } from "./head.ts";
+import type { Passage } from "./passage.ts";
+import { Post, type PostOwner } from "./post.ts";
+import { Sequence } from "./sequence.ts";
+import { Tidings } from "./tidings.ts";
+
+/** What greets a server of the legacy era. */
+const INITIALIZE = "initialize";
+/** So many streams may stay open after their answer: some servers forget to end them. */
+const LINGERING = 16;
+
+/** Streamable HTTP, in both eras: each message is a POST of its own. */
+export class Streamable implements Course, PostOwner {
+  readonly hasStreams = true;
+  readonly passage: Passage;
+  readonly #events: CourseEvents;
+  readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
+  readonly #posts = new Set<Post>();
+  readonly #unsent = new Set<Post>();
+  readonly #lingering = new Set<Post>();
+  readonly #sequence = new Sequence<Post>((post) => post.start());
+  #spoken: Spoken | undefined;
+  #session: string | undefined;
+  /** The headers that say in which session, and in which revision, a message is. */
+  #common = "";
+  #tidings: Tidings | undefined;
+  #state: "open" | "closing" | "over" = "open";
+
+  /** @param tryOther what to do with a greeting that the server has turned away as one that does not know this way */
+  constructor(
+    passage: Passage,
+    events: CourseEvents,
+    tryOther?: (post: Post, otherwise: () => void) => void,
+  ) {
+    this.passage = passage;
+    this.#events = events;
+    this.#tryOther = tryOther;
+  }
+
+  get isMet(): boolean {
+    return this.#spoken !== undefined;
+  }
+
+  send(message: Message, info: Outgoing | undefined): Exchange {
+    const post = new Post(this, message, info);
+    // In the modern era there are only requests: to end one is all that can be said of it.
+    const isSaid = info !== undefined || this.#spoken?.era !== "modern";
+    if (!isSaid || this.#state !== "open") return post;
+    this.#posts.add(post);
+    this.#unsent.add(post);
+    this.#events.loaded(post.size);
+    this.#sequence.add(post, info === undefined);
+    return post;
+  }
+
+  adopt(spoken: Spoken): void {
+    this.#spoken = spoken;
+    this.#describe();
+  }
+
+  async close(): Promise<void> {
+    if (this.#state !== "open") return;
+    this.#state = "closing";
+    this.#tidings?.close();
+    for (const post of this.#posts) if (post.info !== undefined) post.finish();
+    await within(FAREWELL, this.#sequence.drained());
+    if (this.#session !== undefined) await within(FAREWELL, this.#leave());
+    this.#end();
+  }
+
+  fieldsFor(info: Outgoing | undefined): string {
+    if (info === undefined) return this.#common;
+    if (this.#spoken?.era === "legacy" && info.headers === undefined) return this.#common;
+    return `${this.#common}${describe(info, this.#spoken)}`;
+  }
+
+  frame(frame: Frame, post: Post): void {
+    if (post.isAnswered && !post.isOver) this.#linger(post);
+    this.#events.frame(frame, post);
+  }
+
+  oversized(excess: Excess): void {
+    this.#events.oversized(excess);
+  }
+
+  log(text: string): void {
+    this.#events.log(text);
+  }
+
+  sent(post: Post): void {
+    if (this.#unsent.delete(post)) this.#events.loaded(-post.size);
+  }
+
+  heard(post: Post, head: Head | undefined): void {
+    const { info } = post;
+    if (head !== undefined && head.status < 300) {
+      if (info?.method === INITIALIZE) this.#enter(head.fields.get("mcp-session-id"));
+      if (info !== undefined) this.#events.found("http");
+      else this.#listen();
+    }
+    if (info === undefined) this.#sequence.settle(post);
+  }
+
+  turnedAway(post: Post, status: number, otherwise: () => void): boolean {
+    if (status === 404 && this.#session !== undefined) {
+      this.#forgotten(post);
+      return true;
+    }
+    const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
+    if (!isGreeting || this.#tryOther === undefined) return false;
+    if (status !== 400 && status !== 404 && status !== 405) return false;
+    this.#tryOther(post, otherwise);
+    return true;
+  }
+
+  unreachable(cause: HubError): void {
+    if (this.#posts.size > 0 || this.#tidings?.isOpen === true) return;
+    const text = `it cannot be reached any more: ${cause.message}`;
+    this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
+  }
+
+  over(post: Post): void {
+    this.#posts.delete(post);
+    this.#lingering.delete(post);
+    this.sent(post);
+    this.#sequence.settle(post);
+  }
+
+  #enter(id: string | undefined): void {
+    this.#session = id !== undefined && /^[\x21-\x7e]+$/.test(id) ? id : undefined;
+    this.#describe();
+  }
+
+  #describe(): void {
+    const session = this.#session === undefined ? "" : `Mcp-Session-Id: ${this.#session}\r\n`;
+    const version = this.#spoken && `MCP-Protocol-Version: ${this.#spoken.version}\r\n`;
+    this.#common = `${session}${version ?? ""}`;
+  }
+
+  /** The server knows now that it was met: it may have something to say. */
+  #listen(): void {
+    if (this.#spoken?.era !== "legacy" || this.#state !== "open") return;
+    this.#tidings ??= new Tidings({
+      passage: this.passage,
+      fields: () => this.#common,
+      frame: (frame) => this.#events.frame(frame),
+      oversized: (excess) => this.#events.oversized(excess),
+      forgotten: () => this.#forgotten(undefined),
+      unreachable: (cause) => this.unreachable(cause),
+    });
+  }
+
+  #linger(post: Post): void {
+    this.#lingering.add(post);
+    if (this.#lingering.size <= LINGERING) return;
+    for (const oldest of this.#lingering) {
+      oldest.finish();
+      return;
+    }
+  }
+
+  /** The session is lost, and with it all that was begun in it. */
+  #forgotten(refused: Post | undefined): void {
+    if (this.#state !== "open") return;
+    const { passage } = this;
+    this.#session = undefined;
+    // Whoever is told sends nothing more over this one.
+    this.#state = "closing";
+    const text = "it has forgotten the session";
+    refused?.lose(passage.error("notDelivered", `${text}, and so has not taken this.`));
+    for (const post of this.#posts) {
+      const code = post.isSent ? "answerLost" : "notDelivered";
+      post.lose(passage.error(code, `${text} in which this was begun.`));
+    }
+    this.#end();
+    this.#events.ended(passage.error("connectionLost", `${text}: another has to be begun.`));
+  }
+
+  /** Tells the server that the session is over; it may know nothing of that. */
+  #leave(): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => resolve();
+      const letter = { method: "DELETE", fields: this.#common, body: undefined } as const;
+      this.passage.send(letter, { head: done, body() {}, end: done, fail: done });
+    });
+  }
+
+  #fail(cause: HubError): void {
+    if (this.#state !== "open") return;
+    this.#end();
+    this.#events.ended(cause);
+  }
+
+  #end(): void {
+    this.#state = "over";
+    this.#tidings?.close();
+    for (const post of this.#posts) post.finish();
+    this.passage.close();
+  }
+}

@@ -1,0 +1,27 @@
+import type { Buffer } from "node:buffer";
+import type { HubError } from "../../errors.ts";
+import { excerptOf, kindOf } from "./excerpt.ts";
+import type { Head } from "./head.ts";
+import type { Passage } from "./passage.ts";
+
+/** What an answer means that is none of JSON-RPC. `isMet`: the server has answered as one of MCP before. */
+export function judge(head: Head, body: Buffer, passage: Passage, isMet: boolean): HubError {
+  const { status, fields } = head;
+  const excerpt = excerptOf(head, body, passage.redactor);
+  const said = excerpt === "" ? "" : `: ${excerpt}`;
+  if (status < 300) {
+    const what = kindOf(head) === "" ? "something unnamed" : kindOf(head);
+    const text = `it answered with ${what} instead of JSON or events${said}`;
+    return passage.error(isMet ? "answerLost" : "serverRefused", text);
+  }
+  const retry = fields.get("retry-after");
+  const later = retry === undefined ? "" : ` (Retry-After: ${retry.slice(0, 50)})`;
+  return passage.error(codeOf(status, isMet), `it answered HTTP ${status}${later}${said}`);
+}
+
+function codeOf(status: number, isMet: boolean): HubError["code"] {
+  // It says that it has done nothing, but may later.
+  if (status === 429 || status === 503) return isMet ? "notDelivered" : "serverFailed";
+  if (status >= 500) return isMet ? "answerLost" : "serverFailed";
+  return "serverRefused";
+}
