@@ -1,4 +1,5 @@
 import { HubError, toHubError } from "../errors.ts";
+import { AUTH } from "./auth/command.ts";
 import { IMPORT, INSTALL } from "./clients/commands.ts";
 import { own } from "./console.ts";
 import {
@@ -162,6 +163,7 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  AUTH,
   IMPORT,
   INSTALL,
   DOCTOR,

@@ -79,6 +79,10 @@ export interface Invocation {
   readonly http: string | undefined;
   readonly httpTokenEnv: string | undefined;
   readonly stdio: boolean;
+  /** A page to visit is only printed. */
+  readonly noBrowser: boolean;
+  /** What to ask an authorization for: texts with spaces or commas between them. */
+  readonly scope: string | undefined;
   /** The folder for what is no text. */
   readonly output: string | undefined;
   /** The names of all options without a value that were given, for those that one command alone has. */

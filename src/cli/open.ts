@@ -127,7 +127,13 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
-    ...openOutside(world, undefined),
+    ...openOutside(world, async () => {
+      const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+      const show = showInBrowser(world, (level, text, server) =>
+        log(level, createRecord(level, text, { server })),
+      );
+      return openOwnAuthorizer(world, show);
+    }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -9,7 +9,6 @@ import {
 } from "../manifest/secrets.ts";
 import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
-import { NO_CREDENTIALS } from "../wire/http/credentials.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { Link } from "../wire/link.ts";
 import type { World } from "./command.ts";
@@ -20,8 +19,10 @@ const FRESH = 10_000;
 /** What gives a hub the servers that are not in this process. */
 export type Outside = Pick<HubParts, "identify" | "makeLink" | "authorize">;
 
-/** @param authorizer undefined: servers get what the manifest says, and nothing else */
-export function openOutside(world: World, authorizer: Authorizer | undefined): Outside {
+/** @param openAuthorizer is asked for one when the first server over HTTP wants it */
+export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): Outside {
+  let opened: Promise<Authorizer> | undefined;
+  const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
   const fill = openFilling(world);
   const ways = new Map<string, Way>();
@@ -47,17 +48,15 @@ export function openOutside(world: World, authorizer: Authorizer | undefined): O
       }
       const resolved = await fill.remote(spec, schemes, "start");
       const { httpLink } = await import("../wire/http/link.ts");
-      const credentials = authorizer?.credentialsFor(spec, resolved) ?? NO_CREDENTIALS;
+      const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const wayfinder = wayfinderFor(spec);
       return httpLink({ ...resolved, server, transport, maxMessage, credentials, wayfinder, env });
     },
-    ...(authorizer && {
-      authorize: async (spec, schemes, challenge, proceeding) => {
-        const resolved = await fill.remote(spec, schemes, "look");
-        await authorizer.authorize(spec, resolved, challenge, proceeding);
-      },
-    }),
+    authorize: async (spec, schemes, challenge, proceeding) => {
+      const resolved = await fill.remote(spec, schemes, "look");
+      await (await authorizer()).authorize(spec, resolved, challenge, proceeding);
+    },
   };
 
   async function identify(

@@ -69,6 +69,8 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
       switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
+      noBrowser: values["no-browser"] === true,
+      scope: values["scope"] as string | undefined,
     },
   };
 }

@@ -1,19 +1,18 @@
 import { access } from "node:fs/promises";
-import { join, resolve } from "node:path";
-import { openOriginal, rewrite } from "../../clients/backup.ts";
-import { editText } from "../../clients/edit.ts";
+import { dirname, resolve } from "node:path";
 import type { OwnEntry } from "../../clients/entry.ts";
-import { readContent } from "../../clients/reading.ts";
-import { utf8 } from "../../bytes.ts";
-import { HubError } from "../../errors.ts";
-import { configFolders, expandHome } from "../../manifest/folders.ts";
+import type { Taken } from "../../clients/plan.ts";
+import { type Change, editText } from "../../manifest/edit/edit.ts";
+import { findUserFile, prepareEdit } from "../../manifest/edit/file.ts";
+import { decode, readSmall } from "../../manifest/file.ts";
+import { expandHome } from "../../manifest/folders.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problem.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
-import type { Taken } from "../../clients/plan.ts";
-import { loadOptions } from "../open.ts";
+import { MAX_MANIFEST } from "../../manifest/trust.ts";
 import type { Invocation, World } from "../command.ts";
+import { loadOptions } from "../open.ts";
 
 /** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
 export async function readTaken(invocation: Invocation, world: World): Promise<Taken> {
@@ -33,31 +32,25 @@ export async function locateManifest(
 ): Promise<string> {
   const named = config.at(-1);
   if (named !== undefined) return resolve(cwd, expandHome(named, env));
-  const folders = configFolders(env, platform);
-  const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
-  const files = folders.flatMap((folder) => names.map((name) => join(folder, name)));
-  for (const file of files) if (await exists(file)) return file;
-  return files[0] ?? join(cwd, "toolmux.toml");
+  return findUserFile({ env, cwd, platform });
 }
 
-/** Adds servers to a manifest of ours and changes nothing else in it. @throws {HubError} usage */
+/** Adds servers to a manifest and changes nothing else in it: all of them, or none. @throws {HubError} usage, manifestInvalid */
 export async function addServers(
   file: string,
   servers: Readonly<Record<string, OwnEntry>>,
 ): Promise<void> {
-  const format = detectFormat(file, "");
-  const content = await readContent(file, format);
-  if (content.kind === "broken") throw refuse(file, content.fault.message);
-  const root = content.kind === "read" ? content.root : {};
-  if ("mcpServers" in root || "inputs" in root) throw refuse(file, "is the file of another client");
-  const text = content.kind === "read" ? content.text : "";
-  const edited = await editText(text, format, { keys: ["servers"], remove: [], put: servers });
-  if (!edited.ok) throw refuse(file, `cannot be added to: ${edited.reason}`);
-  await rewrite(await openOriginal(file), utf8(edited.text));
-}
-
-function refuse(file: string, reason: string): HubError {
-  return new HubError("usage", `${file} ${reason}.`);
+  const changes = Object.entries(servers).map(([name, entry]): Change => ({
+    kind: "add",
+    name,
+    entry,
+  }));
+  const read = await readSmall(file, MAX_MANIFEST);
+  const text = read.kind === "read" ? (decode(read.bytes) ?? "") : "";
+  const draft = { file, baseDir: dirname(file), format: detectFormat(file, text) };
+  let tried = text;
+  for (const change of changes) tried = await editText({ ...draft, text: tried }, change);
+  for (const change of changes) await (await prepareEdit(file, change)).write();
 }
 
 function exists(file: string): Promise<boolean> {

@@ -17,6 +17,7 @@ import { examineSecrets } from "./keeping.ts";
 import { readListing, recallListing } from "./listing.ts";
 import { examinePorts } from "./ports.ts";
 import { repair } from "./repair.ts";
+import { examineTokens } from "./tokens.ts";
 import { describeFindings, toJson } from "./report.ts";
 import { examineServers } from "./servers.ts";
 
@@ -45,13 +46,14 @@ async function examine(invocation: Invocation, world: World): Promise<readonly F
   const disk = await examineDisk(manifest, world, now);
   const isThere = await exists(await locateManifest(invocation, world));
   const log = openLog(invocation);
-  const [started, kept, ports, clients] = await Promise.all([
+  const [started, kept, tokens, ports, clients] = await Promise.all([
     examineServers(servers, secrets, world),
     examineSecrets(secrets, manifest),
+    examineTokens(servers, secrets, world),
     examinePorts(invocation, servers, world),
     examineClients(manifest, world),
   ]);
-  const recalled = await recallListing(manifest, secrets, world, now);
+  const recalled = await recallListing(manifest, world, now);
   const isLive = manifest !== undefined && invocation.switches.has("connect");
   const seen = isLive ? await readListing(manifest, world, log) : recalled;
   const stored = recalled.findings.filter(({ code }) => !isLive || code !== "TM803");
@@ -61,6 +63,7 @@ async function examine(invocation: Invocation, world: World): Promise<readonly F
     ...examineManifest(loaded, isThere || invocation.config.length > 0),
     ...started,
     ...kept,
+    ...tokens,
     ...ports,
     ...disk,
     ...stored,
