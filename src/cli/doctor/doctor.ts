@@ -1,5 +1,5 @@
 import { access } from "node:fs/promises";
-import { examineManifest } from "../../doctor/entries.ts";
+import { clearOf, examineManifest } from "../../doctor/entries.ts";
 import { type Finding, severityOf } from "../../doctor/finding.ts";
 import { examineListing } from "../../doctor/listing.ts";
 import { loadManifest } from "../../manifest/load.ts";
@@ -36,7 +36,8 @@ export async function doctor(invocation: Invocation, world: World): Promise<numb
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
 }
 
-async function examine(invocation: Invocation, world: World): Promise<readonly Finding[]> {
+/** Everything that is found; nothing is changed by it, but that what toolmux keeps becomes private when it is read. */
+export async function examine(invocation: Invocation, world: World): Promise<readonly Finding[]> {
   const now = Date.now();
   const loaded = await loadManifest(loadOptions(invocation, world));
   const manifest = loaded.ok ? loaded.manifest : undefined;
@@ -58,7 +59,7 @@ async function examine(invocation: Invocation, world: World): Promise<readonly F
   const seen = isLive ? await readListing(manifest, world, log) : recalled;
   const stored = recalled.findings.filter(({ code }) => !isLive || code !== "TM803");
   const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
-  return [
+  const findings: readonly Finding[] = [
     { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
     ...examineManifest(loaded, isThere || invocation.config.length > 0),
     ...started,
@@ -74,6 +75,16 @@ async function examine(invocation: Invocation, world: World): Promise<readonly F
     ...(seen.catalog === undefined ? [] : examineListing(seen.catalog, isRepaired)),
     ...clients,
   ];
+  const values = servers.flatMap(clearOf).map(({ value }) => value);
+  return findings.map((finding) => hideValues(finding, values));
+}
+
+/** What stands in a manifest as it is may come back in what servers say, and in what to type. */
+function hideValues(finding: Finding, values: readonly string[]): Finding {
+  const hide = (text: string): string =>
+    values.reduce((shown, value) => shown.replaceAll(value, "•••"), text);
+  const { text, advice } = finding;
+  return { ...finding, text: hide(text), advice: advice && hide(advice) };
 }
 
 function exists(file: string): Promise<boolean> {

@@ -1,6 +1,5 @@
 import process from "node:process";
 import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
-import { clearOf } from "../../doctor/entries.ts";
 import type { Finding, Fix } from "../../doctor/finding.ts";
 import { LocalClient } from "../../frontend/local.ts";
 import { namesOf } from "../../hub/parts.ts";
@@ -145,10 +144,7 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
       const { cause } = standing;
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
-      const text = clearOf(spec).reduce(
-        (shown, { value }) => shown.replaceAll(value, "•••"),
-        sentence(describeFailure(cause)),
-      );
+      const text = sentence(describeFailure(cause));
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings };
