@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { chmod, mkdir, readFile, stat, utimes } from "node:fs/promises";
+import { chmod, mkdir, readFile, rm, stat, utimes } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { type Kept, saveKept } from "../src/auth/kept.ts";
 import { nameKept } from "../src/auth/label.ts";
+import schemaRepair from "../plugins/schema-repair/index.ts";
 import { utf8 } from "../src/bytes.ts";
 import { readItem } from "../src/catalog/item.ts";
 import { NO_OFFER } from "../src/catalog/offer.ts";
@@ -35,7 +36,7 @@ const OF_OTHERS: readonly string[] = ["TM601"];
 /** A home in which nothing is wrong, and what can be done to it. */
 class Patient {
   readonly box: Sandbox;
-  readonly world: World;
+  readonly world: World & { readonly env: Record<string, string> };
   readonly manifest: string;
 
   constructor(box: Sandbox) {
@@ -417,6 +418,17 @@ describe("the doctor", () => {
       assert.ok(!(await patient.codes()).includes("TM912"));
     }));
 
+  it("looks for any of those that can run a package", () =>
+    withPatient(async (patient) => {
+      const runner = await patient.box.write("home/bin/bunx", "#!/bin/sh\n");
+      await chmod(runner, 0o755);
+      await patient.write("", 'package = "npm:some-server@1.0.0"');
+      patient.world.env["PATH"] = join(patient.box.home, "bin");
+      assert.ok(!(await patient.codes()).includes("TM201"));
+      await rm(runner);
+      assert.ok((await patient.codes()).includes("TM201"));
+    }));
+
   it("takes two servers with other variables for two", () =>
     withPatient(async (patient) => {
       await patient.write('[servers.again]\ncommand = "/bin/true"\nenv = { A = "1" }\n');
@@ -448,6 +460,51 @@ describe("the doctor", () => {
         ["TM001", "TM002", "TM911"],
       );
     }));
+});
+
+describe("what the doctor says of schemas", () => {
+  const object = { type: "object", properties: {} };
+  const corpus: readonly object[] = [
+    object,
+    {
+      ...object,
+      properties: {
+        a: { type: "string", description: "x" },
+        b: { type: "array", items: { type: "number" } },
+      },
+      required: ["a"],
+    },
+    { properties: {} },
+    { ...object, $schema: "http://json-schema.org/draft-07/schema#" },
+    { ...object, properties: { a: { type: "array" } } },
+    { ...object, properties: { a: { enum: [1, 2] } } },
+    { ...object, properties: { a: { type: "number", minimum: 1, exclusiveMinimum: true } } },
+    { ...object, properties: { a: { type: "array", items: [{ type: "string" }] } } },
+    { ...object, properties: { a: { $ref: "#/$defs/none" } } },
+    { ...object, properties: { a: { $ref: "#" } } },
+    { ...object, properties: { a: { $ref: "https://example.com/schema" } } },
+    { ...object, properties: { a: { $ref: "#/$defs/a" } }, $defs: { a: { type: "string" } } },
+    { ...object, anyOf: [{ required: ["a"] }, { required: ["b"] }] },
+    { ...object, properties: { "a[b]": { type: "string" } } },
+    { ...object, properties: { a: { anyOf: [{ type: "string" }, { type: "null" }] } } },
+  ];
+  it("is what the plugin that repairs them does something about", async () => {
+    const lines: string[] = [];
+    const host = { log: (_: unknown, line: string) => void lines.push(line) };
+    const plugin = schemaRepair as unknown as {
+      setup(
+        options: object,
+        host: object,
+      ): { list(tools: readonly object[], server: string): unknown[] };
+    };
+    const { list } = plugin.setup({ unrepairable: "hide" }, host);
+    for (const inputSchema of corpus) {
+      const given = { name: "t", inputSchema };
+      const [shown] = list([given], "s");
+      const flaws = lintTool(given);
+      assert.equal(shown !== given, flaws.size > 0, JSON.stringify([inputSchema, ...flaws]));
+    }
+  });
 });
 
 describe("a tool", () => {

@@ -7,8 +7,9 @@ import type { OuterServer, ServerSpec, StdioServer } from "../../manifest/schema
 import { resolveRemote, resolveServer, type Schemes } from "../../manifest/secrets.ts";
 import { listSchemes, partsOf } from "../../manifest/template.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { findCommand, readLoginPath } from "../../wire/command.ts";
+import { readLoginPath } from "../../wire/command.ts";
 import { childEnvironment } from "../../wire/environment.ts";
+import { findFirst } from "../../wire/launch.ts";
 import { newTag } from "../../wire/owner.ts";
 import type { World } from "../command.ts";
 import { suggestRemedies } from "../remedy.ts";
@@ -87,13 +88,13 @@ async function locate(
     throw new HubError("spawnFailed", text, { server, step: "spawn" });
   }
   const { PATH: path } = childEnvironment(env, resolved.env, {});
-  const { file } = await findCommand({
+  const search = {
     server,
-    command: resolved.command,
     cwd: folder,
     path,
     morePath: async () => readLoginPath(env, await newTag()),
-  });
+  };
+  const { file } = await findFirst({ ...resolved, server }, search);
   // What npm has installed runs on the node beside it, or the one in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }
