@@ -414,6 +414,34 @@ describe("taking over servers", () => {
       );
     }));
 
+  it("knows a server again whose secrets were moved when it was taken over, and takes another account for another", () =>
+    withSandbox(async (box) => {
+      const entry = (key: string) => ({ command: "x", args: ["--api-key", key] });
+      const first = await read(box, { "a b": entry("canary-0123456789") });
+      const [addition] = first.additions;
+      assert.ok(addition);
+      const moved = hideClear(addition.entry, addition.clear);
+      const file = await box.write(
+        "m.json",
+        JSON.stringify({ servers: { [addition.name]: moved } }),
+      );
+      const { manifest } = await box.loadValid({ files: [file] });
+      const taken = { servers: manifest.servers, separator: "__" };
+      const again = await read(
+        box,
+        { "a b": entry("canary-0123456789"), c: entry("other-0123456789") },
+        taken,
+      );
+      assert.deepEqual(
+        again.omissions.map(({ same }) => same),
+        ["a-b"],
+      );
+      assert.deepEqual(
+        again.additions.map(({ name }) => name),
+        ["c"],
+      );
+    }));
+
   it("never takes toolmux itself, however it is started", () =>
     withSandbox(async (box) => {
       const own = [
@@ -423,7 +451,9 @@ describe("taking over servers", () => {
         { command: "bunx", args: ["toolmux"] },
         { command: "node", args: ["/opt/toolmux.js"] },
       ];
-      const plan = await read(box, Object.fromEntries(own.map((entry, i) => [`s${i}`, entry])));
+      const named = own.map((entry, i) => [`s${i}`, entry] as const);
+      const installed = { command: "/usr/bin/bun", args: ["/src/main.ts", "serve"] };
+      const plan = await read(box, { ...Object.fromEntries(named), toolmux: installed });
       assert.deepEqual(plan.additions, []);
       const other = await read(box, {
         a: { command: "npx", args: ["-y", "toolmux-like", "toolmux"] },

@@ -21,6 +21,9 @@ export type Translated =
   /** `reason` is the end of a sentence. */
   | { readonly ok: false; readonly reason: string };
 
+/** Why an entry is left out that starts toolmux. */
+export const ITSELF = "it is toolmux itself";
+
 export interface EntryPlace {
   readonly client: Client;
   readonly home: Home;
@@ -116,7 +119,7 @@ function findObstacle(given: Table): string | undefined {
   if (source === "extension" && !("command" in given)) {
     return "it comes with an extension, which alone knows how it is started";
   }
-  return isSelf(given) ? "it is toolmux itself" : undefined;
+  return isSelf(given) ? ITSELF : undefined;
 }
 
 /** The path of the toolmux that an entry starts; undefined: it starts something else, or whatever is found in PATH. */

@@ -7,10 +7,8 @@ import { keepBackup, listBackups, openOriginal, type Original, rewrite } from ".
 import type { Client, Spot } from "./client.ts";
 import type { Change } from "./change.ts";
 import { editText } from "./edit.ts";
+import { OWN_NAME } from "./names.ts";
 import { type Fault, readContent } from "./reading.ts";
-
-/** The key of our own entry in clients' files. */
-export const OWN_NAME = "toolmux";
 
 /** A change of a client's file that can be made. */
 export interface Prepared {

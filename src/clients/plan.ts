@@ -1,8 +1,9 @@
 import { sanitizePrefix } from "../manifest/prefix.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
 import type { Home } from "./client.ts";
-import { type OwnEntry, translate } from "./entry.ts";
-import { type Clear, findClear } from "./clear.ts";
+import { type Clear, findClear, hideClear } from "./clear.ts";
+import { ITSELF, type OwnEntry, translate } from "./entry.ts";
+import { OWN_NAME } from "./names.ts";
 import type { ClientFile, Listed } from "./reading.ts";
 
 /** A server that would be added to the manifest. */
@@ -59,9 +60,14 @@ export async function planImport(
   const names = new Set(servers.map(({ name }) => name));
   const add = async (file: ClientFile, listed: Listed): Promise<void> => {
     const origin = { client: file.client.name, file: file.file, name: listed.name };
-    const name = chooseName(listed.name, separator, names);
+    const base = sanitizePrefix(listed.name.replace(/[^\w-]+/g, "-"), separator);
+    const name = chooseName(base, names);
     const { client, inputs } = file;
     const place = { client, home, file: file.file, server: name, project: listed.project, inputs };
+    if (listed.name === OWN_NAME) {
+      omissions.push({ origin, reason: ITSELF, same: undefined });
+      return;
+    }
     const translated = await translate(listed.entry, place);
     if (!translated.ok) {
       omissions.push({ origin, reason: translated.reason, same: undefined });
@@ -69,7 +75,7 @@ export async function planImport(
     }
     const { entry, notes, wanted } = translated;
     const identity = identifyEntry(entry);
-    const same = known.get(identity);
+    const same = known.get(identity) ?? findMoved(entry, base, known);
     if (same !== undefined) {
       omissions.push({ origin, reason: `it is the same as "${same}"`, same });
       return;
@@ -83,13 +89,26 @@ export async function planImport(
   return { additions, omissions };
 }
 
-/** The name itself where it can be one, or what is nearest to it and free. */
-function chooseName(wanted: string, separator: string, taken: ReadonlySet<string>): string {
-  const base = sanitizePrefix(wanted.replace(/[^\w-]+/g, "-"), separator);
+/** The name itself, or the first of its numbers that is free. */
+function chooseName(base: string, taken: ReadonlySet<string>): string {
   for (let number = 1; ; number++) {
     const name = number === 1 ? base : `${base}-${number}`;
     if (!taken.has(name)) return name;
   }
+}
+
+/** The server that an entry has become whose secrets were moved into the store when it was taken over. */
+function findMoved(
+  entry: OwnEntry,
+  base: string,
+  known: ReadonlyMap<string, string>,
+): string | undefined {
+  const names = new Set(known.values());
+  return [...names].find((name) => {
+    if (name !== base && !(name.startsWith(`${base}-`) && /-\d+$/.test(name))) return false;
+    const moved = hideClear(entry, findClear(entry, name));
+    return known.get(identifyEntry(moved)) === name;
+  });
 }
 
 /** The same text for the same server: what is started with which arguments, or where it is. */

@@ -1,7 +1,8 @@
 import { resolve } from "node:path";
 import { type Client, findHome, type Spot } from "../../clients/client.ts";
-import { findTable, OWN_NAME, prepareInstall, prepareUndo } from "../../clients/installation.ts";
+import { findTable, prepareInstall, prepareUndo } from "../../clients/installation.ts";
 import { listSpots, readContent } from "../../clients/reading.ts";
+import { OWN_NAME } from "../../clients/names.ts";
 import type { Addition } from "../../clients/plan.ts";
 import { HubError } from "../../errors.ts";
 import { expandHome } from "../../manifest/folders.ts";

@@ -1,7 +1,9 @@
 import { access } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, resolve } from "node:path";
 import type { OwnEntry } from "../../clients/entry.ts";
 import type { Taken } from "../../clients/plan.ts";
+import { readContent } from "../../clients/reading.ts";
+import { HubError } from "../../errors.ts";
 import { type Change, editText } from "../../manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../../manifest/edit/file.ts";
 import { decode, readSmall } from "../../manifest/file.ts";
@@ -47,10 +49,21 @@ export async function addServers(
   }));
   const read = await readSmall(file, MAX_MANIFEST);
   const text = read.kind === "read" ? (decode(read.bytes) ?? "") : "";
+  await refuseForeign(file);
   const draft = { file, baseDir: dirname(file), format: detectFormat(file, text) };
   let tried = text;
   for (const change of changes) tried = await editText({ ...draft, text: tried }, change);
   for (const change of changes) await (await prepareEdit(file, change)).write();
+}
+
+/** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */
+async function refuseForeign(file: string): Promise<void> {
+  const content = await readContent(file, detectFormat(file, ""));
+  const isForeign =
+    content.kind === "read" && ["mcpServers", "inputs"].some((key) => key in content.root);
+  if (!isForeign && !/^\.?mcp\.json$/.test(basename(file))) return;
+  const text = `${file} is the file of another client; name a manifest of toolmux with --config.`;
+  throw new HubError("usage", text);
 }
 
 function exists(file: string): Promise<boolean> {
