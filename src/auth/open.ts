@@ -80,6 +80,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
   };
   const termsOf = (resolved: ResolvedRemote): Terms => ({
     settings: resolved.oauth,
+    headers: resolved.headers,
     dial: parts.dial(resolved),
   });
 

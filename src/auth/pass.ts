@@ -9,9 +9,10 @@ import { type Demand, readChallenge } from "./challenge.ts";
 import { discover } from "./discovery.ts";
 import { askPerson, type Flow } from "./flow.ts";
 import { isDue, isExpired, type Kept, loadKept, saveKept } from "./kept.ts";
+import { knock } from "./knock.ts";
 import { askByItself } from "./machine.ts";
 import { type Fetch, reach } from "./reach.ts";
-import { refuse, refuseUntilLogin } from "./refusal.ts";
+import { explain, refuse, refuseUntilLogin } from "./refusal.ts";
 import { forgetRegistration } from "./registration.ts";
 import { refresh, revoke } from "./renewal.ts";
 import { chooseScopes, covers, isStepUp } from "./scopes.ts";
@@ -43,6 +44,7 @@ export interface PassParts {
 /** What the manifest says, filled in anew at each connect. */
 export interface Terms {
   readonly settings: OAuthSettings;
+  readonly headers: Readonly<Record<string, string>>;
   readonly dial: Dial;
 }
 
@@ -130,7 +132,7 @@ export class Pass {
   ): Promise<void> {
     return this.#login.join(proceeding, async (signal, progressed) => {
       progressed({ step: "starting" });
-      const demand = readChallenge(challenge);
+      const demand = await this.#hear(challenge, terms, signal);
       const refused = await this.known();
       if (wish.anew !== true) this.#checkHope(challenge, demand, refused);
       await this.#limit(signal, (limited) =>
@@ -165,6 +167,22 @@ export class Pass {
       const { settings } = terms;
       return { was: true, isRevoked: await revoke(kept, { server, settings, fetch, now }) };
     });
+  }
+
+  /** What the server wants: it is asked if it has not said so. */
+  async #hear(
+    challenge: Challenge,
+    { headers, dial }: Terms,
+    signal: AbortSignal,
+  ): Promise<Demand> {
+    const { server, url } = this.#parts;
+    const isSaid = challenge.header !== undefined;
+    const said = isSaid
+      ? undefined
+      : await knock({ url, headers, dial, signal }).catch((error: unknown) => {
+          throw explain(error, server, "when it was asked what it wants", true);
+        });
+    return readChallenge(said ?? challenge);
   }
 
   async #ask(
@@ -229,7 +247,8 @@ export class Pass {
     if (kept.grant === "clientCredentials") {
       const said = { status: 401, header: undefined } as const;
       const quiet = { signal: NEVER, progressed: () => {} };
-      const fresh = await this.#ask(readChallenge(said), kept, terms, {}, quiet);
+      const demand = await this.#hear(said, terms, NEVER);
+      const fresh = await this.#ask(demand, kept, terms, {}, quiet);
       await this.#save(fresh);
       return fresh;
     }

@@ -13,6 +13,7 @@ import {
 import { DOCTOR } from "./doctor/command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
+import { SECRET } from "./secret/command.ts";
 
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
 
@@ -164,6 +165,7 @@ export const COMMANDS: readonly Command[] = [
     load: async () => (await import("./trust.ts")).trustFile,
   },
   AUTH,
+  SECRET,
   IMPORT,
   INSTALL,
   DOCTOR,

@@ -16,7 +16,7 @@ export async function login(invocation: Invocation, world: World, name: string):
   const { json, scope, noBrowser } = invocation;
   const log = openLog(invocation);
   const { spec, resolved } = await findSubject(invocation, world, name, log);
-  const challenge = await knock(spec, resolved, world);
+  const challenge = await findChallenge(spec, resolved, world);
   if (challenge === undefined) {
     throw usage(
       `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
@@ -69,41 +69,16 @@ async function findSubject(
   return { spec, resolved: await fillIn(spec, world) };
 }
 
-/** What a server is asked first, and what it is asked if it knows nothing of that, as those of old do not. */
-const KNOCKS = [
-  {
-    method: "POST",
-    headers: { "content-type": "application/json", accept: "application/json, text/event-stream" },
-    body: JSON.stringify({
-      jsonrpc: "2.0",
-      id: 1,
-      method: "tools/list",
-      params: {},
-    }),
-  },
-  { method: "GET", headers: { accept: "text/event-stream" } },
-] as const;
-
-/** Asks a server for something without a token. @returns undefined if it answers */
-async function knock(
+/** @returns undefined if it lets in whoever comes, and the manifest does not say otherwise */
+async function findChallenge(
   { auth }: RemoteServer,
   { url, headers, ca }: ResolvedRemote,
   { env, signal }: World,
 ): Promise<Challenge | undefined> {
   const { dialer } = await import("../../wire/http/dialer.ts");
-  const dial = dialer({ ca, env });
-  for (const request of KNOCKS) {
-    const response = await dial(url, {
-      ...request,
-      headers: { ...headers, ...request.headers },
-      signal,
-    });
-    const { status } = response;
-    await response.body?.cancel();
-    const header = response.headers.get("www-authenticate") ?? undefined;
-    if (status === 401 || (status === 403 && header !== undefined)) return { status: 401, header };
-  }
-  return auth === "oauth" ? { status: 401, header: undefined } : undefined;
+  const { knock } = await import("../../auth/knock.ts");
+  const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
+  return (await knock({ url, headers, dial: dialer({ ca, env }), signal })) ?? unsaid;
 }
 
 /** On stderr, as stdout is for what comes of it. */
