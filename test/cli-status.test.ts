@@ -65,6 +65,7 @@ function connection(state: StateName, more: Partial<ConnectionStatus> = {}): Con
     attempt: 1,
     retryAt: undefined,
     responsive: state === "connected" ? true : undefined,
+    progress: undefined,
     cause: undefined,
     lastError: undefined,
     peer: undefined,

@@ -1,8 +1,9 @@
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
-import type { Visitor } from "../upstream/connection.ts";
+import type { Visitor } from "../upstream/visitors.ts";
 import { readTokens } from "../upstream/notice.ts";
-import type { Pending, Withdrawal } from "../upstream/pending.ts";
+import type { Pending } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { revise } from "../wire/frame.ts";

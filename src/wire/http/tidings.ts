@@ -69,7 +69,8 @@ export class Tidings {
       const least = Math.min(PAUSE.least * 2 ** this.#failures, PAUSE.longest);
       this.#again(end.retry === undefined ? this.#pause() : Math.max(end.retry, least));
     } else if (end.kind === "refused") {
-      if (end.status === 404) this.#owner.forgotten();
+      // A server that has no such stream need not know the word for that.
+      if (end.status === 404 && this.#openedAt > 0) this.#owner.forgotten();
       else if (end.status === 429 || end.status >= 500) this.#again(this.#pause());
     } else if (end.cause.step === "dial") {
       this.#owner.unreachable(end.cause);
