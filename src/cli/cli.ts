@@ -1,4 +1,5 @@
 import { HubError, toHubError } from "../errors.ts";
+import { ADD, REMOVE, SEARCH } from "./servers/commands.ts";
 import { own } from "./console.ts";
 import {
   type Command,
@@ -160,6 +161,9 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  SEARCH,
+  ADD,
+  REMOVE,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",

@@ -68,6 +68,13 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       http: http as string | undefined,
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
+      values: new Map(
+        options.filter(takesValue).flatMap(({ name }) => {
+          const given = [values[name]].flat().filter((value) => typeof value === "string");
+          return given.length === 0 ? [] : [[name, given] as const];
+        }),
+      ),
     },
   };
 }
