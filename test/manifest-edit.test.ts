@@ -10,11 +10,9 @@ import { detectFormat, parseText } from "../src/manifest/parse.ts";
 import { isEqual, isTable, type Table } from "../src/manifest/table.ts";
 import { withSandbox } from "./fixtures/manifest/sandbox.ts";
 
-function edit(text: string, change: Change, name = "toolmux.toml"): Promise<string> {
-  return editText(
-    { file: `/x/${name}`, baseDir: "/x", text, format: detectFormat(name, text) },
-    change,
-  );
+async function edit(text: string, change: Change, name = "toolmux.toml"): Promise<string> {
+  const draft = { file: `/x/${name}`, baseDir: "/x", text, format: detectFormat(name, text) };
+  return (await editText(draft, change)).text;
 }
 
 const ADD: Change = { kind: "add", name: "new", entry: { command: "x", args: ["-y", "a"] } };
@@ -346,6 +344,12 @@ describe("a manifest that is edited", () => {
       "[servers.a]\ncommand = 'x'\n",
       remove("b"),
       /^There is no server b in \/x\/t\.toml; there are a\.$/,
+    ],
+    [
+      "t.toml",
+      "[servers.new]\ncommand = 'y'\n",
+      { ...ADD, isNew: true },
+      /^There is a server new in \/x\/t\.toml already; take another name, or replace it \(--replace\)\.$/,
     ],
     ["t.toml", "", remove("b"), /^There is no server b in \/x\/t\.toml; it holds none\.$/],
     [

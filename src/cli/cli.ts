@@ -1,6 +1,7 @@
 import { HubError, toHubError } from "../errors.ts";
 import { AUTH } from "./auth/command.ts";
 import { IMPORT, INSTALL } from "./clients/commands.ts";
+import { ADD, REMOVE, SEARCH } from "./servers/commands.ts";
 import { own } from "./console.ts";
 import {
   type Command,
@@ -169,6 +170,9 @@ export const COMMANDS: readonly Command[] = [
   IMPORT,
   INSTALL,
   DOCTOR,
+  SEARCH,
+  ADD,
+  REMOVE,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",

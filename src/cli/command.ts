@@ -93,4 +93,6 @@ export interface Invocation {
   readonly output: string | undefined;
   /** The names of all options without a value that were given, for those that one command alone has. */
   readonly switches: ReadonlySet<string>;
+  /** The values of all options with one that were given, by their names, in order. */
+  readonly values: ReadonlyMap<string, readonly string[]>;
 }

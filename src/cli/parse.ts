@@ -73,6 +73,12 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
       noBrowser: values["no-browser"] === true,
       scope: values["scope"] as string | undefined,
+      values: new Map(
+        options.filter(takesValue).flatMap(({ name }) => {
+          const given = [values[name]].flat().filter((value) => typeof value === "string");
+          return given.length === 0 ? [] : [[name, given] as const];
+        }),
+      ),
     },
   };
 }

@@ -2,8 +2,13 @@ import { createTable, isTable, type Table } from "../table.ts";
 
 /** What is to become of one server of a manifest. */
 export type Change =
-  /** Comes last; in the place of one of that name, if there is one. */
-  | { readonly kind: "add"; readonly name: string; readonly entry: Table }
+  /** Comes last; in the place of one of that name, if there is one and it need not be new. */
+  | {
+      readonly kind: "add";
+      readonly name: string;
+      readonly entry: Table;
+      readonly isNew?: boolean;
+    }
   | { readonly kind: "remove"; readonly name: string }
   | { readonly kind: "set"; readonly name: string; readonly key: string; readonly value: unknown }
   | { readonly kind: "rename"; readonly name: string; readonly to: string };
@@ -37,7 +42,9 @@ export function applyChange(root: unknown, group: string, change: Change): Table
   const servers = root[group] ?? createTable<unknown>();
   if (!isTable(servers)) return undefined;
   const own = servers[change.name];
-  if (own === undefined && change.kind !== "add") return undefined;
+  if (change.kind === "add" ? own !== undefined && change.isNew === true : own === undefined) {
+    return undefined;
+  }
   return copy(root, [[group, changeServers(servers, change)]]);
 }
 

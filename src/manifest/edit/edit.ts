@@ -4,6 +4,7 @@ import { mergeSources } from "../merge.ts";
 import { type Format, parseText } from "../parse.ts";
 import { place } from "../place.ts";
 import { type Complaint, manifestError, type Problem, printKey } from "../problem.ts";
+import type { ServerSpec } from "../schema.ts";
 import { isEqual, isTable, type Table } from "../table.ts";
 import { applyChange, applySplices, type Change, type Refusal, type Splice } from "./change.ts";
 import { printPair, printValue } from "./value.ts";
@@ -19,13 +20,21 @@ export interface Draft {
   readonly format: Format;
 }
 
+/** A text that was changed. */
+export interface Edited {
+  readonly text: string;
+  /** The server that the change is about, as it is now; of one that was removed, as it was. */
+  readonly server: ServerSpec | undefined;
+  readonly others: readonly ServerSpec[];
+}
+
 /**
  * A manifest's text with a change in it, and nothing else of it changed: comments, order, blank lines, ends of lines and a
  * byte order mark stay as they are.
  * @throws {HubError} manifestInvalid if there is anything wrong with it before or after; usage if it is written in a way that
  * does not let itself be changed, with what to write by hand
  */
-export async function editText(draft: Draft, change: Change): Promise<string> {
+export async function editText(draft: Draft, change: Change): Promise<Edited> {
   const [mark, body] = splitMark(draft.text);
   const text = body.trim() === "" && draft.format === "json" ? `{}${body || "\n"}` : body;
   const before = await read({ ...draft, text });
@@ -39,8 +48,13 @@ export async function editText(draft: Draft, change: Change): Promise<string> {
   const isMeant = parsed.ok && isEqual(withServers(parsed.root, group), expected);
   if (!isMeant)
     throw refuse(draft, group, change, "is written in a way that toolmux cannot change");
-  await read({ ...draft, text: edited });
-  return mark + edited;
+  const after = await read({ ...draft, text: edited });
+  const isThere = ({ name }: ServerSpec): boolean => name === change.name;
+  return {
+    text: mark + edited,
+    server: (change.kind === "remove" ? before : after).servers.find(isThere),
+    others: after.servers.filter((server) => !isThere(server)),
+  };
 }
 
 async function make(
@@ -55,8 +69,13 @@ async function make(
     : (await import("./json.ts")).editJson(text, group, change);
 }
 
+interface Content {
+  readonly root: Table;
+  readonly servers: readonly ServerSpec[];
+}
+
 /** What a text holds. @throws {HubError} manifestInvalid */
-async function read({ file, baseDir, text, format }: Draft): Promise<{ readonly root: Table }> {
+async function read({ file, baseDir, text, format }: Draft): Promise<Content> {
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
     const { message, position } = parsed;
@@ -64,13 +83,14 @@ async function read({ file, baseDir, text, format }: Draft): Promise<{ readonly 
   }
   const reading = interpretFile(parsed.root, file, parsed.doubled);
   const source = { file, baseDir, reading };
-  const faults: readonly Complaint[] = mergeSources([source]).faults;
+  const { servers, ...merged } = mergeSources([source]);
+  const faults: readonly Complaint[] = merged.faults;
   const problems: readonly Problem[] = await place(file, parsed.locate, [
     ...reading.complaints,
     ...faults,
   ]);
   if (problems.length > 0) throw manifestError(problems);
-  return { root: isTable(parsed.root) ? parsed.root : {} };
+  return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
 /** Where a file has its servers: clients call that otherwise. */
@@ -93,8 +113,19 @@ function keepEnd(edited: string, text: string): string {
   return isOpen ? edited.replace(/\r?\n$/, "") : edited;
 }
 
-function explainNothing({ file }: Draft, root: Table, group: string, { name }: Change): HubError {
+function explainNothing(
+  { file }: Draft,
+  root: Table,
+  group: string,
+  { kind, name }: Change,
+): HubError {
   const servers = root[group];
+  if (kind === "add") {
+    return new HubError(
+      "usage",
+      `There is a server ${printKey(name)} in ${file} already; take another name, or replace it (--replace).`,
+    );
+  }
   const known = isTable(servers) ? Object.keys(servers) : [];
   const there =
     known.length === 0 ? "it holds none" : `there are ${known.map(printKey).join(", ")}`;

@@ -7,16 +7,14 @@ import { type Bytes, readSmall } from "../file.ts";
 import { configFolders, type Surroundings } from "../folders.ts";
 import { detectFormat } from "../parse.ts";
 import { MAX_MANIFEST } from "../trust.ts";
-import { type Change, editText } from "./edit.ts";
+import { type Change, type Edited, editText } from "./edit.ts";
 
 /** A change of a file that is ready to be written. */
-export interface Edit {
+export interface Edit extends Edited {
   /** As it was named, absolute. */
   readonly file: string;
   /** There is no such file yet. */
   readonly isNew: boolean;
-  /** What it will hold. */
-  readonly text: string;
   /**
    * Writes it whole or not at all, with the permissions and through the links of the old file; a new one is for its owner alone.
    * @throws {HubError} usage if somebody else has changed the file meanwhile; of the file system
@@ -45,8 +43,9 @@ export async function prepareEdit(file: string, change: Change): Promise<Edit> {
   return {
     file,
     isNew: before === undefined,
-    text: edited,
-    write: () => (before === undefined ? create(file, edited) : replace(file, before, edited)),
+    ...edited,
+    write: () =>
+      before === undefined ? create(file, edited.text) : replace(file, before, edited.text),
   };
 }
 
