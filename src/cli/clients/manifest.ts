@@ -52,7 +52,7 @@ export async function addServers(
   await refuseForeign(file);
   const draft = { file, baseDir: dirname(file), format: detectFormat(file, text) };
   let tried = text;
-  for (const change of changes) tried = await editText({ ...draft, text: tried }, change);
+  for (const change of changes) tried = (await editText({ ...draft, text: tried }, change)).text;
   for (const change of changes) await (await prepareEdit(file, change)).write();
 }
 

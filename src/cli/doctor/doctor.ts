@@ -64,7 +64,7 @@ export async function examine(invocation: Invocation, world: World): Promise<rea
     ...examineManifest(loaded, isThere || invocation.config.length > 0),
     ...started,
     ...kept,
-    ...tokens,
+    ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
     ...ports,
     ...disk,
     ...stored,

@@ -4,7 +4,7 @@ import type { Finding, Fix } from "../../doctor/finding.ts";
 import { LocalClient } from "../../frontend/local.ts";
 import { namesOf } from "../../hub/parts.ts";
 import { stateFolder } from "../../manifest/folders.ts";
-import type { Manifest, OuterServer } from "../../manifest/schema.ts";
+import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts";
 import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
 import type { Subject } from "../../snapshot/snapshot.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
@@ -135,7 +135,10 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
 
 /** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
 export async function readListing(whole: Manifest, world: World, log: Log): Promise<Seen> {
-  const { hub, manifest, close } = await openHub(whole, world, log);
+  const { hub, manifest, close } = await openHub(whole, world, log, {
+    isAlone: true,
+    choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
+  });
   try {
     await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
@@ -145,12 +148,22 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       const { cause } = standing;
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       const text = sentence(describeFailure(cause));
+      if (cause.code === "unauthorized") {
+        const login = `toolmux auth login ${spec.name}`;
+        return [{ code: "TM401", subject: spec.name, text, advice: login }];
+      }
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings };
   } finally {
     await close();
   }
+}
+
+/** Each is tried once. */
+function askOnce(spec: ServerSpec): ServerSpec {
+  if (spec.kind === "unsupported") return spec;
+  return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }
 
 /** Needed only for names that have to be shortened. */
