@@ -172,6 +172,18 @@ const SERVER: Book = {
       "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are filled in at the start.",
     examples: ["npx", "uvx", "~/bin/server"],
   },
+  package: {
+    title: "Package",
+    description:
+      "In the place of command: a package of npm or PyPI, or an image, that is downloaded if need be and run by whatever is there for it: npx, bunx or deno; uvx or pipx; docker or podman. A container is given the variables of env and inheritEnv, and no others.",
+    examples: ["npm:@scope/name@1.2.3", "pypi:name==1.2", "docker:ghcr.io/owner/name:1.2"],
+    pattern: String.raw`^(npm:(@[\w~][\w.~-]*/)?[\w~]|pypi:[A-Za-z0-9]|docker:[A-Za-z0-9])[\w./:@=+~^!-]*$`,
+  },
+  runner: {
+    title: "What runs the package",
+    description: "By default the first that is there of those that can.",
+    examples: ["bunx", "uvx"],
+  },
   plugin: {
     title: "Plugin",
     description:
@@ -502,7 +514,8 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
 
 /** A server has exactly one of these, and beside it none of the keys that are about another. */
 const KINDS: readonly JsonSchema[] = [
-  makeKind("command", [...REMOTE_KEYS, "plugin"]),
+  makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
+  makeKind("package", [...REMOTE_KEYS, "plugin", "command"]),
   makeKind("url", [...PROCESS_KEYS, "plugin"]),
   makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS]),
 ];

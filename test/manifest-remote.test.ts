@@ -80,8 +80,8 @@ describe("a server over HTTP", () => {
     ],
     [
       `command = "x"\nkeyFile = "x"\nheaders = {}`,
-      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which starts a process and goes nowhere",
-      "t.toml:4:1: servers.s.headers: cannot stand beside command, which starts a process and goes nowhere",
+      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which is started as it is, and goes nowhere",
+      "t.toml:4:1: servers.s.headers: cannot stand beside command, which is started as it is, and goes nowhere",
     ],
     [
       `${URL_LINE}\ntransport = "websocket"`,

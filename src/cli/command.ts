@@ -91,4 +91,8 @@ export interface Invocation {
   readonly scope: string | undefined;
   /** The folder for what is no text. */
   readonly output: string | undefined;
+  /** The names of all options without a value that were given, for those that one command alone has. */
+  readonly switches: ReadonlySet<string>;
+  /** The values of all options with one that were given, by their names, in order. */
+  readonly values: ReadonlyMap<string, readonly string[]>;
 }

@@ -1,4 +1,5 @@
 import process from "node:process";
+import type { Authorizer } from "../auth/authorizer.ts";
 import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
 import { stateFolder } from "../manifest/folders.ts";
@@ -65,6 +66,8 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
   /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Nobody is asked to log in: a server that wants that fails. */
+  readonly isAlone?: boolean;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -98,7 +101,12 @@ export async function openHub(
   whole: Manifest,
   world: World,
   tell: Log,
-  { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
+  {
+    kinds = ["log"],
+    snapshots = memorySnapshots(),
+    choose = (it) => it,
+    isAlone = false,
+  }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
   const { redact, ...outside } = openOutside(world, async () => {
@@ -106,7 +114,12 @@ export async function openHub(
     const show = showInBrowser(world, (level, text, server) =>
       log(level, createRecord(level, text, { server })),
     );
-    return openOwnAuthorizer(world, show);
+    const authorizer = await openOwnAuthorizer(world, show);
+    if (!isAlone) return authorizer;
+    const { refuseUntilLogin } = await import("../auth/refusal.ts");
+    const authorize: Authorizer["authorize"] = ({ name }) =>
+      Promise.reject(refuseUntilLogin(name, "nobody has logged in yet"));
+    return { ...authorizer, authorize };
   });
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));

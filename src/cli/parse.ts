@@ -70,8 +70,15 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
         values["store"] === undefined ? undefined : readChoice("store", STORES, values["store"]),
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
       noBrowser: values["no-browser"] === true,
       scope: values["scope"] as string | undefined,
+      values: new Map(
+        options.filter(takesValue).flatMap(({ name }) => {
+          const given = [values[name]].flat().filter((value) => typeof value === "string");
+          return given.length === 0 ? [] : [[name, given] as const];
+        }),
+      ),
     },
   };
 }

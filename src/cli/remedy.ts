@@ -2,6 +2,7 @@ import { basename, resolve } from "node:path";
 import type { HubError } from "../errors.ts";
 import { expandHome, type Env } from "../manifest/folders.ts";
 import { secretsOf } from "../manifest/fill.ts";
+import type { Packaged } from "../manifest/package.ts";
 import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, partsOf } from "../manifest/template.ts";
 import { describeCommand } from "./commandline.ts";
@@ -111,7 +112,8 @@ function provideValues(error: HubError, spec: OuterServer, env: Env): string[] {
   ];
 }
 
-function findCommand({ command, baseDir }: StdioServer): string[] {
+function findCommand({ command, baseDir, package: packaged }: StdioServer): string[] {
+  if (packaged !== undefined) return findRunner(packaged, command);
   if (command.includes("/")) {
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
@@ -124,6 +126,20 @@ function findCommand({ command, baseDir }: StdioServer): string[] {
   return [
     `Install ${command}${source}, or check how it is spelled.`,
     `If your terminal finds it (command -v ${shell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+  ];
+}
+
+/** One of those that can run a package will do. */
+function findRunner({ name, others }: Packaged, command: string): string[] {
+  const runners = [command, ...others.map((it) => it.command)].map((runner) =>
+    ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
+      ? (ORIGINS[runner] ?? runner)
+      : `${ORIGINS[runner]} (${runner})`,
+  );
+  const list = new Intl.ListFormat("en", { type: "disjunction" }).format(runners);
+  return [
+    `Install ${list}: ${runners.length > 1 ? "any of them" : "it"} can run ${name}.`,
+    `If your terminal finds one (command -v ${command}), a client may start toolmux with another PATH than your shell's.`,
   ];
 }
 

@@ -1,3 +1,4 @@
+import type { Package, Runner } from "./package.ts";
 import type { Complaint, Path } from "./problem.ts";
 import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.ts";
 import type { SecretRules } from "./secrecy.ts";
@@ -10,7 +11,7 @@ export type Draft =
       readonly syntax: Syntax;
       /** Where it stands in its file. */
       readonly path: Path;
-      readonly command: string;
+      readonly program: Program;
       readonly input: ServerInput;
     }
   | {
@@ -33,6 +34,11 @@ export type Draft =
       readonly path: Path;
       readonly reason: string;
     };
+
+/** What is started: a command, or what runs a package. */
+export type Program =
+  | { readonly kind: "command"; readonly command: string }
+  | { readonly kind: "package"; readonly package: Package; readonly runner: Runner | undefined };
 
 /** A plugin as one file has it. */
 export interface PluginDraft {

@@ -11,6 +11,7 @@ import {
   table,
   text,
 } from "./fields.ts";
+import type { Packaged } from "./package.ts";
 import type { Path } from "./problem.ts";
 import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
@@ -79,7 +80,7 @@ const shown = {
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
+/** A server has either a `command` or a `package`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
 export const serverSchema = v.strictObject({
   ...processEntries,
   ...remoteEntries,
@@ -198,6 +199,8 @@ export interface StdioServer extends Runnable, Templated {
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
   readonly command: string;
   readonly args: readonly string[];
+  /** If a package was named, `command` is what runs it best. */
+  readonly package?: Packaged | undefined;
   /** Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Names of variables to take over from the hub's own environment, where set. */

@@ -12,6 +12,7 @@ import {
   type Scope,
 } from "./fill.ts";
 import type { Env } from "./folders.ts";
+import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
 import { createTable } from "./table.ts";
@@ -23,6 +24,8 @@ export interface ResolvedServer {
   /** Absolute if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
+  /** What may be started in its place if the command is not there, best first. */
+  readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute; undefined = the hub's own working directory. */
@@ -80,6 +83,7 @@ export async function resolveServer(
   return {
     command: command.includes("/") ? locate(command, scope) : command,
     args,
+    ...(server.package !== undefined && { others: otherWays(server.package, args) }),
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
     secrets: sortSecrets(scope),
