@@ -61,6 +61,7 @@ const GOOD = [
   '[servers.a]\npackage = "npm:@scope/name@1.2.3"\nrunner = "bunx"\nargs = ["x"]\nenv.A = "b"\ncwd = "."',
   '[servers.a]\npackage = "pypi:name==1.2"',
   '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
+  '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
@@ -131,6 +132,10 @@ const BAD = [
   '[servers.a]\npackage = "npm:x y"',
   '[servers.a]\npackage = "npm:x"\nrunner = "yarn"',
   '[servers.a]\npackage = "npm:x"\nurl = "u"',
+  '[search]\ndirectories = "official"',
+  '[search]\ndirectories = ["other"]',
+  '[search]\ndirectories = ["https://me:pw@x.example"]',
+  "[search]\ndirectory = []",
   'plugins = { use = "x" }',
   'plugins = ["x"]',
   "[[plugins]]",
