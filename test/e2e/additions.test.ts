@@ -31,7 +31,9 @@ async function run(
   return { code, stdout, stderr: command.stderr };
 }
 
-const { command: RUNTIME, args: [SCRIPTED = ""] = [] } = scripted();
+const { args: [SCRIPTED = ""] = [] } = scripted();
+/** Any runtime will do, but not every one runs a file without being told what it may do. */
+const RUNTIME = "node";
 const START = ["--", RUNTIME, SCRIPTED];
 
 const BEFORE = `# mine
@@ -127,6 +129,25 @@ describe("toolmux add", () => {
           /\[servers\.bad\][\s\S]*\[servers\.unseen\]\ncommand = "no-such-command"/,
         );
       }),
+  );
+
+  it("leaves a file trusted that was, and none that was not", LIMIT, () =>
+    withStage("", async (stage) => {
+      const file = join(stage.dir, "toolmux.toml");
+      const [first, second] = [
+        ["add", "one"],
+        ["add", "two"],
+      ].map((words) => [...words, "--file", file, ...START]);
+      assert.equal((await run(stage, first ?? [])).code, 0);
+      assert.match(
+        (await run(stage, ["list", "servers"])).stderr,
+        /was passed over: it is not trusted/,
+      );
+      assert.equal((await run(stage, ["trust", file])).code, 0);
+      assert.equal((await run(stage, second ?? [])).code, 0);
+      const { stdout, stderr } = await run(stage, ["list", "servers"]);
+      assert.match(stdout, /^two +connected/m, stderr);
+    }),
   );
 
   it("adds a server that wants an authorization, and says what to run", LIMIT, () =>

@@ -16,7 +16,7 @@ import { usage } from "../parse.ts";
 import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
-import { findFile } from "./file.ts";
+import { findFile, writeEdit } from "./file.ts";
 import { addSaid, findClear, readSaid } from "./plan.ts";
 import { type Trial, tryServer } from "./trial.ts";
 
@@ -51,7 +51,7 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
   const trial = isTried ? await tryServer(server, world, log) : undefined;
   const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
-  if (isAdded) await edit.write();
+  if (isAdded) await writeEdit(edit, world);
   if (invocation.json !== false) own.log(formatJson(toJson(wanted, file, trial, isAdded)));
   for (const line of describeTrial(trial, key)) tell(line);
   if (trial?.kind === "failed") tellFailure(trial, log);
@@ -59,7 +59,7 @@ export async function add(invocation: Invocation, world: World): Promise<number>
     log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
     return trial?.kind === "failed" ? trial.cause.traits.exit : 3;
   }
-  tell(`${edit.isNew ? "made" : "added to"} ${file}`);
+  tell(`${edit.before === undefined ? "made" : "added to"} ${file}`);
   for (const need of needs) tell(describeNeed(need));
   if (wanted.optional.length > 0) tell(`may be given as well: ${wanted.optional.join(", ")}`);
   return 0;

@@ -15,7 +15,7 @@ const FILE: Option = {
   name: "file",
   value: "FILE",
   choices: "file",
-  summary: "the manifest to change; by default that of --config, or else yours",
+  summary: "the manifest to change, in the place of yours",
 };
 
 export const SEARCH: Command = {
@@ -95,8 +95,8 @@ export const REMOVE: Command = {
   usage: "NAME",
   words: [1, 1],
   details: [
-    "It goes with all that belongs to it, and the comments directly above it; the rest",
-    "of the file stays as it is. Secrets that it alone has used are named.",
+    "It goes with all that belongs to it, and the comments directly above it; the",
+    "rest of the file stays as it is. Secrets that it alone has used are named.",
   ],
   options: [FILE],
   examples: ["toolmux remove files"],
