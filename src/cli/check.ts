@@ -17,6 +17,7 @@ import { drawProblem } from "./picture.ts";
 import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { clean, printLine } from "./report.ts";
+import { settleRunner } from "./runner.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -126,10 +127,11 @@ function countServers(rows: readonly Row[]): string {
   return started === rows.length ? whole : `${whole}, of which ${started} would start`;
 }
 
-async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row> {
+async function examineServer(spec: ServerSpec, world: World): Promise<Row> {
+  const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
-  const text = describeStart(spec);
+  const text = describeStart(await settleRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {

@@ -7,7 +7,6 @@ import { runnersOf, parsePackage } from "../../manifest/package.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
-import { findCommand } from "../../wire/command.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../commandline.ts";
 import { own } from "../console.ts";
@@ -15,6 +14,7 @@ import { type Log, openLog } from "../open.ts";
 import { usage } from "../parse.ts";
 import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";
+import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
 import { findFile, writeEdit } from "./file.ts";
 import { addSaid, findClear, readSaid } from "./plan.ts";
@@ -45,7 +45,7 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   if (server === undefined || server.kind === "unsupported") {
     throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
   }
-  tell(`${key}: ${describeStart(server)}`);
+  tell(`${key}: ${describeStart(await settleRunner(server, world))}`);
   warnClear(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
@@ -111,23 +111,9 @@ async function choose(listing: Listing, key: string, world: World): Promise<Reci
 }
 
 /** Whether there is anything in PATH that runs a package. */
-async function canRun(name: string, { env, cwd }: World): Promise<boolean> {
+async function canRun(name: string, world: World): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
-  const found = await Promise.all(
-    runners.map((command) =>
-      findCommand({
-        server: name,
-        command,
-        cwd,
-        path: env["PATH"],
-        morePath: () => Promise.resolve(undefined),
-      }).then(
-        () => true,
-        () => false,
-      ),
-    ),
-  );
-  return found.includes(true);
+  return (await findRunner(runners, world)) !== undefined;
 }
 
 function describeTrial(trial: Trial | undefined, key: string): readonly string[] {
