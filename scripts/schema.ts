@@ -19,6 +19,7 @@ import {
 import { searchSchema } from "../src/manifest/directories.ts";
 import { PROCESS_KEYS } from "../src/manifest/process.ts";
 import { REMOTE_KEYS } from "../src/manifest/remote.ts";
+import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
 import { printDuration } from "../src/manifest/units.ts";
 
 /** What an editor shows for a key. */
@@ -75,7 +76,7 @@ const HUB: Book = {
   httpToken: {
     title: "Token of clients over HTTP",
     description:
-      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME} and ${file:PATH} are filled in when serving begins.",
+      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
     examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
   },
 };
@@ -169,7 +170,7 @@ const SERVER: Book = {
   command: {
     title: "Command",
     description:
-      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default} and ${file:path} are filled in at the start.",
+      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are filled in at the start.",
     examples: ["npx", "uvx", "~/bin/server"],
   },
   package: {
@@ -199,7 +200,7 @@ const SERVER: Book = {
   env: {
     title: "Environment",
     description:
-      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${env:NAME} or ${file:path}.",
+      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${secret:name}, ${env:NAME} or ${file:path}.",
     default: {},
     examples: [{ LOG_LEVEL: "warn", TOKEN: "${file:~/.secrets/token}" }],
   },
@@ -436,6 +437,23 @@ const PLUGIN: Book = {
   },
 };
 
+const SECRETS: Book = {
+  sources: {
+    title: "Where secrets are",
+    description:
+      "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret; keychain: that of the system.",
+    default: [...SECRET_SOURCES],
+    examples: [["keychain"], ["environment", "file"]],
+  },
+  commands: {
+    title: "Commands that give values",
+    description:
+      "true: servers of this very file may have ${cmd:COMMAND}, which runs a command, without a shell, and stands for what that prints.",
+    default: false,
+    examples: [true],
+  },
+};
+
 const PATTERNS = {
   ms: String.raw`^\s*\d+(\.\d+)? ?(ms|s|m|h|d)\s*$`,
   bytes: String.raw`^\s*\d+(\.\d+)? ?([Kk]|[Mm]|[Gg])?[Ii]?[Bb]\s*$`,
@@ -570,6 +588,11 @@ export function makeSchema(): JsonSchema {
         type: "array",
         items: { title: "Plugin", ...annotate(convert(pluginSchema), PLUGIN) },
         examples: [[{ use: "audit-log", servers: ["files"] }]],
+      },
+      secrets: {
+        title: "Secrets",
+        description: "Where the values are that stand in no manifest.",
+        ...annotate(convert(secretsSchema), SECRETS),
       },
     },
     additionalProperties: false,

@@ -63,6 +63,8 @@ const GOOD = [
   '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
   '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
+  '[secrets]\nsources = ["keychain", "file", "environment"]\ncommands = true',
+  "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -83,6 +85,12 @@ const BAD = [
   `${SERVER}healthInterval = 1`,
   "[defaults]\nlazy = true",
   '[defaults]\nreconnect = "none"',
+  '[secrets]\nsources = ["cloud"]',
+  "[secrets]\nsources = []",
+  '[secrets]\nsources = "file"',
+  "[secrets]\ncommands = 1",
+  "[secrets]\ncommand = true",
+  "secrets = true",
   '[defaults]\nreconnect.policy = "linear"',
   "[defaults]\nreconnect.base = 0",
   "[defaults]\nreconnect.jitter = 1.5",

@@ -120,8 +120,9 @@ export async function resolveRemote(
     if (typeof oauth[name] === "string") hide(oauth[name], scope);
   }
   if (key !== undefined) hide(key, scope);
-  const resolved = { headers, key, ca, oauth, secrets: sortSecrets(scope) };
-  return { url: parseUrl(url, scope), ...resolved };
+  const parsed = parseUrl(url, scope);
+  for (const [name, value] of parsed.searchParams) if (TELLING.test(name)) hide(value, scope);
+  return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 
 function scopeOf(server: OuterServer, env: Env, cwd: string, schemes: Schemes): Scope {

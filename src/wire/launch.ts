@@ -72,9 +72,14 @@ async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
   return startChild({ file: found.file, args, env, cwd, tag });
 }
 
-/** Of a command and what may be started in its place, the first that is there. */
-async function findFirst(
-  { server, command, args, others = [] }: StdioTarget,
+/** Of a command and what may be started in its place, the first that is there. @throws {HubError} commandNotFound, notExecutable */
+export async function findFirst(
+  {
+    server,
+    command,
+    args,
+    others = [],
+  }: Pick<StdioTarget, "server" | "command" | "args" | "others">,
   search: Omit<Search, "command">,
 ): Promise<Found & Pick<StdioTarget, "args">> {
   const choices = [{ command, args }, ...others];
