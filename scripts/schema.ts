@@ -16,6 +16,7 @@ import {
   pluginSchema,
   serverSchema,
 } from "../src/manifest/schema.ts";
+import { searchSchema } from "../src/manifest/directories.ts";
 import { PROCESS_KEYS } from "../src/manifest/process.ts";
 import { REMOTE_KEYS } from "../src/manifest/remote.ts";
 import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
@@ -399,6 +400,16 @@ const TOOLS: Book = {
   },
 };
 
+const SEARCH: Book = {
+  directories: {
+    title: "Directories",
+    description:
+      "official: that of MCP itself. smithery: that of Smithery. A URL: another one with the API of the first. smithery=URL: another one with that of the second.",
+    default: ["official", "smithery"],
+    examples: [["official"], ["https://directory.example.com"]],
+  },
+};
+
 const PLUGIN: Book = {
   use: {
     title: "Which plugin",
@@ -565,6 +576,11 @@ export function makeSchema(): JsonSchema {
           oneOf: [...KINDS],
         },
         examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
+      },
+      search: {
+        title: "Search",
+        description: "Where toolmux search and toolmux add look for servers.",
+        ...annotate(convert(searchSchema), SEARCH),
       },
       plugins: {
         title: "Plugins",

@@ -202,10 +202,14 @@ describe("Smithery's API", () => {
       const found = await open(`smithery=${base}`, "the-key").search(["two words", "x"], 60, NEVER);
       assert.equal(found.length, 60);
       assert.deepEqual([found[0]?.name, found[0]?.title], ["@owner/x0", "X 0"]);
-      assert.deepEqual(asked, [
+      const pages = [
         "/servers?q=two+words+x&page=1&pageSize=50",
         "/servers?q=two+words+x&page=2&pageSize=50",
-      ]);
+      ];
+      assert.deepEqual(asked, pages);
+      const all = await open(`smithery=${base}`, "the-key").search(["two words", "x"], 200, NEVER);
+      assert.equal(all.length, 70);
+      assert.deepEqual(asked.slice(2), pages);
     }));
 
   it("says where a server is that it hosts", () =>

@@ -590,7 +590,7 @@ describe("a manifest's file that is edited", () => {
       const file = await findUserFile(surroundings);
       assert.equal(file, join(box.home, ".config/toolmux/toolmux.toml"));
       const prepared = await prepareEdit(file, ADD);
-      assert.ok(prepared.isNew);
+      assert.equal(prepared.before, undefined);
       await prepared.write();
       assert.equal(await readFile(file, "utf8"), ADDED);
       assert.equal((await stat(file)).mode & 0o777, 0o600);

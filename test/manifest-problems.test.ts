@@ -19,7 +19,7 @@ const TOML: Record<string, readonly Row[]> = {
   "unknown keys": [
     [
       `colour = 1`,
-      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets`,
+      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search`,
     ],
     [`[server.a]\ncommand = "x"`, `t.toml:1:2: server: unknown key; did you mean "servers"?`],
     [`[hub]\nnmae = "x"`, `t.toml:2:1: hub.nmae: unknown key; did you mean "name"?`],
@@ -82,7 +82,7 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       `constructor = 1\n[hub]\ntoString = 1`,
-      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets",
+      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search",
       "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
     ],
   ],

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { describeStart } from "../src/cli/commandline.ts";
 import { suggestRemedies } from "../src/cli/remedy.ts";
+import { settleRunner } from "../src/cli/runner.ts";
 import { HubError } from "../src/errors.ts";
 import { parsePackage, printPackage } from "../src/manifest/package.ts";
 import { resolveServer } from "../src/manifest/secrets.ts";
@@ -270,6 +271,20 @@ describe("the runner of a package", () => {
       await chmod(join(path, "npx"), 0o755);
       await rm(join(path, "npx"));
       assert.equal((await start(box, npm, path, "bunx"))[0], "@s/n@1");
+    }));
+});
+
+describe("a package that is shown", () => {
+  it("is shown with what would run it now, or what would run it best if nothing is there", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["pipx"]);
+      const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
+      const show = async (PATH: string): Promise<string> =>
+        describeStart(await settleRunner(server, { env: { PATH }, cwd: box.root }));
+      assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
+      assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
+      await install(box, ["uvx"]);
+      assert.equal(await show(path), "pypi:n==1, by uvx n@1 a");
     }));
 });
 

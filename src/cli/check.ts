@@ -18,6 +18,7 @@ import { drawProblem } from "./picture.ts";
 import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { clean, printLine } from "./report.ts";
+import { settleRunner } from "./runner.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -168,12 +169,13 @@ function countServers(rows: readonly Row[]): string {
 
 async function examineServer(
   spec: ServerSpec,
-  { env, cwd }: World,
+  world: World,
   schemesFor: ReturnType<typeof openSchemes>,
 ): Promise<Row> {
+  const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
-  const text = describeStart(spec);
+  const text = describeStart(await settleRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {

@@ -1,4 +1,5 @@
 import { describe, type Complaint, type Path } from "./problem.ts";
+import { readSearch } from "./directories.ts";
 import { runnersOf, VARIABLE } from "./package.ts";
 import type { Draft, PluginDraft, Program, Reading } from "./reading.ts";
 import {
@@ -23,17 +24,20 @@ export function readOwn(root: unknown): Reading {
   const table = isTable(root) ? root : {};
   const settings = readSettings(table);
   const secrets = readSecrets(table);
+  const search = readSearch(table);
   const listed = readServers(table["servers"] ?? {}, ["servers"], secrets.rules);
   const used = readPlugins(table["plugins"] ?? []);
   return {
     ...settings,
     secrets: secrets.rules,
+    directories: search.directories,
     servers: listed.servers,
     plugins: used.plugins,
     complaints: [
       ...(checked.ok ? [] : checked.complaints),
       ...settings.complaints,
       ...secrets.complaints,
+      ...search.complaints,
       ...listed.complaints,
       ...used.complaints,
     ],

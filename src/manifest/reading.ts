@@ -53,6 +53,8 @@ export interface Reading {
   /** What it says under `hub` that clients over HTTP have to bear. */
   readonly httpToken?: string | undefined;
   readonly defaults: LimitsInput;
+  /** Where it says that servers are looked for. */
+  readonly directories?: readonly string[] | undefined;
   /** Absent in what is no file of our own. */
   readonly secrets?: SecretRules;
   readonly servers: ReadonlyMap<string, Draft>;

@@ -110,6 +110,7 @@ export const fileSchema = v.strictObject({
   servers: v.exactOptional(v.unknown()),
   plugins: v.exactOptional(v.unknown()),
   secrets: v.exactOptional(v.unknown()),
+  search: v.exactOptional(v.unknown()),
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
@@ -271,6 +272,8 @@ export interface Manifest {
   readonly servers: readonly ServerSpec[];
   /** What a server has that sets nothing by itself. */
   readonly defaults: Limits;
+  /** Where servers are looked for that are in no manifest yet; absent: in the usual directories. */
+  readonly directories?: readonly string[] | undefined;
   /** In the order of the files and in them; the first is the outermost. */
   readonly plugins: readonly PluginSpec[];
   /** The files that it was made of, absolute, in the order of merging. */

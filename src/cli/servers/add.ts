@@ -7,7 +7,6 @@ import { runnersOf, parsePackage } from "../../manifest/package.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
-import { findCommand } from "../../wire/command.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../commandline.ts";
 import { own } from "../console.ts";
@@ -15,8 +14,9 @@ import { type Log, openLog } from "../open.ts";
 import { usage } from "../parse.ts";
 import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";
+import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
-import { findFile } from "./file.ts";
+import { findFile, writeEdit } from "./file.ts";
 import { addSaid, findClear, readSaid } from "./plan.ts";
 import { type Trial, tryServer } from "./trial.ts";
 
@@ -45,13 +45,13 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   if (server === undefined || server.kind === "unsupported") {
     throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
   }
-  tell(`${key}: ${describeStart(server)}`);
+  tell(`${key}: ${describeStart(await settleRunner(server, world))}`);
   warnClear(entry, key, log);
   const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
   const trial = isTried ? await tryServer(server, world, log) : undefined;
   const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
-  if (isAdded) await edit.write();
+  if (isAdded) await writeEdit(edit, world);
   if (invocation.json !== false) own.log(formatJson(toJson(wanted, file, trial, isAdded)));
   for (const line of describeTrial(trial, key)) tell(line);
   if (trial?.kind === "failed") tellFailure(trial, log);
@@ -59,7 +59,7 @@ export async function add(invocation: Invocation, world: World): Promise<number>
     log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
     return trial?.kind === "failed" ? trial.cause.traits.exit : 3;
   }
-  tell(`${edit.isNew ? "made" : "added to"} ${file}`);
+  tell(`${edit.before === undefined ? "made" : "added to"} ${file}`);
   for (const need of needs) tell(describeNeed(need));
   if (wanted.optional.length > 0) tell(`may be given as well: ${wanted.optional.join(", ")}`);
   return 0;
@@ -111,23 +111,9 @@ async function choose(listing: Listing, key: string, world: World): Promise<Reci
 }
 
 /** Whether there is anything in PATH that runs a package. */
-async function canRun(name: string, { env, cwd }: World): Promise<boolean> {
+async function canRun(name: string, world: World): Promise<boolean> {
   const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
-  const found = await Promise.all(
-    runners.map((command) =>
-      findCommand({
-        server: name,
-        command,
-        cwd,
-        path: env["PATH"],
-        morePath: () => Promise.resolve(undefined),
-      }).then(
-        () => true,
-        () => false,
-      ),
-    ),
-  );
-  return found.includes(true);
+  return (await findRunner(runners, world)) !== undefined;
 }
 
 function describeTrial(trial: Trial | undefined, key: string): readonly string[] {

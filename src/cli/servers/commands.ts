@@ -15,7 +15,7 @@ const FILE: Option = {
   name: "file",
   value: "FILE",
   choices: "file",
-  summary: "the manifest to change; by default that of --config, or else yours",
+  summary: "the manifest to change, in the place of yours",
 };
 
 export const SEARCH: Command = {
@@ -28,8 +28,8 @@ export const SEARCH: Command = {
     "toolmux secret set smithery, or SMITHERY_API_KEY. One that does not answer costs",
     "only what it would have found. What is listed was written by strangers.",
     "",
-    "TOOLMUX_DIRECTORIES names other directories, as --from does: words separated by",
-    "spaces. A URL is one that speaks the official directory's API.",
+    "Others are named by --from, by TOOLMUX_DIRECTORIES (with spaces between), or in",
+    "the manifest ([search] directories). A URL is one with the official API.",
   ],
   options: [
     FROM,
@@ -43,12 +43,12 @@ export const SEARCH: Command = {
 export const ADD: Command = {
   name: "add",
   summary: "put a server into the manifest, once it has been tried",
-  usage: "NAME [--url URL | --package PACKAGE | --command LINE | -- COMMAND ARGS …]",
+  usage: "NAME [-- COMMAND ARGS …]",
   words: [1, Number.POSITIVE_INFINITY],
   details: [
     "The server is started once and asked what it has; if that fails nothing is",
-    "written. One that only wants an authorization, or values that are still to be set,",
-    "is added, and what to run is said. The rest of the file stays as it is.",
+    "written. One that only wants an authorization, or values that are still to be",
+    "set, is added, and what to run is said. The rest of the file stays as it is.",
     "",
     "A NAME alone, such as io.github.owner/name, is looked up in the directories that",
     "`toolmux search` asks; what has to be set is named.",
@@ -95,7 +95,7 @@ export const REMOVE: Command = {
   usage: "NAME",
   words: [1, 1],
   details: [
-    "It goes with all that belongs to it, and with the comments directly above it; the",
+    "It goes with all that belongs to it, and the comments directly above it; the",
     "rest of the file stays as it is. Secrets that it alone has used are named.",
   ],
   options: [FILE],

@@ -4,14 +4,14 @@ import { openSecrets } from "../../secrets/secrets.ts";
 import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
 import { clean } from "../report.ts";
-import { findFile } from "./file.ts";
+import { findFile, writeEdit } from "./file.ts";
 
 /** Takes a server out of the manifest, and says what of it remains elsewhere. */
 export async function remove(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
   const file = await findFile(invocation, world);
   const edit = await prepareEdit(file, { kind: "remove", name });
-  await edit.write();
+  await writeEdit(edit, world);
   own.log(clean(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;

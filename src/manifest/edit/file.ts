@@ -13,8 +13,8 @@ import { type Change, type Edited, editText } from "./edit.ts";
 export interface Edit extends Edited {
   /** As it was named, absolute. */
   readonly file: string;
-  /** There is no such file yet. */
-  readonly isNew: boolean;
+  /** What it holds now; undefined if there is no such file yet. */
+  readonly before: Bytes | undefined;
   /**
    * Writes it whole or not at all, with the permissions and through the links of the old file; a new one is for its owner alone.
    * @throws {HubError} usage if somebody else has changed the file meanwhile; of the file system
@@ -42,7 +42,7 @@ export async function prepareEdit(file: string, change: Change): Promise<Edit> {
   const edited = await editText({ file, baseDir: dirname(file), text, format }, change);
   return {
     file,
-    isNew: before === undefined,
+    before,
     ...edited,
     write: () =>
       before === undefined ? create(file, edited.text) : replace(file, before, edited.text),
