@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, utimes } from "node:fs/promises";
+import { createServer as createWebServer } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
@@ -445,6 +446,29 @@ describe("the doctor", () => {
         found.map(({ code }) => code),
         ["TM201"],
       );
+    }));
+
+  it("asks nobody to log in, with --connect, but says that somebody has to", () =>
+    withPatient(async (patient) => {
+      const web = createWebServer((_, response) => {
+        response.writeHead(401, { "www-authenticate": "Bearer" }).end();
+      });
+      await new Promise<void>((settle) => web.listen(0, "127.0.0.1", settle));
+      try {
+        const address = web.address();
+        assert.ok(typeof address === "object" && address !== null);
+        await patient.write("", `url = "http://127.0.0.1:${address.port}/mcp"`);
+        const found = (await patient.examine("--connect")).filter(
+          ({ subject }) => subject === "good",
+        );
+        assert.deepEqual(
+          found.map(({ code }) => code),
+          ["TM401"],
+        );
+      } finally {
+        web.closeAllConnections();
+        web.close();
+      }
     }));
 
   it("looks at what servers list now, with --connect", () =>
