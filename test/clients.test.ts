@@ -12,6 +12,7 @@ import { planImport, type Taken } from "../src/clients/plan.ts";
 import { listSpots, readClient } from "../src/clients/reading.ts";
 import { CLIENTS, findClient } from "../src/clients/table.ts";
 import { readServers } from "../src/manifest/own.ts";
+import { isSuspect } from "../src/manifest/suspicion.ts";
 import { plain, withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
 const FIXTURES = fileURLToPath(new URL("fixtures/clients/", import.meta.url));
@@ -551,4 +552,23 @@ describe("taking over servers", () => {
       });
       assert.match(plan.additions[1]?.notes.join() ?? "", /envFile .* not taken over/);
     }));
+});
+
+describe("what stands somewhere as it is", () => {
+  for (const [name, value, isSecret] of [
+    ["API_KEY", "abcdef", true],
+    ["API_KEY", "abcde", false],
+    ["GITHUB_TOKEN", "ghp_x-y", true],
+    ["Authorization", "dXNlcjpwYXNz", true],
+    ["KEY_FILE", "whatever-it-is", false],
+    ["TOKEN_URL", "https://x/token", false],
+    ["GOOGLE_APPLICATION_CREDENTIALS", "/home/ada/key.json", false],
+    ["MODE", "a1b2c3d4e5f6a7b8c9d0e1f2", true],
+    ["MODEL", "some-long-name-without-digits", false],
+    ["LOG_LEVEL", "warning", false],
+  ] as const) {
+    it(`${isSecret ? "looks" : "does not look"} like a secret: ${name}=${value}`, () => {
+      assert.equal(isSuspect(name, value), isSecret);
+    });
+  }
 });

@@ -430,6 +430,30 @@ describe("the doctor", () => {
       assert.ok((await patient.codes()).includes("TM201"));
     }));
 
+  it("finds what was left beside a client's file, and removes it alone", () =>
+    withPatient(async (patient) => {
+      await patient.write();
+      const file = await patient.box.write("home/.cursor/mcp.json", "{}");
+      const left = await patient.box.write(
+        `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
+        "",
+      );
+      const fresh = await patient.box.write(
+        `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
+        "",
+      );
+      const other = await patient.box.write(`home/.cursor/notes.${crypto.randomUUID()}.draft`, "");
+      for (const path of [left, other]) await utimes(path, new Date(0), new Date(0));
+      const findings = (await patient.examine()).filter(({ code }) => code === "TM602");
+      assert.deepEqual(
+        findings.map(({ subject }) => subject),
+        [left],
+      );
+      await repair(findings);
+      await assert.rejects(stat(left), { code: "ENOENT" });
+      for (const path of [file, fresh, other]) await stat(path);
+    }));
+
   it("takes two servers with other variables for two", () =>
     withPatient(async (patient) => {
       await patient.write('[servers.again]\ncommand = "/bin/true"\nenv = { A = "1" }\n');
