@@ -18,7 +18,7 @@ import { listNames } from "../harness/realm.ts";
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const MEMBERS = file("../fixtures/servers/members.mjs");
-const MESSENGER = file("../fixtures/messenger.ts");
+const MESSENGER = file("../fixtures/servers/messenger.mjs");
 const ECHO = "club__echo";
 
 interface Club {
@@ -82,7 +82,7 @@ function withVisit<Value>(run: (visit: Visit) => Promise<Value>): Promise<Value>
       const env = {
         ...stage.env,
         TOOLMUX_KEYCHAIN: "off",
-        BROWSER: `${process.execPath} ${MESSENGER} ${notes}`,
+        BROWSER: `node ${MESSENGER} ${notes}`,
       };
       const pages = (): readonly string[] =>
         existsSync(notes) ? readFileSync(notes, "utf8").split("\n").slice(0, -1) : [];
@@ -112,7 +112,9 @@ async function serve(
 /** Calls a tool of the club, as soon as it is there. */
 async function echo(client: RawClient): Promise<void> {
   if (!(await listNames(client)).includes(ECHO)) {
-    await client.until(15_000, "its tools", () => client.filter(isChanged).at(0));
+    await client.until(15_000, "its tools", () =>
+      client.filter(isChanged).length > 0 ? true : undefined,
+    );
   }
   const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
   assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
