@@ -119,7 +119,7 @@ export async function resolveRemote(
   }
   if (key !== undefined) hide(key, scope);
   const parsed = parseUrl(url, scope);
-  for (const [name, value] of parsed.searchParams) if (TELLING.test(name)) hide(value, scope);
+  for (const [name, value] of parsed.searchParams) if (isTelling(name)) hide(value, scope);
   return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 
