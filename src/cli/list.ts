@@ -27,7 +27,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
   const what = readList(invocation.words[0] ?? "tools");
   const log = openLog(invocation);
   const whole = await openManifest(invocation, world, log);
-  const { hub, manifest, close } = await openHub(whole, world, log);
+  const { hub, manifest, close } = await openHub(whole, world, log, { authorizes: false });
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
