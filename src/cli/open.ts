@@ -10,7 +10,7 @@ import type { Equipped } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { divertConsole } from "./console.ts";
-import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
+import { createRecord, describeEvent, isTold, type LogRecord, retell } from "./log.ts";
 import { openOutside } from "./outside.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
@@ -99,7 +99,7 @@ interface Bare {
 export async function openHub(
   whole: Manifest,
   world: World,
-  log: Log,
+  tell: Log,
   {
     kinds = ["log"],
     snapshots = memorySnapshots(),
@@ -108,6 +108,16 @@ export async function openHub(
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
+  const { redact, authorize, ...outside } = openOutside(world, async () => {
+    const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+    const show = showInBrowser(world, (level, text, server) =>
+      log(level, createRecord(level, text, { server })),
+    );
+    return openOwnAuthorizer(world, show);
+  });
+  const log: Log = (level, what) => {
+    tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
+  };
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
@@ -128,7 +138,6 @@ export async function openHub(
     await plugins?.end();
     throw error;
   }
-  const { authorize, ...outside } = openOutside(world, undefined);
   const hub = new Hub({
     manifest,
     bus,

@@ -5,6 +5,7 @@
 import process from "node:process";
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { sleep } from "../../src/wire/grace.ts";
 import { executable, withStage } from "../harness/hub.ts";
 import { type Context, settingsFor } from "./settings.ts";
 
@@ -31,6 +32,21 @@ async function call(client: Client, name: string, args: Arguments = {}): Promise
 const callAll: Play = async (client) => {
   for (const { name } of (await client.listTools()).tools) await call(client, name);
 };
+
+/** How long an authorization may take, in ms: one that comes to something, and one that must not. */
+const LOGIN_LIMIT = { right: 8000, wrong: 2500 };
+const WRONG = /iss-(?:supported-missing|wrong|unexpected|normalized)|mismatch|retry-limit/;
+
+/** Calls every tool when the hub has been let in; the referees of what must not come to anything expect that there are none. */
+const callWhenAuthorized: Play = async (client) => {
+  const end = performance.now() + LOGIN_LIMIT[WRONG.test(scenario) ? "wrong" : "right"];
+  while ((await client.listTools()).tools.length === 0 && performance.now() < end) await sleep(50);
+  await callAll(client);
+};
+
+function playOf(name: string): Play {
+  return PLAYS[name] ?? (name.startsWith("auth/") ? callWhenAuthorized : callAll);
+}
 
 /** What is done beside connecting. */
 const PLAYS: Readonly<Record<string, Play>> = {
@@ -103,7 +119,7 @@ await withStage(
     });
     await client.connect(transport);
     try {
-      await (PLAYS[scenario] ?? callAll)(client);
+      await playOf(scenario)(client);
     } finally {
       await client.close();
     }
