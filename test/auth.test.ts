@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
 import { after, describe, it } from "node:test";
 import { openAuthorizer, type OpenAuthorizer } from "../src/auth/open.ts";
-import type { Lock } from "../src/auth/pass.ts";
+import type { Lock } from "../src/auth/purse.ts";
 import { HubError } from "../src/errors.ts";
 import { memoryStore, type SecretStore } from "../src/secrets/store.ts";
 import type { Authorization, Challenge } from "../src/wire/http/credentials.ts";

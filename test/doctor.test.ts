@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { chmod, mkdir, readFile, rm, stat, utimes } from "node:fs/promises";
+import { createServer as createWebServer } from "node:http";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
@@ -429,6 +430,30 @@ describe("the doctor", () => {
       assert.ok((await patient.codes()).includes("TM201"));
     }));
 
+  it("finds what was left beside a client's file, and removes it alone", () =>
+    withPatient(async (patient) => {
+      await patient.write();
+      const file = await patient.box.write("home/.cursor/mcp.json", "{}");
+      const left = await patient.box.write(
+        `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
+        "",
+      );
+      const fresh = await patient.box.write(
+        `home/.cursor/mcp.json.${crypto.randomUUID()}.draft`,
+        "",
+      );
+      const other = await patient.box.write(`home/.cursor/notes.${crypto.randomUUID()}.draft`, "");
+      for (const path of [left, other]) await utimes(path, new Date(0), new Date(0));
+      const findings = (await patient.examine()).filter(({ code }) => code === "TM602");
+      assert.deepEqual(
+        findings.map(({ subject }) => subject),
+        [left],
+      );
+      await repair(findings);
+      await assert.rejects(stat(left), { code: "ENOENT" });
+      for (const path of [file, fresh, other]) await stat(path);
+    }));
+
   it("takes two servers with other variables for two", () =>
     withPatient(async (patient) => {
       await patient.write('[servers.again]\ncommand = "/bin/true"\nenv = { A = "1" }\n');
@@ -445,6 +470,29 @@ describe("the doctor", () => {
         found.map(({ code }) => code),
         ["TM201"],
       );
+    }));
+
+  it("asks nobody to log in, with --connect, but says that somebody has to", () =>
+    withPatient(async (patient) => {
+      const web = createWebServer((_, response) => {
+        response.writeHead(401, { "www-authenticate": "Bearer" }).end();
+      });
+      await new Promise<void>((settle) => web.listen(0, "127.0.0.1", settle));
+      try {
+        const address = web.address();
+        assert.ok(typeof address === "object" && address !== null);
+        await patient.write("", `url = "http://127.0.0.1:${address.port}/mcp"`);
+        const found = (await patient.examine("--connect")).filter(
+          ({ subject }) => subject === "good",
+        );
+        assert.deepEqual(
+          found.map(({ code }) => code),
+          ["TM401"],
+        );
+      } finally {
+        web.closeAllConnections();
+        web.close();
+      }
     }));
 
   it("looks at what servers list now, with --connect", () =>

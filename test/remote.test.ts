@@ -486,19 +486,19 @@ describe("a server over HTTP that wants an authorization", () => {
     assert.equal((await client.find(isAnswer(1))).error?.data?.["code"], "unauthorized");
   });
 
-  it("is not authorized again at once if it does not accept what it was given", async () => {
+  it("is not authorized again and again if it does not accept what it was given", async () => {
     const authority = makeAuthority();
     const s = new Script("x");
     s.onInitialize = () => undefined;
     const { hub, links } = await begin(s, {}, authority.authorize);
-    for (const _ of [1, 2]) {
+    for (const _ of [1, 2, 3]) {
       links.at(-1)?.lose(lastPosted(links, "initialize"), "unauthorized");
       links.at(-1)?.challenge(CHALLENGE);
       await turn();
       authority.settle();
       await turn();
     }
-    assert.equal(authority.passages.length, 1);
+    assert.equal(authority.passages.length, 2);
     assert.equal(statusOf(hub, "s").state, "failed");
   });
 });

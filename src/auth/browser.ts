@@ -46,15 +46,20 @@ function fillIn(command: string, url: string): readonly string[] {
 async function run(command: string, args: readonly string[], env: Env): Promise<boolean> {
   const { spawn } = await import("node:child_process");
   return new Promise((resolve) => {
-    // It outlives the hub, and has no word on the hub's own output.
-    const child = spawn(command, args, { env: { ...env }, stdio: "ignore", detached: true });
-    const timer = setTimeout(() => resolve(true), WATCH);
-    const end = (worked: boolean): void => {
-      clearTimeout(timer);
-      resolve(worked);
-    };
-    child.once("error", () => end(false));
-    child.once("exit", (code) => end(code === 0));
-    child.unref();
+    try {
+      // It outlives the hub, and has no word on the hub's own output.
+      const child = spawn(command, args, { env: { ...env }, stdio: "ignore", detached: true });
+      const timer = setTimeout(() => resolve(true), WATCH);
+      const end = (worked: boolean): void => {
+        clearTimeout(timer);
+        resolve(worked);
+      };
+      child.once("error", () => end(false));
+      child.once("exit", (code) => end(code === 0));
+      child.unref();
+    } catch {
+      // Some runtimes throw where others tell.
+      resolve(false);
+    }
   });
 }

@@ -7,7 +7,8 @@ import type { Dial } from "../wire/http/dialer.ts";
 import type { Authorizer, Proceeding } from "./authorizer.ts";
 import { isExpired, type Kept } from "./kept.ts";
 import { nameKept } from "./label.ts";
-import { type Lock, Pass, type Terms, type Wish } from "./pass.ts";
+import { Pass, type Terms, type Wish } from "./pass.ts";
+import type { Lock } from "./purse.ts";
 import { refuse, refuseUntilLogin } from "./refusal.ts";
 
 export interface AuthorizerParts {

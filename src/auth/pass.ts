@@ -8,23 +8,16 @@ import type { Proceeding } from "./authorizer.ts";
 import { type Demand, readChallenge } from "./challenge.ts";
 import { discover } from "./discovery.ts";
 import { askPerson, type Flow } from "./flow.ts";
-import { isDue, isExpired, type Kept, loadKept, saveKept } from "./kept.ts";
+import { isDue, isExpired, type Kept } from "./kept.ts";
 import { knock } from "./knock.ts";
 import { askByItself } from "./machine.ts";
+import { type Lock, Purse } from "./purse.ts";
 import { type Fetch, reach } from "./reach.ts";
 import { explain, refuse, refuseUntilLogin } from "./refusal.ts";
 import { forgetRegistration } from "./registration.ts";
 import { refresh, revoke } from "./renewal.ts";
 import { chooseScopes, covers, isStepUp } from "./scopes.ts";
 import { Shared } from "./shared.ts";
-
-/** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
-export type Lock = <T>(
-  name: string,
-  signal: AbortSignal,
-  work: () => Promise<T>,
-  limit: number,
-) => Promise<T>;
 
 export interface PassParts {
   readonly server: string;
@@ -57,8 +50,6 @@ export interface Wish {
 
 type Steps = Pick<Flow, "signal" | "progressed">;
 
-/** How long other processes may take to renew a token, in ms. */
-const RENEWAL_LIMIT = 60_000;
 /** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
 const MAX_LOGINS = 3;
 const LOGINS_WITHIN = 5 * 60 * 1000;
@@ -68,25 +59,25 @@ const NEVER = new AbortController().signal;
 /** What gets the hub into one server: a token, and what it takes to get another. */
 export class Pass {
   readonly #parts: PassParts;
-  #kept: Kept | undefined;
-  #isRead = false;
+  readonly #purse: Purse;
   #renewing: Promise<Kept | undefined> | undefined;
   readonly #login = new Shared();
   readonly #logins: number[] = [];
 
   constructor(parts: PassParts) {
     this.#parts = parts;
+    this.#purse = new Purse(parts);
   }
 
   /** The token, if there is one that needs nothing. */
   get ready(): string | undefined {
-    const kept = this.#kept;
+    const { kept } = this.#purse;
     return kept === undefined || isDue(kept, this.#parts.now()) ? undefined : kept.access;
   }
 
   /** What is known of it, from the store if need be. @throws {HubError} what the store throws */
-  async known(): Promise<Kept | undefined> {
-    return this.#isRead ? this.#kept : this.#load();
+  known(): Promise<Kept | undefined> {
+    return this.#purse.known();
   }
 
   /** The token, renewed if it is time for that; undefined if there is none. @throws {HubError} unreachable */
@@ -114,7 +105,7 @@ export class Pass {
     }
     // A refresh token is for as much as it was given for, and no more.
     if (challenge.status === 403) {
-      const other = await this.#load();
+      const other = await this.#purse.read();
       return other !== undefined && other.access !== kept.access && covers(other, demand);
     }
     return (await this.#renew(kept, terms, signal)) !== undefined;
@@ -140,14 +131,14 @@ export class Pass {
           `login-${this.#parts.name}`,
           limited,
           async () => {
-            const found = await this.#load();
+            const found = await this.#purse.read();
             // Somebody may have logged in at another hub, while this one waited for that.
             if (wish.anew !== true && this.#isNews(found, refused, demand)) return;
             const fresh = await this.#ask(demand, found, terms, wish, {
               signal: limited,
               progressed,
             });
-            await this.#keep(fresh);
+            await this.#purse.exclusively(() => this.#purse.put(fresh));
           },
           this.#parts.limit,
         ),
@@ -157,11 +148,10 @@ export class Pass {
 
   /** Forgets it, and has the authorization server forget it. @returns whether there was one, and whether that one knows */
   async forget(terms: Terms, signal: AbortSignal): Promise<{ was: boolean; isRevoked: boolean }> {
-    const { server, store, name, now } = this.#parts;
-    return this.#exclusively(async () => {
-      const kept = await this.#load();
-      await store.remove(name);
-      this.#kept = undefined;
+    const { server, now } = this.#parts;
+    return this.#purse.exclusively(async () => {
+      const kept = await this.#purse.read();
+      await this.#purse.empty();
       if (kept === undefined) return { was: false, isRevoked: false };
       const fetch = this.#reach(terms, signal);
       const { settings } = terms;
@@ -231,15 +221,17 @@ export class Pass {
 
   /** All who want another one than that at once get the same one. It is not given up halfway: it may be there already. */
   #renew(old: Kept, terms: Terms, signal: AbortSignal): Promise<Kept | undefined> {
-    this.#renewing ??= this.#exclusively(() => this.#exchange(old, terms)).finally(() => {
-      this.#renewing = undefined;
-    });
+    this.#renewing ??= this.#purse
+      .exclusively(() => this.#exchange(old, terms))
+      .finally(() => {
+        this.#renewing = undefined;
+      });
     return untilAborted(this.#renewing, signal);
   }
 
   async #exchange(old: Kept, terms: Terms): Promise<Kept | undefined> {
-    const { server, store, name, now } = this.#parts;
-    const kept = await this.#load();
+    const { server, store, now } = this.#parts;
+    const kept = await this.#purse.read();
     if (kept === undefined) return undefined;
     // Another process has been faster.
     if (kept.access !== old.access && !isDue(kept, now())) return kept;
@@ -249,41 +241,18 @@ export class Pass {
       const quiet = { signal: NEVER, progressed: () => {} };
       const demand = await this.#hear(said, terms, NEVER);
       const fresh = await this.#ask(demand, kept, terms, {}, quiet);
-      await this.#save(fresh);
+      await this.#purse.put(fresh);
       return fresh;
     }
     const fetch = this.#reach(terms, NEVER);
     const renewed = await refresh(kept, { server, settings, fetch, now });
     if (renewed.kind === "renewed") {
-      await this.#save(renewed.kept);
+      await this.#purse.put(renewed.kept);
       return renewed.kept;
     }
     if (renewed.isClientGone) await forgetRegistration(kept.issuer, store);
-    await store.remove(name);
-    this.#kept = undefined;
+    await this.#purse.empty();
     return undefined;
-  }
-
-  async #load(): Promise<Kept | undefined> {
-    const { store, name, url } = this.#parts;
-    this.#kept = await loadKept(store, name, url);
-    this.#isRead = true;
-    return this.#kept;
-  }
-
-  #keep(kept: Kept): Promise<void> {
-    return this.#exclusively(() => this.#save(kept));
-  }
-
-  /** It is on disk before anybody uses it: what it replaces may be worth nothing any more. */
-  async #save(kept: Kept): Promise<void> {
-    await saveKept(this.#parts.store, this.#parts.name, kept);
-    this.#kept = kept;
-    this.#isRead = true;
-  }
-
-  #exclusively<T>(work: () => Promise<T>): Promise<T> {
-    return this.#parts.lock(`token-${this.#parts.name}`, NEVER, work, RENEWAL_LIMIT);
   }
 
   #reach({ dial, settings }: Terms, signal: AbortSignal): Fetch {

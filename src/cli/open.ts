@@ -109,7 +109,7 @@ export async function openHub(
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
-  const { redact, ...outside } = openOutside(world, async () => {
+  const outside = openOutside(world, async () => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
       log(level, createRecord(level, text, { server })),
@@ -121,6 +121,7 @@ export async function openHub(
       Promise.reject(refuseUntilLogin(name, "nobody has logged in yet"));
     return { ...authorizer, authorize };
   });
+  const { redact } = outside;
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };

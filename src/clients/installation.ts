@@ -22,10 +22,7 @@ export interface Prepared {
 
 /** What came of looking at a client's file; `reason` goes after the file's name. */
 export type Preparation =
-  | Prepared
-  | { readonly kind: "same" }
-  | { readonly kind: "absent" }
-  | { readonly kind: "refused"; readonly fault: Fault };
+  Prepared | { readonly kind: "same" } | { readonly kind: "refused"; readonly fault: Fault };
 
 /** Looks what it takes to write our own entry into a client's file, in the place of servers that go. */
 export async function prepareInstall(

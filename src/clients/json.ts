@@ -45,7 +45,16 @@ function cut(text: string, path: readonly string[]): string {
 function cutLine(text: string, start: number, end: number): string {
   const before = /(?:^|\n)[ \t]*$/.exec(text.slice(0, start))?.[0];
   const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
-  if (before === undefined || after === undefined) return text.slice(0, start) + text.slice(end);
+  if (before === undefined) return text.slice(0, start) + text.slice(end);
+  if (after === undefined) {
+    // It had a line of its own, but what follows had not, unless a comment ends there.
+    const [above = ""] = text
+      .slice(0, start - before.length)
+      .split("\n")
+      .slice(-1);
+    const from = above.includes("//") ? start : start - before.length;
+    return text.slice(0, from) + text.slice(end);
+  }
   const from = start - before.replace("\n", "").length;
   return text.slice(0, from) + text.slice(end + after.length);
 }
@@ -82,8 +91,15 @@ function insert(text: string, table: Node, member: string, depth: number, style:
   }
   const end = last.offset + last.length;
   const comma = findComma(text, end, close);
-  if (comma !== undefined) return `${text.slice(0, comma + 1)}${line},${text.slice(comma + 1)}`;
-  return `${text.slice(0, end)},${line}${text.slice(end)}`;
+  const behind = (comma ?? end - 1) + 1;
+  // A comment on the same line is about what stands before it.
+  const remark = /^[ \t]*(?:\/\/[^\n\r]*|\/\*[^\n\r]*?\*\/[ \t]*(?=\r?\n))/.exec(
+    text.slice(behind, close),
+  );
+  const at = behind + (remark?.[0].length ?? 0);
+  const added = comma === undefined ? "," : "";
+  const more = comma === undefined ? "" : ",";
+  return text.slice(0, end) + added + text.slice(end, at) + line + more + text.slice(at);
 }
 
 /** A comma that is no part of a comment. */

@@ -150,6 +150,7 @@ export const CLIENTS: readonly Client[] = [
   define({
     name: "antigravity",
     title: "Antigravity",
+    forms: "editor",
     user: ({ home }) => [at(join(home, ".gemini", "antigravity", "mcp_config.json"))],
     remote: goTo("serverUrl", undefined),
     advice: "Refresh the list of servers in its MCP settings.",
@@ -157,6 +158,7 @@ export const CLIENTS: readonly Client[] = [
   define({
     name: "cline",
     title: "Cline",
+    forms: "editor",
     user: (home) => {
       const extension = join(code(home, "Code"), "globalStorage", "saoudrizwan.claude-dev");
       return [
@@ -185,6 +187,7 @@ export const CLIENTS: readonly Client[] = [
   define({
     name: "lm-studio",
     title: "LM Studio",
+    forms: "editor",
     user: ({ home }) => [at(join(home, ".lmstudio", "mcp.json"))],
     limits: [MS("timeout", "callTimeout")],
     remote: goTo("url", undefined),

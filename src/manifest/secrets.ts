@@ -15,6 +15,7 @@ import type { Env } from "./folders.ts";
 import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
+import { isTelling } from "./suspicion.ts";
 import { createTable } from "./table.ts";
 
 export type { Schemes } from "./fill.ts";
@@ -49,9 +50,6 @@ export interface ResolvedRemote {
   readonly secrets: readonly string[];
 }
 
-/** Variables whose values are secret even if they stand in the manifest as they are. */
-const TELLING = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i;
-
 /**
  * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
  * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for;
@@ -78,7 +76,7 @@ export async function resolveServer(
   const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
   requireAll(scope);
   for (const [name, value] of Object.entries(variables)) {
-    if (TELLING.test(name)) hide(value, scope);
+    if (isTelling(name)) hide(value, scope);
   }
   return {
     command: command.includes("/") ? locate(command, scope) : command,
@@ -114,14 +112,14 @@ export async function resolveRemote(
   }
   requireAll(scope);
   for (const [name, value] of Object.entries(headers)) {
-    if (TELLING.test(name)) hideField(value, scope);
+    if (isTelling(name)) hideField(value, scope);
   }
   for (const name of ["clientSecret", "privateKey"]) {
     if (typeof oauth[name] === "string") hide(oauth[name], scope);
   }
   if (key !== undefined) hide(key, scope);
   const parsed = parseUrl(url, scope);
-  for (const [name, value] of parsed.searchParams) if (TELLING.test(name)) hide(value, scope);
+  for (const [name, value] of parsed.searchParams) if (isTelling(name)) hide(value, scope);
   return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 

@@ -28,6 +28,8 @@ export interface AdmissionParts {
 const LIMIT = 120_000;
 /** Nobody is asked again so soon, in ms, unless a person wants to be; nor is one got anew that was no good. */
 const PAUSE = 60_000;
+/** So many are got in that time that the server does not accept: it may have changed whose tokens it takes after the first. */
+const MOST = 2;
 
 /** The authorizations that one server wants: one at a time, and none that nobody wants to give. */
 export class Admission {
@@ -35,8 +37,8 @@ export class Admission {
   /** The one that is being got. */
   #present: AbortController | undefined;
   #refused: { readonly cause: HubError; readonly at: number } | undefined;
-  /** When there was one, if it has not proved good since. */
-  #grantedAt: number | undefined;
+  /** When there were some, if none has proved good since. */
+  #grants: readonly number[] = [];
 
   constructor(parts: AdmissionParts) {
     this.#parts = parts;
@@ -63,12 +65,13 @@ export class Admission {
 
   /** The server has let the hub in. */
   prove(): void {
-    this.#grantedAt = undefined;
+    this.#grants = [];
   }
 
   /** A person is at it: what was refused before does not count. */
   forgive(): void {
-    this.#refused = this.#grantedAt = undefined;
+    this.#refused = undefined;
+    this.#grants = [];
   }
 
   async #get(challenge: Challenge, isForAll: boolean): Promise<void> {
@@ -87,7 +90,7 @@ export class Admission {
       });
       if (!isPresent()) return;
       this.#present = undefined;
-      if (isForAll) this.#grantedAt = clock.now();
+      if (isForAll) this.#grants = [...this.#grants, clock.now()];
       this.#parts.authorized();
     } catch (error) {
       if (!isPresent()) return;
@@ -105,7 +108,7 @@ export class Admission {
     if (authorize === undefined) return this.#error("There is no way to get one.");
     const since = clock.now() - PAUSE;
     if (this.#refused !== undefined && this.#refused.at > since) return this.#refused.cause;
-    if (isForAll && this.#grantedAt !== undefined && this.#grantedAt > since) {
+    if (isForAll && this.#grants.filter((at) => at > since).length >= MOST) {
       return this.#error("It does not accept the one that it has just been given.");
     }
     return undefined;

@@ -182,6 +182,22 @@ describe("toolmux install", () => {
       assert.equal(code, 2);
       assert.match(stderr, /mcp\.json:2:15:? not valid JSON/);
       assert.equal(readFileSync(file, "utf8"), '{\n"mcpServers": oh\n}');
+      assert.equal((await home.run("import", "cursor", "--yes")).code, 2);
+      assert.equal((await home.run("import", "--yes")).code, 0);
+    }),
+  );
+
+  it("writes where the client looks first, and tells programs what it has done", LIMIT, () =>
+    withHome(async (home) => {
+      const settings = home.write("config/Code/User/settings.json", '{ "editor.fontSize": 12 }\n');
+      const installed = await home.run("install", "vscode", "--json");
+      const { file, action, written } = JSON.parse(installed.stdout) as Record<string, unknown>;
+      assert.deepEqual([action, written], ["install", true]);
+      assert.match(String(file), /Code\/User\/mcp\.json$/);
+      assert.equal(readFileSync(settings, "utf8"), '{ "editor.fontSize": 12 }\n');
+      const undone = await home.run("install", "vscode", "--undo", "--json");
+      assert.equal((JSON.parse(undone.stdout) as Record<string, unknown>)["action"], "remove");
+      assert.ok(!existsSync(String(file)));
     }),
   );
 

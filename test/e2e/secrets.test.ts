@@ -186,6 +186,41 @@ describe("what a server is given that must not be shown", () => {
   );
 });
 
+describe("what a plugin has for a server", () => {
+  it("is taken out of what that plugin logs and prints from then on", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const plugin = `
+        export default {
+          name: "vault",
+          setup(options, host) {
+            return {
+              secrets: { vault: () => "canary-of-a-plugin" },
+              events: ["state"],
+              event() {
+                host.log("error", "it is canary-of-a-plugin");
+                console.error(JSON.stringify({ it: "canary-of-a-plugin" }));
+              },
+            };
+          },
+        };`;
+      writeFileSync(join(stage.dir, "vault.mjs"), plugin);
+      const server = scripted("", { env: { CANARY: "${vault:x}" } });
+      const manifest = toToml({ servers: { a: server } });
+      writeFileSync(stage.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
+      const args = ["--config", stage.config, "--log-level", "debug"];
+      const client = new RawClient(executable(), args, stage.dir, stage.env);
+      await client.open();
+      await client.call("a__echo", { x: 1 });
+      client.end();
+      await client.ended(END);
+      assert.match(client.stderr, /it is \[redacted\]/);
+      // Nobody knows it before it was asked for.
+      const [, after = ""] = client.stderr.split(/it is \[redacted\]/);
+      assert.ok(!after.includes("canary-of-a-plugin"), client.stderr);
+    }),
+  );
+});
+
 describe("toolmux secret", () => {
   const MANIFEST = { servers: { a: scripted("", { env: { TOKEN: "${secret:a/token}" } }) } };
 

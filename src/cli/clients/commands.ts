@@ -71,6 +71,7 @@ export const INSTALL: Command = {
     { name: "secrets", summary: "with --replace: move secrets into the secret store" },
     { name: "undo", summary: "take it out again" },
     DRY_RUN,
+    { name: "json", summary: "print one JSON document, for programs" },
   ],
   examples: [
     "toolmux install cursor",

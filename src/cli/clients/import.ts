@@ -30,7 +30,9 @@ export async function importServers(invocation: Invocation, world: World): Promi
     if (isForPeople) own.log(`added to ${manifest}: ${count(additions.length, "server")}`);
   }
   if (!isForPeople) own.log(formatJson(toJson(gathered, consent === true, moves)));
-  if (!isWanted || consent === true) return 0;
+  // Of all clients' files one may be odd; one that was asked for has to be readable.
+  const isBroken = words.length > 0 && gathered.files.some(({ problem }) => problem !== undefined);
+  if (!isWanted || consent === true) return isBroken ? 2 : 0;
   if (consent === undefined) {
     throw usage("Nothing was added: there is nobody to ask. Add --yes, or --dry-run to look only.");
   }

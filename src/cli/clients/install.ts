@@ -12,19 +12,50 @@ import type { Fault } from "../../clients/reading.ts";
 import { own } from "../console.ts";
 import type { Invocation, World } from "../command.ts";
 import { usage } from "../parse.ts";
-import { findPaper, type Paper } from "../print.ts";
+import { findPaper, formatJson, type Paper } from "../print.ts";
 import { clean } from "../report.ts";
 import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
 import { describe } from "./import.ts";
 import { openStore } from "./keeping.ts";
 
+/** What has become of a client's file, for programs. */
+interface Outcome {
+  readonly action: "install" | "restore" | "remove" | "edit" | "none";
+  /** undefined: there is none. */
+  readonly backup: string | undefined;
+}
+
 /** Writes toolmux into the file of a client, or takes it out again. */
 export async function install(invocation: Invocation, world: World): Promise<number> {
-  const { switches, words } = invocation;
+  const { switches, words, json } = invocation;
   const [client] = pickClients(words);
   if (client === undefined) throw usage("Which client?");
   const spot = await findSpot(client, switches.has("project"), world);
-  if (switches.has("undo")) return undo(client, spot, switches.has("dry-run"), world);
+  const tell = (text: string): void => {
+    if (json === false) own.log(text);
+  };
+  const outcome = switches.has("undo")
+    ? await undo(client, spot, invocation, world, tell)
+    : await write(client, spot, invocation, world, tell);
+  const written = outcome.action !== "none" && !switches.has("dry-run");
+  if (written) tell(`${client.title}: ${client.advice}`);
+  if (written && outcome.action === "install") {
+    tell(`To take it out again: toolmux install ${client.name} --undo`);
+  }
+  if (json !== false) {
+    own.log(formatJson({ client: client.name, file: spot.file, ...outcome, written }));
+  }
+  return 0;
+}
+
+async function write(
+  client: Client,
+  spot: Spot,
+  invocation: Invocation,
+  world: World,
+  tell: (text: string) => void,
+): Promise<Outcome> {
+  const { switches } = invocation;
   const entry = makeEntry(client, invocation, world);
   const moves = switches.has("secrets");
   const gathered = switches.has("replace")
@@ -36,60 +67,64 @@ export async function install(invocation: Invocation, world: World): Promise<num
     case "refused":
       throw refuse(spot.file, prepared.fault);
     case "same":
-    case "absent":
-      own.log(`${spot.file} has it already`);
-      return 0;
+      tell(`${spot.file} has it already`);
+      return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
-      if (gathered) own.log(describe(gathered, moves, findPaper(world.env)));
-      own.log(showDifference(spot.file, before, after, removed, findPaper(world.env)));
-      if (switches.has("dry-run")) return 0;
+      const paper = findPaper(world.env);
+      if (gathered) tell(describe(gathered, moves, paper));
+      tell(showDifference(spot.file, before, after, removed, paper));
+      if (switches.has("dry-run")) return { action: "install", backup: undefined };
       if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined);
-      const copy = await prepared.apply(Date.now());
-      own.log(`written: ${spot.file}`);
-      if (copy !== undefined) own.log(`as it was: ${copy}`);
-      own.log(`${client.title}: ${client.advice}`);
-      own.log(`To take it out again: toolmux install ${client.name} --undo`);
-      return 0;
+      const backup = await prepared.apply(Date.now());
+      tell(`written: ${spot.file}`);
+      if (backup !== undefined) tell(`as it was: ${backup}`);
+      return { action: "install", backup };
     }
   }
 }
 
-async function undo(client: Client, spot: Spot, isDry: boolean, { env }: World): Promise<number> {
+async function undo(
+  client: Client,
+  spot: Spot,
+  { switches }: Invocation,
+  { env }: World,
+  tell: (text: string) => void,
+): Promise<Outcome> {
+  const { file } = spot;
   const undoing = await prepareUndo(client, spot);
   switch (undoing.kind) {
     case "refused":
-      throw refuse(spot.file, undoing.fault);
+      throw refuse(file, undoing.fault);
     case "absent":
-      own.log(`${spot.file} does not have it`);
-      return 0;
+      tell(`${file} does not have it`);
+      return { action: "none", backup: undefined };
     case "restore":
-      own.log(`${spot.file}: as it was before, from ${undoing.backup}`);
+      tell(`${file}: as it was before, from ${undoing.backup}`);
       break;
     case "remove":
-      own.log(`${spot.file}: goes, as it was not there before`);
+      tell(`${file}: goes, as it was not there before`);
       break;
     case "edit":
-      own.log(`${spot.file} has been changed since: only the entry of toolmux goes`);
-      own.log(showDifference(spot.file, undoing.before, undoing.after, [], findPaper(env)));
+      tell(`${file} has been changed since: only the entry of toolmux goes`);
+      tell(showDifference(file, undoing.before, undoing.after, [], findPaper(env)));
   }
-  if (isDry) return 0;
-  await undoing.apply();
-  own.log(`${client.title}: ${client.advice}`);
-  return 0;
+  if (!switches.has("dry-run")) await undoing.apply();
+  return { action: undoing.kind, backup: undoing.kind === "restore" ? undoing.backup : undefined };
 }
 
 /** The client's file that is there; or else the first that could be. @throws {HubError} usage */
 async function findSpot(client: Client, isProject: boolean, world: World): Promise<Spot> {
   const { env, cwd, platform } = world;
   const all = listSpots(client, findHome(env, platform), isProject ? cwd : undefined);
-  const spots = all.filter(({ keys }) => !keys.includes("*"));
+  const [main] = all;
+  // A file in which the servers have another place is of old, or not for this.
+  const spots = all.filter(({ keys }) => keys.join() === main?.keys.join());
   for (const spot of spots) {
     const content = await readContent(spot.file, client.format);
     if (content.kind !== "absent") return spot;
   }
-  const [first] = spots;
-  if (first !== undefined) return first;
+  if (main !== undefined) return main;
   throw usage(`${client.title} has no file for the folder of a project.`);
 }
 

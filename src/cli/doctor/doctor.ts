@@ -52,7 +52,7 @@ export async function examine(invocation: Invocation, world: World): Promise<rea
     examineSecrets(secrets, manifest),
     examineTokens(servers, secrets, world),
     examinePorts(invocation, servers, world),
-    examineClients(manifest, world),
+    examineClients(manifest, world, now),
   ]);
   const recalled = await recallListing(manifest, world, now);
   const isLive = manifest !== undefined && invocation.switches.has("connect");

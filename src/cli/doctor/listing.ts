@@ -2,6 +2,7 @@ import process from "node:process";
 import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
 import type { Finding, Fix } from "../../doctor/finding.ts";
 import { LocalClient } from "../../frontend/local.ts";
+import type { Hub } from "../../hub.ts";
 import { namesOf } from "../../hub/parts.ts";
 import { stateFolder } from "../../manifest/folders.ts";
 import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts";
@@ -146,18 +147,25 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       const spec = manifest.servers.find(({ name }) => name === standing.server);
       if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
       const { cause } = standing;
-      const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       const text = sentence(describeFailure(cause));
-      if (cause.code === "unauthorized") {
+      if (cause.code === "unauthorized" || isWaiting(hub, spec.name)) {
+        const wish = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
         const login = `toolmux auth login ${spec.name}`;
-        return [{ code: "TM401", subject: spec.name, text, advice: login }];
+        return [{ code: "TM401", subject: spec.name, text: wish, advice: login }];
       }
+      const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
     return { catalog: hub.catalog, findings };
   } finally {
     await close();
   }
+}
+
+/** An authorization is not waited for by those who only look. */
+function isWaiting(hub: Hub, server: string): boolean {
+  const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
+  return connections.some(({ state }) => state === "authenticating");
 }
 
 /** Each is tried once. */
