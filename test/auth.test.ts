@@ -230,6 +230,20 @@ describe("an authorization that a person gives", LIMIT, () => {
     await assert.rejects(fetch(back));
   });
 
+  it("ends with whoever wanted it, also while an answer is waited for", async () => {
+    const gate = new Promise<void>(() => {});
+    const scene = await setScene({ gate });
+    const abort = new AbortController();
+    const reason = new HubError("cancelled", "enough");
+    const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
+      signal: abort.signal,
+      progressed: ({ step }) => {
+        if (step === "exchangingToken") abort.abort(reason);
+      },
+    });
+    await assert.rejects(run, (error) => error === reason);
+  });
+
   it("goes on for the others when one of them does not want it any more", async () => {
     const scene = await setScene();
     const abort = new AbortController();
