@@ -97,6 +97,8 @@ export interface Link {
    * it. Links where all share one have none of these.
    */
   readonly hasStreams?: true | undefined;
+  /** Takes out of a text what must not be shown of what the link was made with. Absent: that is nothing. */
+  redact?(text: string): string;
   /** The peer has been met: what is spoken with it from now on, as headers may have to say it. */
   adopt?(spoken: Spoken): void;
   /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */
