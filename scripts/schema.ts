@@ -16,8 +16,10 @@ import {
   pluginSchema,
   serverSchema,
 } from "../src/manifest/schema.ts";
+import { searchSchema } from "../src/manifest/directories.ts";
 import { PROCESS_KEYS } from "../src/manifest/process.ts";
 import { REMOTE_KEYS } from "../src/manifest/remote.ts";
+import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
 import { printDuration } from "../src/manifest/units.ts";
 
 /** What an editor shows for a key. */
@@ -74,7 +76,7 @@ const HUB: Book = {
   httpToken: {
     title: "Token of clients over HTTP",
     description:
-      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME} and ${file:PATH} are filled in when serving begins.",
+      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
     examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
   },
 };
@@ -168,8 +170,20 @@ const SERVER: Book = {
   command: {
     title: "Command",
     description:
-      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default} and ${file:path} are filled in at the start.",
+      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are filled in at the start.",
     examples: ["npx", "uvx", "~/bin/server"],
+  },
+  package: {
+    title: "Package",
+    description:
+      "In the place of command: a package of npm or PyPI, or an image, that is downloaded if need be and run by whatever is there for it: npx, bunx or deno; uvx or pipx; docker or podman. A container is given the variables of env and inheritEnv, and no others.",
+    examples: ["npm:@scope/name@1.2.3", "pypi:name==1.2", "docker:ghcr.io/owner/name:1.2"],
+    pattern: String.raw`^(npm:(@[\w~][\w.~-]*/)?[\w~]|pypi:[A-Za-z0-9]|docker:[A-Za-z0-9])[\w./:@=+~^!-]*$`,
+  },
+  runner: {
+    title: "What runs the package",
+    description: "By default the first that is there of those that can.",
+    examples: ["bunx", "uvx"],
   },
   plugin: {
     title: "Plugin",
@@ -186,7 +200,7 @@ const SERVER: Book = {
   env: {
     title: "Environment",
     description:
-      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${env:NAME} or ${file:path}.",
+      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${secret:name}, ${env:NAME} or ${file:path}.",
     default: {},
     examples: [{ LOG_LEVEL: "warn", TOKEN: "${file:~/.secrets/token}" }],
   },
@@ -386,6 +400,16 @@ const TOOLS: Book = {
   },
 };
 
+const SEARCH: Book = {
+  directories: {
+    title: "Directories",
+    description:
+      "official: that of MCP itself. smithery: that of Smithery. A URL: another one with the API of the first. smithery=URL: another one with that of the second.",
+    default: ["official", "smithery"],
+    examples: [["official"], ["https://directory.example.com"]],
+  },
+};
+
 const PLUGIN: Book = {
   use: {
     title: "Which plugin",
@@ -410,6 +434,23 @@ const PLUGIN: Book = {
     description:
       "By the names that their servers give them; * stands for any characters, ? for one. By default all.",
     examples: [["read_*"]],
+  },
+};
+
+const SECRETS: Book = {
+  sources: {
+    title: "Where secrets are",
+    description:
+      "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret; keychain: that of the system.",
+    default: [...SECRET_SOURCES],
+    examples: [["keychain"], ["environment", "file"]],
+  },
+  commands: {
+    title: "Commands that give values",
+    description:
+      "true: servers of this very file may have ${cmd:COMMAND}, which runs a command, without a shell, and stands for what that prints.",
+    default: false,
+    examples: [true],
   },
 };
 
@@ -484,7 +525,8 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
 
 /** A server has exactly one of these, and beside it none of the keys that are about another. */
 const KINDS: readonly JsonSchema[] = [
-  makeKind("command", [...REMOTE_KEYS, "plugin"]),
+  makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
+  makeKind("package", [...REMOTE_KEYS, "plugin", "command"]),
   makeKind("url", [...PROCESS_KEYS, "plugin"]),
   makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS]),
 ];
@@ -535,12 +577,22 @@ export function makeSchema(): JsonSchema {
         },
         examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
       },
+      search: {
+        title: "Search",
+        description: "Where toolmux search and toolmux add look for servers.",
+        ...annotate(convert(searchSchema), SEARCH),
+      },
       plugins: {
         title: "Plugins",
         description: "What changes calls and lists on their way; the first is the outermost.",
         type: "array",
         items: { title: "Plugin", ...annotate(convert(pluginSchema), PLUGIN) },
         examples: [[{ use: "audit-log", servers: ["files"] }]],
+      },
+      secrets: {
+        title: "Secrets",
+        description: "Where the values are that stand in no manifest.",
+        ...annotate(convert(secretsSchema), SECRETS),
       },
     },
     additionalProperties: false,

@@ -98,6 +98,16 @@ export class HubError extends Error {
     this.data = details.data;
   }
 
+  /** The same with other texts, as without what they must not show; a cause, which is not shown, is dropped. */
+  retell(change: (text: string) => string): HubError {
+    const message = change(this.message);
+    const stderr = this.stderr.map(change);
+    const isSame = message === this.message && stderr.every((line, at) => line === this.stderr[at]);
+    if (isSame) return this;
+    const { server, step, uri, data } = this;
+    return new HubError(this.code, message, { server, step, stderr, uri, data });
+  }
+
   get traits(): ErrorTraits {
     return TABLE[this.code];
   }

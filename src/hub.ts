@@ -72,6 +72,7 @@ export class Hub {
       parts.snapshots,
       (spec) => this.equipment.identify(spec),
       this.#alerts,
+      (text) => parts.redact?.(text) ?? text,
     );
     this.#pool = new Pool({
       surroundings: {

@@ -37,16 +37,8 @@ export interface ListenOptions {
   fetch(request: Request): Response | Promise<Response>;
 }
 
-/** What the system itself keeps secrets in, by service and name. Rejects where there is none. */
-export interface Keyring {
-  get(service: string, name: string): Promise<string | undefined>;
-  set(service: string, name: string, value: string): Promise<void>;
-  /** @returns whether there was one */
-  remove(service: string, name: string): Promise<boolean>;
-}
-
 interface BunRuntime {
-  readonly secrets: BunSecrets;
+  readonly secrets: NativeSecrets;
   serve(options: object): BunServer;
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
@@ -55,21 +47,11 @@ interface BunRuntime {
   readonly stderr: BunFile;
 }
 
-interface BunSecrets {
+/** The system's own store of secrets. */
+export interface NativeSecrets {
   get(which: { service: string; name: string }): Promise<string | null>;
   set(what: { service: string; name: string; value: string }): Promise<void>;
   delete(which: { service: string; name: string }): Promise<boolean>;
-}
-
-/** A package that does the same elsewhere, if people have installed it. */
-interface KeyringPackage {
-  readonly AsyncEntry: new (service: string, name: string) => KeyringEntry;
-}
-
-interface KeyringEntry {
-  getPassword(): Promise<string | null | undefined>;
-  setPassword(value: string): Promise<void>;
-  deletePassword(): Promise<unknown>;
 }
 
 interface BunServer {
@@ -113,31 +95,8 @@ export function selfCommand(): readonly [string, ...string[]] {
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
-/** The keyring of this system, by what the runtime has built in, or else by the package `@napi-rs/keyring`. Rejects if there is neither. */
-export async function openKeyring(): Promise<Keyring> {
-  if (bun) {
-    const { secrets } = bun;
-    return {
-      get: async (service, name) => (await secrets.get({ service, name })) ?? undefined,
-      set: (service, name, value) => secrets.set({ service, name, value }),
-      remove: (service, name) => secrets.delete({ service, name }),
-    };
-  }
-  // A name that no bundler follows: it is no dependency.
-  const name = "@napi-rs/keyring";
-  const { AsyncEntry } = (await import(name)) as KeyringPackage;
-  const get = async (service: string, account: string): Promise<string | undefined> =>
-    (await new AsyncEntry(service, account).getPassword()) ?? undefined;
-  return {
-    get,
-    set: (service, account, value) => new AsyncEntry(service, account).setPassword(value),
-    remove: async (service, account) => {
-      if ((await get(service, account)) === undefined) return false;
-      await new AsyncEntry(service, account).deletePassword();
-      return true;
-    },
-  };
-}
+/** What the runtime reaches the system's store of secrets with; undefined: it cannot. */
+export const nativeSecrets = bun && ((): NativeSecrets => bun.secrets);
 
 /** Listens with the runtime's own HTTP server; undefined: it has only node:http. May throw, or reject, what the system says. */
 export const listenNatively = bun

@@ -58,7 +58,13 @@ const GOOD = [
   '[servers.a]\nplugin = "my-plugin_2"\nenabled = false\nprefix = "b"\nisolation = "perClient"\nlazy = true\ncallTimeout = 1\nmaxMessage = 1\ntools.deny = ["x"]\n[[plugins]]\nuse = "my-plugin_2"',
   '[servers.a]\nurl = "https://example.com/mcp"',
   '[servers.a]\nurl = "u"\ntransport = "sse"\nheaders = { A = "b" }\nkeyFile = "k"\nca = "c.pem"\nauth = "oauth"\noauth = { grant = "clientCredentials", clientId = "a", clientSecret = "b", privateKey = "c", keyAlgorithm = "RS256", clientMetadataUrl = "u", scopes = ["s"], issuer = "i", callbackPort = 1 }',
+  '[servers.a]\npackage = "npm:@scope/name@1.2.3"\nrunner = "bunx"\nargs = ["x"]\nenv.A = "b"\ncwd = "."',
+  '[servers.a]\npackage = "pypi:name==1.2"',
+  '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
+  '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
+  '[secrets]\nsources = ["keychain", "file", "environment"]\ncommands = true',
+  "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -79,6 +85,12 @@ const BAD = [
   `${SERVER}healthInterval = 1`,
   "[defaults]\nlazy = true",
   '[defaults]\nreconnect = "none"',
+  '[secrets]\nsources = ["cloud"]',
+  "[secrets]\nsources = []",
+  '[secrets]\nsources = "file"',
+  "[secrets]\ncommands = 1",
+  "[secrets]\ncommand = true",
+  "secrets = true",
   '[defaults]\nreconnect.policy = "linear"',
   "[defaults]\nreconnect.base = 0",
   "[defaults]\nreconnect.jitter = 1.5",
@@ -121,6 +133,17 @@ const BAD = [
   '[servers.a]\nurl = "u"\nauth = true',
   '[servers.a]\nurl = "u"\noauth = { clientID = "a" }',
   '[servers.a]\nurl = "u"\noauth.callbackPort = 65536',
+  `${SERVER}package = "npm:x"`,
+  `${SERVER}runner = "npx"`,
+  '[servers.a]\npackage = "x"',
+  '[servers.a]\npackage = "npm:-x"',
+  '[servers.a]\npackage = "npm:x y"',
+  '[servers.a]\npackage = "npm:x"\nrunner = "yarn"',
+  '[servers.a]\npackage = "npm:x"\nurl = "u"',
+  '[search]\ndirectories = "official"',
+  '[search]\ndirectories = ["other"]',
+  '[search]\ndirectories = ["https://me:pw@x.example"]',
+  "[search]\ndirectory = []",
   'plugins = { use = "x" }',
   'plugins = ["x"]',
   "[[plugins]]",
@@ -199,7 +222,9 @@ function wrap(path: string, value: unknown): unknown {
   if (servers !== undefined && server !== undefined && keys.length > 2) {
     const said = Object.keys(server);
     const isRemote = said.some((key) => REMOTE_KEYS.some((own) => own === key));
-    const main = said.includes("plugin") ? {} : isRemote ? { url: "u" } : { command: "x" };
+    const isMain = said.includes("plugin") || said.includes("package");
+    const start = said.includes("runner") ? { package: "npm:x" } : { command: "x" };
+    const main = isMain ? {} : isRemote ? { url: "u" } : start;
     servers["any"] = { ...main, ...server };
   }
   if (plugins !== undefined && keys.length > 2)

@@ -80,6 +80,7 @@ const PROCESS = {
   name: "b",
   command: "uvx",
   args: ["server", "-y"],
+  package: { name: "npm:server", others: [], skip: 2 },
   env: { ONE: "1", TWO: "3" },
   inheritEnv: [],
   cwd: "/work",

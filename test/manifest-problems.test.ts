@@ -7,7 +7,7 @@ import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts";
 const RULE = `letters, digits, _ and -, without "__" and no character of it at either end`;
 
 /** A server whose faults are the only ones. */
@@ -19,7 +19,7 @@ const TOML: Record<string, readonly Row[]> = {
   "unknown keys": [
     [
       `colour = 1`,
-      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets`,
+      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search`,
     ],
     [`[server.a]\ncommand = "x"`, `t.toml:1:2: server: unknown key; did you mean "servers"?`],
     [`[hub]\nnmae = "x"`, `t.toml:2:1: hub.nmae: unknown key; did you mean "name"?`],
@@ -69,7 +69,7 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       server(`url = "u"`),
-      "t.toml:2:1: servers.a.command: cannot stand beside url: a server is either started with a command, or has a url, or is part of a plugin",
+      "t.toml:2:1: servers.a.command: cannot stand beside url: a server is either started with a command or from a package, or has a url, or is part of a plugin",
     ],
     [
       server("disabled = true"),
@@ -82,7 +82,7 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       `constructor = 1\n[hub]\ntoString = 1`,
-      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets",
+      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search",
       "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
     ],
   ],
@@ -229,7 +229,7 @@ const TOML: Record<string, readonly Row[]> = {
   "servers of plugins": [
     [
       `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []\n[[plugins]]\nuse = "p"`,
-      "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command, or has a url, or is part of a plugin",
+      "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or from a package, or has a url, or is part of a plugin",
       "t.toml:4:1: servers.a.args: cannot stand beside plugin, which neither starts a process nor goes anywhere",
     ],
     [

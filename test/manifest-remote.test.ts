@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import type { RemoteServer } from "../src/manifest/schema.ts";
 import { resolveRemote, type ResolvedRemote, type Schemes } from "../src/manifest/secrets.ts";
@@ -79,8 +80,8 @@ describe("a server over HTTP", () => {
     ],
     [
       `command = "x"\nkeyFile = "x"\nheaders = {}`,
-      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which starts a process and goes nowhere",
-      "t.toml:4:1: servers.s.headers: cannot stand beside command, which starts a process and goes nowhere",
+      "t.toml:3:1: servers.s.keyFile: cannot stand beside command, which is started as it is, and goes nowhere",
+      "t.toml:4:1: servers.s.headers: cannot stand beside command, which is started as it is, and goes nowhere",
     ],
     [
       `${URL_LINE}\ntransport = "websocket"`,
@@ -215,6 +216,19 @@ describe("a server over HTTP, right before it is reached,", () => {
       "out-of-pass x",
       "example.com",
     ]);
+  });
+
+  it("has what its URL holds for secret if its name tells so", async () => {
+    const { secrets } = await resolveText(
+      `url = "https://example.com/mcp?api_key=literal%2Fkey&page=literal-page"`,
+    );
+    assert.deepEqual(secrets, ["literal/key"]);
+  });
+
+  it("has what Basic credentials say for secret, too", async () => {
+    const pair = Buffer.from("user:pass-word").toString("base64");
+    const { secrets } = await resolveText(`${URL_LINE}\nheaders.Authorization = "Basic ${pair}"`);
+    assert.deepEqual(secrets, [`Basic ${pair}`, pair, "user:pass-word", "pass-word"]);
   });
 
   it("has what headers hold for secret if their names tell so", async () => {

@@ -126,7 +126,7 @@ const RESOLVED = {
 interface Shown {
   readonly hub: object;
   readonly defaults: object;
-  readonly servers: Readonly<Record<"files" | "linear" | "notes", object>>;
+  readonly servers: Readonly<Record<"files" | "git" | "linear" | "notes", object>>;
   readonly plugins: readonly [object];
 }
 

@@ -57,6 +57,12 @@ describe("redacting", () => {
     assert.equal(redactor.apply(lines), "[redacted]");
   });
 
+  it("finds a secret that was given as URLs spell it as it is, too", () => {
+    const redactor = new Redactor(["a%2Fb%20c-d%C3%A9"]);
+    assert.equal(redactor.apply("a/b c-dé a%2Fb%20c-d%C3%A9"), "[redacted] [redacted]");
+    assert.equal(new Redactor(["100%-secret"]).apply("100%-secret"), "[redacted]");
+  });
+
   it("takes the longest secret where one holds another", () => {
     const redactor = new Redactor(["abcdef", "abcdefghijkl"]);
     assert.equal(redactor.apply("abcdefghijkl abcdef"), "[redacted] [redacted]");

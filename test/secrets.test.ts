@@ -11,6 +11,7 @@ import { keychainStore } from "../src/secrets/chain.ts";
 import { variableOf } from "../src/secrets/environment.ts";
 import { fileStore } from "../src/secrets/file.ts";
 import { type Keychain, openKeychain } from "../src/secrets/keychain.ts";
+import { wrapPackage } from "../src/secrets/keyring.ts";
 import { openSecrets } from "../src/secrets/secrets.ts";
 import { memoryStore } from "../src/secrets/store.ts";
 import { Vault } from "../src/secrets/vault.ts";
@@ -61,6 +62,33 @@ storeContract("a keychain", (run) =>
     const keyring = new MemoryKeyring();
     const open = () => {
       const keychain = chainOf(keyring);
+      return keychainStore(keychain, new Vault(folder, keychain));
+    };
+    return run({ store: open(), again: open });
+  }),
+);
+
+storeContract("a keychain by a package", (run) =>
+  withFolder((folder) => {
+    const keyring = new MemoryKeyring();
+    /** As the package has it: what there is not cannot be deleted. */
+    class AsyncEntry {
+      readonly #names: readonly [string, string];
+      constructor(...names: [string, string]) {
+        this.#names = names;
+      }
+      getPassword(): Promise<string | undefined> {
+        return keyring.get(...this.#names);
+      }
+      setPassword(value: string): Promise<void> {
+        return keyring.set(...this.#names, value);
+      }
+      async deletePassword(): Promise<void> {
+        if (!(await keyring.remove(...this.#names))) throw new Error("No matching entry found");
+      }
+    }
+    const open = () => {
+      const keychain = openKeychain({}, () => Promise.resolve(wrapPackage({ AsyncEntry })));
       return keychainStore(keychain, new Vault(folder, keychain));
     };
     return run({ store: open(), again: open });

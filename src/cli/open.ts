@@ -1,4 +1,5 @@
 import process from "node:process";
+import type { Authorizer } from "../auth/authorizer.ts";
 import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
 import { stateFolder } from "../manifest/folders.ts";
@@ -10,7 +11,7 @@ import type { Equipped } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { divertConsole } from "./console.ts";
-import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
+import { createRecord, describeEvent, isTold, type LogRecord, retell } from "./log.ts";
 import { openOutside } from "./outside.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
@@ -65,6 +66,8 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
   /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Nobody is asked to log in: a server that wants that fails. */
+  readonly isAlone?: boolean;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -97,10 +100,31 @@ interface Bare {
 export async function openHub(
   whole: Manifest,
   world: World,
-  log: Log,
-  { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
+  tell: Log,
+  {
+    kinds = ["log"],
+    snapshots = memorySnapshots(),
+    choose = (it) => it,
+    isAlone = false,
+  }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
+  const outside = openOutside(world, async () => {
+    const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+    const show = showInBrowser(world, (level, text, server) =>
+      log(level, createRecord(level, text, { server })),
+    );
+    const authorizer = await openOwnAuthorizer(world, show);
+    if (!isAlone) return authorizer;
+    const { refuseUntilLogin } = await import("../auth/refusal.ts");
+    const authorize: Authorizer["authorize"] = ({ name }) =>
+      Promise.reject(refuseUntilLogin(name, "nobody has logged in yet"));
+    return { ...authorizer, authorize };
+  });
+  const { redact } = outside;
+  const log: Log = (level, what) => {
+    tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
+  };
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
@@ -127,13 +151,7 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
-    ...openOutside(world, async () => {
-      const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
-      const show = showInBrowser(world, (level, text, server) =>
-        log(level, createRecord(level, text, { server })),
-      );
-      return openOwnAuthorizer(world, show);
-    }),
+    ...outside,
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -11,20 +11,25 @@ import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.
 import type { Secrets } from "../secrets/secrets.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { Link } from "../wire/link.ts";
+import { Redactor } from "../wire/redact.ts";
 import type { World } from "./command.ts";
 
 /** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
 const FRESH = 10_000;
 
 /** What gives a hub the servers that are not in this process. */
-export type Outside = Pick<HubParts, "identify" | "makeLink" | "authorize">;
+export interface Outside extends Pick<HubParts, "identify" | "makeLink" | "authorize"> {
+  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  readonly redact: (text: string) => string;
+}
 
 /** @param openAuthorizer is asked for one when the first server over HTTP wants it */
 export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): Outside {
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
-  const fill = openFilling(world);
+  const known = new Known();
+  const fill = openFilling(world, known);
   const ways = new Map<string, Way>();
   /** What was found of a server holds as long as it is reached where it was. */
   const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
@@ -37,6 +42,7 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
     };
   };
   return {
+    redact: (text) => known.redact(text),
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     makeLink: async (spec, schemes): Promise<Link> => {
       const { name: server, maxMessage } = spec;
@@ -51,7 +57,10 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
       const credentials = (await authorizer()).credentialsFor(spec, resolved);
       const { transport } = spec;
       const wayfinder = wayfinderFor(spec);
-      return httpLink({ ...resolved, server, transport, maxMessage, credentials, wayfinder, env });
+      const said = { server, transport, maxMessage };
+      const link = httpLink({ ...resolved, ...said, credentials, wayfinder, env });
+      known.watch(server, link);
+      return link;
     },
     authorize: async (spec, schemes, challenge, proceeding) => {
       const resolved = await fill.remote(spec, schemes, "look");
@@ -78,15 +87,41 @@ interface Filling {
   remote(spec: RemoteServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedRemote>;
 }
 
-function openFilling(world: World): Filling {
+/** What must not be shown of all servers. */
+class Known {
+  readonly #secrets = new Set<string>();
+  #redactor: Redactor | undefined;
+  /** The last one to each server: what it bears by now it knows itself. */
+  readonly #links = new Map<string, Link>();
+
+  watch(server: string, link: Link): void {
+    this.#links.set(server, link);
+  }
+
+  add<Resolved extends { readonly secrets: readonly string[] }>(resolved: Resolved): Resolved {
+    const before = this.#secrets.size;
+    for (const secret of resolved.secrets) this.#secrets.add(secret);
+    if (this.#secrets.size > before) this.#redactor = undefined;
+    return resolved;
+  }
+
+  redact(text: string): string {
+    this.#redactor ??= new Redactor([...this.#secrets]);
+    let shown = this.#redactor.apply(text);
+    for (const link of this.#links.values()) shown = link.redact?.(shown) ?? shown;
+    return shown;
+  }
+}
+
+function openFilling(world: World, known: Known): Filling {
   const { env, cwd } = world;
   const schemesFor = openSchemes(world);
   return {
-    server: remember((spec: StdioServer, schemes) =>
-      resolveServer(spec, env, cwd, schemesFor(spec, schemes)),
+    server: remember(async (spec: StdioServer, schemes) =>
+      known.add(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
     ),
-    remote: remember((spec: RemoteServer, schemes) =>
-      resolveRemote(spec, env, cwd, schemesFor(spec, schemes)),
+    remote: remember(async (spec: RemoteServer, schemes) =>
+      known.add(await resolveRemote(spec, env, cwd, schemesFor(spec, schemes))),
     ),
   };
 }
@@ -120,7 +155,7 @@ function remember<Spec extends OuterServer, Resolved>(
 }
 
 /**
- * The schemes that the hub has by itself, beside those of plugins, for filling in one specification once: each value is asked
+ * The schemes that the hub has by itself, where `schemes` has none of that name, beside those of plugins: for filling in one specification once: each value is asked
  * for once. Their code is loaded when a value is wanted.
  */
 export function openSchemes(
@@ -138,7 +173,7 @@ export function openSchemes(
       const { readCommand } = await import("../secrets/command.ts");
       return readCommand(text, { cwd: baseDir, env });
     };
-    return new Map([...schemes, ["secret", askOnce(secret)], ["cmd", askOnce(cmd)]]);
+    return new Map([["secret", askOnce(secret)], ["cmd", askOnce(cmd)], ...schemes]);
   };
 }
 

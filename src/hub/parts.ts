@@ -40,6 +40,8 @@ export interface HubParts {
     challenge: Challenge,
     proceeding: Proceeding,
   ) => Promise<void>;
+  /** Takes out of a text what servers were given and must not be shown. */
+  readonly redact?: (text: string) => string;
   /** The manifest's, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

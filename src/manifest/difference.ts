@@ -8,7 +8,7 @@ import type {
   StdioServer,
   UnsupportedServer,
 } from "./schema.ts";
-import { isTable } from "./table.ts";
+import { isEqual } from "./table.ts";
 import { listSecrets, type Part as TextPart, partsOf } from "./template.ts";
 
 /** `process`: what a running process or its link was made from; `settings`: anything else. */
@@ -41,6 +41,7 @@ const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   ...RUNNABLE,
   command: "process",
   args: "process",
+  package: "process",
   env: "process",
   inheritEnv: "process",
   cwd: "process",
@@ -146,17 +147,4 @@ function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[]
 
 function isRelative(path: string): boolean {
   return !(isAbsolute(path) || path === "~" || path.startsWith("~/"));
-}
-
-/** The order of keys means nothing. */
-function isEqual(a: unknown, b: unknown): boolean {
-  if (Array.isArray(a) && Array.isArray(b)) {
-    return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
-  }
-  if (!isTable(a) || !isTable(b)) return Object.is(a, b);
-  const keys = Object.keys(a);
-  return (
-    keys.length === Object.keys(b).length &&
-    keys.every((key) => Object.hasOwn(b, key) && isEqual(a[key], b[key]))
-  );
 }

@@ -42,7 +42,7 @@ function isWrapped(root: unknown): boolean {
   return isKnown && others.length === 0 && isTable(inner) && !isServer;
 }
 
-const MAIN = ["command", "url", "plugin"];
+const MAIN = ["command", "package", "url", "plugin"];
 
 /** Clients take the last one without a word; only servers are of interest here. */
 function noteDoubled({ path }: Complaint): readonly string[] {

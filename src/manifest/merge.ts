@@ -1,4 +1,6 @@
+import { printPackage, runnersOf, startPackage } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
+import type { Program } from "./reading.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "./schema.ts";
 import type {
   HubSettings,
@@ -6,6 +8,7 @@ import type {
   LimitsInput,
   ServerInput,
   ServerSpec,
+  StdioServer,
   PromptRules,
 } from "./schema.ts";
 import type { SecretSource } from "./secrecy.ts";
@@ -133,13 +136,31 @@ function resolve(
   }
   return {
     kind: "stdio",
-    command: draft.command,
-    args: input.args ?? [],
+    ...resolveProgram(draft.program, input, name),
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
     ...origin,
     ...common,
+  };
+}
+
+/** A package is run by the first of its runners that is there when it is started. */
+function resolveProgram(
+  program: Program,
+  { args = [], env = {}, inheritEnv = [] }: ServerInput,
+  server: string,
+): Pick<StdioServer, "command" | "args" | "package"> {
+  if (program.kind === "command") return { command: program.command, args };
+  const { package: named, runner } = program;
+  const variables = [...new Set([...Object.keys(env), ...inheritEnv])];
+  const runners = runner === undefined ? runnersOf(named.origin) : [runner];
+  const [first, ...others] = runners.map((one) => startPackage(named, one, variables, server));
+  const { command, before } = first ?? { command: "", before: [] };
+  return {
+    command,
+    args: [...before, ...args],
+    package: { name: printPackage(named), others, skip: before.length },
   };
 }
 

@@ -1,5 +1,7 @@
 import { describe, type Complaint, type Path } from "./problem.ts";
-import type { Draft, PluginDraft, Reading } from "./reading.ts";
+import { readSearch } from "./directories.ts";
+import { runnersOf, VARIABLE } from "./package.ts";
+import type { Draft, PluginDraft, Program, Reading } from "./reading.ts";
 import {
   defaultsSchema,
   fileSchema,
@@ -22,17 +24,20 @@ export function readOwn(root: unknown): Reading {
   const table = isTable(root) ? root : {};
   const settings = readSettings(table);
   const secrets = readSecrets(table);
+  const search = readSearch(table);
   const listed = readServers(table["servers"] ?? {}, ["servers"], secrets.rules);
   const used = readPlugins(table["plugins"] ?? []);
   return {
     ...settings,
     secrets: secrets.rules,
+    directories: search.directories,
     servers: listed.servers,
     plugins: used.plugins,
     complaints: [
       ...(checked.ok ? [] : checked.complaints),
       ...settings.complaints,
       ...secrets.complaints,
+      ...search.complaints,
       ...listed.complaints,
       ...used.complaints,
     ],
@@ -94,6 +99,7 @@ export function readServers(
     const path = [...base, name];
     const checked = validate(serverSchema, entry, path);
     if (!checked.ok) complaints.push(...checked.complaints);
+    else complaints.push(...findMisfits(checked.value, path));
     if (isTable(entry)) {
       const forms = findFaults(entry, path, rules);
       complaints.push(...findContradictions(entry, path), ...forms.faults);
@@ -105,13 +111,33 @@ export function readServers(
   return { servers, complaints, unclaimed };
 }
 
-/** One with none of command, url and plugin has a complaint and so will never be used. */
+/** One with none of the main keys has a complaint and so will never be used. */
 function makeDraft(input: ServerInput, path: Path): Draft {
-  const { command = "", url, plugin } = input;
+  const { command = "", package: named, runner, url, plugin } = input;
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
-  return plugin === undefined
-    ? { kind: "stdio", syntax: "toolmux", path, command, input }
-    : { kind: "plugin", path, plugin, input };
+  if (plugin !== undefined) return { kind: "plugin", path, plugin, input };
+  const program: Program =
+    named === undefined
+      ? { kind: "command", command }
+      : { kind: "package", package: named, runner };
+  return { kind: "stdio", syntax: "toolmux", path, program, input };
+}
+
+/** What a package cannot be run with. */
+function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Path): Complaint[] {
+  if (named === undefined) return [];
+  const { origin } = named;
+  const runners = runnersOf(origin);
+  const isOther = runner !== undefined && !runners.includes(runner);
+  const strange = Object.keys(env).filter((name) => origin === "docker" && !VARIABLE.test(name));
+  const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
+  return [
+    ...(isOther ? [{ path: [...base, "runner"], at: "value", message } as const] : []),
+    ...strange.map((name): Complaint => {
+      const path = [...base, "env", name];
+      return { path, at: "key", message: "cannot be the name of a variable of a container" };
+    }),
+  ];
 }
 
 /** A server is either a process, or somewhere else, or a part of a plugin. */
@@ -119,12 +145,13 @@ function findContradictions(entry: Table, base: Path): Complaint[] {
   const said = MAIN_KEYS.filter((key) => key in entry);
   const [first, ...others] = said;
   if (first === undefined) return [missCommand(base)];
-  const misplaced = MAIN_KEYS.flatMap((main) =>
-    main === first ? [] : KEYS_OF[main].filter((key) => key in entry),
+  const foreign = MAIN_KEYS.flatMap((main) => KEYS_OF[main]);
+  const misplaced = [...new Set(foreign)].filter(
+    (key) => key in entry && !KEYS_OF[first].includes(key),
   );
   return [
     ...others.map((key): Complaint => {
-      const message = `cannot stand beside ${first}: a server is either started with a command, or has a url, or is part of a plugin`;
+      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
       return { path: [...base, key], at: "key", message };
     }),
     ...misplaced.map((key): Complaint => {
@@ -134,19 +161,23 @@ function findContradictions(entry: Table, base: Path): Complaint[] {
   ];
 }
 
-type MainKey = "plugin" | "url" | "command";
+type MainKey = "plugin" | "url" | "package" | "command";
 
 /** Those that say what a server is: the first that is there counts. */
-const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "command"];
+const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+/** Those about a process, however it is started. */
+const STARTED = PROCESS_KEYS.filter((key) => !["command", "package", "runner"].includes(key));
 const KEYS_OF: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
-  command: PROCESS_KEYS.filter((key) => key !== "command"),
+  package: [...STARTED, "runner"],
+  command: STARTED,
 };
 const WITHOUT: Readonly<Record<MainKey, string>> = {
   plugin: "which neither starts a process nor goes anywhere",
   url: "where no process is started",
-  command: "which starts a process and goes nowhere",
+  package: "which starts a process and goes nowhere",
+  command: "which is started as it is, and goes nowhere",
 };
 
 /** The complaint about a server that says nothing of what it is. */

@@ -11,6 +11,7 @@ import {
   table,
   text,
 } from "./fields.ts";
+import type { Packaged } from "./package.ts";
 import type { Path } from "./problem.ts";
 import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
@@ -79,7 +80,7 @@ const shown = {
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
+/** A server has either a `command` or a `package`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
 export const serverSchema = v.strictObject({
   ...processEntries,
   ...remoteEntries,
@@ -109,6 +110,7 @@ export const fileSchema = v.strictObject({
   servers: v.exactOptional(v.unknown()),
   plugins: v.exactOptional(v.unknown()),
   secrets: v.exactOptional(v.unknown()),
+  search: v.exactOptional(v.unknown()),
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
@@ -198,6 +200,8 @@ export interface StdioServer extends Runnable, Templated {
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
   readonly command: string;
   readonly args: readonly string[];
+  /** If a package was named, `command` is what runs it best. */
+  readonly package?: Packaged | undefined;
   /** Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Names of variables to take over from the hub's own environment, where set. */
@@ -268,6 +272,8 @@ export interface Manifest {
   readonly servers: readonly ServerSpec[];
   /** What a server has that sets nothing by itself. */
   readonly defaults: Limits;
+  /** Where servers are looked for that are in no manifest yet; absent: in the usual directories. */
+  readonly directories?: readonly string[] | undefined;
   /** In the order of the files and in them; the first is the outermost. */
   readonly plugins: readonly PluginSpec[];
   /** The files that it was made of, absolute, in the order of merging. */

@@ -12,8 +12,10 @@ import {
   type Scope,
 } from "./fill.ts";
 import type { Env } from "./folders.ts";
+import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
+import { isTelling } from "./suspicion.ts";
 import { createTable } from "./table.ts";
 
 export type { Schemes } from "./fill.ts";
@@ -23,6 +25,8 @@ export interface ResolvedServer {
   /** Absolute if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
+  /** What may be started in its place if the command is not there, best first. */
+  readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute; undefined = the hub's own working directory. */
@@ -45,9 +49,6 @@ export interface ResolvedRemote {
   /** As `ResolvedServer` has them. */
   readonly secrets: readonly string[];
 }
-
-/** Variables whose values are secret even if they stand in the manifest as they are. */
-const TELLING = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i;
 
 /**
  * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
@@ -75,11 +76,12 @@ export async function resolveServer(
   const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
   requireAll(scope);
   for (const [name, value] of Object.entries(variables)) {
-    if (TELLING.test(name)) hide(value, scope);
+    if (isTelling(name)) hide(value, scope);
   }
   return {
     command: command.includes("/") ? locate(command, scope) : command,
     args,
+    ...(server.package !== undefined && { others: otherWays(server.package, args) }),
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
     secrets: sortSecrets(scope),
@@ -110,14 +112,15 @@ export async function resolveRemote(
   }
   requireAll(scope);
   for (const [name, value] of Object.entries(headers)) {
-    if (TELLING.test(name)) hideField(value, scope);
+    if (isTelling(name)) hideField(value, scope);
   }
   for (const name of ["clientSecret", "privateKey"]) {
     if (typeof oauth[name] === "string") hide(oauth[name], scope);
   }
   if (key !== undefined) hide(key, scope);
-  const resolved = { headers, key, ca, oauth, secrets: sortSecrets(scope) };
-  return { url: parseUrl(url, scope), ...resolved };
+  const parsed = parseUrl(url, scope);
+  for (const [name, value] of parsed.searchParams) if (isTelling(name)) hide(value, scope);
+  return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 
 function scopeOf(server: OuterServer, env: Env, cwd: string, schemes: Schemes): Scope {

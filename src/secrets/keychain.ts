@@ -1,6 +1,6 @@
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
-import { openKeyring, type Keyring } from "../runtime.ts";
+import { type Keyring, openKeyring } from "./keyring.ts";
 
 /** The keychain of this system, which may not be there, or not answer. */
 export interface Keychain {

@@ -71,6 +71,7 @@ export class Attempt {
   readonly #abort = new AbortController();
   #at: ConnectStep = "resolve";
   #session: Session | undefined;
+  #link: Link | undefined;
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
@@ -174,6 +175,7 @@ export class Attempt {
     this.#at = "resolve";
     this.#tail.length = 0;
     const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
+    this.#link = link;
     this.#at = this.#spec.kind === "remote" ? "dial" : "spawn";
     const session = new Session({
       server: this.#spec.name,
@@ -217,7 +219,9 @@ export class Attempt {
     }
     const isEarly = this.#phase === "opening" && cause.step === undefined;
     this.#phase = "over";
-    this.#events.lost(isEarly ? this.#error(cause.code, cause.message) : cause);
+    const whole = isEarly ? this.#error(cause.code, cause.message) : cause;
+    // It may be in the server's words.
+    this.#events.lost(whole.retell((text) => this.#redact(text)));
   }
 
   #expire(): void {
@@ -242,10 +246,14 @@ export class Attempt {
     else if (this.#phase === "open") this.#events.listChanged(kinds);
   }
 
+  #redact(text: string): string {
+    return this.#link?.redact?.(text) ?? text;
+  }
+
   #log(level: LogLevel, source: LogSource, text: string): void {
     if (source === "stderr" && this.#phase === "opening") {
       if (this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
     }
-    this.#events.log(level, source, text);
+    this.#events.log(level, source, this.#redact(text));
   }
 }

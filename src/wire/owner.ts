@@ -106,7 +106,8 @@ export async function sweepOrphans(): Promise<number> {
   return found.size;
 }
 
-async function isOfDeadHub(tag: string): Promise<boolean> {
+/** Whether it is certain that the hub of a tag is dead. */
+export async function isOfDeadHub(tag: string): Promise<boolean> {
   const owner = parseTag(tag);
   return owner !== undefined && (await judge(owner)) === "ended";
 }
@@ -154,4 +155,16 @@ function killTagged(): boolean {
 
 function isOwn({ tags }: ProcessEntry): boolean {
   return tags.some((tag) => tag.includes(MARK));
+}
+
+/** How many processes of this user carry the tag of a dead hub: what `sweepOrphans` would end. @throws {Error} if nothing could be learned */
+export async function countOrphans(): Promise<number> {
+  const user = process.getuid?.();
+  const entries = (await listProcesses()).filter(
+    ({ uid, pid }) => uid === user && pid !== process.pid,
+  );
+  const verdicts = await Promise.all(
+    entries.map(async ({ tags }) => (await Promise.all(tags.map(isOfDeadHub))).includes(true)),
+  );
+  return verdicts.filter(Boolean).length;
 }

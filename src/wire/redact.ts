@@ -53,7 +53,9 @@ export class Redactor {
 
 /** A secret as it is, each of its lines (logs are read by lines), and what JSON, URLs and Base64 make of it. */
 function spell(secret: string): string[] {
-  const parts = [...new Set([secret, ...secret.split(/\r?\n/)])];
+  // What was put into a URL may come back as it was before.
+  const plain = decode(secret);
+  const parts = [...new Set([secret, plain, ...secret.split(/\r?\n/)])];
   return parts
     .filter((part) => part.length >= SHORTEST)
     .flatMap((part) => {
@@ -68,6 +70,14 @@ function spell(secret: string): string[] {
         ...spellCoded(part),
       ];
     });
+}
+
+function decode(secret: string): string {
+  try {
+    return decodeURIComponent(secret);
+  } catch {
+    return secret;
+  }
 }
 
 /**
