@@ -66,12 +66,12 @@ export class Session implements LinkEvents {
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
-  readonly #repetition: Repetition;
+  readonly #repetition: Repetition | undefined;
 
   constructor(parts: SessionParts) {
     const { server, link, audience, clock, events } = parts;
     this.#parts = parts;
-    this.#repetition = new Repetition(clock);
+    this.#repetition = link.adopt && new Repetition(clock); // A pipe loses no single request.
     this.server = server;
     this.#link = link;
     this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
@@ -224,8 +224,8 @@ export class Session implements LinkEvents {
   /** Asks something of the hub's own, which may be asked twice; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const whole = this.#dialect?.complete(params) ?? params;
-    const cancel = (id: number): void => this.cancel(id, "The hub gave up.");
-    return this.#repetition.of(() => this.#pending.ask(method, whole, signal, cancel), signal);
+    const ask = () => this.#pending.ask(method, whole, signal, (id) => this.cancel(id));
+    return this.#repetition?.of(ask, signal) ?? ask();
   }
 
   /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
@@ -238,7 +238,7 @@ export class Session implements LinkEvents {
   }
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
-  cancel(id: number, why: Withdrawal): void {
+  cancel(id: number, why: Withdrawal = "The hub gave up."): void {
     const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayMakeTask(record) === true) this.jobs.giveUp(id);
