@@ -1,6 +1,6 @@
 /**
  * Lets the official conformance suites loose on the executable's HTTP face, with a server of everything behind it that
- * speaks the era in the suite's name; run by bun.
+ * speaks the era in the suite's name, and on what it is to servers (`client-…`); run by bun.
  *
  *   npm run conformance [-- --direct] [--only NAME]
  *
@@ -8,14 +8,14 @@
  * test/conformance/expected.ts names, and if all of that did.
  */
 import { mkdirSync, rmSync } from "node:fs";
-import { delimiter, resolve } from "node:path";
+import { delimiter, dirname, join, resolve } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Era } from "../src/protocol/era.ts";
 import { EXPECTED } from "../test/conformance/expected.ts";
 import { type Subject, withHub, withServer } from "../test/conformance/subject.ts";
-import { judge, readChecks, type Verdict } from "../test/conformance/verdict.ts";
+import { type Check, judge, readChecks, type Verdict } from "../test/conformance/verdict.ts";
 import { runStep } from "./step.ts";
 
 /** One suite, as it is played against one thing. */
@@ -37,6 +37,122 @@ const OUTPUT = "dist/conformance";
 
 /** What a suite may take, in ms. */
 const LIMIT = 25_000;
+
+/** The scenarios of clients, each by itself: the suites play all at a time, and slow machines want to be played with alone. */
+interface Guest {
+  readonly name: string;
+  readonly folder: string;
+  readonly args: readonly string[];
+  readonly scenarios: readonly string[];
+  readonly checks: number;
+}
+
+const LEGACY_SCENARIOS = [
+  "initialize",
+  "tools_call",
+  "elicitation-sep1034-client-defaults",
+  "sse-retry",
+];
+
+/** Logins, which whoever visits the page agrees to at once (test/conformance/settings.ts). */
+const LOGINS = [
+  "metadata-default",
+  "metadata-var1",
+  "metadata-var2",
+  "metadata-var3",
+  "basic-cimd",
+  "scope-from-www-authenticate",
+  "scope-from-scopes-supported",
+  "scope-omitted-when-undefined",
+  "scope-step-up",
+  "scope-retry-limit",
+  "token-endpoint-auth-basic",
+  "token-endpoint-auth-post",
+  "token-endpoint-auth-none",
+  "pre-registration",
+  "client-credentials-jwt",
+  "client-credentials-basic",
+].map((name) => `auth/${name}`);
+
+const LOGINS_OF_OLD = [
+  "auth/2025-03-26-oauth-metadata-backcompat",
+  "auth/2025-03-26-oauth-endpoint-fallback",
+];
+
+const LOGINS_OF_NEW = [
+  "resource-mismatch",
+  "offline-access-scope",
+  "offline-access-not-supported",
+  "authorization-server-migration",
+  "iss-supported",
+  "iss-not-advertised",
+  "iss-supported-missing",
+  "iss-wrong-issuer",
+  "iss-unexpected",
+  "iss-normalized",
+  "metadata-issuer-mismatch",
+].map((name) => `auth/${name}`);
+
+const GUESTS: readonly Guest[] = [
+  {
+    name: "client-auth-0.1.16",
+    folder: "node_modules/@modelcontextprotocol/conformance",
+    args: [],
+    scenarios: [...LOGINS, ...LOGINS_OF_OLD],
+    checks: 233,
+  },
+  {
+    name: "client-auth-2025-03-26",
+    folder: "node_modules/conformance-alpha",
+    args: ["--spec-version", "2025-03-26"],
+    scenarios: LOGINS_OF_OLD,
+    checks: 19,
+  },
+  {
+    name: "client-auth-2025-11-25",
+    folder: "node_modules/conformance-alpha",
+    args: ["--spec-version", "2025-11-25", "--force"],
+    scenarios: LOGINS,
+    checks: 245,
+  },
+  {
+    name: "client-auth-2026-07-28",
+    folder: "node_modules/conformance-alpha",
+    args: ["--spec-version", "2026-07-28", "--force"],
+    scenarios: [...LOGINS, ...LOGINS_OF_NEW],
+    checks: 370,
+  },
+  {
+    name: "client-0.1.16",
+    folder: "node_modules/@modelcontextprotocol/conformance",
+    args: [],
+    scenarios: LEGACY_SCENARIOS,
+    checks: 10,
+  },
+  {
+    name: "client-2025-11-25",
+    folder: "node_modules/conformance-alpha",
+    args: ["--spec-version", "2025-11-25"],
+    scenarios: [...LEGACY_SCENARIOS, "json-schema-2020-12-preservation"],
+    checks: 20,
+  },
+  {
+    name: "client-2026-07-28",
+    folder: "node_modules/conformance-alpha",
+    args: ["--spec-version", "2026-07-28"],
+    scenarios: [
+      "tools_call",
+      "json-schema-2020-12-preservation",
+      "request-metadata",
+      "sep-2322-client-request-state",
+      "http-standard-headers",
+      "http-custom-headers",
+      "http-invalid-tool-headers",
+      "json-schema-ref-no-deref",
+    ],
+    checks: 65,
+  },
+];
 
 const OLD: Pick<Suite, "folder" | "args"> = {
   folder: "node_modules/@modelcontextprotocol/conformance",
@@ -78,8 +194,12 @@ const FOREIGN = /^tasks-/;
 
 /** What the suites have besides, and why it is not played, or not looked at. */
 const LEFT_OUT: Readonly<Record<string, string>> = {
-  "client scenarios": "their servers are reached over HTTP, and the hub reaches servers over stdio",
   "tasks of 2026-07-28": "they are an extension's, and want tools of their own",
+  "auth/dpop, auth/dpop-nonce":
+    "tokens that are bound to a key are an extension's, which the hub does not claim",
+  "auth/wif-jwt-bearer": "identities of workloads are an extension's, which the hub does not claim",
+  "auth/enterprise-managed-authorization, auth/cross-app-access-complete-flow":
+    "identities that a company gives are an extension's, which the hub does not claim",
 };
 
 async function play(suite: Suite, url: string): Promise<Verdict> {
@@ -100,7 +220,39 @@ async function play(suite: Suite, url: string): Promise<Verdict> {
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
 }
 
-function show({ name }: Suite, { passed, failed, problems }: Verdict): void {
+/** Each scenario has a server of its own, which the hub is put in front of (test/conformance/driver.ts). */
+async function playGuest({ name, folder, args, scenarios, checks }: Guest): Promise<Verdict> {
+  const output = `${OUTPUT}/${name}`;
+  rmSync(output, { recursive: true, force: true });
+  const problems: string[] = [];
+  const found: Check[] = [];
+  for (const scenario of scenarios) {
+    const own = `${output}/${scenario}`;
+    const driver = `bun ${resolve("test/conformance/driver.ts")}`;
+    const problem = await runStep({
+      name: `${name} ${scenario}`,
+      command: "bun",
+      args: [`${folder}/dist/index.js`, "client", "--command", driver].concat(
+        ["--scenario", scenario, "-o", own],
+        args,
+      ),
+      limit: LIMIT,
+      log: `${output}-${scenario.replace("/", "-")}.log`,
+    });
+    // Where a name has a folder in it, so have its results.
+    found.push(
+      ...readChecks(join(own, dirname(scenario))).map((check) => ({ ...check, scenario })),
+    );
+    if (problem !== undefined) problems.push(`${scenario}: ${problem}`);
+  }
+  const expected = EXPECTED.filter(({ suite }) => suite === name);
+  const verdict = judge(found, checks, expected);
+  return verdict.failed > 0
+    ? verdict
+    : { ...verdict, problems: [...verdict.problems, ...problems] };
+}
+
+function show({ name }: Pick<Suite, "name">, { passed, failed, problems }: Verdict): void {
   console.log(`${name.padEnd(26)} ${passed} passed, ${failed} failed`);
   for (const problem of problems) console.log(`  FAILED: ${problem}`);
 }
@@ -117,6 +269,12 @@ for (const suite of direct ? DIRECT : HUB) {
   const withSubject: Subject = behind === undefined ? withServer : withHub(behind, isolation);
   const verdict = await withSubject((url) => play(suite, url));
   show(suite, verdict);
+  if (verdict.problems.length > 0) process.exitCode = 1;
+}
+for (const guest of direct ? [] : GUESTS) {
+  if (!guest.name.includes(only)) continue;
+  const verdict = await playGuest(guest);
+  show(guest, verdict);
   if (verdict.problems.length > 0) process.exitCode = 1;
 }
 for (const [what, why] of Object.entries(LEFT_OUT)) console.log(`Left out: ${what}, as ${why}.`);

@@ -14,9 +14,12 @@ import {
   hubSchema,
   LIMIT_DEFAULTS,
   pluginSchema,
-  PROCESS_KEYS,
   serverSchema,
 } from "../src/manifest/schema.ts";
+import { searchSchema } from "../src/manifest/directories.ts";
+import { PROCESS_KEYS } from "../src/manifest/process.ts";
+import { REMOTE_KEYS } from "../src/manifest/remote.ts";
+import { SECRET_SOURCES, secretsSchema } from "../src/manifest/secrecy.ts";
 import { printDuration } from "../src/manifest/units.ts";
 
 /** What an editor shows for a key. */
@@ -73,7 +76,7 @@ const HUB: Book = {
   httpToken: {
     title: "Token of clients over HTTP",
     description:
-      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME} and ${file:PATH} are filled in when serving begins.",
+      "What clients of serve --http have to bear; --http-token-env wins over it. ${env:NAME}, ${file:PATH} and ${secret:NAME} are filled in when serving begins.",
     examples: ["${env:TOOLMUX_TOKEN}", "${file:~/.secrets/toolmux}"],
   },
 };
@@ -167,8 +170,20 @@ const SERVER: Book = {
   command: {
     title: "Command",
     description:
-      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default} and ${file:path} are filled in at the start.",
+      "The program to start: a name that is looked up in PATH, or a path (~/ is the home folder, a relative one starts at this file). ${env:NAME}, ${env:NAME:-default}, ${file:path} and ${secret:name} are filled in at the start.",
     examples: ["npx", "uvx", "~/bin/server"],
+  },
+  package: {
+    title: "Package",
+    description:
+      "In the place of command: a package of npm or PyPI, or an image, that is downloaded if need be and run by whatever is there for it: npx, bunx or deno; uvx or pipx; docker or podman. A container is given the variables of env and inheritEnv, and no others.",
+    examples: ["npm:@scope/name@1.2.3", "pypi:name==1.2", "docker:ghcr.io/owner/name:1.2"],
+    pattern: String.raw`^(npm:(@[\w~][\w.~-]*/)?[\w~]|pypi:[A-Za-z0-9]|docker:[A-Za-z0-9])[\w./:@=+~^!-]*$`,
+  },
+  runner: {
+    title: "What runs the package",
+    description: "By default the first that is there of those that can.",
+    examples: ["bunx", "uvx"],
   },
   plugin: {
     title: "Plugin",
@@ -185,7 +200,7 @@ const SERVER: Book = {
   env: {
     title: "Environment",
     description:
-      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${env:NAME} or ${file:path}.",
+      "Variables for the server, beside a small safe set. Keep secrets out of the file: ${secret:name}, ${env:NAME} or ${file:path}.",
     default: {},
     examples: [{ LOG_LEVEL: "warn", TOKEN: "${file:~/.secrets/token}" }],
   },
@@ -200,6 +215,49 @@ const SERVER: Book = {
     description:
       "Where the server is started; relative to this file. By default where toolmux was started.",
     examples: [".", "~/work"],
+  },
+  url: {
+    title: "URL",
+    description:
+      "In the place of command: where a server over HTTP is. The texts of all keys about it may hold ${env:NAME}, ${file:path} and ${secret:name}, which are filled in at each connect.",
+    examples: ["https://example.com/mcp", "http://127.0.0.1:3000/mcp"],
+  },
+  transport: {
+    title: "Transport",
+    description:
+      '"http": Streamable HTTP. "sse": HTTP with SSE, as it was before. "auto": the first, and if the server has not got that, the second; what was found out is remembered.',
+    default: "auto",
+    examples: ["auto", "http", "sse"],
+  },
+  headers: {
+    title: "Headers",
+    description: "What every request to the server bears.",
+    default: {},
+    examples: [{ Authorization: "Bearer ${secret:linear}" }],
+  },
+  keyFile: {
+    title: "File with a token",
+    description: "A file that holds a bearer token; relative to this file, read at each connect.",
+    examples: ["~/.secrets/linear"],
+  },
+  ca: {
+    title: "Certificates",
+    description:
+      "A file with certificates, in PEM, that are trusted beside the system's; relative to this file.",
+    examples: ["company.pem"],
+  },
+  auth: {
+    title: "Authorization",
+    description:
+      '"auto": OAuth if the server asks for it and has been given nothing else. "oauth": from the beginning. "none": never.',
+    default: "auto",
+    examples: ["auto", "oauth", "none"],
+  },
+  oauth: {
+    title: "OAuth",
+    description: "How a token is got for the server, where what it says of itself does not do.",
+    default: {},
+    examples: [{ clientId: "toolmux", scopes: ["read"] }],
   },
   enabled: {
     title: "Switched on",
@@ -243,6 +301,56 @@ const SERVER: Book = {
     title: "Prompts",
     description:
       "Which prompts are shown, and how. All names are those that the server gives them.",
+  },
+};
+
+const OAUTH: Book = {
+  grant: {
+    title: "How",
+    description:
+      '"authorizationCode": a person allows it in a browser. "clientCredentials": toolmux itself is known to the server, by clientSecret or privateKey.',
+    default: "authorizationCode",
+    examples: ["authorizationCode", "clientCredentials"],
+  },
+  clientId: {
+    title: "Client",
+    description: "What the authorization server knows toolmux as, if it is registered there.",
+    examples: ["toolmux"],
+  },
+  clientSecret: {
+    title: "Secret of the client",
+    description: "What it proves that with.",
+    examples: ["${secret:linear/client}"],
+  },
+  privateKey: {
+    title: "Private key of the client",
+    description: "In PEM; in the place of a secret.",
+    examples: ["${file:~/.secrets/linear.pem}"],
+  },
+  keyAlgorithm: {
+    title: "Algorithm of the key",
+    description: "How is signed with it.",
+    examples: ["ES256", "RS256"],
+  },
+  clientMetadataUrl: {
+    title: "Description of the client",
+    description: "A URL that is the client's name, and under which it is described.",
+    examples: ["https://example.com/toolmux.json"],
+  },
+  scopes: {
+    title: "Scopes",
+    description: "What is asked for; by default what the server names.",
+    examples: [["read", "write"]],
+  },
+  issuer: {
+    title: "Authorization server",
+    description: "The only one that is trusted with the client's secret.",
+    examples: ["https://login.example.com"],
+  },
+  callbackPort: {
+    title: "Port",
+    description: "Where the browser comes back to on this machine; by default any that is free.",
+    examples: [8976],
   },
 };
 
@@ -292,6 +400,16 @@ const TOOLS: Book = {
   },
 };
 
+const SEARCH: Book = {
+  directories: {
+    title: "Directories",
+    description:
+      "official: that of MCP itself. smithery: that of Smithery. A URL: another one with the API of the first. smithery=URL: another one with that of the second.",
+    default: ["official", "smithery"],
+    examples: [["official"], ["https://directory.example.com"]],
+  },
+};
+
 const PLUGIN: Book = {
   use: {
     title: "Which plugin",
@@ -316,6 +434,23 @@ const PLUGIN: Book = {
     description:
       "By the names that their servers give them; * stands for any characters, ? for one. By default all.",
     examples: [["read_*"]],
+  },
+};
+
+const SECRETS: Book = {
+  sources: {
+    title: "Where secrets are",
+    description:
+      "Where ${secret:NAME} is looked for, in this order, by all servers; of several files the last that says it counts. environment: the variable NAME, or TOOLMUX_SECRET_NAME; file: the encrypted file of toolmux secret; keychain: that of the system.",
+    default: [...SECRET_SOURCES],
+    examples: [["keychain"], ["environment", "file"]],
+  },
+  commands: {
+    title: "Commands that give values",
+    description:
+      "true: servers of this very file may have ${cmd:COMMAND}, which runs a command, without a shell, and stands for what that prints.",
+    default: false,
+    examples: [true],
   },
 };
 
@@ -388,22 +523,30 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
   return { ...schema, properties: { ...schema.properties, [key]: annotate(table, book) } };
 }
 
-/** A server has either a command or a plugin, and keys about its process only beside a command. */
+/** A server has exactly one of these, and beside it none of the keys that are about another. */
 const KINDS: readonly JsonSchema[] = [
-  { required: ["command"], properties: { command: true, plugin: false } },
-  {
-    required: ["plugin"],
-    properties: { plugin: true, ...Object.fromEntries(PROCESS_KEYS.map((key) => [key, false])) },
-  },
+  makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
+  makeKind("package", [...REMOTE_KEYS, "plugin", "command"]),
+  makeKind("url", [...PROCESS_KEYS, "plugin"]),
+  makeKind("plugin", [...PROCESS_KEYS, ...REMOTE_KEYS]),
 ];
+
+function makeKind(key: string, others: readonly string[]): JsonSchema {
+  const properties = { [key]: true, ...Object.fromEntries(others.map((other) => [other, false])) };
+  return { required: [key], properties };
+}
 
 /** The whole schema, as it is written. */
 export function makeSchema(): JsonSchema {
   const defaults = annotate(convert(defaultsSchema), LIMITS);
-  const server = annotateTable(
-    annotateTable(annotate(convert(serverSchema), SERVER), "tools", TOOLS),
-    "prompts",
-    PROMPTS,
+  const tables = [
+    ["oauth", OAUTH],
+    ["tools", TOOLS],
+    ["prompts", PROMPTS],
+  ] as const;
+  const server = tables.reduce(
+    (schema, [key, book]) => annotateTable(schema, key, book),
+    annotate(convert(serverSchema), SERVER),
   );
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",
@@ -434,12 +577,22 @@ export function makeSchema(): JsonSchema {
         },
         examples: [{ files: { command: "npx", args: ["-y", "server-filesystem", "."] } }],
       },
+      search: {
+        title: "Search",
+        description: "Where toolmux search and toolmux add look for servers.",
+        ...annotate(convert(searchSchema), SEARCH),
+      },
       plugins: {
         title: "Plugins",
         description: "What changes calls and lists on their way; the first is the outermost.",
         type: "array",
         items: { title: "Plugin", ...annotate(convert(pluginSchema), PLUGIN) },
         examples: [[{ use: "audit-log", servers: ["files"] }]],
+      },
+      secrets: {
+        title: "Secrets",
+        description: "Where the values are that stand in no manifest.",
+        ...annotate(convert(secretsSchema), SECRETS),
       },
     },
     additionalProperties: false,

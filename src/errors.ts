@@ -8,7 +8,8 @@
  * - `kind`: terminal (somebody must change something), transient (time may cure it), misuse (the caller erred).
  *
  * Of a request that a server over HTTP has not answered, `notDelivered` says that it certainly did nothing for it (it may be
- * sent again), `answerLost` that it may have.
+ * sent again), `answerLost` that it may have. What keeps secrets is `storeBroken` if it cannot be used as it is, `storeBusy`
+ * if another process does not let go of it.
  */
 const TABLE = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -26,6 +27,8 @@ const TABLE = {
   usage: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  storeBusy: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   commandNotFound: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   notExecutable: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
@@ -93,6 +96,16 @@ export class HubError extends Error {
     this.stderr = details.stderr ?? [];
     this.uri = details.uri;
     this.data = details.data;
+  }
+
+  /** The same with other texts, as without what they must not show; a cause, which is not shown, is dropped. */
+  retell(change: (text: string) => string): HubError {
+    const message = change(this.message);
+    const stderr = this.stderr.map(change);
+    const isSame = message === this.message && stderr.every((line, at) => line === this.stderr[at]);
+    if (isSame) return this;
+    const { server, step, uri, data } = this;
+    return new HubError(this.code, message, { server, step, stderr, uri, data });
   }
 
   get traits(): ErrorTraits {

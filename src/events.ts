@@ -70,6 +70,8 @@ export interface StateEvent {
   readonly attempt?: number;
   /** When the next attempt is due, in ms since the epoch. */
   readonly retryAt?: number;
+  /** How far an authorization has come; `url`: the page where a person gives it. */
+  readonly progress?: { readonly step: string; readonly url?: string };
 }
 
 /** `call` is the call's number in this hub; `name` the exposed and `tool` the server's own name of the tool. */

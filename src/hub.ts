@@ -51,6 +51,7 @@ export class Hub {
 
   constructor(parts: HubParts) {
     const { manifest, bus, digest, clock = systemClock, random = Math.random } = parts;
+    const { authorize } = parts;
     this.#parts = parts;
     this.#clock = clock;
     this.#settings = manifest.hub;
@@ -71,6 +72,7 @@ export class Hub {
       parts.snapshots,
       (spec) => this.equipment.identify(spec),
       this.#alerts,
+      (text) => parts.redact?.(text) ?? text,
     );
     this.#pool = new Pool({
       surroundings: {
@@ -78,6 +80,12 @@ export class Hub {
         clock,
         gate: this.#gate,
         makeLink: (spec) => this.equipment.makeLink(spec),
+        ...(authorize && {
+          authorize: (spec, challenge, passage) =>
+            this.equipment.authorize(spec, (remote, schemes) =>
+              authorize(remote, schemes, challenge, passage),
+            ),
+        }),
       },
       bus,
       alerts: this.#alerts,

@@ -38,12 +38,20 @@ export interface ListenOptions {
 }
 
 interface BunRuntime {
+  readonly secrets: NativeSecrets;
   serve(options: object): BunServer;
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
   readonly stdin: { stream(): ReadableStream<Uint8Array> };
   readonly stdout: BunFile;
   readonly stderr: BunFile;
+}
+
+/** The system's own store of secrets. */
+export interface NativeSecrets {
+  get(which: { service: string; name: string }): Promise<string | null>;
+  set(what: { service: string; name: string; value: string }): Promise<void>;
+  delete(which: { service: string; name: string }): Promise<boolean>;
 }
 
 interface BunServer {
@@ -86,6 +94,9 @@ export function selfCommand(): readonly [string, ...string[]] {
 /** What finds the file that importing a package from a folder loads, and throws if it is not there; undefined where the runtime does not say. */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
+
+/** What the runtime reaches the system's store of secrets with; undefined: it cannot. */
+export const nativeSecrets = bun && ((): NativeSecrets => bun.secrets);
 
 /** Listens with the runtime's own HTTP server; undefined: it has only node:http. May throw, or reject, what the system says. */
 export const listenNatively = bun

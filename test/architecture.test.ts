@@ -9,9 +9,9 @@ const LAYERS: readonly (readonly string[])[] = [
   ["base"],
   ["manifest"],
   ["wire", "catalog"],
-  ["secrets", "protocol", "snapshot"],
+  ["secrets", "protocol", "snapshot", "directory", "clients"],
   ["auth", "upstream", "plugin"],
-  ["router"],
+  ["router", "doctor"],
   ["frontend"],
   ["hub"],
   ["cli"],
@@ -20,7 +20,7 @@ const LAYERS: readonly (readonly string[])[] = [
 
 /** Packages and the only places that import them; a place is a file, a folder or the beginning of a name. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  valibot: ["src/manifest/", "src/plugin/"],
+  valibot: ["src/manifest/", "src/plugin/", "src/directory/"],
   hono: ["src/frontend/http/"],
   bun: ["src/runtime.ts"],
   "deno-std": ["src/vendor/"],

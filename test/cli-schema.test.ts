@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import committed from "../toolmux.schema.json" with { type: "json" };
 import { makeSchema } from "../scripts/schema.ts";
+import { REMOTE_KEYS } from "../src/manifest/remote.ts";
 import { readOwn } from "../src/manifest/own.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
 import { parseToml } from "../src/manifest/toml.ts";
@@ -55,7 +56,15 @@ const GOOD = [
   `${SERVER}tools = { allow = ["a*"], deny = [], rename = { a = "b" }, timeout = { a = "5m", b = 1 } }`,
   `${SERVER}[servers."two words"]\ncommand = "y"\nprefix = "two"`,
   '[servers.a]\nplugin = "my-plugin_2"\nenabled = false\nprefix = "b"\nisolation = "perClient"\nlazy = true\ncallTimeout = 1\nmaxMessage = 1\ntools.deny = ["x"]\n[[plugins]]\nuse = "my-plugin_2"',
+  '[servers.a]\nurl = "https://example.com/mcp"',
+  '[servers.a]\nurl = "u"\ntransport = "sse"\nheaders = { A = "b" }\nkeyFile = "k"\nca = "c.pem"\nauth = "oauth"\noauth = { grant = "clientCredentials", clientId = "a", clientSecret = "b", privateKey = "c", keyAlgorithm = "RS256", clientMetadataUrl = "u", scopes = ["s"], issuer = "i", callbackPort = 1 }',
+  '[servers.a]\npackage = "npm:@scope/name@1.2.3"\nrunner = "bunx"\nargs = ["x"]\nenv.A = "b"\ncwd = "."',
+  '[servers.a]\npackage = "pypi:name==1.2"',
+  '[servers.a]\npackage = "docker:ghcr.io/o/n:1.2"',
+  '[search]\ndirectories = ["official", "smithery=https://x.example", "http://127.0.0.1:1/a"]',
   "plugins = []",
+  '[secrets]\nsources = ["keychain", "file", "environment"]\ncommands = true',
+  "[secrets]",
   '[[plugins]]\nuse = "./x.ts"\noptions = { any = { thing = [1, "2"] } }\nservers = ["a*"]\ntools = []\n[[plugins]]\nuse = "@me/package"',
 ];
 
@@ -76,6 +85,12 @@ const BAD = [
   `${SERVER}healthInterval = 1`,
   "[defaults]\nlazy = true",
   '[defaults]\nreconnect = "none"',
+  '[secrets]\nsources = ["cloud"]',
+  "[secrets]\nsources = []",
+  '[secrets]\nsources = "file"',
+  "[secrets]\ncommands = 1",
+  "[secrets]\ncommand = true",
+  "secrets = true",
   '[defaults]\nreconnect.policy = "linear"',
   "[defaults]\nreconnect.base = 0",
   "[defaults]\nreconnect.jitter = 1.5",
@@ -107,6 +122,28 @@ const BAD = [
   '[servers.a]\nplugin = "p"\nenv = {}',
   '[servers.a]\nplugin = "p"\ninheritEnv = []',
   '[servers.a]\nplugin = "p"\ncwd = "."',
+  `${SERVER}url = "u"`,
+  `${SERVER}headers = {}`,
+  '[servers.a]\nurl = ""',
+  '[servers.a]\nurl = "u"\nargs = []',
+  '[servers.a]\nurl = "u"\nplugin = "p"',
+  '[servers.a]\nplugin = "p"\noauth = {}',
+  '[servers.a]\nurl = "u"\ntransport = "ws"',
+  '[servers.a]\nurl = "u"\nheaders = { A = 1 }',
+  '[servers.a]\nurl = "u"\nauth = true',
+  '[servers.a]\nurl = "u"\noauth = { clientID = "a" }',
+  '[servers.a]\nurl = "u"\noauth.callbackPort = 65536',
+  `${SERVER}package = "npm:x"`,
+  `${SERVER}runner = "npx"`,
+  '[servers.a]\npackage = "x"',
+  '[servers.a]\npackage = "npm:-x"',
+  '[servers.a]\npackage = "npm:x y"',
+  '[servers.a]\npackage = "npm:x"\nrunner = "yarn"',
+  '[servers.a]\npackage = "npm:x"\nurl = "u"',
+  '[search]\ndirectories = "official"',
+  '[search]\ndirectories = ["other"]',
+  '[search]\ndirectories = ["https://me:pw@x.example"]',
+  "[search]\ndirectory = []",
   'plugins = { use = "x" }',
   'plugins = ["x"]',
   "[[plugins]]",
@@ -182,8 +219,14 @@ function wrap(path: string, value: unknown): unknown {
   ) as Whole;
   const { servers, plugins } = whole;
   const server = servers?.["any"];
-  if (servers !== undefined && server !== undefined && keys.length > 2 && !("plugin" in server))
-    servers["any"] = { command: "x", ...server };
+  if (servers !== undefined && server !== undefined && keys.length > 2) {
+    const said = Object.keys(server);
+    const isRemote = said.some((key) => REMOTE_KEYS.some((own) => own === key));
+    const isMain = said.includes("plugin") || said.includes("package");
+    const start = said.includes("runner") ? { package: "npm:x" } : { command: "x" };
+    const main = isMain ? {} : isRemote ? { url: "u" } : start;
+    servers["any"] = { ...main, ...server };
+  }
   if (plugins !== undefined && keys.length > 2)
     return { plugins: plugins.map((plugin) => ({ use: "x", ...plugin })) };
   return whole;

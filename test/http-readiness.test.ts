@@ -12,6 +12,8 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
     attempt: undefined,
     retryAt: undefined,
     responsive: undefined,
+    way: undefined,
+    progress: undefined,
     cause,
     lastError: undefined,
     peer: undefined,

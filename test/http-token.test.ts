@@ -121,27 +121,47 @@ describe("who serves over HTTP", () => {
   it("asks for the token of the command line, else for that of the manifest, else for none", async () => {
     const token = saying("${env:TOKEN}");
     const named = { ...anywhere, token: "named" };
-    assert.equal((await closeAddress(named, token, { env: ENV })).token, "named");
-    assert.equal((await closeAddress(anywhere, token, { env: ENV })).token, SECRET);
-    assert.equal((await closeAddress(here, token, { env: ENV })).token, SECRET);
-    assert.deepEqual(await closeAddress(here, undefined, { env: ENV }), here);
+    assert.equal(
+      (await closeAddress(named, token, { env: ENV, platform: "linux" })).token,
+      "named",
+    );
+    assert.equal(
+      (await closeAddress(anywhere, token, { env: ENV, platform: "linux" })).token,
+      SECRET,
+    );
+    assert.equal((await closeAddress(here, token, { env: ENV, platform: "linux" })).token, SECRET);
+    assert.deepEqual(await closeAddress(here, undefined, { env: ENV, platform: "linux" }), here);
+  });
+
+  it("takes a token from among the secrets", async () => {
+    const env = { ...ENV, TOOLMUX_SECRET_HUB_TOKEN: SECRET, TOOLMUX_KEYCHAIN: "off" };
+    const world = { env, platform: "linux" };
+    const token = saying("${secret:hub/token}");
+    assert.equal((await closeAddress(here, token, world)).token, SECRET);
+    await assert.rejects(
+      closeAddress(here, saying("${secret:none}"), world),
+      misuse(/run: toolmux secret set none/),
+    );
   });
 
   it("does not look for the manifest's token if the command line names one", async () => {
     const named = { ...anywhere, token: "named" };
     const missing = saying("${env:NONE}");
-    assert.equal((await closeAddress(named, missing, { env: ENV })).token, "named");
+    assert.equal(
+      (await closeAddress(named, missing, { env: ENV, platform: "linux" })).token,
+      "named",
+    );
   });
 
   it("lets nobody in without a token that was wanted", async () => {
     for (const text of ["${env:EMPTY}", "${env:LINES}", "s3cr3t with spaces", "s3cr3t-ü"])
       await assert.rejects(
-        closeAddress(here, saying(text), { env: ENV }),
+        closeAddress(here, saying(text), { env: ENV, platform: "linux" }),
         misuse(/token of hub\.httpToken cannot be borne/),
       );
     const named = { ...here, token: "s3cr3t named" };
     await assert.rejects(
-      closeAddress(named, undefined, { env: ENV }),
+      closeAddress(named, undefined, { env: ENV, platform: "linux" }),
       misuse(/token of --http-token-env cannot be borne/),
     );
   });

@@ -4,6 +4,7 @@ import { compareServers } from "../src/manifest/difference.ts";
 import {
   LIMIT_DEFAULTS,
   type PluginServer,
+  type RemoteServer,
   type ServerSpec,
   type StdioServer,
 } from "../src/manifest/schema.ts";
@@ -18,6 +19,28 @@ const SERVER: StdioServer = {
   env: { ONE: "1", TWO: "2" },
   inheritEnv: ["HTTPS_PROXY"],
   cwd: undefined,
+  baseDir: "/one",
+  syntax: "toolmux",
+  isolation: "shared",
+  era: "auto",
+  lazy: false,
+  ...LIMIT_DEFAULTS,
+  tools: { allow: undefined, deny: [], rename: { a: "b" }, timeout: {} },
+  prompts: { allow: undefined, deny: [], rename: {} },
+};
+
+const REMOTE: RemoteServer = {
+  kind: "remote",
+  name: "a",
+  enabled: true,
+  prefix: "a",
+  url: "https://example.com/mcp",
+  transport: "auto",
+  headers: { One: "1", Two: "2" },
+  keyFile: undefined,
+  ca: undefined,
+  auth: "auto",
+  oauth: { clientId: "me", scopes: ["read"] },
   baseDir: "/one",
   syntax: "toolmux",
   isolation: "shared",
@@ -57,6 +80,7 @@ const PROCESS = {
   name: "b",
   command: "uvx",
   args: ["server", "-y"],
+  package: { name: "npm:server", others: [], skip: 2 },
   env: { ONE: "1", TWO: "3" },
   inheritEnv: [],
   cwd: "/work",
@@ -80,8 +104,29 @@ const SETTINGS = {
   prompts: { ...SERVER.prompts, deny: ["x"] },
 } as const satisfies Partial<StdioServer>;
 
-const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir">, unknown> = {
+const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {
   ...PROCESS,
+  ...SETTINGS,
+};
+
+/** The same for a server over HTTP. */
+const REMOTE_PROCESS = {
+  name: "b",
+  url: "https://example.com/other",
+  transport: "sse",
+  headers: { One: "1", Two: "3" },
+  keyFile: "/key",
+  ca: "/ca.pem",
+  auth: "oauth",
+  oauth: { clientId: "me", scopes: ["write"] },
+  syntax: "foreign",
+  isolation: "perClient",
+  era: "modern",
+  maxMessage: 1,
+} as const satisfies Partial<RemoteServer>;
+
+const REMOTE_ALL: Record<Exclude<keyof RemoteServer, "kind" | "baseDir" | "secretSources">, unknown> = {
+  ...REMOTE_PROCESS,
   ...SETTINGS,
 };
 
@@ -173,6 +218,40 @@ describe("a server that was specified anew", () => {
   ] as const) {
     it(`keeps its process in another folder if it has ${path}`, () => {
       assert.equal(compareBoth({ baseDir: "/two" }, { ...SERVER, ...base }), "settings");
+    });
+  }
+
+  for (const [key, value] of Object.entries(REMOTE_ALL)) {
+    const expected = key in REMOTE_PROCESS ? "process" : "settings";
+    it(`and is reached over HTTP is another ${expected} if its ${key} is another`, () => {
+      const other = { ...REMOTE, [key]: value };
+      assert.equal(compareServers(REMOTE, other), expected);
+      assert.equal(compareServers(other, REMOTE), expected);
+    });
+  }
+
+  it("and is reached over HTTP is the same if it says the same, in another order", () => {
+    const headers = { Two: "2", One: "1" };
+    assert.equal(
+      compareServers(REMOTE, { ...REMOTE, headers, oauth: { ...REMOTE.oauth } }),
+      "same",
+    );
+    assert.equal(compareServers(REMOTE, SERVER), "process");
+    assert.equal(compareServers(SERVER, REMOTE), "process");
+  });
+
+  for (const [what, changes, expected] of [
+    ["no path", {}, "settings"],
+    ["absolute paths", { keyFile: "/key", ca: "~/ca.pem" }, "settings"],
+    ["a relative key", { keyFile: "key" }, "process"],
+    ["relative certificates", { ca: "./ca.pem" }, "process"],
+    ["a relative file in a header", { headers: { A: "Bearer ${file:token}" } }, "process"],
+    ["a relative file in its url", { url: "https://${file:host}/mcp" }, "process"],
+    ["a relative file in its oauth", { oauth: { clientSecret: "${file:x}" } }, "process"],
+  ] as const) {
+    it(`and is reached over HTTP, in another folder, is another ${expected} with ${what}`, () => {
+      const before = { ...REMOTE, ...changes };
+      assert.equal(compareServers(before, { ...before, baseDir: "/two" }), expected);
     });
   }
 

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
-import { resolveServer } from "../src/manifest/secrets.ts";
-import { getServer, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
+import { resolveRemote, resolveServer } from "../src/manifest/secrets.ts";
+import { getRemote, getServer, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
 const CLAUDE_DESKTOP = `{
   "globalShortcut": "",
@@ -80,8 +80,6 @@ const WINDSURF = `{
   }
 }`;
 
-const REMOTE = "remote servers are not supported by this version";
-
 describe("a client's file", () => {
   it("of Claude Desktop is taken as it is", () =>
     withSandbox(async (box) => {
@@ -102,21 +100,20 @@ describe("a client's file", () => {
       assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
     }));
 
-  it("of Claude Code is taken as it is, with its variables; remote servers cost only themselves", () =>
+  it("of Claude Code is taken as it is, with its variables and its remote servers", () =>
     withSandbox(async (box) => {
       const file = await box.write(".mcp.json", CLAUDE_CODE);
       const { manifest, notes } = await box.loadValid({ files: [file] });
-      assert.deepEqual(notes, [
-        `.mcp.json: server "sentry" is left out: ${REMOTE}`,
-        `.mcp.json: server "events" is left out: ${REMOTE}`,
-      ]);
-      assert.deepEqual(manifest.servers[1], {
-        kind: "unsupported",
-        name: "sentry",
-        enabled: true,
-        prefix: "sentry",
-        reason: REMOTE,
-      });
+      assert.deepEqual(notes, []);
+      const sentry = getRemote(manifest, "sentry");
+      assert.deepEqual(
+        [sentry.url, sentry.transport, sentry.auth, sentry.syntax],
+        ["https://mcp.example.com/mcp", "auto", "auto", "foreign"],
+      );
+      const events = getRemote(manifest, "events");
+      assert.equal(events.transport, "sse");
+      const { headers } = await resolveRemote(events, { T: "token-value" }, box.cwd);
+      assert.deepEqual(plain(headers), { Authorization: "Bearer token-value" });
       const env = { DSN: "postgres://u:p@h/d", CACHE_DIR: "" };
       const resolved = await resolveServer(getServer(manifest, "database"), env, box.cwd);
       assert.deepEqual(plain(resolved), {
@@ -131,8 +128,8 @@ describe("a client's file", () => {
     withSandbox(async (box) => {
       const file = await box.write(".cursor/mcp.json", CURSOR);
       const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.deepEqual(plain(getRemote(manifest, "remote").headers), { API_KEY: "value" });
       assert.deepEqual(notes, [
-        `.cursor/mcp.json: server "remote" is left out: ${REMOTE}`,
         ".cursor/mcp.json: keys that mean nothing to toolmux were ignored: envFile",
       ]);
       const env = { HOME: box.home, MY_KEY: "my-key" };
@@ -145,8 +142,8 @@ describe("a client's file", () => {
     withSandbox(async (box) => {
       const file = await box.write(".vscode/mcp.json", VS_CODE);
       const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
       assert.deepEqual(notes, [
-        `.vscode/mcp.json: server "github" is left out: ${REMOTE}`,
         ".vscode/mcp.json: keys that mean nothing to toolmux were ignored: dev",
       ]);
       const fetch = await resolveServer(getServer(manifest, "fetch"), {}, box.cwd);
@@ -164,8 +161,8 @@ describe("a client's file", () => {
 
   it("of Windsurf is taken as it is: disabled servers and tools stay so, and the prefix is made valid", async () => {
     const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
+    assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
     assert.deepEqual(notes, [
-      `mcp_config.json: server "figma" is left out: ${REMOTE}`,
       "mcp_config.json: keys that mean nothing to toolmux were ignored: alwaysAllow, autoApprove, timeout",
       `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
     ]);
@@ -281,7 +278,7 @@ describe("a client's file", () => {
       `{"mcpServers": {
         "good": {"command": "x", "args": ["-p", 8080, true], "cwd": null},
         "none": {}, "text": "npx secret", "wrong": {"command": ["npx", "secret"], "env": {"A": ["secret"]}},
-        "off": {"disabled": true, "url": "u"}, "self": {"command": "/usr/local/bin/toolmux", "args": ["serve"]}}}`,
+        "off": {"disabled": true, "type": "ws", "url": "u"}, "self": {"command": "/usr/local/bin/toolmux", "args": ["serve"]}}}`,
       "a.json",
     );
     assert.deepEqual(

@@ -7,7 +7,7 @@ import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, plugin, args, env, inheritEnv, cwd, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts";
 const RULE = `letters, digits, _ and -, without "__" and no character of it at either end`;
 
 /** A server whose faults are the only ones. */
@@ -19,7 +19,7 @@ const TOML: Record<string, readonly Row[]> = {
   "unknown keys": [
     [
       `colour = 1`,
-      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins`,
+      `t.toml:1:1: colour: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search`,
     ],
     [`[server.a]\ncommand = "x"`, `t.toml:1:2: server: unknown key; did you mean "servers"?`],
     [`[hub]\nnmae = "x"`, `t.toml:2:1: hub.nmae: unknown key; did you mean "name"?`],
@@ -69,7 +69,7 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       server(`url = "u"`),
-      "t.toml:3:1: servers.a.url: unknown key; remote servers are not supported by this version",
+      "t.toml:2:1: servers.a.command: cannot stand beside url: a server is either started with a command or from a package, or has a url, or is part of a plugin",
     ],
     [
       server("disabled = true"),
@@ -82,7 +82,7 @@ const TOML: Record<string, readonly Row[]> = {
     ],
     [
       `constructor = 1\n[hub]\ntoString = 1`,
-      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins",
+      "t.toml:1:1: constructor: unknown key; expected one of $schema, hub, defaults, servers, plugins, secrets, search",
       "t.toml:3:1: hub.toString: unknown key; expected one of name, separator, nameLimit, clientPrefix, listWait, parallelStarts, httpToken",
     ],
   ],
@@ -229,14 +229,14 @@ const TOML: Record<string, readonly Row[]> = {
   "servers of plugins": [
     [
       `[servers.a]\nplugin = "p"\ncommand = "x"\nargs = []\n[[plugins]]\nuse = "p"`,
-      "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or part of a plugin",
-      "t.toml:4:1: servers.a.args: cannot stand beside plugin, which starts no process",
+      "t.toml:3:1: servers.a.command: cannot stand beside plugin: a server is either started with a command or from a package, or has a url, or is part of a plugin",
+      "t.toml:4:1: servers.a.args: cannot stand beside plugin, which neither starts a process nor goes anywhere",
     ],
     [
       `[servers.a]\nplugin = "p"\nenv.A = "x"\ninheritEnv = []\ncwd = "."\n[[plugins]]\nuse = "p"`,
-      "t.toml:3:1: servers.a.env: cannot stand beside plugin, which starts no process",
-      "t.toml:4:1: servers.a.inheritEnv: cannot stand beside plugin, which starts no process",
-      "t.toml:5:1: servers.a.cwd: cannot stand beside plugin, which starts no process",
+      "t.toml:3:1: servers.a.env: cannot stand beside plugin, which neither starts a process nor goes anywhere",
+      "t.toml:4:1: servers.a.inheritEnv: cannot stand beside plugin, which neither starts a process nor goes anywhere",
+      "t.toml:5:1: servers.a.cwd: cannot stand beside plugin, which neither starts a process nor goes anywhere",
     ],
     [
       `[servers.a]\nplugin = ""`,
@@ -382,8 +382,13 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:3:9: servers.a.args[0]: found ${HOME}; write ${env:HOME}, or $${HOME} if that very text is meant",
     ],
     [
-      server('env.A = "${secret:my/token}"'),
-      "t.toml:3:9: servers.a.env.A: found the unknown form ${secret:…}; there are ${env:NAME} and ${file:PATH}",
+      server('env.A = "${vault:my/token}"'),
+      "t.toml:3:9: servers.a.env.A: found the unknown form ${vault:…}; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+    ],
+    [
+      server('args = ["${secret:}", "${cmd:}"]'),
+      "t.toml:3:9: servers.a.args[0]: found ${secret:} without a name",
+      "t.toml:3:23: servers.a.args[1]: found ${cmd:} without a command",
     ],
     [
       server('cwd = "${input:folder}"'),
@@ -401,11 +406,11 @@ const TOML: Record<string, readonly Row[]> = {
     [server('cwd = "${file:}"'), "t.toml:3:7: servers.a.cwd: found ${file:} without a path"],
     [
       server('cwd = "${}"'),
-      "t.toml:3:7: servers.a.cwd: found a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+      "t.toml:3:7: servers.a.cwd: found a ${…} of an unknown form; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
     ],
     [
       '[servers.a]\ncommand = "${x y:sk-123}"',
-      "t.toml:2:11: servers.a.command: found a ${…} of an unknown form; there are ${env:NAME} and ${file:PATH}",
+      "t.toml:2:11: servers.a.command: found a ${…} of an unknown form; there are ${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
     ],
   ],
   syntax: [

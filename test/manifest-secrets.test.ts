@@ -275,7 +275,7 @@ describe("what a plugin fills in", () => {
         code: "notSupported",
         server: "s",
         step: "resolve",
-        message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME} and \${file:PATH}, and no plugin has it`,
+        message: `${words}args[0] holds the unknown form \${vault:…}; there are \${env:NAME}, \${file:PATH}, \${secret:NAME} and \${cmd:COMMAND}, and no plugin has it`,
       });
     }
   });

@@ -126,7 +126,7 @@ const RESOLVED = {
 interface Shown {
   readonly hub: object;
   readonly defaults: object;
-  readonly servers: { readonly files: object; readonly notes: object };
+  readonly servers: Readonly<Record<"files" | "git" | "linear" | "notes", object>>;
   readonly plugins: readonly [object];
 }
 
@@ -200,7 +200,7 @@ describe("a manifest", () => {
     assert.deepEqual(Object.keys(hub).toSorted(), Object.keys(hubSchema.entries).toSorted());
     assert.deepEqual(Object.keys(defaults).toSorted(), Object.keys(LIMIT_DEFAULTS).toSorted());
     assert.deepEqual(
-      Object.keys({ ...defaults, ...servers.files, ...servers.notes }).toSorted(),
+      Object.keys(Object.assign({}, defaults, ...Object.values(servers)) as object).toSorted(),
       Object.keys(serverSchema.entries).toSorted(),
     );
     assert.deepEqual(

@@ -3,14 +3,8 @@ import { describe, it } from "node:test";
 import { array, assert as check, constantFrom, nat, oneof, property, record } from "fast-check";
 import { HubError } from "../src/errors.ts";
 import type { Reconnect } from "../src/manifest/schema.ts";
-import {
-  type Circumstances,
-  type Effect,
-  type Signal,
-  type State,
-  type Step,
-  step,
-} from "../src/upstream/state.ts";
+import type { Effect, Signal } from "../src/upstream/signal.ts";
+import { type Circumstances, type State, type Step, step } from "../src/upstream/state.ts";
 import type { Authorization } from "../src/wire/http/credentials.ts";
 import type { Goal } from "../src/upstream/status.ts";
 import { VirtualClock } from "./fixtures/clock.ts";
@@ -31,6 +25,7 @@ const circumstances = (its: Partial<Circumstances> = {}): Circumstances => ({
   random: 0,
   policy: POLICY,
   goal: "up",
+  isRemote: false,
   ...its,
 });
 
@@ -43,6 +38,7 @@ const signals = {
   challenged: { kind: "challenged" },
   progressed: { kind: "progressed", progress: { step: "exchangingToken" } },
   authorized: { kind: "authorized" },
+  denied: { kind: "denied", cause: fatal },
   lost: { kind: "lost", cause: retryable },
   fatal: { kind: "lost", cause: fatal },
   unresponsive: { kind: "unresponsive" },
@@ -93,12 +89,14 @@ const states = {
  */
 const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
   idle: {
+    denied: "stay",
     "start reconnect": "connecting 1 +open",
     stop: "disconnected",
     "cancel opened challenged progressed authorized lost fatal": "stay",
     "unresponsive responsive stable drained due idleTimeout": "stay",
   },
   connecting: {
+    denied: "stay",
     "start reconnect": "stay",
     stop: "stopping > disconnected +close",
     cancel: "stopping > idle +close",
@@ -110,6 +108,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   authenticating: {
+    denied: "stopping > failed 2: nothing there +close",
     start: "stay",
     stop: "stopping > disconnected +close",
     reconnect: "stopping > connecting 1 +close",
@@ -122,6 +121,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   "authenticating, still open": {
+    denied: "connected 2 with s since 10000 +arm stable at 40000",
     start: "stay",
     stop: "stopping > disconnected +close",
     reconnect: "stopping > connecting 1 +close",
@@ -134,6 +134,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   connected: {
+    denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
     reconnect: "stopping > connecting 1 +close",
@@ -146,6 +147,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized responsive drained due": "stay",
   },
   "connected, unresponsive": {
+    denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
     reconnect: "stopping > connecting 1 +close",
@@ -158,6 +160,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized unresponsive drained due": "stay",
   },
   "connected, stable": {
+    denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
     reconnect: "stopping > connecting 1 +close",
@@ -169,6 +172,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized responsive stable drained due": "stay",
   },
   reconnecting: {
+    denied: "stay",
     "start due": "connecting 3 +open",
     stop: "disconnected",
     reconnect: "connecting 1 +open",
@@ -177,6 +181,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable drained idleTimeout": "stay",
   },
   "stopping to rest": {
+    denied: "stay",
     "start reconnect": "stopping > connecting 1",
     stop: "stopping > disconnected",
     drained: "idle",
@@ -184,6 +189,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping to connect": {
+    denied: "stay",
     "start reconnect": "stay",
     stop: "stopping > disconnected",
     cancel: "stopping > idle",
@@ -192,6 +198,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping to wait": {
+    denied: "stay",
     start: "stopping > connecting 3",
     stop: "stopping > disconnected",
     reconnect: "stopping > connecting 1",
@@ -201,6 +208,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping as failed": {
+    denied: "stay",
     "start reconnect": "stopping > connecting 1",
     stop: "stopping > disconnected",
     drained: "failed 5: the old trouble",
@@ -208,18 +216,21 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping for good": {
+    denied: "stay",
     "start reconnect": "stopping > connecting 1",
     drained: "disconnected",
     "stop cancel opened challenged progressed authorized lost fatal": "stay",
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   failed: {
+    denied: "stay",
     "start reconnect": "connecting 1 +open",
     stop: "disconnected",
     "cancel opened challenged progressed authorized lost fatal": "stay",
     "unresponsive responsive stable drained due idleTimeout": "stay",
   },
   disconnected: {
+    denied: "stay",
     "start reconnect": "connecting 1 +open",
     "stop cancel opened challenged progressed authorized lost fatal": "stay",
     "unresponsive responsive stable drained due idleTimeout": "stay",
@@ -390,6 +401,31 @@ describe("the time until the next attempt", () => {
   });
 });
 
+describe("a server that runs by itself", () => {
+  const lose = (since: number, its: Partial<Circumstances> = {}): string => {
+    const { state } = step({ ...states.connected, since }, signals.lost, {
+      ...circumstances(),
+      isRemote: true,
+      ...its,
+    });
+    assert.ok(state.at === "stopping");
+    const { next } = state;
+    return next.at === "reconnecting" ? `${next.at} at ${next.retryAt}` : next.at;
+  };
+
+  it("is looked for at once when it is lost, if it was there for a second", () => {
+    assert.equal(lose(NOW - 1000), `reconnecting at ${NOW}`);
+    assert.equal(lose(NOW - 999), "reconnecting at 12000");
+  });
+
+  it("is not looked for if that is not wanted, or was tried often enough", () => {
+    assert.equal(lose(0, { policy: { ...POLICY, policy: "none" } }), "failed");
+    assert.equal(lose(0, { policy: { ...POLICY, maxAttempts: 2 } }), "failed");
+    assert.equal(lose(0, { goal: "onDemand" }), "idle");
+    assert.equal(lose(0, { goal: "down" }), "disconnected");
+  });
+});
+
 describe("twenty starts at a time", () => {
   it("open once", () => {
     let state: State<string> = states.idle;
@@ -449,6 +485,7 @@ class World {
     const before = this.state;
     const its = {
       now: this.clock.now(),
+      isRemote: false,
       random: 0.5,
       policy: this.policy,
       goal: this.#forbidden ? "down" : this.#goal,

@@ -1,5 +1,5 @@
 import type { HttpToken } from "../manifest/schema.ts";
-import { resolveToken } from "../manifest/secrets.ts";
+import { resolveToken, type Schemes } from "../manifest/secrets.ts";
 import { isLoopback } from "../frontend/http/loopback.ts";
 import type { Invocation, World } from "./command.ts";
 import { usage } from "./parse.ts";
@@ -43,9 +43,16 @@ export function readAddress(
 export async function closeAddress(
   { hostname, port, token: named }: Address,
   httpToken: HttpToken | undefined,
-  { env }: Pick<World, "env">,
+  { env, platform }: Pick<World, "env" | "platform">,
 ): Promise<Address> {
-  const token = named ?? (httpToken && (await resolveToken(httpToken, env)));
+  const schemes: Schemes = new Map([
+    [
+      "secret",
+      async (name) =>
+        (await import("../secrets/secrets.ts")).openSecrets({ env, platform }).require(name),
+    ],
+  ]);
+  const token = named ?? (httpToken && (await resolveToken(httpToken, env, schemes)));
   if (token === undefined && !isLoopback(hostname)) {
     throw usage(
       `Other machines can reach ${hostname}: name a variable with a bearer token (--http-token-env NAME, or hub.httpToken = "\${env:NAME}"), or listen on ${DEFAULT_HOST}.`,

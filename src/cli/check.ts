@@ -6,17 +6,19 @@ import { loadManifest, type LoadResult } from "../manifest/load.ts";
 import { type Problem, printProblem } from "../manifest/problem.ts";
 import type { Manifest, PluginSpec, OuterServer, ServerSpec } from "../manifest/schema.ts";
 import { resolveRemote, resolveServer, type Schemes } from "../manifest/secrets.ts";
-import { listSchemes } from "../manifest/template.ts";
+import { listSchemes, listSecrets } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
 import { checkPlugin } from "../plugin/load.ts";
 import { findStrays, placeFaults } from "../plugin/servers.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { openLog } from "./open.ts";
+import { openSchemes } from "./outside.ts";
 import { drawProblem } from "./picture.ts";
 import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
 import { alignTable, count, findPaper } from "./print.ts";
 import { clean, printLine } from "./report.ts";
+import { settleRunner } from "./runner.ts";
 
 /** One server as `check` shows it. */
 interface Row {
@@ -26,12 +28,20 @@ interface Row {
   readonly text: string;
 }
 
+/** A secret that servers want, as `check` shows it: never its value. */
+interface SecretRow {
+  readonly name: string;
+  /** Where it was found; undefined: nowhere, or where nothing can be read. */
+  readonly place: string | undefined;
+  readonly servers: readonly string[];
+}
+
 /** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing, and loads no code of others. */
 export async function check(invocation: Invocation, world: World): Promise<number> {
   const { env, cwd, platform } = world;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
-  const { problems, files, servers, plugins } = await inspect(loaded, world);
+  const { problems, files, servers, secrets, plugins } = await inspect(loaded, world);
   const ok = problems.length === 0;
   if (invocation.json !== false) {
     const document = {
@@ -40,6 +50,7 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
       notes,
       files,
       servers,
+      secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
       plugins: plugins.map(pluginToJson),
     };
     console.log(JSON.stringify(document, null, 2));
@@ -56,6 +67,7 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
   const table = servers.map(({ name, state, text }) => [name, state, text]);
   if (table.length > 0)
     console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env)));
+  tellSecrets(secrets, env);
   tellPlugins(plugins);
   const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
@@ -67,17 +79,46 @@ interface Findings {
   readonly problems: readonly Problem[];
   readonly files: readonly string[];
   readonly servers: readonly Row[];
+  readonly secrets: readonly SecretRow[];
   readonly plugins: readonly PluginSpec[];
 }
 
 async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
-  const nothing = { files: [], servers: [], plugins: [] };
+  const nothing = { files: [], servers: [], secrets: [], plugins: [] };
   if (!loaded.ok) return { ...nothing, problems: loaded.problems };
   const { servers, plugins, sources: files } = loaded.manifest;
   const problems = await findProblems(loaded.manifest);
   if (problems.length > 0) return { ...nothing, problems };
-  const rows = await Promise.all(servers.map((spec) => examineServer(spec, world)));
-  return { problems, files, servers: rows, plugins };
+  const schemesFor = openSchemes(world);
+  const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
+  return { problems, files, servers: rows, secrets: await findSecrets(servers, world), plugins };
+}
+
+async function findSecrets(
+  specs: readonly ServerSpec[],
+  world: World,
+): Promise<readonly SecretRow[]> {
+  const outer = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
+  const names = [...new Set(outer.flatMap(listSecrets))].toSorted();
+  if (names.length === 0) return [];
+  const secrets = (await import("../secrets/secrets.ts")).openSecrets(world);
+  return Promise.all(
+    names.map(async (name) => {
+      const users = outer.filter((spec) => listSecrets(spec).includes(name));
+      const found = await secrets.find(name, users[0]?.secretSources).catch(() => undefined);
+      return { name, place: found?.source, servers: users.map((spec) => spec.name) };
+    }),
+  );
+}
+
+function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
+  if (secrets.length === 0) return;
+  const table = secrets.map(({ name, place = "nowhere", servers }) => [
+    name,
+    place,
+    servers.join(", "),
+  ]);
+  console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, findPaper(env)));
 }
 
 async function findProblems(manifest: Manifest): Promise<readonly Problem[]> {
@@ -126,14 +167,19 @@ function countServers(rows: readonly Row[]): string {
   return started === rows.length ? whole : `${whole}, of which ${started} would start`;
 }
 
-async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row> {
+async function examineServer(
+  spec: ServerSpec,
+  world: World,
+  schemesFor: ReturnType<typeof openSchemes>,
+): Promise<Row> {
+  const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
-  const text = describeStart(spec);
+  const text = describeStart(await settleRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };
   try {
-    const schemes = assumeSchemes(spec);
+    const schemes = new Map([...schemesFor(spec, new Map()), ...assumeSchemes(spec)]);
     if (spec.kind === "remote") await resolveRemote(spec, env, cwd, schemes);
     else await resolveServer(spec, env, cwd, schemes);
     return { name, state: "starts", text };
@@ -143,7 +189,8 @@ async function examineServer(spec: ServerSpec, { env, cwd }: World): Promise<Row
   }
 }
 
-/** What plugins fill in is known only when they are loaded: here it counts as there. */
+/** What plugins fill in is known only when they are loaded, and what commands do when they are run: here it counts as there. */
 function assumeSchemes(spec: OuterServer): Schemes {
-  return new Map(listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")]));
+  const schemes = [...listSchemes(spec), "cmd"];
+  return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));
 }

@@ -1,4 +1,7 @@
 import { HubError, toHubError } from "../errors.ts";
+import { AUTH } from "./auth/command.ts";
+import { IMPORT, INSTALL } from "./clients/commands.ts";
+import { ADD, REMOVE, SEARCH } from "./servers/commands.ts";
 import { own } from "./console.ts";
 import {
   type Command,
@@ -8,8 +11,10 @@ import {
   SHELLS,
   type World,
 } from "./command.ts";
+import { DOCTOR } from "./doctor/command.ts";
 import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
+import { SECRET } from "./secret/command.ts";
 
 const JSON_OUTPUT: Option = { name: "json", summary: "print one JSON document, for programs" };
 
@@ -160,6 +165,14 @@ export const COMMANDS: readonly Command[] = [
     examples: ["toolmux trust .mcp.json"],
     load: async () => (await import("./trust.ts")).trustFile,
   },
+  AUTH,
+  SECRET,
+  IMPORT,
+  INSTALL,
+  DOCTOR,
+  SEARCH,
+  ADD,
+  REMOVE,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",

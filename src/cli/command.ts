@@ -7,6 +7,10 @@ export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
 
+/** What `secret` can do, and where it can keep what it is given. */
+export const SECRET_VERBS = ["set", "list", "remove"] as const;
+export const STORES = ["file", "keychain"] as const;
+
 /** What a line on stderr can look like. */
 export const LOG_FORMATS = ["text", "json"] as const;
 
@@ -79,6 +83,16 @@ export interface Invocation {
   readonly http: string | undefined;
   readonly httpTokenEnv: string | undefined;
   readonly stdio: boolean;
+  /** Where a secret is to be kept. */
+  readonly store: (typeof STORES)[number] | undefined;
+  /** A page to visit is only printed. */
+  readonly noBrowser: boolean;
+  /** What to ask an authorization for: texts with spaces or commas between them. */
+  readonly scope: string | undefined;
   /** The folder for what is no text. */
   readonly output: string | undefined;
+  /** The names of all options without a value that were given, for those that one command alone has. */
+  readonly switches: ReadonlySet<string>;
+  /** The values of all options with one that were given, by their names, in order. */
+  readonly values: ReadonlyMap<string, readonly string[]>;
 }

@@ -1,19 +1,20 @@
 import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
+import { isRandom, isTelling } from "../manifest/suspicion.ts";
 
 const MASK = "•••";
 
-/** What an option or variable is called whose value nobody should see. */
-const TELLING = /key|token|secret|pass|credential|auth|bearer/i;
-/** Long, without a word or a path in it, and with digits: looks like a key whatever it is called. */
-const RANDOM = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+=-]{20,}$/;
+/** What is started, and nothing else. */
+export type Start = Pick<StdioServer, "command" | "args" | "env">;
 
 /** What a server is: a command, a URL, or a part of a plugin. */
 export function describeStart(spec: RunnableServer): string {
   switch (spec.kind) {
     case "stdio":
-      return describeCommand(spec);
+      return spec.package === undefined
+        ? describeCommand(spec)
+        : `${spec.package.name}, by ${describeCommand(spec)}`;
     case "remote":
-      return maskParts(spec.url);
+      return describeUrl(spec.url);
     case "plugin":
       return `plugin ${spec.plugin}`;
   }
@@ -23,16 +24,21 @@ export function describeStart(spec: RunnableServer): string {
  * The command line of a server, as written: `${…}` are not filled in, and what looks like a secret is masked.
  * Variables that it gets are shown by name only.
  */
-export function describeCommand({ command, args, env }: StdioServer): string {
+export function describeCommand({ command, args, env }: StdioServer | Start): string {
   const variables = Object.keys(env).map((name) => `${name}=…`);
   return [...variables, quote(command), ...maskArguments(args).map(quote)].join(" ");
+}
+
+/** A URL as written, without what looks like a secret in it. */
+export function describeUrl(url: string): string {
+  return maskParts(url);
 }
 
 function maskArguments(args: readonly string[]): string[] {
   return args.map((arg, i) => {
     const before = args[i - 1] ?? "";
     const isOption = arg.startsWith("-");
-    if (!isOption && /^--?[\w-]+$/.test(before) && TELLING.test(before)) return maskValue(arg);
+    if (!isOption && /^--?[\w-]+$/.test(before) && isTelling(before)) return maskValue(arg);
     return maskParts(arg);
   });
 }
@@ -44,13 +50,13 @@ function maskValue(text: string): string {
 
 function maskParts(arg: string): string {
   const named = /^(?<name>-{0,2}[\w.-]+\s*[=:]\s*)(?<value>.+)$/su.exec(arg)?.groups;
-  if (named !== undefined && TELLING.test(named["name"] ?? "")) {
+  if (named !== undefined && isTelling(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
   }
-  return arg
+  const masked = arg
     .replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK)
-    .replace(/(?<=[?&][^=&]*(?:key|token|secret|pass|auth)[^=&]*=)[^&\s]+/gi, maskValue)
-    .replace(RANDOM, MASK);
+    .replace(/(?<=[?&][^=&]*(?:key|token|secret|pass|auth)[^=&]*=)[^&\s]+/gi, maskValue);
+  return isRandom(masked) ? MASK : masked;
 }
 
 function quote(word: string): string {

@@ -1,4 +1,4 @@
-import type { HubError } from "../errors.ts";
+import { HubError } from "../errors.ts";
 import type { Alert, CallEvent, EventKind, HubEvent, LogLevel, StateEvent } from "../events.ts";
 
 /** One thing to tell, before it has the form of a line. */
@@ -65,6 +65,18 @@ export function createRecord(
 ): LogRecord {
   const category = server === undefined ? [ROOT] : [ROOT, SERVER, server];
   return { time, level, category, message, properties };
+}
+
+/** The same record with other texts, wherever they are in it. */
+export function retell(record: LogRecord, change: (text: string) => string): LogRecord {
+  const revise = (value: unknown): unknown => {
+    if (typeof value === "string") return change(value);
+    if (value instanceof HubError) return value.retell(change);
+    return Array.isArray(value) ? value.map(revise) : value;
+  };
+  const entries = Object.entries(record.properties).map(([name, value]) => [name, revise(value)]);
+  const properties = Object.fromEntries(entries) as Properties;
+  return { ...record, message: change(record.message), properties };
 }
 
 interface Origin extends Properties {

@@ -10,7 +10,7 @@ import type { Equipped } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { divertConsole } from "./console.ts";
-import { createRecord, describeEvent, isTold, type LogRecord } from "./log.ts";
+import { createRecord, describeEvent, isTold, type LogRecord, retell } from "./log.ts";
 import { openOutside } from "./outside.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
@@ -65,6 +65,8 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
   /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
+  /** Whether servers may be authorized, with a person's help if need be; true by default. */
+  readonly authorizes?: boolean;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -97,10 +99,25 @@ interface Bare {
 export async function openHub(
   whole: Manifest,
   world: World,
-  log: Log,
-  { kinds = ["log"], snapshots = memorySnapshots(), choose = (it) => it }: HubOptions = {},
+  tell: Log,
+  {
+    kinds = ["log"],
+    snapshots = memorySnapshots(),
+    choose = (it) => it,
+    authorizes = true,
+  }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
+  const { redact, authorize, ...outside } = openOutside(world, async () => {
+    const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
+    const show = showInBrowser(world, (level, text, server) =>
+      log(level, createRecord(level, text, { server })),
+    );
+    return openOwnAuthorizer(world, show);
+  });
+  const log: Log = (level, what) => {
+    tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
+  };
   const bus = new Bus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
@@ -127,7 +144,8 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
-    ...openOutside(world, undefined),
+    ...outside,
+    ...(authorizes && authorize && { authorize }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

@@ -2,7 +2,7 @@ import { parseArgs } from "@std/cli/parse-args";
 import { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import { findNearest } from "../manifest/problem.ts";
-import { type Command, type Invocation, LOG_FORMATS, type Option } from "./command.ts";
+import { type Command, type Invocation, LOG_FORMATS, type Option, STORES } from "./command.ts";
 
 /** The command that is meant when none is named. */
 export const DEFAULT_COMMAND = "serve";
@@ -66,8 +66,19 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
       structured: values["structured"] === true,
       output: output as string | undefined,
       http: http as string | undefined,
+      store:
+        values["store"] === undefined ? undefined : readChoice("store", STORES, values["store"]),
       httpTokenEnv: values["http-token-env"] as string | undefined,
       stdio: values["stdio"] === true,
+      switches: new Set(Object.keys(values).filter((name) => values[name] === true)),
+      noBrowser: values["no-browser"] === true,
+      scope: values["scope"] as string | undefined,
+      values: new Map(
+        options.filter(takesValue).flatMap(({ name }) => {
+          const given = [values[name]].flat().filter((value) => typeof value === "string");
+          return given.length === 0 ? [] : [[name, given] as const];
+        }),
+      ),
     },
   };
 }

@@ -1,8 +1,11 @@
 import { basename, resolve } from "node:path";
 import type { HubError } from "../errors.ts";
 import { expandHome, type Env } from "../manifest/folders.ts";
-import type { ServerSpec, StdioServer } from "../manifest/schema.ts";
+import { secretsOf } from "../manifest/fill.ts";
+import type { Packaged } from "../manifest/package.ts";
+import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, partsOf } from "../manifest/template.ts";
+import { adviseOnRemote } from "./advice.ts";
 import { describeCommand } from "./commandline.ts";
 import { formatDuration, formatSize } from "./print.ts";
 
@@ -40,10 +43,9 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   if (spec.kind === "plugin") {
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
-  if (spec.kind === "remote") return [];
+  if (error.code === "valueMissing") return provideValues(error, spec, env);
+  if (spec.kind === "remote") return adviseOnRemote(error, spec);
   switch (error.code) {
-    case "valueMissing":
-      return provideValues(spec, env);
     case "notSupported":
       return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];
     case "commandNotFound":
@@ -83,7 +85,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   }
 }
 
-function provideValues(spec: StdioServer, env: Env): string[] {
+function provideValues(error: HubError, spec: OuterServer, env: Env): string[] {
   const parts = partsOf(spec);
   const names = new Set(
     parts.flatMap((part) =>
@@ -100,14 +102,19 @@ function provideValues(spec: StdioServer, env: Env): string[] {
     part.kind === "file" ? [locate(part.path, spec, env)] : [],
   );
   const list = [...new Set(files)].join(", ");
+  const secrets = secretsOf(error).map(
+    (name) => `Give it the secret ${name}: toolmux secret set ${name}`,
+  );
   return [
+    ...secrets,
     ...variables,
     ...(list === "" ? [] : [`Make sure that you can read: ${list}`]),
     ...listSchemes(spec).map((scheme) => `Make sure that the plugin for \${${scheme}:…} has it.`),
   ];
 }
 
-function findCommand({ command, baseDir }: StdioServer): string[] {
+function findCommand({ command, baseDir, package: packaged }: StdioServer): string[] {
+  if (packaged !== undefined) return findRunner(packaged, command);
   if (command.includes("/")) {
     return [
       command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
@@ -120,6 +127,20 @@ function findCommand({ command, baseDir }: StdioServer): string[] {
   return [
     `Install ${command}${source}, or check how it is spelled.`,
     `If your terminal finds it (command -v ${shell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+  ];
+}
+
+/** One of those that can run a package will do. */
+function findRunner({ name, others }: Packaged, command: string): string[] {
+  const runners = [command, ...others.map((it) => it.command)].map((runner) =>
+    ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
+      ? (ORIGINS[runner] ?? runner)
+      : `${ORIGINS[runner]} (${runner})`,
+  );
+  const list = new Intl.ListFormat("en", { type: "disjunction" }).format(runners);
+  return [
+    `Install ${list}: ${runners.length > 1 ? "any of them" : "it"} can run ${name}.`,
+    `If your terminal finds one (command -v ${command}), a client may start toolmux with another PATH than your shell's.`,
   ];
 }
 
@@ -180,10 +201,10 @@ function needPlugins(spec: StdioServer): string[] {
 function formsOf({ syntax }: StdioServer): readonly string[] {
   return syntax === "foreign"
     ? ["${NAME}", "${NAME:-default}", "${env:NAME}", "${file:PATH}", "${workspaceFolder}"]
-    : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}"];
+    : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}", "${secret:NAME}", "${cmd:COMMAND}"];
 }
 
-function locate(path: string, { baseDir }: StdioServer, env: Env): string {
+function locate(path: string, { baseDir }: OuterServer, env: Env): string {
   return path.includes("${") ? path : resolve(baseDir, expandHome(path, env));
 }
 

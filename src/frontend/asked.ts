@@ -2,7 +2,7 @@ import type { Edit } from "../bytes.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
-import type { Withdrawal } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import { type Id, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";

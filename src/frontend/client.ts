@@ -19,7 +19,7 @@ import { type AnyManner, CALL, MANNERS } from "../router/wanted.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import { readCancelled } from "../upstream/notice.ts";
-import type { Withdrawal } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import { UNKNOWN_SENDER } from "../upstream/sender.ts";
 import type { View } from "../upstream/view.ts";
 import { readEdges } from "../wire/frame.ts";

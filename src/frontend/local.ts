@@ -45,7 +45,7 @@ export class LocalClient {
       link: ours,
       audience: NOBODY,
       clock: systemClock,
-      events: { listChanged: () => {}, log: () => {}, closed: () => {} },
+      events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
     });
     // Ends with the hub, which the caller stops.
     void hub.accept(theirs, signal);

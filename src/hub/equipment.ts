@@ -3,7 +3,7 @@ import type { Item } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { LocalClient } from "../frontend/local.ts";
-import type { OuterServer, RunnableServer } from "../manifest/schema.ts";
+import type { OuterServer, RemoteServer, RunnableServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { REST } from "../plugin/breaker.ts";
@@ -99,6 +99,16 @@ export class Equipment {
     if (set !== undefined) return set.makeLink(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
+  }
+
+  /** Authorizes a server over HTTP, with what plugins have for its `${scheme:…}`. @throws {HubError} unauthorized */
+  authorize(
+    spec: RunnableServer,
+    authorize: (spec: RemoteServer, schemes: Schemes) => Promise<void>,
+  ): Promise<void> {
+    if (spec.kind === "remote") return authorize(spec, this.#set?.schemes ?? NO_SCHEMES);
+    const text = `Server "${spec.name}" is none that is authorized.`;
+    return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
   }
 
   /** Whether a plugin has something to do for somebody. */

@@ -34,12 +34,14 @@ export interface HubParts {
    * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
    * @throws {HubError} unauthorized, or the signal's reason
    */
-  authorize?(
+  readonly authorize?: (
     spec: RemoteServer,
     schemes: Schemes,
     challenge: Challenge,
     proceeding: Proceeding,
-  ): Promise<void>;
+  ) => Promise<void>;
+  /** Takes out of a text what servers were given and must not be shown. */
+  readonly redact?: (text: string) => string;
   /** The manifest's, set up; undefined if it has none. */
   readonly plugins?: PluginSet | undefined;
   readonly clock?: Clock;

@@ -8,8 +8,8 @@ import type {
   StdioServer,
   UnsupportedServer,
 } from "./schema.ts";
-import { isTable } from "./table.ts";
-import { partsOf } from "./template.ts";
+import { isEqual } from "./table.ts";
+import { listSecrets, type Part as TextPart, partsOf } from "./template.ts";
 
 /** `process`: what a running process or its link was made from; `settings`: anything else. */
 type Part = "process" | "settings";
@@ -34,15 +34,18 @@ const RUNNABLE = {
   idleStop: "settings",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, Part>>;
 
+/** What every server has whose texts may hold `${…}`. */
+const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
+
 const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
   ...RUNNABLE,
   command: "process",
   args: "process",
+  package: "process",
   env: "process",
   inheritEnv: "process",
   cwd: "process",
-  baseDir: "process",
-  syntax: "process",
+  ...TEMPLATED,
 };
 
 const REMOTE: Readonly<Record<keyof RemoteServer, Part>> = {
@@ -54,8 +57,7 @@ const REMOTE: Readonly<Record<keyof RemoteServer, Part>> = {
   ca: "process",
   auth: "process",
   oauth: "process",
-  baseDir: "process",
-  syntax: "process",
+  ...TEMPLATED,
 };
 
 const PLUGIN: Readonly<Record<keyof PluginServer, Part>> = {
@@ -73,18 +75,28 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
   reason: "settings",
 };
 
+/** What matters only if something is made from it. */
+function weigh(
+  ...servers: readonly OuterServer[]
+): Pick<typeof STDIO, "baseDir" | "secretSources"> {
+  return {
+    baseDir: servers.some(dependsOnFolder) ? "process" : "settings",
+    secretSources: servers.some((server) => listSecrets(server).length > 0)
+      ? "process"
+      : "settings",
+  };
+}
+
 /**
  * What it takes to make a server of one specification into one of another: nothing, other settings, or another
- * process. A folder that no path starts from is a setting.
+ * process. A folder that no path starts from, and where secrets are if it wants none, are settings.
  */
 export function compareServers(before: ServerSpec, after: ServerSpec): "same" | Part {
   if (before.kind === "stdio" && after.kind === "stdio") {
-    const isBound = dependsOnFolder(before) || dependsOnFolder(after);
-    return compare(before, after, isBound ? STDIO : { ...STDIO, baseDir: "settings" });
+    return compare(before, after, { ...STDIO, ...weigh(before, after) });
   }
   if (before.kind === "remote" && after.kind === "remote") {
-    const isBound = dependsOnFolder(before) || dependsOnFolder(after);
-    return compare(before, after, isBound ? REMOTE : { ...REMOTE, baseDir: "settings" });
+    return compare(before, after, { ...REMOTE, ...weigh(before, after) });
   }
   if (before.kind === "plugin" && after.kind === "plugin") return compare(before, after, PLUGIN);
   if (before.kind === "unsupported" && after.kind === "unsupported") {
@@ -118,9 +130,14 @@ function compare<T extends object>(
 function dependsOnFolder(server: OuterServer): boolean {
   const paths = server.kind === "stdio" ? pathsOf(server) : [server.keyFile, server.ca];
   return (
-    paths.some((path) => path !== undefined && isRelative(path)) ||
-    partsOf(server).some((part) => part.kind === "file" && isRelative(part.path))
+    paths.some((path) => path !== undefined && isRelative(path)) || partsOf(server).some(isBound)
   );
+}
+
+/** A command runs in that folder. */
+function isBound(part: TextPart): boolean {
+  if (part.kind === "file") return isRelative(part.path);
+  return part.kind === "scheme" && part.scheme === "cmd";
 }
 
 function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[] {
@@ -130,17 +147,4 @@ function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[]
 
 function isRelative(path: string): boolean {
   return !(isAbsolute(path) || path === "~" || path.startsWith("~/"));
-}
-
-/** The order of keys means nothing. */
-function isEqual(a: unknown, b: unknown): boolean {
-  if (Array.isArray(a) && Array.isArray(b)) {
-    return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
-  }
-  if (!isTable(a) || !isTable(b)) return Object.is(a, b);
-  const keys = Object.keys(a);
-  return (
-    keys.length === Object.keys(b).length &&
-    keys.every((key) => Object.hasOwn(b, key) && isEqual(a[key], b[key]))
-  );
 }

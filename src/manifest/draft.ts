@@ -18,7 +18,7 @@ const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** How the name of a draft ends, whatever it is a draft of. */
 const DRAFT = /\.[0-9a-f-]{36}\.draft$/;
 /** In ms. Nobody writes for that long: an older draft is one whose writer ended. */
-const MAX_DRAFT_AGE = 10 * 60 * 1000;
+export const MAX_DRAFT_AGE = 10 * 60 * 1000;
 
 /** Makes a folder that only its owner can look into; one that others could look into becomes private. */
 export async function makePrivateFolder(folder: string): Promise<void> {
@@ -95,6 +95,11 @@ export async function rewritePrivate(
     await rm(draft, { force: true });
     throw error;
   }
+}
+
+/** Whether a path is that of a draft. */
+export function isDraft(path: string): boolean {
+  return DRAFT.test(path);
 }
 
 /** Removes the drafts in a folder that nobody is writing any more. `now` is in ms since the epoch. */

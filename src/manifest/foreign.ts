@@ -19,6 +19,8 @@ export function readForeign(root: Table): Reading {
   const ignored = new Set<string>();
   // Code is never loaded because of what stands in a client's file.
   if ("plugins" in root) ignored.add("plugins");
+  // Nor is a command run to get a value.
+  if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
   for (const group of groups) {
@@ -58,7 +60,8 @@ function readEntry(
   const checked = validate(serverSchema, { ...server, enabled }, path);
   const { command, url } = checked.ok ? checked.value : {};
   if (checked.ok && command !== undefined) {
-    return { kind: "stdio", syntax: "foreign", path, command, input: checked.value };
+    const program = { kind: "command", command } as const;
+    return { kind: "stdio", syntax: "foreign", path, program, input: checked.value };
   }
   if (checked.ok && url !== undefined) {
     return { kind: "remote", syntax: "foreign", path, url, input: checked.value };
@@ -108,7 +111,7 @@ function findObstacle(entry: Table): string | undefined {
 }
 
 /** Clients mean something else by some of these, if anything. */
-const NOT_TAKEN = new Set(["plugin", "transport", "auth", "oauth", "ca", "keyFile"]);
+const NOT_TAKEN = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
 const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => !NOT_TAKEN.has(key)));
 /** Understood by `readEntry`, `translateRemote` or `translateTools`, or of no consequence here. */
 const SILENT = new Set(

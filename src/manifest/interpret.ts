@@ -32,15 +32,17 @@ export function interpretVariable(root: unknown, doubled: readonly Complaint[]):
   return { hub: {}, defaults: {}, plugins: [], ...listed, complaints, notes: [] };
 }
 
-/** A server called "servers" has a command or the name of a plugin, a table of servers has not. */
+/** A server called "servers" says what it is with a text; in a table of servers there are only tables. */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;
   const [key = "", ...others] = Object.keys(root);
   const inner = root[key];
   const isKnown = key === "servers" || key === "mcpServers";
-  const isServer = isTable(inner) && ("command" in inner || typeof inner["plugin"] === "string");
+  const isServer = isTable(inner) && MAIN.some((main) => main in inner && !isTable(inner[main]));
   return isKnown && others.length === 0 && isTable(inner) && !isServer;
 }
+
+const MAIN = ["command", "package", "url", "plugin"];
 
 /** Clients take the last one without a word; only servers are of interest here. */
 function noteDoubled({ path }: Complaint): readonly string[] {

@@ -2,6 +2,7 @@ import { Buffer } from "node:buffer";
 import { dirname, resolve } from "node:path";
 import { decode, readSmall } from "./file.ts";
 import { expandHome, type Surroundings } from "./folders.ts";
+import { pickDirectories } from "./directories.ts";
 import type { Locate } from "./document.ts";
 import { interpretFile, interpretVariable } from "./interpret.ts";
 import { mergeSources } from "./merge.ts";
@@ -181,6 +182,7 @@ async function combine(
   const manifest = {
     hub,
     httpToken,
+    directories: pickDirectories(sources),
     servers,
     defaults,
     plugins: plugins.specs,

@@ -1,4 +1,6 @@
+import { printPackage, runnersOf, startPackage } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
+import type { Program } from "./reading.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "./schema.ts";
 import type {
   HubSettings,
@@ -6,8 +8,10 @@ import type {
   LimitsInput,
   ServerInput,
   ServerSpec,
+  StdioServer,
   PromptRules,
 } from "./schema.ts";
+import type { SecretSource } from "./secrecy.ts";
 import type { Fault, Placed, Source } from "./source.ts";
 import { createTable, isTable } from "./table.ts";
 import { printDuration } from "./units.ts";
@@ -50,11 +54,13 @@ export function mergeSources(sources: readonly Source[]): Merged {
   }
   const said = [...placed.values()];
   const servers = said.map((it) => leaveOut(it, limits));
+  const secretSources = sources.findLast(({ reading }) => reading.secrets?.sources)?.reading.secrets
+    ?.sources;
   const { prefixes, faults, notes } = assignPrefixes(servers, hub.separator);
   return {
     hub,
     defaults: limits,
-    servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "")),
+    servers: servers.map((it) => resolve(it, limits, prefixes.get(it.name) ?? "", secretSources)),
     faults: [
       ...checkRoom(hub, sources),
       ...checkDefaults(limits, sources),
@@ -84,7 +90,12 @@ function noteAbsence({ name, source, draft }: Placed): readonly string[] {
   return [`${source.file}: server ${JSON.stringify(name)} is left out: ${draft.reason}`];
 }
 
-function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: string): ServerSpec {
+function resolve(
+  { name, source, draft }: Placed,
+  defaults: Limits,
+  prefix: string,
+  secretSources: readonly SecretSource[] | undefined,
+): ServerSpec {
   if (draft.kind === "unsupported") {
     return { kind: "unsupported", name, enabled: draft.enabled, prefix, reason: draft.reason };
   }
@@ -104,7 +115,11 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
     const origin = { file: source.file, path: draft.path };
     return { kind: "plugin", plugin: draft.plugin, origin, set: 0, ...common };
   }
-  const origin = { baseDir: source.baseDir, syntax: draft.syntax };
+  const origin = {
+    baseDir: source.baseDir,
+    syntax: draft.syntax,
+    ...(secretSources && { secretSources }),
+  };
   if (draft.kind === "remote") {
     return {
       kind: "remote",
@@ -121,13 +136,31 @@ function resolve({ name, source, draft }: Placed, defaults: Limits, prefix: stri
   }
   return {
     kind: "stdio",
-    command: draft.command,
-    args: input.args ?? [],
+    ...resolveProgram(draft.program, input, name),
     env: input.env ?? createTable(),
     inheritEnv: input.inheritEnv ?? [],
     cwd: input.cwd,
     ...origin,
     ...common,
+  };
+}
+
+/** A package is run by the first of its runners that is there when it is started. */
+function resolveProgram(
+  program: Program,
+  { args = [], env = {}, inheritEnv = [] }: ServerInput,
+  server: string,
+): Pick<StdioServer, "command" | "args" | "package"> {
+  if (program.kind === "command") return { command: program.command, args };
+  const { package: named, runner } = program;
+  const variables = [...new Set([...Object.keys(env), ...inheritEnv])];
+  const runners = runner === undefined ? runnersOf(named.origin) : [runner];
+  const [first, ...others] = runners.map((one) => startPackage(named, one, variables, server));
+  const { command, before } = first ?? { command: "", before: [] };
+  return {
+    command,
+    args: [...before, ...args],
+    package: { name: printPackage(named), others, skip: before.length },
   };
 }
 

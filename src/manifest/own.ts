@@ -1,15 +1,18 @@
 import { describe, type Complaint, type Path } from "./problem.ts";
-import type { Draft, PluginDraft, Reading } from "./reading.ts";
+import { readSearch } from "./directories.ts";
+import { runnersOf, VARIABLE } from "./package.ts";
+import type { Draft, PluginDraft, Program, Reading } from "./reading.ts";
 import {
   defaultsSchema,
   fileSchema,
   hubSchema,
   pluginSchema,
-  PROCESS_KEYS,
   serverSchema,
   type ServerInput,
 } from "./schema.ts";
+import { PROCESS_KEYS } from "./process.ts";
 import { REMOTE_KEYS } from "./remote.ts";
+import { NO_RULES, readSecrets, type SecretRules } from "./secrecy.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { BUILT_IN, explainScheme, parseTemplate } from "./template.ts";
 import { findTokenFaults } from "./token.ts";
@@ -20,15 +23,21 @@ export function readOwn(root: unknown): Reading {
   const checked = validate(fileSchema, root, []);
   const table = isTable(root) ? root : {};
   const settings = readSettings(table);
-  const listed = readServers(table["servers"] ?? {}, ["servers"]);
+  const secrets = readSecrets(table);
+  const search = readSearch(table);
+  const listed = readServers(table["servers"] ?? {}, ["servers"], secrets.rules);
   const used = readPlugins(table["plugins"] ?? []);
   return {
     ...settings,
+    secrets: secrets.rules,
+    directories: search.directories,
     servers: listed.servers,
     plugins: used.plugins,
     complaints: [
       ...(checked.ok ? [] : checked.complaints),
       ...settings.complaints,
+      ...secrets.complaints,
+      ...search.complaints,
       ...listed.complaints,
       ...used.complaints,
     ],
@@ -73,10 +82,11 @@ export function readSettings(
   };
 }
 
-/** Reads a table of servers in our own schema, found under `base`. */
+/** Reads a table of servers in our own schema, found under `base`. `rules`: what the same file says of secrets. */
 export function readServers(
   table: unknown,
   base: Path,
+  rules: SecretRules = NO_RULES,
 ): Pick<Reading, "servers" | "complaints" | "unclaimed"> {
   const servers = new Map<string, Draft>();
   if (!isTable(table)) {
@@ -89,8 +99,9 @@ export function readServers(
     const path = [...base, name];
     const checked = validate(serverSchema, entry, path);
     if (!checked.ok) complaints.push(...checked.complaints);
+    else complaints.push(...findMisfits(checked.value, path));
     if (isTable(entry)) {
-      const forms = findFaults(entry, path);
+      const forms = findFaults(entry, path, rules);
       complaints.push(...findContradictions(entry, path), ...forms.faults);
       unclaimed.push(...forms.unclaimed);
     }
@@ -100,13 +111,33 @@ export function readServers(
   return { servers, complaints, unclaimed };
 }
 
-/** One with none of command, url and plugin has a complaint and so will never be used. */
+/** One with none of the main keys has a complaint and so will never be used. */
 function makeDraft(input: ServerInput, path: Path): Draft {
-  const { command = "", url, plugin } = input;
+  const { command = "", package: named, runner, url, plugin } = input;
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
-  return plugin === undefined
-    ? { kind: "stdio", syntax: "toolmux", path, command, input }
-    : { kind: "plugin", path, plugin, input };
+  if (plugin !== undefined) return { kind: "plugin", path, plugin, input };
+  const program: Program =
+    named === undefined
+      ? { kind: "command", command }
+      : { kind: "package", package: named, runner };
+  return { kind: "stdio", syntax: "toolmux", path, program, input };
+}
+
+/** What a package cannot be run with. */
+function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Path): Complaint[] {
+  if (named === undefined) return [];
+  const { origin } = named;
+  const runners = runnersOf(origin);
+  const isOther = runner !== undefined && !runners.includes(runner);
+  const strange = Object.keys(env).filter((name) => origin === "docker" && !VARIABLE.test(name));
+  const message = `cannot run a package of ${origin}; expected one of ${runners.join(", ")}`;
+  return [
+    ...(isOther ? [{ path: [...base, "runner"], at: "value", message } as const] : []),
+    ...strange.map((name): Complaint => {
+      const path = [...base, "env", name];
+      return { path, at: "key", message: "cannot be the name of a variable of a container" };
+    }),
+  ];
 }
 
 /** A server is either a process, or somewhere else, or a part of a plugin. */
@@ -114,12 +145,13 @@ function findContradictions(entry: Table, base: Path): Complaint[] {
   const said = MAIN_KEYS.filter((key) => key in entry);
   const [first, ...others] = said;
   if (first === undefined) return [missCommand(base)];
-  const misplaced = MAIN_KEYS.flatMap((main) =>
-    main === first ? [] : KEYS_OF[main].filter((key) => key in entry),
+  const foreign = MAIN_KEYS.flatMap((main) => KEYS_OF[main]);
+  const misplaced = [...new Set(foreign)].filter(
+    (key) => key in entry && !KEYS_OF[first].includes(key),
   );
   return [
     ...others.map((key): Complaint => {
-      const message = `cannot stand beside ${first}: a server is either started with a command, or has a url, or is part of a plugin`;
+      const message = `cannot stand beside ${first}: a server is either started with a command or from a package, or has a url, or is part of a plugin`;
       return { path: [...base, key], at: "key", message };
     }),
     ...misplaced.map((key): Complaint => {
@@ -129,19 +161,23 @@ function findContradictions(entry: Table, base: Path): Complaint[] {
   ];
 }
 
-type MainKey = "plugin" | "url" | "command";
+type MainKey = "plugin" | "url" | "package" | "command";
 
 /** Those that say what a server is: the first that is there counts. */
-const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "command"];
+const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
+/** Those about a process, however it is started. */
+const STARTED = PROCESS_KEYS.filter((key) => !["command", "package", "runner"].includes(key));
 const KEYS_OF: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
   url: REMOTE_KEYS.filter((key) => key !== "url"),
-  command: PROCESS_KEYS.filter((key) => key !== "command"),
+  package: [...STARTED, "runner"],
+  command: STARTED,
 };
 const WITHOUT: Readonly<Record<MainKey, string>> = {
   plugin: "which neither starts a process nor goes anywhere",
   url: "where no process is started",
-  command: "which starts a process and goes nowhere",
+  package: "which starts a process and goes nowhere",
+  command: "which is started as it is, and goes nowhere",
 };
 
 /** The complaint about a server that says nothing of what it is. */
@@ -158,10 +194,14 @@ function standIn(entry: unknown): ServerInput {
   };
 }
 
+const NO_COMMANDS =
+  "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
+
 /** Every `${…}` that could never be filled in, or by a plugin only. */
 function findFaults(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: Path,
+  { commands }: SecretRules,
 ): { readonly faults: readonly Complaint[]; readonly unclaimed: readonly Complaint[] } {
   const inner = (key: string, value: unknown): (readonly [Path, unknown])[] =>
     Object.entries(isTable(value) ? value : {}).map(([name, text]) => [[key, name], text] as const);
@@ -182,6 +222,9 @@ function findFaults(
     const place = { path: [...base, ...keys], at: "value" } as const;
     for (const part of parseTemplate(typeof text === "string" ? text : "", "toolmux")) {
       if (part.kind === "fault") faults.push({ ...place, message: `found ${part.message}` });
+      if (part.kind === "scheme" && part.scheme === "cmd" && !commands) {
+        faults.push({ ...place, message: NO_COMMANDS });
+      }
       if (part.kind !== "scheme" || BUILT_IN.has(part.scheme)) continue;
       unclaimed.push({ ...place, message: `found ${explainScheme(part.scheme)}` });
     }

@@ -1,5 +1,7 @@
+import type { Package, Runner } from "./package.ts";
 import type { Complaint, Path } from "./problem.ts";
 import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.ts";
+import type { SecretRules } from "./secrecy.ts";
 import type { Syntax } from "./template.ts";
 
 /** A server as one file has it, before defaults and the other files are known. */
@@ -9,7 +11,7 @@ export type Draft =
       readonly syntax: Syntax;
       /** Where it stands in its file. */
       readonly path: Path;
-      readonly command: string;
+      readonly program: Program;
       readonly input: ServerInput;
     }
   | {
@@ -33,6 +35,11 @@ export type Draft =
       readonly reason: string;
     };
 
+/** What is started: a command, or what runs a package. */
+export type Program =
+  | { readonly kind: "command"; readonly command: string }
+  | { readonly kind: "package"; readonly package: Package; readonly runner: Runner | undefined };
+
 /** A plugin as one file has it. */
 export interface PluginDraft {
   /** Where it stands in its file. */
@@ -46,6 +53,10 @@ export interface Reading {
   /** What it says under `hub` that clients over HTTP have to bear. */
   readonly httpToken?: string | undefined;
   readonly defaults: LimitsInput;
+  /** Where it says that servers are looked for. */
+  readonly directories?: readonly string[] | undefined;
+  /** Absent in what is no file of our own. */
+  readonly secrets?: SecretRules;
   readonly servers: ReadonlyMap<string, Draft>;
   readonly plugins: readonly PluginDraft[];
   readonly complaints: readonly Complaint[];

@@ -11,8 +11,11 @@ import {
   table,
   text,
 } from "./fields.ts";
+import type { Packaged } from "./package.ts";
 import type { Path } from "./problem.ts";
+import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
+import type { SecretSource } from "./secrecy.ts";
 
 /* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
 
@@ -77,20 +80,11 @@ const shown = {
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command`, with the keys about its process, or a `url`, with those of `remoteEntries`, or a `plugin`. */
+/** A server has either a `command` or a `package`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
 export const serverSchema = v.strictObject({
-  command: v.exactOptional(filled),
-  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
-  args: v.exactOptional(v.array(text, "an array of strings")),
-  env: v.exactOptional(record(text)),
-  inheritEnv: v.exactOptional(
-    v.array(
-      v.pipe(text, v.regex(/^[^\s=*]+$/, "the name of an environment variable")),
-      "an array of names of environment variables",
-    ),
-  ),
-  cwd: v.exactOptional(filled),
+  ...processEntries,
   ...remoteEntries,
+  plugin: v.exactOptional(v.pipe(text, v.regex(/^[A-Za-z0-9_-]+$/, PLUGIN))),
   enabled: v.exactOptional(flag),
   prefix: v.exactOptional(text),
   isolation: v.exactOptional(v.picklist(["shared", "perClient"], `"shared" or "perClient"`)),
@@ -100,9 +94,6 @@ export const serverSchema = v.strictObject({
   tools: v.exactOptional(v.strictObject({ ...shown, timeout: v.exactOptional(record(limit)) })),
   prompts: v.exactOptional(v.strictObject(shown)),
 });
-
-/** The keys of a server that say how a process is started. */
-export const PROCESS_KEYS = ["command", "args", "env", "inheritEnv", "cwd"] as const;
 
 export const pluginSchema = v.strictObject({
   use: filled,
@@ -118,6 +109,8 @@ export const fileSchema = v.strictObject({
   defaults: v.exactOptional(v.unknown()),
   servers: v.exactOptional(v.unknown()),
   plugins: v.exactOptional(v.unknown()),
+  secrets: v.exactOptional(v.unknown()),
+  search: v.exactOptional(v.unknown()),
 });
 
 /** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
@@ -191,31 +184,35 @@ interface Runnable extends Entry, Limits {
   readonly prompts: PromptRules;
 }
 
+/** What a server has whose texts may hold `${…}`. */
+interface Templated {
+  /** Folder of the file that the server comes from: relative paths start there. */
+  readonly baseDir: string;
+  /** Which forms of `${…}` are understood. */
+  readonly syntax: "toolmux" | "foreign";
+  /** Where its secrets are looked for, in this order; absent: `SECRET_SOURCES`. */
+  readonly secretSources?: readonly SecretSource[];
+}
+
 /** A server that is started as a child process and spoken to over its stdin and stdout. */
-export interface StdioServer extends Runnable {
+export interface StdioServer extends Runnable, Templated {
   readonly kind: "stdio";
   /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
   readonly command: string;
   readonly args: readonly string[];
+  /** If a package was named, `command` is what runs it best. */
+  readonly package?: Packaged | undefined;
   /** Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Names of variables to take over from the hub's own environment, where set. */
   readonly inheritEnv: readonly string[];
   /** Relative to `baseDir`; undefined = the hub's own working directory. */
   readonly cwd: string | undefined;
-  /** Folder of the file that the server comes from: a relative `cwd`, `${file:…}` and a relative command with a slash start there. */
-  readonly baseDir: string;
-  /** Which forms of `${…}` are understood. */
-  readonly syntax: "toolmux" | "foreign";
 }
 
 /** A server that is reached over HTTP. */
-export interface RemoteServer extends Runnable, Remote {
+export interface RemoteServer extends Runnable, Remote, Templated {
   readonly kind: "remote";
-  /** Folder of the file that the server comes from: relative paths start there. */
-  readonly baseDir: string;
-  /** Which forms of `${…}` are understood. */
-  readonly syntax: "toolmux" | "foreign";
 }
 
 /** Where something stands, for what is to be said of it. */
@@ -275,6 +272,8 @@ export interface Manifest {
   readonly servers: readonly ServerSpec[];
   /** What a server has that sets nothing by itself. */
   readonly defaults: Limits;
+  /** Where servers are looked for that are in no manifest yet; absent: in the usual directories. */
+  readonly directories?: readonly string[] | undefined;
   /** In the order of the files and in them; the first is the outermost. */
   readonly plugins: readonly PluginSpec[];
   /** The files that it was made of, absolute, in the order of merging. */

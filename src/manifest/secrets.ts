@@ -1,18 +1,32 @@
-import { basename, resolve, sep } from "node:path";
+import { Buffer } from "node:buffer";
 import process from "node:process";
 import { HubError, type ErrorCode } from "../errors.ts";
-import { decode, readSmall } from "./file.ts";
-import { expandHome, homeFolder, type Env } from "./folders.ts";
+import {
+  hide,
+  type Lack,
+  locate,
+  readSecret,
+  render,
+  requireAll,
+  type Schemes,
+  type Scope,
+} from "./fill.ts";
+import type { Env } from "./folders.ts";
+import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
+import { isTelling } from "./suspicion.ts";
 import { createTable } from "./table.ts";
-import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
+
+export type { Schemes } from "./fill.ts";
 
 /** What is needed to spawn a server, every `${…}` filled in. */
 export interface ResolvedServer {
   /** Absolute if it was written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
+  /** What may be started in its place if the command is not there, best first. */
+  readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute; undefined = the hub's own working directory. */
@@ -34,33 +48,6 @@ export interface ResolvedRemote {
   readonly oauth: OAuthSettings;
   /** As `ResolvedServer` has them. */
   readonly secrets: readonly string[];
-}
-
-/** What gives the values of `${scheme:path}`, by scheme: rejects with an Error whose message may be shown. */
-export type Schemes = ReadonlyMap<string, (path: string, server: string) => Promise<string>>;
-
-/** The longest file that `${file:…}` takes, in bytes. */
-const MAX_FILE = 64 * 1024;
-
-/** Shorter values (`1`, `true`, `warn`) stand everywhere: hiding them hides nothing and garbles the rest. */
-const LEAST_SECRET = 6;
-
-/** Variables that say where and who. */
-const PLAIN = /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
-
-/** Variables whose values are secret even if they stand in the manifest as they are. */
-const TELLING = /KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH/i;
-
-/** Whose texts are filled in: a server, or something without a name. */
-interface Scope extends Pick<StdioServer, "syntax" | "baseDir"> {
-  readonly name?: string;
-  readonly env: Env;
-  readonly cwd: string;
-  readonly schemes: Schemes;
-  readonly secrets: Set<string>;
-  /** What is missing, as sentences: all of it is told at once. */
-  readonly missing: string[];
-  fail(code: ErrorCode, message: string): HubError;
 }
 
 /**
@@ -87,13 +74,14 @@ export async function resolveServer(
     variables[name] = await render(text, `env.${name}`, scope);
   }
   const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
-  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
+  requireAll(scope);
   for (const [name, value] of Object.entries(variables)) {
-    if (TELLING.test(name)) hide(value, scope);
+    if (isTelling(name)) hide(value, scope);
   }
   return {
     command: command.includes("/") ? locate(command, scope) : command,
     args,
+    ...(server.package !== undefined && { others: otherWays(server.package, args) }),
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
     secrets: sortSecrets(scope),
@@ -122,26 +110,27 @@ export async function resolveRemote(
   for (const [name, text] of Object.entries(server.oauth)) {
     if (typeof text === "string") oauth[name] = await render(text, `oauth.${name}`, scope);
   }
-  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
+  requireAll(scope);
   for (const [name, value] of Object.entries(headers)) {
-    if (TELLING.test(name)) hideField(value, scope);
+    if (isTelling(name)) hideField(value, scope);
   }
   for (const name of ["clientSecret", "privateKey"]) {
     if (typeof oauth[name] === "string") hide(oauth[name], scope);
   }
   if (key !== undefined) hide(key, scope);
-  const resolved = { headers, key, ca, oauth, secrets: sortSecrets(scope) };
-  return { url: parseUrl(url, scope), ...resolved };
+  const parsed = parseUrl(url, scope);
+  for (const [name, value] of parsed.searchParams) if (isTelling(name)) hide(value, scope);
+  return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 
 function scopeOf(server: OuterServer, env: Env, cwd: string, schemes: Schemes): Scope {
   const { name, syntax, baseDir } = server;
   const what = server.kind === "stdio" ? "started" : "reached";
-  const fail = (code: ErrorCode, message: string): HubError => {
+  const fail = (code: ErrorCode, message: string, data?: Lack): HubError => {
     const text = `server "${name}" cannot be ${what}: ${message}`;
-    return new HubError(code, text, { server: name, step: "resolve" });
+    return new HubError(code, text, { server: name, step: "resolve", data: data && { ...data } });
   };
-  const found = { secrets: new Set<string>(), missing: [] };
+  const found = { secrets: new Set<string>(), missing: [], unknown: [] };
   return { name, syntax, baseDir, env, cwd, schemes, ...found, fail };
 }
 
@@ -173,8 +162,18 @@ const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 /** The whole, and what stands behind the scheme of an authorization. */
 function hideField(value: string, scope: Scope): void {
   hide(value, scope);
-  const [, credentials] = /^\S+ +(.+)$/.exec(value) ?? [];
-  if (credentials !== undefined) hide(credentials, scope);
+  const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
+  if (scheme === undefined || credentials === undefined) return;
+  hide(credentials, scope);
+  if (scheme.toLowerCase() === "basic") hidePassword(credentials, scope);
+}
+
+/** What Basic credentials say, which is only spelled otherwise there. */
+function hidePassword(credentials: string, scope: Scope): void {
+  if (!/^[A-Za-z0-9+/]+={0,2}$/.test(credentials)) return;
+  const pair = Buffer.from(credentials, "base64").toString();
+  hide(pair, scope);
+  hide(pair.slice(pair.indexOf(":") + 1), scope);
 }
 
 async function readKey(
@@ -187,110 +186,23 @@ async function readKey(
 }
 
 /** What clients over HTTP have to bear, filled in. @throws {HubError} usage */
-export async function resolveToken({ text, baseDir }: HttpToken, env: Env): Promise<string> {
+export async function resolveToken(
+  { text, baseDir }: HttpToken,
+  env: Env,
+  schemes: Schemes = new Map(),
+): Promise<string> {
   const scope: Scope = {
     syntax: "toolmux",
     baseDir,
     env,
     cwd: baseDir,
-    schemes: new Map(),
+    schemes,
     secrets: new Set(),
     missing: [],
+    unknown: [],
     fail: (_, message) => new HubError("usage", `${message}.`),
   };
   const token = await render(text, "hub.httpToken", scope);
-  if (scope.missing.length > 0) throw scope.fail("valueMissing", scope.missing.join("; "));
+  requireAll(scope);
   return token;
-}
-
-async function render(text: string, where: string, scope: Scope): Promise<string> {
-  let value = "";
-  for (const part of parseTemplate(text, scope.syntax)) value += await fill(part, where, scope);
-  if (value.includes("\0")) {
-    throw scope.fail(
-      "notSupported",
-      `${where} holds a NUL character, which no process can be given`,
-    );
-  }
-  return value;
-}
-
-async function fill(part: Part, where: string, scope: Scope): Promise<string> {
-  switch (part.kind) {
-    case "text":
-      return part.text;
-    case "env":
-      return readVariable(part, where, scope);
-    case "file":
-      return hide(await readSecret(part.path, where, scope), scope);
-    case "place":
-      return PLACES[part.place](scope);
-    case "scheme":
-      return hide(await askPlugin(part, where, scope), scope);
-    case "fault":
-      throw scope.fail("notSupported", `${where} holds ${part.message}`);
-  }
-}
-
-const PLACES: Readonly<Record<Place, (scope: Scope) => string>> = {
-  workspaceFolder: ({ cwd }) => cwd,
-  workspaceFolderBasename: ({ cwd }) => basename(cwd),
-  userHome: ({ env }) => homeFolder(env),
-  pathSeparator: () => sep,
-};
-
-/** As in a shell: the fallback stands in for an empty variable too, and an empty one is not missing. */
-function readVariable(
-  { name, fallback }: Extract<Part, { kind: "env" }>,
-  where: string,
-  scope: Scope,
-): string {
-  const value = scope.env[name];
-  if (fallback !== undefined && (value === undefined || value === "")) return fallback;
-  if (value !== undefined) return PLAIN.test(name) ? value : hide(value, scope);
-  scope.missing.push(`${where} needs the environment variable ${name}, which is not set`);
-  return "";
-}
-
-/** The content without its last line end. */
-async function readSecret(path: string, where: string, scope: Scope): Promise<string> {
-  const full = locate(path, scope);
-  const read = await readSmall(full, MAX_FILE);
-  if (read.kind !== "read") {
-    const reason = read.kind === "absent" ? "does not exist" : read.reason;
-    scope.missing.push(`${where} needs the file ${full}, which ${reason}`);
-    return "";
-  }
-  const text = decode(read.bytes);
-  if (text !== undefined) return text.replace(/\r?\n$/, "");
-  throw scope.fail("notSupported", `${where} needs the file ${full}, which is not UTF-8 text`);
-}
-
-/** @throws {HubError} notSupported if no plugin has the scheme */
-async function askPlugin(
-  { scheme, path }: Extract<Part, { kind: "scheme" }>,
-  where: string,
-  scope: Scope,
-): Promise<string> {
-  const find = scope.schemes.get(scheme);
-  if (find === undefined) {
-    const message = `${where} holds ${explainScheme(scheme)}, and no plugin has it`;
-    throw scope.fail("notSupported", message);
-  }
-  try {
-    return await find(path, scope.name ?? "");
-  } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    scope.missing.push(`${where} needs \${${scheme}:${path}}: ${reason}`);
-    return "";
-  }
-}
-
-function locate(path: string, { baseDir, env }: Scope): string {
-  return resolve(baseDir, expandHome(path, env));
-}
-
-function hide(value: string, { secrets }: Scope): string {
-  if (value.length >= LEAST_SECRET) secrets.add(value);
-  return value;
 }

@@ -10,3 +10,17 @@ export function isTable(value: unknown): value is Table {
     typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
   );
 }
+
+/** Whether two values say the same; the order of keys means nothing. */
+export function isEqual(a: unknown, b: unknown): boolean {
+  if (Array.isArray(a) && Array.isArray(b)) {
+    return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));
+  }
+  if (a instanceof Date && b instanceof Date) return a.getTime() === b.getTime();
+  if (!isTable(a) || !isTable(b)) return Object.is(a, b);
+  const keys = Object.keys(a);
+  return (
+    keys.length === Object.keys(b).length &&
+    keys.every((key) => Object.hasOwn(b, key) && isEqual(a[key], b[key]))
+  );
+}

@@ -1,4 +1,5 @@
 import type { OuterServer } from "./schema.ts";
+import { splitWords } from "./words.ts";
 
 /** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
 export type Syntax = "toolmux" | "foreign";
@@ -51,14 +52,21 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
 }
 
 /** Those that need no plugin. */
-const FORMS = "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}";
+const FORMS: Readonly<Record<Syntax, string>> = {
+  toolmux: "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
+  foreign: "${env:NAME} and ${file:PATH}",
+};
 
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
 /** What is wrong with a form of that scheme where no plugin has it. */
-export function explainScheme(scheme: string): string {
-  return `the unknown form \${${scheme}:…}; there are ${FORMS}`;
+export function explainScheme(scheme: string, syntax: Syntax = "toolmux"): string {
+  return `the unknown form \${${scheme}:…}; there are ${FORMS[syntax]}`;
+}
+
+function explainForm(syntax: Syntax): string {
+  return `a \${…} of an unknown form; there are ${FORMS[syntax]}`;
 }
 
 function parseForm(body: string, syntax: Syntax): Part {
@@ -88,11 +96,18 @@ function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
   if (syntax === "toolmux" && path === "" && BUILT_IN.has(scheme)) {
     return fault(`\${${scheme}:} without ${scheme === "secret" ? "a name" : "a command"}`);
   }
+  if (syntax === "toolmux" && scheme === "secret" && !SECRET_NAME.test(path)) {
+    return fault("${secret:…} with another name than of letters, digits, _ - . and /");
+  }
+  if (syntax === "toolmux" && scheme === "cmd" && splitWords(path) === undefined) {
+    return fault("${cmd:…} with a quote that does not end");
+  }
   if (syntax === "toolmux" && SCHEME.test(scheme)) return { kind: "scheme", scheme, path };
-  return fault(
-    NAME.test(scheme) ? explainScheme(scheme) : `a \${…} of an unknown form; there are ${FORMS}`,
-  );
+  return fault(NAME.test(scheme) ? explainScheme(scheme, syntax) : explainForm(syntax));
 }
+
+/** What a secret can be called. */
+export const SECRET_NAME = /^[\w./-]{1,200}$/;
 
 /** Schemes that the hub has by itself. */
 export const BUILT_IN: ReadonlySet<string> = new Set(["secret", "cmd"]);
@@ -108,7 +123,7 @@ function explainBare(body: string): Part {
   const [name = ""] = body.split(":-", 1);
   return NAME.test(name)
     ? fault(`\${${name}}; write \${env:${name}}, or $\${${name}} if that very text is meant`)
-    : fault(`a \${…} of an unknown form; there are ${FORMS}`);
+    : fault(explainForm("toolmux"));
 }
 
 function fault(message: string): Part {
@@ -128,6 +143,14 @@ function textsOf(server: OuterServer): readonly string[] {
   const { url, headers, keyFile, ca, oauth } = server;
   const said = [url, ...Object.values(headers), keyFile, ca, ...Object.values(oauth).flat()];
   return said.filter((text) => typeof text === "string");
+}
+
+/** The names of the secrets that a server wants, each once. */
+export function listSecrets(server: OuterServer): readonly string[] {
+  const names = partsOf(server).flatMap((part) =>
+    part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
+  );
+  return [...new Set(names)];
 }
 
 /** The schemes of what only plugins can fill in for a server, each once. */

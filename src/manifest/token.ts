@@ -19,7 +19,7 @@ export function findTokenFaults(text = ""): readonly Complaint[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
   return parseTemplate(text, "toolmux").flatMap((part) => {
     if (part.kind === "fault") return [{ ...place, message: `found ${part.message}` }];
-    if (part.kind !== "scheme") return [];
+    if (part.kind !== "scheme" || part.scheme === "secret") return [];
     return [{ ...place, message: `found ${explainScheme(part.scheme)}` }];
   });
 }
@@ -33,7 +33,7 @@ export async function noteExposure({ text, file }: HttpToken): Promise<readonly 
   );
   if ((mode & OTHERS) === 0) return [];
   return [
-    `${file}: hub.httpToken stands there as it is, and others can read the file: write \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
+    `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
   ];
 }
 /** Permissions of the group and of everybody to read. */

@@ -3,6 +3,7 @@ import type { Bus, HubEvent, LogLevel } from "../events.ts";
 import type { Env } from "../manifest/folders.ts";
 import type { Complaint, Problem } from "../manifest/problem.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
+import { BUILT_IN } from "../manifest/template.ts";
 import { within } from "../wire/grace.ts";
 import type { Loaders } from "./builtin.ts";
 import { describeFault } from "./fault.ts";
@@ -41,7 +42,7 @@ export type Equipped =
 /** How long a set-up may take by default, in ms. */
 const SETUP_LIMIT = 30_000;
 /** Taken: those of our own, and those that mean something in files of others. */
-const RESERVED = new Set(["env", "file", "input", "secret"]);
+const RESERVED = new Set(["env", "file", "input", ...BUILT_IN]);
 
 let sets = 0;
 /** Events that tell what some plugin has logged: of all sets, as two of them are there while one makes place for another. */

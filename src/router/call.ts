@@ -5,9 +5,11 @@ import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Era } from "../protocol/era.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
-import type { Ask } from "../upstream/ask.ts";
+import type { Ask, Question } from "../upstream/ask.ts";
+import type { Attendee, Occasion } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Rewrite } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { View } from "../upstream/view.ts";
@@ -20,7 +22,7 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
-import { answerLate, describeDelay } from "./late.ts";
+import { answerAbsence, answerLate, describeDelay } from "./late.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 import type { Links } from "./links.ts";
 
@@ -41,6 +43,8 @@ export interface Caller extends Ask {
    * @throws {HubError} invalidRequest if it has as many as it may have
    */
   keep?(answer: Response, place: Place): Response | undefined;
+  /** A server was refused a question for its sake, because the client has not said that it can do this. */
+  lacks?(needed: object): void;
   /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
   respond(message: Message | undefined): void;
   notify(message: Message): void;
@@ -87,7 +91,7 @@ export interface CallParts extends CallCore {
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /** One request in flight to a server, from the client's request to the one answer that it gets; how it gets that is left open. */
-export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
+export abstract class Call<Parts extends CallCore = CallCore> implements Timed, Occasion {
   readonly number: number;
   deadline: number;
   protected readonly parts: Parts;
@@ -127,8 +131,13 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
   }
 
   fail(error: HubError): void {
+    const { request } = this.parts;
     const end: CallEnd = error.code === "serverStopped" ? SHUTDOWN : { cause: error };
-    this.finish(buildError(this.parts.request.id.slice, error.toRpc()), end);
+    const message =
+      error.code === "answerLost"
+        ? answerAbsence(request, error)
+        : buildError(request.id.slice, error.toRpc());
+    this.finish(message, end);
   }
 
   /** Somebody at work ends it: the server is told, and the client gets an error. */
@@ -152,11 +161,27 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed {
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
   }
 
-  /** The server has a line of its log for whoever asked. */
+  /** The server has a line of its log for whoever asked. Of the legacy era, who has set no level gets what comes. */
   log(severity: Severity, message: Message): void {
     const { caller } = this.parts;
-    const { level } = caller.sender;
+    const { era } = caller.sender;
+    const level = era === "legacy" ? (this.attendee?.level ?? "debug") : caller.sender.level;
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
+  }
+
+  get attendee(): Attendee | undefined {
+    return this.parts.view.attendee;
+  }
+
+  /** Asks its client on its own way. */
+  ask(question: Question): (why: Withdrawal) => void {
+    return this.parts.caller.ask(question);
+  }
+
+  lacks(needed: object): void {
+    const { caller, route } = this.parts;
+    if (caller.lacks === undefined) this.attendee?.lacks?.(route.server, needed);
+    else caller.lacks(needed);
   }
 
   /** Lets its time stand still while the server waits for an answer of a client, or go on. */

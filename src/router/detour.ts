@@ -3,7 +3,7 @@ import { HubError } from "../errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Begun, Job } from "../upstream/job.ts";
-import type { Withdrawal } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";

@@ -1,7 +1,7 @@
 import type { Range } from "../bytes.ts";
 import { readTicket } from "../protocol/extension.ts";
 import { membersAt, type Mention } from "../protocol/tasks.ts";
-import type { Visitor } from "../upstream/connection.ts";
+import type { Visitor } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
 import { revise } from "../wire/frame.ts";

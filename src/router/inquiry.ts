@@ -9,7 +9,8 @@ import {
   type TaskQuery,
 } from "../protocol/tasks.ts";
 import type { Job } from "../upstream/job.ts";
-import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { revise } from "../wire/frame.ts";

@@ -8,7 +8,8 @@ import type { Answer, ClientInfo, ToolInfo } from "../plugin/plugin.ts";
 import type { PluginSet, Way } from "../plugin/set.ts";
 import type { PassingCall } from "../plugin/weave.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Rewrite } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Message, Request, Response } from "../wire/jsonrpc.ts";
 import { Call, type Caller, type CallParts } from "./call.ts";
@@ -18,7 +19,8 @@ import { wrapAnswer } from "./inputs.ts";
 import { explainUnready } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
 import { Passing, type Substance } from "./passing.ts";
-import { type Traveller, Trip } from "./trip.ts";
+import type { Traveller } from "./traveller.ts";
+import { Trip } from "./trip.ts";
 
 /** What an intercepted call has beside what every call has. */
 export interface Interception {
@@ -110,7 +112,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 
   /** Sends the call to the server, as the plugins have made it. */
   relay({ changed, limits }: PassingCall): Promise<Answer> {
-    const trip = new Trip(this, this.#rewrite(changed));
+    const trip = new Trip(this, this.#rewrite(changed), changed);
     this.#trips = [...this.#trips, trip];
     // It may be ending just now.
     const isOver = this.isOver || this.#ended !== undefined;
@@ -119,7 +121,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return trip;
   }
 
-  arrived(trip: Trip): void {
+  arrived(trip: Pick<Trip, "isSent">): void {
     this.#wasSent ||= trip.isSent;
     this.#trips = this.#trips.filter((other) => other !== trip);
   }

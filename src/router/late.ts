@@ -63,9 +63,13 @@ const TIMEOUT: ErrorCode = "callTimeout";
  * to all others an error.
  */
 export function answerLate(request: Request, text: string): Message {
-  const { id, method } = request;
-  if (method !== Method.toolsCall) return buildError(id.slice, new HubError(TIMEOUT, text).toRpc());
-  const content = [{ type: "text", text }];
-  const result = { content, isError: true, _meta: { [ERROR_KEY]: TIMEOUT } };
+  return answerAbsence(request, new HubError(TIMEOUT, text));
+}
+
+/** The same for one whose answer was lost. */
+export function answerAbsence({ id, method }: Request, error: HubError): Message {
+  if (method !== Method.toolsCall) return buildError(id.slice, error.toRpc());
+  const content = [{ type: "text", text: error.message }];
+  const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };
   return buildResult(id.slice, utf8(JSON.stringify(result)));
 }

@@ -1,8 +1,9 @@
 import type { Item } from "../catalog/item.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { HubError, toHubError } from "../errors.ts";
-import type { Visitor } from "../upstream/connection.ts";
-import type { Pending, Withdrawal } from "../upstream/pending.ts";
+import type { Visitor } from "../upstream/visitors.ts";
+import type { Pending } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Message, Response } from "../wire/jsonrpc.ts";
@@ -15,8 +16,10 @@ import {
   toLegacy,
   type Unfinished,
 } from "./inputs.ts";
+import { headersOf } from "./headers.ts";
 import { explainUnready, goneError } from "./late.ts";
 import type { CallEnd } from "./ledger.ts";
+import { isUnanswered, Replay } from "./replay.ts";
 import { repeat } from "./rounds.ts";
 import { Sequel } from "./sequel.ts";
 
@@ -36,6 +39,8 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   readonly name: string;
   #place: Place = WAITING;
   #sequel: Sequel | undefined;
+  /** Its second tries; there are none over a pipe. */
+  #replay: Replay | undefined;
   /** It was not sent at once: its tool may be known only from an older listing. */
   #waited = false;
 
@@ -53,7 +58,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? rewrite : repeat(rewrite, this.#sequel);
+    const whole = session.mayRepeat ? repeat(rewrite, this.#sequel) : rewrite;
     this.#place = { at: "sent", session, id: session.relay(this, request, whole) };
   }
 
@@ -61,10 +66,29 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     return this.#sequel?.sender ?? this.parts.caller.sender;
   }
 
+  get occasion(): this {
+    return this;
+  }
+
+  get mirrored(): Readonly<Record<string, string>> | undefined {
+    return headersOf(this.parts);
+  }
+
+  override fail(error: HubError): void {
+    const cause =
+      this.#place.at === "sent" && isUnanswered(error) ? this.#again.refuse(error) : error;
+    if (cause === undefined) this.#place = WAITING;
+    else super.fail(cause);
+  }
+
   settle(response: Response): void {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
     const { caller } = this.parts;
+    if (session.mayRepeat && response.outcome === "error" && this.#again.corrects(response)) {
+      this.#place = WAITING;
+      return;
+    }
     if (session.era === "legacy") {
       this.learn(session, response);
       this.finish(caller.address(response, "legacy"), "answered");
@@ -95,7 +119,23 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
 
   protected override finish(message: Message | undefined, end: CallEnd): void {
     this.#place = DONE;
+    this.#replay?.end();
     super.finish(message, end);
+  }
+
+  get #again(): Replay {
+    const { deadlines, connection, route } = this.parts;
+    this.#replay ??= new Replay({
+      deadlines,
+      connection,
+      route,
+      method: this.method,
+      again: () => {
+        this.#waited = true;
+        connection.visit(this);
+      },
+    });
+    return this.#replay;
   }
 
   /** @returns the answer of a server of the modern era, once it is one. */

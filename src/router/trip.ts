@@ -1,46 +1,24 @@
 import type { Range } from "../bytes.ts";
-import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { describeFault, entrust, isOwnError } from "../plugin/fault.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Severity } from "../protocol/severity.ts";
-import type { Connection, Visitor } from "../upstream/connection.ts";
-import type { Pending, Rewrite, Withdrawal } from "../upstream/pending.ts";
+import type { Occasion } from "../upstream/audience.ts";
+import type { Visitor } from "../upstream/visitors.ts";
+import type { Pending, Rewrite } from "../upstream/pending.ts";
+import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Message, Notification, Request, Response } from "../wire/jsonrpc.ts";
-import type { Caller } from "./call.ts";
-import type { Deadlines } from "./deadline.ts";
+import type { Message, Notification, Response } from "../wire/jsonrpc.ts";
 import { completeOf, readAnswer, toLegacy } from "./inputs.ts";
-import type { Detour } from "./detour.ts";
+import { headersOf } from "./headers.ts";
 import { goneError } from "./late.ts";
+import { isUnanswered, Replay } from "./replay.ts";
 import { repeat } from "./rounds.ts";
 import { Sequel } from "./sequel.ts";
-
-/** Whose trip it is. */
-export interface Traveller {
-  readonly request: Request;
-  readonly route: Route;
-  readonly connection: Connection;
-  readonly sender: Sender;
-  readonly caller: Caller;
-  readonly deadlines: Deadlines;
-  /** Takes what becomes a task. */
-  readonly detour: Detour | undefined;
-  progress(notification: Notification, tokens: readonly Range[]): void;
-  log(severity: Severity, message: Message): void;
-  touch(): void;
-  /** An answer of the server, before anybody changes it. */
-  learn(session: Session, response: Response): void;
-  halt(halted: boolean): void;
-  /** It has come to an end. */
-  arrived(trip: Trip): void;
-  /** The answer, or the failure, of a trip that is all there is to the call. */
-  settle(response: Response): void;
-  fail(error: HubError): void;
-}
+import type { Traveller } from "./traveller.ts";
 
 type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
@@ -55,8 +33,13 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly name: string;
   readonly #traveller: Traveller;
   readonly #rewrite: Rewrite;
+  /** Its arguments as JSON, if plugins have changed them. */
+  readonly #changed: string | undefined;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
+  /** The server has yet to say anything to it. */
+  #isAway = false;
+  #replay: Replay | undefined;
   #sequel: Sequel | undefined;
   #isHalted = false;
   #isOver = false;
@@ -68,9 +51,11 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** Stops the signals that cancel it from holding it. */
   #undo: (() => void) | undefined;
 
-  constructor(traveller: Traveller, rewrite: Rewrite) {
+  /** @param changed the arguments as JSON, if plugins have changed them: the rewrite has them, too */
+  constructor(traveller: Traveller, rewrite: Rewrite, changed: string | undefined) {
     this.#traveller = traveller;
     this.#rewrite = rewrite;
+    this.#changed = changed;
     this.name = traveller.route.remoteName;
   }
 
@@ -80,6 +65,14 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   get sender(): Sender {
     return this.#sequel?.sender ?? this.#traveller.sender;
+  }
+
+  get occasion(): Occasion {
+    return this.#traveller;
+  }
+
+  get mirrored(): Readonly<Record<string, string>> | undefined {
+    return headersOf(this.#traveller, this.#changed);
   }
 
   get isSent(): boolean {
@@ -107,7 +100,8 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
       this.fail(goneError(route));
       return;
     }
-    const whole = session.era === "legacy" ? this.#rewrite : repeat(this.#rewrite, this.#sequel);
+    const whole = session.mayRepeat ? repeat(this.#rewrite, this.#sequel) : this.#rewrite;
+    this.#isAway = true;
     this.#sent = { session, id: session.relay(this, request, whole) };
   }
 
@@ -117,14 +111,20 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   settle(response: Response): void {
     if (this.#isOver) return;
+    this.#isAway = false;
     const session = this.#sent?.session;
+    const isRefused = session?.mayRepeat === true && response.outcome === "error";
+    if (isRefused && this.#again.corrects(response)) return;
     const answer = session?.era === "modern" ? this.#read(session, response) : response;
     if (answer === undefined || (session?.era === "legacy" && this.#hands(session, answer))) return;
     this.#arrive(session, answer);
   }
 
   fail(error: HubError): void {
-    if (this.#end()) this.#finish({ kind: "failure", reason: error });
+    const reason =
+      this.#isAway && !this.#isOver && isUnanswered(error) ? this.#again.refuse(error) : error;
+    this.#isAway = false;
+    if (reason !== undefined && this.#end()) this.#finish({ kind: "failure", reason });
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {
@@ -146,7 +146,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (!this.#end()) return;
     this.#sequel?.withdraw();
     if (this.#sent !== undefined) this.#sent.session.cancel(this.#sent.id, why);
-    if (this.#sent === undefined || this.#sequel !== undefined) {
+    if (!this.#isAway) {
       this.#traveller.connection.leave(this);
     }
     this.#tell({ kind: "failure", reason });
@@ -246,6 +246,17 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     return detour.takes(this, session, answer);
   }
 
+  get #again(): Replay {
+    const { deadlines, connection, route } = this.#traveller;
+    const { method } = this;
+    const again = (): void => {
+      this.#waited = true;
+      connection.visit(this);
+    };
+    this.#replay ??= new Replay({ deadlines, connection, route, method, again });
+    return this.#replay;
+  }
+
   #watch(limit: AbortSignal): void {
     const give = (): void => {
       if (this.#isOver) return;
@@ -263,6 +274,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (this.#isOver) return false;
     this.halt(false);
     this.#isOver = true;
+    this.#replay?.end();
     this.#undo?.();
     this.#traveller.arrived(this);
     return true;

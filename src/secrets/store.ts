@@ -12,6 +12,11 @@ export interface SecretStore {
   list(): Promise<readonly string[]>;
 }
 
+/** Whether a name is one of those that the hub keeps its own things under, tokens for one. */
+export function isOwn(name: string): boolean {
+  return name.startsWith("oauth/");
+}
+
 /** Keeps them as long as the process lives. */
 export function memoryStore(): SecretStore {
   const kept = new Map<string, string>();

@@ -100,6 +100,7 @@ class Shelf implements Store {
   }
 }
 
-function nameOf(subject: Subject, seal: Seal): Promise<string> {
+/** The name of the file for a subject. */
+export function nameOf(subject: Subject, seal: Seal): Promise<string> {
   return seal(Buffer.from(`snapshot ${FORMAT} ${spellSubject(subject)}`));
 }

@@ -2,6 +2,7 @@ import type { Alerts } from "../alerts.ts";
 import type { Clock } from "../clock.ts";
 import type { HubError } from "../errors.ts";
 import type { AlertKind, StateEvent } from "../events.ts";
+import type { Authorization } from "../wire/http/credentials.ts";
 import type { Session } from "./session.ts";
 import type { Rest, State } from "./state.ts";
 
@@ -30,6 +31,7 @@ export function eventOf({ server, client, before, state, cause }: Move, clock: C
     ...(why !== undefined && { cause: why }),
     ...(attempt !== undefined && { attempt }),
     ...(retryAt !== undefined && { retryAt }),
+    ...(state.at === "authenticating" && { progress: state.progress }),
   };
 }
 
@@ -45,13 +47,18 @@ export function tellAlerts({ server, client, before, state, cause }: Move, alert
   }
   if (state.at === "authenticating") {
     const kind = state.session === undefined ? "authRequired" : "authExpired";
-    alerts.raise({ kind, server, text: `Server "${server}" wants an authorization.` }, client);
+    alerts.raise({ kind, server, text: describeWish(server, state.progress) }, client);
     return;
   }
   const isOver = ["connected", "disconnected", "idle"].includes(state.at);
   // A server that only calls start rests in idle after a failure, too: that is still to be known.
   const isAtRest = before.at === "stopping" && state.at === "idle";
   if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, client);
+}
+
+function describeWish(server: string, progress: Authorization): string {
+  const text = `Server "${server}" wants an authorization`;
+  return progress.step === "openingBrowser" ? `${text}: open ${progress.url}` : `${text}.`;
 }
 
 const CONNECTION_ALERTS: readonly AlertKind[] = [
@@ -69,6 +76,11 @@ export function sessionOf(state: State<Session>): Session | undefined {
 /** What will be when a stop that runs has ended. */
 export function lookAhead(state: State<Session>): State<Session> | Rest {
   return state.at === "stopping" ? state.next : state;
+}
+
+/** For good: an authorization may be given yet, by whoever calls next. */
+export function hasFailed(state: State<Session>): boolean {
+  return state.at === "failed" && state.cause.code !== "unauthorized";
 }
 
 export function causeOf(state: State<Session>): HubError | undefined {

@@ -4,7 +4,7 @@ import type { AskMethod } from "../protocol/legacy.ts";
 import type { TaskQuery } from "../protocol/tasks.ts";
 import type { Notification, Response } from "../wire/jsonrpc.ts";
 import type { Errand } from "./errand.ts";
-import type { Withdrawal } from "./pending.ts";
+import type { Withdrawal } from "./withdrawal.ts";
 
 /** One thing that a server asks of a client, and the server that waits for the answer. */
 export interface Question {

@@ -13,12 +13,13 @@ import {
   type Response,
 } from "../wire/jsonrpc.ts";
 import type { Ask, Question } from "./ask.ts";
-import { type Attendee, type Audience, onlyOne } from "./audience.ts";
+import { type Attendee, type Audience, type Occasion, onlyOne } from "./audience.ts";
 import type { Errand } from "./errand.ts";
 import { Errands, type Receipt } from "./errands.ts";
 import type { Job } from "./job.ts";
 import { readCancelled } from "./notice.ts";
-import type { Withdrawal } from "./pending.ts";
+import type { Pending } from "./pending.ts";
+import type { Withdrawal } from "./withdrawal.ts";
 import { type Asked, checkQuery, neededFor, readQuestion } from "./question.ts";
 
 export interface AsksParts {
@@ -48,6 +49,8 @@ export class Asks {
 
   /** Those for whose sake the time of calls stands still. */
   readonly #holding = new Set<Id>();
+  /** Those for whose sake the time of one alone does. */
+  readonly #held = new Map<Id, Pending>();
   /** What clients have made tasks of instead of answering at once. */
   readonly #errands: Errands;
 
@@ -60,19 +63,28 @@ export class Asks {
     return this.#open.size > 0;
   }
 
-  /** Asks the one client to whom it can only belong, or refuses. @param job the task of the server's that it is for */
-  take(request: Request, job: Job | undefined): void {
+  /**
+   * Asks the one client to whom it can only belong, or refuses.
+   * @param job the task of the server's that it is for
+   * @param record the request on whose stream it came
+   */
+  take(request: Request, job: Job | undefined, record: Pending | undefined): void {
     try {
       if (isTaskQuery(request.method)) this.#inquire(request, request.method);
       else if (request.method === TaskMethod.list) this.#list(request);
-      else this.#ask(request, job);
+      else this.#ask(request, job, record);
     } catch (thrown) {
       const error = toHubError(thrown);
       const needed = neededFor(error);
-      const { server, audience } = this.#parts;
-      const client = job?.origin.client ?? onlyOne(audience);
-      if (needed !== undefined) client?.lacks?.(server, needed);
+      if (needed !== undefined) this.#tellLack(needed, job, record?.occasion);
       this.#parts.send(buildError(request.id.slice, error.toRpc()));
+    }
+  }
+
+  /** A request has ended: what was asked for its sake alone is over. */
+  settle(record: Pending): void {
+    for (const ask of this.#open.values()) {
+      if (ask.record === record) ask.end("The call that it was for is over.");
     }
   }
 
@@ -86,7 +98,7 @@ export class Asks {
   /** Nobody waits for any of the server's work: what it asked for its sake is over. */
   abandon(): void {
     for (const ask of this.#open.values()) {
-      if (ask.isForCall) ask.end("The call that it was for is over.");
+      if (ask.isForCall && ask.record === undefined) ask.end("The call that it was for is over.");
     }
   }
 
@@ -97,15 +109,20 @@ export class Asks {
     this.#errands.close(audience.capabilities.tasks?.cancel !== undefined);
   }
 
-  #ask(request: Request, job: Job | undefined): void {
+  #ask(request: Request, job: Job | undefined, record: Pending | undefined): void {
     const { server, audience } = this.#parts;
     const asked = readQuestion(server, request, audience.capabilities);
-    const client = job?.origin.client ?? onlyOne(audience) ?? this.#refuse();
+    const occasion = job === undefined ? record?.occasion : undefined;
+    const holder = job?.origin.client ?? occasion?.attendee ?? onlyOne(audience);
+    const client = occasion ?? holder ?? this.#refuse();
     const isOfTask = asked.isTask || job !== undefined;
-    if (asked.elicitation !== undefined) this.#parts.elicited(asked.elicitation, client);
+    if (asked.elicitation !== undefined && holder !== undefined) {
+      this.#parts.elicited(asked.elicitation, holder);
+    }
     this.#pose(request.id, client, asked, {
       isForCall: job === undefined && this.#parts.isBusy(),
       isLimited: true,
+      record: occasion && record,
       receive: isOfTask
         ? (body) => this.#errands.receive(body, job, asked, client)
         : (body) => ({ result: [body] }),
@@ -119,10 +136,17 @@ export class Asks {
     const { errand, client } = asked;
     this.#pose(request.id, client, asked, {
       isForCall: this.#parts.isBusy(),
+      record: undefined,
       // It is answered when the task has ended.
       isLimited: method !== TaskMethod.result,
       receive: (body) => this.#errands.answer(errand, method, body),
     });
+  }
+
+  #tellLack(needed: object, job: Job | undefined, occasion: Occasion | undefined): void {
+    const { server, audience } = this.#parts;
+    if (job === undefined && occasion?.lacks !== undefined) occasion.lacks(needed);
+    else (job?.origin.client ?? occasion?.attendee ?? onlyOne(audience))?.lacks?.(server, needed);
   }
 
   #list(request: Request): void {
@@ -141,15 +165,31 @@ export class Asks {
     }
     const ask = new OpenAsk(id, asked, manner, {
       ...this.#parts,
-      release: () => {
-        if (this.#holding.delete(id) && this.#holding.size === 0) this.#parts.halt(false);
-      },
+      release: () => this.#release(id, manner.record),
       over: () => void this.#open.delete(key),
     });
     this.#open.set(key, ask);
+    this.#hold(id, manner.record);
+    ask.run((question) => client.ask(question));
+  }
+
+  /** Of what is asked for the sake of one request, that one alone waits; else nobody knows which. */
+  #hold(id: Id, record: Pending | undefined): void {
+    if (record !== undefined) {
+      this.#held.set(id, record);
+      record.halt?.(true);
+      return;
+    }
     this.#holding.add(id);
     if (this.#holding.size === 1) this.#parts.halt(true);
-    ask.run((question) => client.ask(question));
+  }
+
+  #release(id: Id, record: Pending | undefined): void {
+    if (record !== undefined) {
+      if (this.#held.delete(id)) record.halt?.(false);
+    } else if (this.#holding.delete(id) && this.#holding.size === 0) {
+      this.#parts.halt(false);
+    }
   }
 
   #refuse(): never {
@@ -168,6 +208,8 @@ export class Asks {
 interface Manner {
   /** It came while the server was at work for clients. */
   readonly isForCall: boolean;
+  /** The request on whose stream it came, where that is known. */
+  readonly record: Pending | undefined;
   /** The client has its time to answer, and no more. */
   readonly isLimited: boolean;
   /** The client's result. */
@@ -205,6 +247,10 @@ class OpenAsk implements Question {
 
   get isForCall(): boolean {
     return this.#manner.isForCall;
+  }
+
+  get record(): Pending | undefined {
+    return this.#manner.record;
   }
 
   run(ask: (question: Question) => (why: Withdrawal) => void): void {

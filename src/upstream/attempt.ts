@@ -5,7 +5,9 @@ import type { LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
+import type { Challenge } from "../wire/http/credentials.ts";
 import type { Link } from "../wire/link.ts";
+import type { Passage } from "./admission.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
 import type { Dialects } from "./dialects.ts";
@@ -20,6 +22,12 @@ export interface Surroundings {
   readonly gate: Gate;
   /** Fills in the specification's `${…}` and makes the link. @throws {HubError} valueMissing */
   makeLink(spec: RunnableServer): Promise<Link>;
+  /** Gets an authorization that a server wants; absent: there is no way to get one. @throws {HubError} unauthorized, or the signal's reason */
+  readonly authorize?: (
+    spec: RunnableServer,
+    challenge: Challenge,
+    passage: Passage,
+  ) => Promise<void>;
 }
 
 /** What an attempt, and the session that comes of it, tells its connection. */
@@ -29,6 +37,8 @@ export interface AttemptEvents {
   /** It failed, or what it opened has ended. */
   lost(cause: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
+  /** The server wants another authorization than there is, for what it was asked or for anything. */
+  challenged(challenge: Challenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
 }
 
@@ -36,6 +46,16 @@ const TAIL_LINES = 10;
 /** How long a server may take to answer the first question, in ms, and how much of the time for its start that may be. */
 const PROBE_WAIT = 3000;
 const PROBE_SHARE = 0.4;
+/** A server that was there until just now is looked for again and again, for so long, in ms: it may be starting anew. */
+const RETURN = { pause: 200, limit: 10_000 };
+/** What is said of one that is not there, or not yet. */
+const ABSENT: ReadonlySet<ErrorCode> = new Set([
+  "unreachable",
+  "serverFailed",
+  "notDelivered",
+  "answerLost",
+  "connectionLost",
+]);
 /** How much of its time a start may wait for lists that a server can do without. */
 const PATIENCE = 0.5;
 
@@ -45,10 +65,13 @@ export class Attempt {
   readonly #audience: Audience;
   readonly #surroundings: Surroundings;
   readonly #dialects: Dialects;
+  /** It was there until just now. */
+  readonly #isMissed: boolean;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
   #at: ConnectStep = "resolve";
   #session: Session | undefined;
+  #link: Link | undefined;
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
@@ -60,12 +83,14 @@ export class Attempt {
     audience: Audience,
     surroundings: Surroundings,
     dialects: Dialects,
+    isMissed: boolean,
     events: AttemptEvents,
   ) {
     this.#spec = spec;
     this.#audience = audience;
     this.#surroundings = surroundings;
     this.#dialects = dialects;
+    this.#isMissed = isMissed && spec.kind === "remote";
     this.#events = events;
   }
 
@@ -107,7 +132,9 @@ export class Attempt {
       known: this.#dialects.known,
       patience,
     });
-    const first = await this.#meet(approach(), signal);
+    const first = this.#isMissed
+      ? await this.#await(approach, signal)
+      : await this.#meet(approach(), signal);
     if (first === undefined) this.#dialects.died();
     const session = first ?? (await this.#meet(approach(), signal));
     if (session === undefined) throw this.#error("connectionLost", "It ended when it was met.");
@@ -125,13 +152,31 @@ export class Attempt {
     }
   }
 
+  /** Meets one that was there until just now, and is given time to come back. */
+  async #await(approach: () => Approach, signal: AbortSignal): Promise<Session | undefined> {
+    const { clock } = this.#surroundings;
+    const limit = clock.now() + RETURN.limit;
+    for (;;) {
+      try {
+        return await this.#meet(approach(), signal);
+      } catch (error) {
+        const isOut = signal.aborted || clock.now() >= limit;
+        if (isOut || !(error instanceof HubError && ABSENT.has(error.code))) throw error;
+      }
+      await this.#session?.close();
+      const pause = new Promise<void>((resolve) => clock.after(RETURN.pause, resolve));
+      await untilAborted(pause, signal);
+    }
+  }
+
   /** Starts it and meets it. @returns undefined if it did not survive being asked what it speaks; nothing of it is left then */
   async #meet(approach: Approach, signal: AbortSignal): Promise<Session | undefined> {
     const surroundings = this.#surroundings;
     this.#at = "resolve";
     this.#tail.length = 0;
     const link = await untilAborted(surroundings.makeLink(this.#spec), signal);
-    this.#at = "spawn";
+    this.#link = link;
+    this.#at = this.#spec.kind === "remote" ? "dial" : "spawn";
     const session = new Session({
       server: this.#spec.name,
       link,
@@ -140,6 +185,7 @@ export class Attempt {
       events: {
         listChanged: (kinds) => this.#listChanged(kinds),
         log: (level, source, text) => this.#log(level, source, text),
+        challenged: (challenge) => this.#challenge(challenge),
         closed: (cause) => this.#lose(cause),
       },
     });
@@ -159,12 +205,23 @@ export class Attempt {
     this.#events.opened(this.#session, found, [...this.#stale], duration);
   }
 
+  #challenge(challenge: Challenge): void {
+    if (this.#phase !== "over") this.#events.challenged(challenge);
+  }
+
   /** The first cause counts. One that comes before it was open says at which step, and the server's last words. */
   #lose(cause: HubError): void {
     if (this.#phase === "over") return;
+    if (this.#phase === "opening" && cause.code === "unauthorized") {
+      // Whoever knows beforehand that it would be refused does not ask the server.
+      this.#events.challenged({ status: 401, header: undefined });
+      return;
+    }
     const isEarly = this.#phase === "opening" && cause.step === undefined;
     this.#phase = "over";
-    this.#events.lost(isEarly ? this.#error(cause.code, cause.message) : cause);
+    const whole = isEarly ? this.#error(cause.code, cause.message) : cause;
+    // It may be in the server's words.
+    this.#events.lost(whole.retell((text) => this.#redact(text)));
   }
 
   #expire(): void {
@@ -189,10 +246,14 @@ export class Attempt {
     else if (this.#phase === "open") this.#events.listChanged(kinds);
   }
 
+  #redact(text: string): string {
+    return this.#link?.redact?.(text) ?? text;
+  }
+
   #log(level: LogLevel, source: LogSource, text: string): void {
     if (source === "stderr" && this.#phase === "opening") {
       if (this.#tail.push(text) > TAIL_LINES) this.#tail.shift();
     }
-    this.#events.log(level, source, text);
+    this.#events.log(level, source, this.#redact(text));
   }
 }

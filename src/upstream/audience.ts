@@ -17,6 +17,16 @@ export interface Attendee extends Ask {
   tellLog(server: string, severity: Severity, message: Message): void;
 }
 
+/** A client's request, as the way to its client: what its server says on a stream of its own belongs to nobody else. */
+export interface Occasion extends Ask {
+  /** Whose it is; undefined: somebody whom servers cannot tell anything. */
+  readonly attendee: Attendee | undefined;
+  /** The server was refused a question, because the client has not said that it can do this. */
+  lacks?(needed: object): void;
+  /** The server has a line of its log for whoever asked. */
+  log(severity: Severity, message: Message): void;
+}
+
 /** The clients that one connection is for. */
 export interface Audience {
   /** What each of them speaks. */

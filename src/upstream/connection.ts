@@ -2,39 +2,20 @@ import type { Kind } from "../catalog/item.ts";
 import type { Offer } from "../catalog/offer.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
+import type { Authorization } from "../wire/http/credentials.ts";
 import { changesStart } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOf, lookAhead, sessionOf } from "./account.ts";
+import { causeOf, hasFailed, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
-import { Life, type LifeParts } from "./life.ts";
+import { Invitation } from "./invitation.ts";
+import { Life } from "./life.ts";
 import { Listing } from "./listing.ts";
-import type { Recalled } from "./parts.ts";
+import type { ConnectionParts } from "./parts.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
-
-/** Somebody who needs the session: gets it when it is there, or the reason why it will not be. */
-export interface Visitor {
-  enter(session: Session): void;
-  fail(error: HubError): void;
-}
-
-/** What a connection is made from. */
-export interface ConnectionParts extends Omit<LifeParts, "dialects"> {
-  readonly spec: RunnableServer;
-  /** The listing of the connection that this one takes the place of. */
-  readonly offer: Offer | undefined;
-  /** The listing that was kept when the server last ran. Never rejects. */
-  recall(): Promise<Recalled | undefined>;
-  keep(recalled: Recalled): void;
-  /** What it has for the catalog is another than before. */
-  changed(): void;
-  /** It may be settled or listable now. */
-  settled(): void;
-  /** It was not used for as long as its specification says, and is being stopped. */
-  idled(): void;
-}
+import { type Visitor, Visitors } from "./visitors.ts";
 
 /** One server for those who use it: brings them to its session, shows what it lists, and tells how it stands. */
 export class Connection {
@@ -42,7 +23,8 @@ export class Connection {
   readonly #parts: ConnectionParts;
   readonly #listing: Listing;
   readonly #life: Life;
-  readonly #visitors = new Set<Visitor>();
+  readonly #visitors = new Visitors();
+  readonly #invitation: Invitation;
   /** It was started only to learn what it lists. */
   #learning = false;
   /** An attempt has ended since somebody wanted it up. */
@@ -74,6 +56,12 @@ export class Connection {
       limit: () => this.spec.callTimeout,
       warn: (text) => this.#log("warn", "server", text),
     });
+    this.#invitation = new Invitation({
+      server: parts.spec.name,
+      audience: parts.audience,
+      occasion: () => this.#visitors.occasion,
+      declined: () => this.#life.refuse("The person at the client does not want to."),
+    });
     const ready = Promise.all([parts.before, this.#listing.recalled]);
     this.#life = new Life(
       parts.spec,
@@ -92,6 +80,7 @@ export class Connection {
         },
         listChanged: (kinds) => this.#listing.announce(kinds),
         idle: () => parts.idled(),
+        admitting: (progress) => this.#admitting(progress),
         log: (level, source, text) => this.#log(level, source, text),
       },
     );
@@ -153,6 +142,7 @@ export class Connection {
   }
 
   start(): void {
+    this.#life.insist();
     if (sessionOf(this.state) === undefined) this.#tried = false;
     this.#life.signal({ kind: "start" });
   }
@@ -165,6 +155,7 @@ export class Connection {
   /** Ends what there is and begins anew; an attempt that runs is left to run. */
   reconnect(): void {
     this.#tried = false;
+    this.#life.insist();
     this.#life.signal({ kind: "reconnect" });
   }
 
@@ -186,7 +177,7 @@ export class Connection {
   async retire(successor: Connection | undefined, limit: number): Promise<void> {
     this.#retired = { successor };
     if (successor !== undefined) this.#subscriptions.bequeath(successor.#subscriptions);
-    for (const visitor of this.#takeVisitors()) this.visit(visitor);
+    this.#visitors.send((visitor) => this.visit(visitor));
     const session = sessionOf(this.state);
     if (session !== undefined) {
       let undo = (): void => {};
@@ -199,11 +190,14 @@ export class Connection {
     await this.stop();
   }
 
-  /** Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. */
+  /**
+   * Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. While an
+   * authorization is being got they wait for that, too.
+   */
   visit(visitor: Visitor): void {
-    const session = this.#retired === undefined ? sessionOf(this.state) : undefined;
-    if (session !== undefined) {
-      visitor.enter(session);
+    const { state } = this;
+    if (this.#retired === undefined && state.at === "connected") {
+      visitor.enter(state.session);
       return;
     }
     if (this.#retired?.successor !== undefined) {
@@ -248,11 +242,11 @@ export class Connection {
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#history.lastError = cause;
     if (cause?.step === "handshake") this.#listing.dialects.forget(cause);
-    if (lookAhead(state).at !== "connecting") {
+    if (!["connecting", "authenticating"].includes(lookAhead(state).at)) {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;
     }
-    const isGone = state.at === "failed" || (this.#gone && state.at !== "connected");
+    const isGone = hasFailed(state) || (this.#gone && state.at !== "connected");
     if (isGone !== this.#gone) {
       this.#gone = isGone;
       this.#parts.changed();
@@ -261,7 +255,12 @@ export class Connection {
     if (old !== undefined && old !== session) this.#bid(old);
     if (session !== undefined && old !== session) this.#welcome(session);
     if (state.at === "stopping" && state.next.at !== "connecting") {
-      for (const visitor of this.#takeVisitors()) visitor.fail(cause ?? this.#stoppedError());
+      this.#visitors.fail(cause ?? this.#stoppedError());
+    }
+    if (state.at === "connected" && before.at === "authenticating") {
+      // Those who wait were refused for want of it.
+      if (cause === undefined) this.#visitors.enter(state.session);
+      else this.#visitors.fail(cause);
     }
     this.#parts.settled();
   }
@@ -277,15 +276,14 @@ export class Connection {
     if (this.#held) session.pause();
     this.#listing.follow(session);
     this.#subscriptions.follow(session);
-    for (const visitor of this.#takeVisitors()) visitor.enter(session);
+    this.#visitors.enter(session);
     if (this.#learning && this.#goal === "onDemand") this.#life.signal({ kind: "idleTimeout" });
     this.#learning = false;
   }
 
-  #takeVisitors(): Visitor[] {
-    const visitors = [...this.#visitors];
-    this.#visitors.clear();
-    return visitors;
+  #admitting(progress: Authorization | undefined): void {
+    if (progress === undefined) this.#invitation.end();
+    else if (progress.step === "openingBrowser") this.#invitation.give(progress.url);
   }
 
   #stoppedError(): HubError {

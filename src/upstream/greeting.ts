@@ -53,8 +53,17 @@ export interface GreetingParts extends Approach {
   readonly clientInfo: Implementation;
   readonly capabilities: Capabilities;
   readonly signal: AbortSignal;
-  /** Asks something of the hub's own, which is forgotten with the signal. @throws {HubError} the link's end, or the signal's reason */
-  ask(method: string, params: object, signal: AbortSignal): Promise<Response>;
+  /**
+   * Asks something of the hub's own, which is forgotten with the signal.
+   * @param headers what a link over HTTP has to say beside what it knows
+   * @throws {HubError} the link's end, that there is no answer, or the signal's reason
+   */
+  ask(
+    method: string,
+    params: object,
+    signal: AbortSignal,
+    headers?: Readonly<Record<string, string>>,
+  ): Promise<Response>;
 }
 
 /** By how much the answers to two questions that were read one after the other may lie apart, in ms. */
@@ -103,7 +112,7 @@ async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined
     return await discover(parts, AbortSignal.any([signal, over.signal]));
   } catch (error) {
     // Why it would not be met says more.
-    if (over.signal.aborted || hasEnded(error)) return undefined;
+    if (over.signal.aborted || hasEnded(error) || isUnknown(error)) return undefined;
     throw error;
   } finally {
     undo();
@@ -116,10 +125,17 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   let isAnswered = false;
   /** Whatever it answers yet is of use for the next time. */
   let isLeft = false;
-  const asked = discover(parts, AbortSignal.any([signal, over.signal])).then((found) => {
-    isAnswered = true;
-    return found;
-  });
+  const asked = discover(parts, AbortSignal.any([signal, over.signal])).then(
+    (found) => {
+      isAnswered = true;
+      return found;
+    },
+    (error: unknown) => {
+      if (!isUnknown(error)) throw error;
+      isAnswered = true;
+      return undefined;
+    },
+  );
   // If nobody waits for it any more, its failure is nobody's.
   asked.catch(() => {});
   let undo = (): void => {};
@@ -172,7 +188,9 @@ async function discover(
 ): Promise<Discovery | undefined> {
   const { server, clientInfo, capabilities } = parts;
   const params = { _meta: introduce(version, clientInfo, capabilities) };
-  const response = await parts.ask(ModernMethod.discover, params, signal);
+  // Nothing is agreed upon yet that the link could say by itself.
+  const headers = { [VERSION_HEADER]: version };
+  const response = await parts.ask(ModernMethod.discover, params, signal, headers);
   const value = parse(response);
   if (response.outcome === "result") return readDiscovery(value);
   const { code, message } = membersOf(value);
@@ -186,6 +204,7 @@ async function discover(
   throw misstep(server, "handshake", `answered with an error: ${String(message)}`);
 }
 
+const VERSION_HEADER = "MCP-Protocol-Version";
 const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
 /** @param otherwise what it is found to be, should it refuse */
@@ -195,7 +214,13 @@ async function initialize(
 ): Promise<Greeting> {
   const { server, clientInfo, capabilities, signal, era, known } = parts;
   const params = initializeParams(clientInfo, capabilities);
-  const answer = readAnswer(server, await parts.ask(Method.initialize, params, signal));
+  const answer = await parts.ask(Method.initialize, params, signal).then(
+    (response) => readAnswer(server, response),
+    (error: unknown) => {
+      if (isUnknown(error)) return error;
+      throw error;
+    },
+  );
   if (!(answer instanceof HubError)) {
     const isAsked = era === "auto" && known !== "legacy";
     return { handshake: answer, evidence: isAsked ? "answer" : "memory" };
@@ -219,6 +244,12 @@ function readAnswer(server: string, response: Response): Handshake | HubError {
 function hasEnded(error: unknown): error is HubError {
   return error instanceof HubError && error.code === "connectionLost";
 }
+
+/** Over HTTP servers need not say in the protocol's words that they do not know a method; some fail at it. */
+function isUnknown(error: unknown): error is HubError {
+  return error instanceof HubError && UNKNOWN.has(error.code);
+}
+const UNKNOWN: ReadonlySet<string> = new Set(["serverRefused", "serverFailed", "answerLost"]);
 
 /** What an error says that the server speaks. */
 function versionsOf(error: unknown): readonly unknown[] {

@@ -3,13 +3,16 @@ import type { Kind } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Authorization, Challenge } from "../wire/http/credentials.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
+import { Admission } from "./admission.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
 import type { Audience } from "./audience.ts";
 import type { Dialects } from "./dialects.ts";
 import type { Harvest } from "./harvest.ts";
 import type { Session } from "./session.ts";
-import { type Effect, type Signal, type State, step } from "./state.ts";
+import type { Effect, Signal } from "./signal.ts";
+import { type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
 import { Vigil } from "./vigil.ts";
 
@@ -41,6 +44,8 @@ export interface LifeEvents {
   listChanged(kinds: readonly Kind[]): void;
   /** Nobody used it for as long as its specification says: it is about to be stopped. */
   idle(): void;
+  /** An authorization is being got, and has come so far; undefined: that is over. */
+  admitting(progress: Authorization | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
 }
 
@@ -57,6 +62,11 @@ export class Life {
   #disarm: () => void = () => {};
   #vigil: Vigil | undefined;
   #held = false;
+  readonly #admission: Admission;
+  /** What the server has said when it last wanted an authorization. */
+  #challenge: Challenge = { status: 401, header: undefined };
+  /** It was there until just now: it may be back soon. */
+  #isMissed = false;
   /** Who waits until nothing of what is being stopped is left. */
   readonly #draining: (() => void)[] = [];
 
@@ -64,6 +74,15 @@ export class Life {
     this.spec = spec;
     this.#parts = parts;
     this.#events = events;
+    const { clock, authorize } = parts.surroundings;
+    this.#admission = new Admission({
+      clock,
+      server: spec.name,
+      authorize: authorize && ((challenge, passage) => authorize(this.spec, challenge, passage)),
+      progressed: (progress) => this.signal({ kind: "progressed", progress }),
+      authorized: () => this.signal({ kind: "authorized" }),
+      denied: (cause, isForAll) => this.signal({ kind: isForAll ? "lost" : "denied", cause }),
+    });
   }
 
   get state(): State<Session> {
@@ -89,6 +108,16 @@ export class Life {
       this.#draining.push(resolve);
       this.signal({ kind: "stop" });
     });
+  }
+
+  /** A person wants it: nothing that was refused before counts. */
+  insist(): void {
+    this.#admission.forgive();
+  }
+
+  /** A person does not want to authorize it. */
+  refuse(text: string): void {
+    this.#admission.refuse(text);
   }
 
   /** Watches over the session as the specification has it now. */
@@ -126,20 +155,34 @@ export class Life {
       random: parts.random(),
       policy: this.spec.reconnect,
       goal: parts.goal(),
+      isRemote: this.spec.kind === "remote",
     });
     this.#state = state;
-    const cause = signal.kind === "lost" ? signal.cause : undefined;
-    if (state.at !== before.at) {
-      this.#disarm();
+    const cause = "cause" in signal ? signal.cause : undefined;
+    if (state.at !== before.at) this.#disarm();
+    if (state.at !== before.at || signal.kind === "progressed") {
       const move = { server: this.spec.name, client: parts.client, before, state, cause };
       parts.bus.emit(eventOf(move, clock));
       tellAlerts(move, parts.alerts);
     }
+    if (signal.kind === "lost") this.#isMissed = before.at === "connected";
     for (const effect of effects) this.#perform(effect);
     if (state !== before) {
       this.#watchOver(sessionOf(before), sessionOf(state));
+      this.#accompany(before, state);
       this.#events.moved(before, state, cause);
     }
+  }
+
+  /** An authorization lasts as long as it is waited for; meanwhile the server's silence says nothing. */
+  #accompany(before: State<Session>, state: State<Session>): void {
+    const was = before.at === "authenticating";
+    const is = state.at === "authenticating";
+    if (state.at === "connected" && !was) this.#admission.prove();
+    if (is !== was) this.#vigil?.hold(is || this.#held);
+    if (was && !is) this.#admission.end();
+    if (is) this.#events.admitting(state.progress);
+    else if (was) this.#events.admitting(undefined);
   }
 
   #watchOver(before: Session | undefined, session: Session | undefined): void {
@@ -163,17 +206,18 @@ export class Life {
         this.#disarm = clock.after(delay, () => this.signal({ kind: effect.signal }));
         return;
       }
-      case "authorize": {
-        const { name: server } = this.spec;
-        const text = `Server "${server}" wants an authorization, and there is no way to get one.`;
-        this.signal({ kind: "lost", cause: new HubError("notSupported", text, { server }) });
-      }
+      case "authorize":
+        // What goes on meanwhile is not touched.
+        if (sessionOf(this.#state) === undefined) void this.#end();
+        this.#admission.begin(this.#challenge);
     }
   }
 
   #open(): void {
     const { surroundings, audience, dialects } = this.#parts;
-    const attempt = new Attempt(this.spec, audience, surroundings, dialects, {
+    const isMissed = this.#isMissed;
+    this.#isMissed = false;
+    const attempt = new Attempt(this.spec, audience, surroundings, dialects, isMissed, {
       opened: (session, found, stale, duration) => {
         this.#events.listed(session, found, duration);
         this.signal({ kind: "opened", session });
@@ -183,6 +227,11 @@ export class Life {
         if (attempt === this.#attempt) this.signal({ kind: "lost", cause });
       },
       listChanged: (kinds) => this.#events.listChanged(kinds),
+      challenged: (challenge) => {
+        if (attempt !== this.#attempt) return;
+        this.#challenge = challenge;
+        this.signal({ kind: "challenged" });
+      },
       log: (level, source, text) => this.#events.log(level, source, text),
     });
     this.#attempt = attempt;
@@ -190,11 +239,16 @@ export class Life {
   }
 
   async #close(): Promise<void> {
+    await this.#end();
+    this.signal({ kind: "drained" });
+  }
+
+  /** Ends the attempt, or what came of it. */
+  #end(): Promise<void> | undefined {
     const attempt = this.#attempt;
     this.#attempt = undefined;
     const { name: server } = this.spec;
     const text = `Server "${server}" was stopped.`;
-    await attempt?.close(new HubError("serverStopped", text, { server }));
-    this.signal({ kind: "drained" });
+    return attempt?.close(new HubError("serverStopped", text, { server }));
   }
 }

@@ -179,7 +179,8 @@ export class Listening {
     const record = {
       method,
       settle: (response: Response) => this.#answered(id, response),
-      fail: () => {},
+      // Over HTTP each may be lost by itself.
+      fail: () => this.#ended(id),
       progress: () => {},
     };
     pending.send(
@@ -262,7 +263,8 @@ export class Listening {
 
   #cancel({ id }: Listen): void {
     const { pending, link } = this.#parts;
-    if (pending.drop(id)) link.send(buildNotification(Method.cancelled, { requestId: id }));
+    const isHeard = pending.drop(id) !== undefined && link.hasStreams !== true;
+    if (isHeard) link.send(buildNotification(Method.cancelled, { requestId: id }));
   }
 
   #refusal(name: string): HubError {

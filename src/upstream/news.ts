@@ -3,9 +3,10 @@ import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Notification, Request } from "../wire/jsonrpc.ts";
 import type { Dialect } from "./dialect/dialect.ts";
-import type { Jobs } from "./job.ts";
+import type { Job, Jobs } from "./job.ts";
 import { readProgress } from "./notice.ts";
-import type { PendingTable } from "./pending.ts";
+import type { Exchange } from "../wire/link.ts";
+import type { Pending, PendingTable } from "./pending.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import type { Voice } from "./voice.ts";
 
@@ -28,14 +29,16 @@ export class News {
     this.#parts = parts;
   }
 
-  asked(request: Request): void {
-    const { jobs, voice } = this.#parts;
+  /** @param exchange the request on whose stream it came, where the link can tell */
+  asked(request: Request, exchange: Exchange | undefined): void {
+    const { jobs, voice, pending } = this.#parts;
     const job = jobs.isEmpty ? undefined : jobs.of(request);
-    voice.asked(job === undefined ? request : job.translate(request), job);
+    const record = exchange && pending.at(exchange);
+    voice.asked(job === undefined ? request : job.translate(request), job, record);
   }
 
-  notified(raw: Notification): void {
-    const { pending, jobs, voice } = this.#parts;
+  notified(raw: Notification, exchange: Exchange | undefined): void {
+    const { pending, jobs } = this.#parts;
     const job = jobs.isEmpty ? undefined : jobs.of(raw);
     const notification = job === undefined ? raw : job.translate(raw);
     switch (notification.method) {
@@ -63,7 +66,7 @@ export class News {
         this.#parts.subscriptions()?.tickets.told(this.#strip(notification));
         return;
       default:
-        if (this.#parts.dialect()?.hear(notification) !== true) voice.notified(notification, job);
+        this.#say(notification, job, exchange && pending.at(exchange));
     }
   }
 
@@ -71,6 +74,11 @@ export class News {
   missed(kinds: readonly Kind[]): void {
     this.#parts.listChanged(kinds);
     this.#parts.subscriptions()?.missed();
+  }
+
+  #say(notification: Notification, job: Job | undefined, record: Pending | undefined): void {
+    if (this.#parts.dialect()?.hear(notification, record) === true) return;
+    this.#parts.voice.notified(notification, job, record);
   }
 
   #strip(notification: Notification): Notification {

@@ -1,11 +1,9 @@
 import { applyEdits, type Edit, type Range, textOf, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
-import { Method } from "../protocol/legacy.ts";
 import { membersOfMeta } from "../protocol/meta.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
-import { buildNotification, editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
-import type { Withdrawal } from "./pending.ts";
+import type { Message, Notification } from "../wire/jsonrpc.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -30,13 +28,6 @@ export function readCancelled(
   const last = ids.at(-1);
   const id = last && readId(notification.bytes, last);
   return id && { key: id.key, ids };
-}
-
-/** Says that the answer to a request is not wanted any more. */
-export function buildWithdrawal(id: number | string, why: Withdrawal): Message {
-  return typeof why === "string"
-    ? buildNotification(Method.cancelled, { requestId: id, reason: why })
-    : applyEdits(why.notification.bytes, editsOf(why.ids, JSON.stringify(id)));
 }
 
 /** Which resource is another, and where its URI stands. */

@@ -2,6 +2,7 @@ import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../cata
 import { type CacheHint, NOUNS } from "../catalog/offer.ts";
 import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
+import { faultOf } from "../protocol/mirror.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import { misstep, readReply } from "./reply.ts";
 
@@ -59,6 +60,18 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     }
     cursors.add(cursor);
   }
+}
+
+/** The tools that can be called over HTTP: where headers are to repeat arguments, they must be able to. */
+export function dropUnmirrorable(
+  tools: readonly Item[],
+  complain: (text: string) => void,
+): readonly Item[] {
+  return tools.filter((tool) => {
+    const fault = faultOf(tool);
+    if (fault !== undefined) complain(`Tool "${tool.key}" was left out: ${fault}.`);
+    return fault === undefined;
+  });
 }
 
 function tellUnnamed(count: number, kind: Kind): string {

@@ -1,7 +1,9 @@
 import type { Alerts } from "../alerts.ts";
+import type { Offer } from "../catalog/offer.ts";
 import type { Bus } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
+import type { LifeParts } from "./life.ts";
 import type { Snapshot } from "../snapshot/snapshot.ts";
 import type { Profile } from "./profile.ts";
 
@@ -27,4 +29,20 @@ export interface PoolParts {
   changed(): void;
   /** Some connection may be settled or listable now. */
   settled(): void;
+}
+
+/** What a connection is made from. */
+export interface ConnectionParts extends Omit<LifeParts, "dialects"> {
+  readonly spec: RunnableServer;
+  /** The listing of the connection that this one takes the place of. */
+  readonly offer: Offer | undefined;
+  /** The listing that was kept when the server last ran. Never rejects. */
+  recall(): Promise<Recalled | undefined>;
+  keep(recalled: Recalled): void;
+  /** What it has for the catalog is another than before. */
+  changed(): void;
+  /** It may be settled or listable now. */
+  settled(): void;
+  /** It was not used for as long as its specification says, and is being stopped. */
+  idled(): void;
 }

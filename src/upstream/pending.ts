@@ -5,6 +5,7 @@ import type { Severity } from "../protocol/severity.ts";
 import { readEdges } from "../wire/frame.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
+import type { Occasion } from "./audience.ts";
 import type { Sender } from "./sender.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
@@ -15,6 +16,10 @@ export interface Pending extends Outgoing {
   readonly sender?: Sender;
   /** The server may make a task of it. */
   readonly isTask?: boolean;
+  /** The way to its client; absent on the hub's own. Looked for only where a link has streams. */
+  readonly occasion?: Occasion;
+  /** The headers that repeat its arguments. Looked for only where a server of the modern era is reached over HTTP. */
+  readonly mirrored?: Readonly<Record<string, string>> | undefined;
   /** The server answered. */
   settle(response: Response): void;
   /** No answer will come. */
@@ -34,10 +39,6 @@ export interface Rewrite {
   readonly tokens: readonly Range[];
 }
 
-/** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
-export type Withdrawal =
-  string | { readonly notification: Notification; readonly ids: readonly Range[] };
-
 /** A server that has not taken this many bytes gets no more requests. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
@@ -45,21 +46,34 @@ const MAX_BACKLOG = 128 * 1024 * 1024;
 export class PendingTable {
   readonly #server: string;
   readonly #link: Link;
+  readonly #lost: (record: Pending) => void;
   readonly #entries = new Map<number, { record: Pending; exchange: Exchange | undefined }>();
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
   /** Why nothing is in flight any more. */
   ended: HubError | undefined;
+  /** What clients' requests repeat in headers is wanted. */
+  isMirrored = false;
   #isHalted = false;
 
-  constructor(server: string, link: Link) {
+  /** @param lost told of a request that ends without an answer while the link lives */
+  constructor(server: string, link: Link, lost: (record: Pending) => void) {
     this.#server = server;
     this.#link = link;
+    this.#lost = lost;
   }
 
   get(id: number): Pending | undefined {
     return this.#entries.get(id)?.record;
+  }
+
+  /** The request on whose stream something came; undefined if it is over. */
+  at(exchange: Exchange): Pending | undefined {
+    for (const entry of this.#entries.values()) {
+      if (entry.exchange === exchange) return entry.record;
+    }
+    return undefined;
   }
 
   /** How many of the requests in flight are clients'. */
@@ -96,7 +110,8 @@ export class PendingTable {
 
   /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
   send(id: number, record: Pending, message: Message): void {
-    const refusal = this.ended ?? this.#refusal();
+    const refusal =
+      this.ended === undefined ? this.#refusal() : this.#lossOf(record, this.ended, "notDelivered");
     if (refusal !== undefined) {
       queueMicrotask(() => record.fail(refusal));
       return;
@@ -104,27 +119,46 @@ export class PendingTable {
     const entry = { record, exchange: undefined as Exchange | undefined };
     this.#entries.set(id, entry);
     if (this.#isHalted) record.halt?.(true);
-    entry.exchange = this.#link.send(message, record);
+    const isRemote = this.#link.adopt !== undefined;
+    entry.exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+  }
+
+  /** What a link over HTTP is told, which may lose a single request and go on. */
+  #outgoing(id: number, record: Pending): Outgoing {
+    const { method, name, headers } = record;
+    return {
+      method,
+      name,
+      headers: headers ?? (this.isMirrored ? record.mirrored : undefined),
+      unanswered: (cause) => {
+        if (this.take(id) === undefined) return;
+        this.#lost(record);
+        record.fail(cause);
+      },
+    };
   }
 
   /** Sends a request of the hub's own, whatever comes of it. @returns its id */
   post(method: string, params?: object): number {
     const ignore = (): void => {};
     const id = this.nextId();
-    const record = { method, settle: ignore, fail: ignore, progress: ignore };
+    const name = nameOf(params);
+    const record = { method, name, settle: ignore, fail: ignore, progress: ignore };
     this.send(id, record, buildRequest(id, method, params));
     return id;
   }
 
   /**
    * Sends a request of the hub's own. When the signal is aborted `cancel` has to take it out of the table.
-   * @throws the signal's reason, or {HubError} the link's end
+   * @param headers what a link over HTTP has to say beside what it knows
+   * @throws the signal's reason, or {HubError} the link's end, or that it was not answered
    */
   ask(
     method: string,
     params: object | undefined,
     signal: AbortSignal,
     cancel: (id: number) => void,
+    headers?: Readonly<Record<string, string>>,
   ): Promise<Response> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) {
@@ -143,6 +177,8 @@ export class PendingTable {
       signal.addEventListener("abort", abort, { once: true });
       const record: Pending = {
         method,
+        name: nameOf(params),
+        headers,
         settle: (response) => end(resolve, response),
         fail: (error) => end(reject, error),
         progress: () => {},
@@ -186,8 +222,17 @@ export class PendingTable {
     this.ended ??= cause;
     const entries = [...this.#entries.values()];
     this.#entries.clear();
-    for (const { record } of entries) record.fail(cause);
+    for (const { record } of entries) record.fail(this.#lossOf(record, cause, "answerLost"));
     this.#tellQuiet();
+  }
+
+  /** What the link's end means for one request: over HTTP a client's may be good on the next link. */
+  #lossOf(record: Pending, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
+    const isOwn = record.isRelayed !== true || this.#link.adopt === undefined;
+    // An end that somebody wanted is one for good.
+    if (isOwn || !cause.traits.retryable) return cause;
+    const { message, server } = cause;
+    return new HubError(code, message, { server, cause });
   }
 
   #tellQuiet(): void {
@@ -199,4 +244,10 @@ export class PendingTable {
     const text = `Server "${this.#server}" does not read what it is sent.`;
     return new HubError("notReading", text, { server: this.#server });
   }
+}
+
+/** What a request of the hub's own is about, where that has to be said beside it: only those about tasks have such a name. */
+function nameOf(params: object | undefined): string | undefined {
+  const id: unknown = params !== undefined && "taskId" in params ? params.taskId : undefined;
+  return typeof id === "string" ? id : undefined;
 }

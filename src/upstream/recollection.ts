@@ -14,12 +14,20 @@ export class Recollection implements Memory {
   readonly #snapshots: Snapshots;
   readonly #identify: Identify;
   readonly #alerts: Alerts;
+  readonly #redact: (text: string) => string;
   readonly #keeping = new Set<Promise<void>>();
 
-  constructor(snapshots: Snapshots, identify: Identify, alerts: Alerts) {
+  /** @param redact takes out of a server's words what it was given and must not be shown */
+  constructor(
+    snapshots: Snapshots,
+    identify: Identify,
+    alerts: Alerts,
+    redact: (text: string) => string,
+  ) {
     this.#snapshots = snapshots;
     this.#identify = identify;
     this.#alerts = alerts;
+    this.#redact = redact;
   }
 
   async recall(spec: RunnableServer, profile: Profile): Promise<Recalled | undefined> {
@@ -48,7 +56,11 @@ export class Recollection implements Memory {
     const names = differences.map(({ name }) => `"${name}"`).join(", ");
     const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
     const text = `Server "${server}" describes ${names} otherwise than before.\n${texts.join("\n")}`;
-    this.#alerts.raise({ kind: "toolsChanged", server, text: text.slice(0, LONGEST) });
+    this.#alerts.raise({
+      kind: "toolsChanged",
+      server,
+      text: this.#redact(text).slice(0, LONGEST),
+    });
   }
 
   async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {

@@ -5,18 +5,21 @@ import type { Era } from "../protocol/era.ts";
 import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
+import type { Challenge } from "../wire/http/credentials.ts";
+import type { Way } from "../wire/http/target.ts";
 import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
-import type { Link, LinkEvents, Vitals } from "../wire/link.ts";
+import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect, Topic } from "./dialect/dialect.ts";
 import { type Approach, type Departure, greet, type Greeting } from "./greeting.ts";
 import type { Feature, Handshake } from "./handshake.ts";
-import { type HintTable, listAll } from "./pages.ts";
+import { dropUnmirrorable, type HintTable, listAll } from "./pages.ts";
 import { Jobs } from "./job.ts";
-import { News } from "./news.ts";
-import { buildWithdrawal } from "./notice.ts";
-import { type Pending, PendingTable, type Rewrite, type Withdrawal } from "./pending.ts";
+import { buildWithdrawal, type Withdrawal } from "./withdrawal.ts";
+import { type Pending, PendingTable, type Rewrite } from "./pending.ts";
+import { Reception } from "./reception.ts";
+import { Repetition } from "./repetition.ts";
 import { Voice } from "./voice.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 
@@ -35,6 +38,8 @@ export interface SessionEvents {
   /** What it lists of these kinds may be another. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  /** The server wants another authorization than there is. */
+  challenged(challenge: Challenge): void;
   closed(cause: HubError): void;
 }
 
@@ -48,14 +53,11 @@ export class Session implements LinkEvents {
   readonly voice: Voice;
   /** What clients' calls were made into that does not end with its answer. */
   readonly jobs: Jobs;
-  readonly #news: News;
+  readonly #reception: Reception;
   /** What the server has said of itself, once it was met; and the dialect that it speaks. */
   met: Handshake | undefined;
   #dialect: Dialect | undefined;
   greeting: Greeting | undefined;
-  readonly #complaints = new Set<string>();
-  /** Messages that ever came: what makes it grow proves that the server lives. */
-  heard = 0;
   /** Clients' requests that were ever sent, and the tool of the last one. */
   calls = 0;
   lastTool: string | undefined;
@@ -64,13 +66,15 @@ export class Session implements LinkEvents {
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
+  readonly #repetition: Repetition;
 
   constructor(parts: SessionParts) {
     const { server, link, audience, clock, events } = parts;
     this.#parts = parts;
+    this.#repetition = new Repetition(clock);
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link);
+    this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
     this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
@@ -79,16 +83,24 @@ export class Session implements LinkEvents {
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
-      complain: (text) => this.#complain(text),
+      request: (method, params) =>
+        void this.ask(method, params, new AbortController().signal).catch(() => {}),
+      complain: (text) => this.#reception.complain(text),
     });
-    this.#news = new News({
+    this.#reception = new Reception({
       pending: this.#pending,
       jobs: this.jobs,
       voice: this.voice,
       dialect: () => this.#dialect,
       subscriptions: () => this.subscriptions,
       listChanged: (kinds) => events.listChanged(kinds),
+      log: (level, text) => events.log(level, "stdout", text),
     });
+  }
+
+  /** Messages that ever came: what makes it grow proves that the server lives. */
+  get heard(): number {
+    return this.#reception.heard;
   }
 
   /** Opens the link and meets the server as `greet` does; `linked` is called between the two. @throws {HubError} handshakeFailed, or what the link says */
@@ -108,20 +120,23 @@ export class Session implements LinkEvents {
       ...approach,
       ...common,
       signal,
-      ask: (method, params, until) => this.#pending.ask(method, params, until, drop),
+      ask: (method, params, until, headers) =>
+        this.#pending.ask(method, params, until, drop, headers),
     });
     if ("cause" in greeting) return greeting;
     if (this.#pending.ended !== undefined) throw this.#pending.ended;
     this.greeting = greeting;
     this.met = greeting.handshake;
+    const isModern = greeting.handshake.spoken.era === "modern";
     this.#link.adopt?.(greeting.handshake.spoken);
+    this.#pending.isMirrored = isModern && this.#link.adopt !== undefined;
     this.#dialect = chooseDialect(greeting.handshake, {
       ...common,
       link: this.#link,
       pending: this.#pending,
       voice: this.voice,
       ask: (method, params, until) => this.ask(method, params, until),
-      missed: (kinds) => this.#news.missed(kinds),
+      missed: (kinds) => this.#reception.missed(kinds),
       log: (level, text) => events.log(level, "server", text),
     });
     this.#dialect.begin();
@@ -131,6 +146,16 @@ export class Session implements LinkEvents {
   /** The one that the server speaks. */
   get era(): Era {
     return this.#dialect?.era ?? "legacy";
+  }
+
+  get way(): Way | undefined {
+    if (this.#link.adopt === undefined) return undefined;
+    return this.#link.hasStreams === true ? "http" : "sse";
+  }
+
+  /** A request may have to be written more than once. */
+  get mayRepeat(): boolean {
+    return this.era === "modern" || this.#link.adopt !== undefined;
   }
 
   /** Clients' requests that have not been answered. */
@@ -146,13 +171,16 @@ export class Session implements LinkEvents {
   /** Everything of that kind that the server has; nothing if it offers none. @throws {HubError} handshakeFailed at step `list`, or the link's end. */
   async list(kind: Kind, signal: AbortSignal): Promise<readonly Item[]> {
     if (!this.offers(kind)) return [];
-    return listAll({
+    const complain = (text: string): void => this.#parts.events.log("warn", "server", text);
+    const items = await listAll({
       server: this.server,
       kind,
       ...(this.era === "modern" && { hints: this.hints }),
       ask: (method, params) => this.ask(method, params, signal),
-      complain: (text) => this.#parts.events.log("warn", "server", text),
+      complain,
     });
+    const isMirrored = kind === "tools" && this.#pending.isMirrored;
+    return isMirrored ? dropUnmirrorable(items, complain) : items;
   }
 
   offers(kind: Kind): boolean {
@@ -193,10 +221,11 @@ export class Session implements LinkEvents {
     return id;
   }
 
-  /** Asks something of the hub's own; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
+  /** Asks something of the hub's own, which may be asked twice; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const whole = this.#dialect?.complete(params) ?? params;
-    return this.#pending.ask(method, whole, signal, (id) => this.cancel(id, "The hub gave up."));
+    const cancel = (id: number): void => this.cancel(id, "The hub gave up.");
+    return this.#repetition.of(() => this.#pending.ask(method, whole, signal, cancel), signal);
   }
 
   /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
@@ -210,10 +239,14 @@ export class Session implements LinkEvents {
 
   /** Forgets a request and tells the server. Whoever waits for it is not called any more. */
   cancel(id: number, why: Withdrawal): void {
-    const record = this.#pending.drop(id);
+    const record = this.#pending.get(id);
     if (record === undefined) return;
     if (this.#dialect?.mayMakeTask(record) === true) this.jobs.giveUp(id);
-    this.#link.send(buildWithdrawal(id, why));
+    // Where a request has a stream of its own, to let go of that says it all in the modern era; of old it says nothing.
+    const isSaid = this.#link.hasStreams === true && this.era === "modern";
+    if (!isSaid) this.#link.send(buildWithdrawal(id, why));
+    this.#pending.drop(id);
+    this.voice.settled(record);
     this.voice.abandon();
   }
 
@@ -233,26 +266,8 @@ export class Session implements LinkEvents {
     return this.#link.close();
   }
 
-  frame(frame: Frame): void {
-    this.heard++;
-    switch (frame.kind) {
-      case "response":
-        this.#settle(frame);
-        return;
-      case "notification":
-        this.#news.notified(frame);
-        return;
-      case "request":
-        if (this.era === "legacy") this.#news.asked(frame);
-        else this.#complain("A request was dropped: servers of its era send none.");
-        return;
-      case "batch":
-        if (this.#dialect?.hasBatches === true) for (const item of frame.items) this.frame(item);
-        else this.#complain("A batch was dropped: this revision has none.");
-        return;
-      case "invalid":
-        this.#complain(`A message was dropped: ${frame.reason}.`);
-    }
+  frame(frame: Frame, exchange?: Exchange): void {
+    this.#reception.take(frame, exchange);
   }
 
   log(level: LogLevel, source: LogSource, text: string): void {
@@ -260,9 +275,11 @@ export class Session implements LinkEvents {
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    this.heard++;
-    const text = this.#pending.lose(head, tail, size);
-    if (text !== undefined) this.#parts.events.log("warn", "stdout", text);
+    this.#reception.lose(head, tail, size);
+  }
+
+  challenged(challenge: Challenge): void {
+    this.#parts.events.challenged(challenge);
   }
 
   /** What a server does not read is bounded where it is sent: by the table of what is pending, and by its voice. */
@@ -279,23 +296,5 @@ export class Session implements LinkEvents {
     this.#dialect?.close();
     this.#pending.fail(cause);
     this.jobs.fail(cause);
-  }
-
-  /** Said once: who does it once does it often. */
-  #complain(text: string): void {
-    if (this.#complaints.has(text)) return;
-    this.#complaints.add(text);
-    this.#parts.events.log("warn", "stdout", text);
-  }
-
-  #settle(response: Response): void {
-    const record = response.id === undefined ? undefined : this.#pending.take(response.id);
-    if (record !== undefined) {
-      record.settle(response);
-      return;
-    }
-    this.jobs.late(response, this.era);
-    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
-    this.#parts.events.log("debug", "stdout", "An answer that nobody waits for was dropped.");
   }
 }

@@ -1,6 +1,7 @@
 import type { HubError } from "../errors.ts";
 import type { Reconnect } from "../manifest/schema.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
+import type { Effect, Signal } from "./signal.ts";
 import { delayAfter, isExhausted } from "./policy.ts";
 import type { Goal } from "./status.ts";
 
@@ -51,50 +52,14 @@ export interface Stopping {
   readonly next: Rest;
 }
 
-export type Signal<S> =
-  /** Somebody wants it up: the hub at its start, or a call. */
-  | { readonly kind: "start" }
-  /** It shall be down until somebody starts it. */
-  | { readonly kind: "stop" }
-  /** It shall be up anew, whatever it is now; an attempt that runs is what is wanted. */
-  | { readonly kind: "reconnect" }
-  /** The present attempt, or the wait for the next one, is given up. */
-  | { readonly kind: "cancel" }
-  /** The attempt succeeded. */
-  | { readonly kind: "opened"; readonly session: S }
-  /** The server wants authorization. */
-  | { readonly kind: "challenged" }
-  | { readonly kind: "progressed"; readonly progress: Authorization }
-  | { readonly kind: "authorized" }
-  /** The attempt failed, or the open connection ended; whether a retry can cure it stands in the error table. */
-  | { readonly kind: "lost"; readonly cause: HubError }
-  | { readonly kind: "unresponsive" }
-  | { readonly kind: "responsive" }
-  /** It has been connected for so long that its next loss begins a new series. */
-  | { readonly kind: "stable" }
-  /** Nothing of the old server is left. */
-  | { readonly kind: "drained" }
-  /** The next attempt's time has come. */
-  | { readonly kind: "due" }
-  /** Nobody has used it for long enough. */
-  | { readonly kind: "idleTimeout" };
-
-/** What the owner has to do after a step. A timer ends with the state in which it was armed. */
-export type Effect =
-  | { readonly kind: "open" }
-  /** End the attempt or the connection, and signal `drained` when nothing of it is left. */
-  | { readonly kind: "close" }
-  /** Get an authorization, and signal `authorized` or `lost`. */
-  | { readonly kind: "authorize" }
-  /** Signal at that time of the clock, in ms. */
-  | { readonly kind: "arm"; readonly signal: "due" | "stable"; readonly at: number };
-
 /** What a step depends on beside state and signal; `now` in ms of the clock, `random` in 0…1. */
 export interface Circumstances {
   readonly now: number;
   readonly random: number;
   readonly policy: Reconnect;
   readonly goal: Goal;
+  /** It runs by itself, so that it may be back at once: it is looked for without waiting, if it was there for a while. */
+  readonly isRemote: boolean;
 }
 
 export interface Step<S> {
@@ -104,6 +69,8 @@ export interface Step<S> {
 
 /** How long a connection has to last, in ms, until its end is a new trouble and not the old one again. */
 const STABLE = 30_000;
+/** How long a remote one has to have lasted, in ms, to be looked for at once when it is lost. */
+const BRIEF = 1000;
 
 const OPEN: Effect = { kind: "open" };
 const CLOSE: Effect = { kind: "close" };
@@ -173,6 +140,9 @@ function whileAuthenticating<S>(
     case "authorized":
       if (session !== undefined) return connect(session, attempt, its);
       return to({ at: "connecting", attempt }, OPEN);
+    case "denied":
+      if (session !== undefined) return connect(session, attempt, its);
+      return leaveFor(afterLoss(attempt, signal.cause, its));
     case "lost":
       return leaveFor(afterLoss(attempt, signal.cause, its));
     case "stop":
@@ -187,10 +157,12 @@ function whileAuthenticating<S>(
 }
 
 function whileConnected<S>(state: Connected<S>, signal: Signal<S>, its: Circumstances): Step<S> {
-  const { attempt, session, responsive } = state;
+  const { attempt, session, responsive, since } = state;
   switch (signal.kind) {
-    case "lost":
-      return leaveFor(afterLoss(attempt, signal.cause, its));
+    case "lost": {
+      const isSoon = its.isRemote && its.now - since >= BRIEF;
+      return leaveFor(afterLoss(attempt, signal.cause, its, isSoon));
+    }
     case "stop":
       return leaveFor(DISCONNECTED);
     case "reconnect":
@@ -272,6 +244,7 @@ function afterLoss(
   attempt: number,
   cause: HubError,
   { now, random, policy, goal }: Circumstances,
+  isSoon = false,
 ): Rest {
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
@@ -279,7 +252,7 @@ function afterLoss(
   // Where only calls start it, the next one does, and that is soon enough.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };
-  const retryAt = now + delayAfter(attempt, policy, random);
+  const retryAt = isSoon ? now : now + delayAfter(attempt, policy, random);
   return { at: "reconnecting", attempt, maxAttempts, retryAt, cause };
 }
 

@@ -5,10 +5,10 @@ import { TaskMethod } from "../protocol/tasks.ts";
 import { buildResult, type Notification, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
-import { type Attendee, onlyOne } from "./audience.ts";
+import { type Attendee, type Occasion, onlyOne } from "./audience.ts";
 import { Elicitations } from "./elicitations.ts";
 import type { Job } from "./job.ts";
-import type { PendingTable } from "./pending.ts";
+import type { Pending, PendingTable } from "./pending.ts";
 import { readElicited, readLog, relayLog } from "./notice.ts";
 
 export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clock" | "complain"> {
@@ -17,6 +17,8 @@ export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clo
   readonly pending: PendingTable;
   /** A line of the server's log. */
   log(text: string): void;
+  /** Has the server do what it may be asked for twice, whatever comes of it. */
+  request(method: string, params: object): void;
 }
 
 const DEFAULT_LEVEL: Severity = "info";
@@ -63,7 +65,7 @@ export class Voice {
     const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
     if (level === undefined || level === this.#level) return;
     this.#level = level;
-    this.#parts.pending.post(Method.setLevel, { level });
+    this.#parts.request(Method.setLevel, { level });
   }
 
   /** A client has left. */
@@ -77,25 +79,29 @@ export class Voice {
     this.#elicitations.learn(response, client);
   }
 
-  /** A request of its own. @param job the task that it belongs to */
-  asked(request: Request, job?: Job): void {
+  /** A request of its own. @param job the task that it belongs to @param record the request on whose stream it came */
+  asked(request: Request, job?: Job, record?: Pending): void {
     const { link } = this.#parts;
     // Who goes on asking and reads no answer would have them pile up here without end.
     if (link.queued > MAX_UNREAD) return;
-    if (request.method !== Method.ping) this.#asks.take(request, job);
+    if (request.method !== Method.ping) this.#asks.take(request, job, record);
     else link.send(buildResult(request.id.slice, EMPTY_RESULT));
   }
 
-  /** A notification that is none of what the hub itself has asked for. @param job the task that it belongs to */
-  notified(notification: Notification, job?: Job): void {
+  /**
+   * A notification that is none of what the hub itself has asked for.
+   * @param job the task that it belongs to
+   * @param record the request on whose stream it came
+   */
+  notified(notification: Notification, job?: Job, record?: Pending): void {
     const { server, audience } = this.#parts;
-    const client = job?.origin.client ?? onlyOne(audience);
+    const occasion = job === undefined ? record?.occasion : undefined;
     switch (notification.method) {
       case Method.cancelled:
         this.#asks.cancel(notification);
         return;
       case Method.elicited:
-        for (const holder of this.#holders(notification, job)) {
+        for (const holder of this.#holders(notification, job, occasion)) {
           holder.tell(server, notification.bytes);
         }
         return;
@@ -104,7 +110,12 @@ export class Voice {
         return;
       case Method.message: {
         const line = relayLog(server, notification);
-        if (line !== undefined) client?.tellLog(server, line.severity, line.message);
+        if (line !== undefined) {
+          const { severity, message } = line;
+          const client = job?.origin.client ?? onlyOne(audience);
+          if (occasion === undefined) client?.tellLog(server, severity, message);
+          else occasion.log(severity, message);
+        }
         const text = readLog(notification);
         if (text !== undefined) this.#parts.log(text);
       }
@@ -112,10 +123,14 @@ export class Voice {
   }
 
   /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
-  #holders(notification: Notification, job: Job | undefined): Iterable<Attendee> {
+  #holders(
+    notification: Notification,
+    job: Job | undefined,
+    occasion: Occasion | undefined,
+  ): Iterable<Attendee> {
     const id = readElicited(notification);
     const known = id === undefined ? undefined : this.#elicitations.end(id);
-    const only = job?.origin.client ?? onlyOne(this.#parts.audience);
+    const only = job?.origin.client ?? occasion?.attendee ?? onlyOne(this.#parts.audience);
     return known ?? (only === undefined ? [] : [only]);
   }
 
@@ -128,6 +143,11 @@ export class Voice {
   /** A request was given up; if it was the last that the server was at work for, what it asks for its sake is over. */
   abandon(): void {
     if (this.#asks.isOpen && this.#parts.pending.relayed === 0) this.#asks.abandon();
+  }
+
+  /** A request has ended, in whatever way: what was asked on its stream is over. */
+  settled(record: Pending): void {
+    if (this.#asks.isOpen) this.#asks.settle(record);
   }
 
   /** The server is gone. */

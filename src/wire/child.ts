@@ -112,6 +112,12 @@ export class Child implements Group {
     groups.delete(this);
   }
 
+  /** What it has left behind may go on, and is nobody's here any more. */
+  release(): void {
+    this.#group = undefined;
+    groups.delete(this);
+  }
+
   /** SIGKILL to the group, at once. */
   killNow(): void {
     for (const group of this.#groups()) sendSignal(-group, "SIGKILL");

@@ -2,7 +2,7 @@ import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 import { type ErrorCode, HubError } from "../errors.ts";
 import { type Child, startChild } from "./child.ts";
-import { findCommand, readLoginPath } from "./command.ts";
+import { findCommand, type Found, readLoginPath, type Search } from "./command.ts";
 import { childEnvironment, type Environment } from "./environment.ts";
 import { newTag, tagVariable } from "./owner.ts";
 import { TAG_VARIABLE } from "./table.ts";
@@ -14,6 +14,8 @@ export interface StdioTarget {
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
+  /** What is started in its place if the command is not there, best first. */
+  readonly others?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
   /** What the manifest gives the server: `env`, and the values of `inheritEnv`. */
   readonly env: Environment;
   /** The hub's own environment, of which the server gets the safe part. */
@@ -51,23 +53,47 @@ export async function launch(
 }
 
 async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
-  const { server, command, args, hubEnv } = target;
+  const { server, hubEnv } = target;
   const tag = await newTag();
   const owners = tagVariable(tag, hubEnv[TAG_VARIABLE]);
   const env = childEnvironment(hubEnv, target.env, { [TAG_VARIABLE]: owners });
   const cwd = resolve(target.cwd ?? ".");
   if (target.cwd !== undefined) await checkFolder(server, cwd);
-  const found = await findCommand({
+  const search = {
     server,
-    command,
     cwd,
     path: env.PATH,
     morePath: () => Promise.race([readLoginPath(hubEnv, tag), aborted(signal)]),
-  });
+  };
+  const { args, ...found } = await findFirst(target, search);
   signal.throwIfAborted();
   // A command that was found by a wider PATH needs it for the programs that it starts itself.
   if (env.PATH !== undefined) env.PATH = found.path;
   return startChild({ file: found.file, args, env, cwd, tag });
+}
+
+/** Of a command and what may be started in its place, the first that is there. @throws {HubError} commandNotFound, notExecutable */
+export async function findFirst(
+  {
+    server,
+    command,
+    args,
+    others = [],
+  }: Pick<StdioTarget, "server" | "command" | "args" | "others">,
+  search: Omit<Search, "command">,
+): Promise<Found & Pick<StdioTarget, "args">> {
+  const choices = [{ command, args }, ...others];
+  for (const one of choices) {
+    try {
+      return { ...(await findCommand({ ...search, command: one.command })), args: one.args };
+    } catch (error) {
+      const isAbsent = error instanceof HubError && error.code === "commandNotFound";
+      if (!isAbsent || others.length === 0) throw error;
+    }
+  }
+  const names = new Intl.ListFormat("en").format(choices.map((one) => one.command));
+  const text = `None of ${names} was found in PATH (${search.path ?? ""}); server "${server}" needs one of them.`;
+  throw new HubError("commandNotFound", text, { server, step: "spawn" });
 }
 
 /** The system reports a missing working directory as if the command were missing. */

@@ -80,12 +80,11 @@ export class Noise {
   /** The last lines of stderr, oldest first, redacted and without empty ones. At most 1,000 are remembered. */
   tail(count: number): string[] {
     const { bytes, whole } = this.#memory.read();
-    let text = textOf(bytes);
-    if (!whole) {
-      const start = text.indexOf("\n") + 1;
-      text = start > 0 ? text.slice(start) : text.slice(this.#redactor.longest);
-    }
-    const lines = this.#redactor.apply(text).split(/\r?\n/);
+    const text = textOf(bytes);
+    const start = whole ? 0 : text.indexOf("\n") + 1;
+    const isCut = !whole && start === 0;
+    const shown = isCut ? this.#redactor.rest(text) : this.#redactor.apply(text.slice(start));
+    const lines = shown.split(/\r?\n/);
     return lines
       .filter((line) => line.trim() !== "")
       .slice(-Math.min(count, MEMORY.lines))

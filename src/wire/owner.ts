@@ -26,8 +26,8 @@ const MARK = `/${crypto.randomUUID()}.`;
 let self: Promise<Owner> | undefined;
 let children = 0;
 
-/** This hub, as its tags name it. What could not be learned is looked for again the next time. */
-async function identify(): Promise<Owner> {
+/** This process, as its tags name it. What could not be learned is looked for again the next time. */
+export async function identify(): Promise<Owner> {
   const { pid } = process;
   self ??= Promise.all([table.look(pid), table.system()]).then(([found, system]) => ({
     pid,
@@ -106,14 +106,19 @@ export async function sweepOrphans(): Promise<number> {
   return found.size;
 }
 
-async function isOfDeadHub(tag: string): Promise<boolean> {
+/** Whether it is certain that the hub of a tag is dead. */
+export async function isOfDeadHub(tag: string): Promise<boolean> {
   const owner = parseTag(tag);
+  return owner !== undefined && (await judge(owner)) === "ended";
+}
+
+/** Whether a process still runs, as far as it can be seen from here. Never fails. */
+export async function judge(owner: Owner): Promise<"runs" | "ended" | "unknown"> {
   const here = await identify();
-  if (owner === undefined) return false;
-  if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return false;
-  // A pid means nothing outside its own space: that hub may well live in its container.
-  if (owner.space !== here.space) return false;
-  return owner.boot !== here.boot || hasEnded(owner);
+  if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return "unknown";
+  // A pid means nothing outside its own space: that process may well live in its container.
+  if (owner.space !== here.space) return "unknown";
+  return owner.boot !== here.boot || (await hasEnded(owner)) ? "ended" : "runs";
 }
 
 /**
@@ -150,4 +155,16 @@ function killTagged(): boolean {
 
 function isOwn({ tags }: ProcessEntry): boolean {
   return tags.some((tag) => tag.includes(MARK));
+}
+
+/** How many processes of this user carry the tag of a dead hub: what `sweepOrphans` would end. @throws {Error} if nothing could be learned */
+export async function countOrphans(): Promise<number> {
+  const user = process.getuid?.();
+  const entries = (await listProcesses()).filter(
+    ({ uid, pid }) => uid === user && pid !== process.pid,
+  );
+  const verdicts = await Promise.all(
+    entries.map(async ({ tags }) => (await Promise.all(tags.map(isOfDeadHub))).includes(true)),
+  );
+  return verdicts.filter(Boolean).length;
 }

@@ -22,6 +22,7 @@ export function stdioLink(target: StdioTarget): Link {
 
 class StdioLink implements Link {
   readonly #target: StdioTarget;
+  readonly #redactor: Redactor;
   /** Aborted by a close that comes before open has ended. */
   readonly #gaveUp = new AbortController();
   #opening: Promise<Conversation> | undefined;
@@ -30,6 +31,11 @@ class StdioLink implements Link {
 
   constructor(target: StdioTarget) {
     this.#target = target;
+    this.#redactor = new Redactor(target.secrets);
+  }
+
+  redact(text: string): string {
+    return this.#redactor.apply(text);
   }
 
   async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
@@ -39,7 +45,7 @@ class StdioLink implements Link {
   }
 
   async #start(events: LinkEvents, signal: AbortSignal): Promise<Conversation> {
-    const redactor = new Redactor(this.#target.secrets);
+    const redactor = this.#redactor;
     const child = await launch(this.#target, redactor, signal);
     return new Conversation(this.#target, redactor, child, events);
   }

@@ -9,6 +9,13 @@ export interface ExpectedFailure {
 
 /** One that passes after all must be taken out. */
 export const EXPECTED: readonly ExpectedFailure[] = [
+  ...["client-registration", "authorization-request", "token-request"].map((check) => ({
+    suite: "client-auth-0.1.16",
+    scenario: "auth/2025-03-26-oauth-metadata-backcompat",
+    check,
+    reason:
+      "its metadata name another issuer than the one that they are fetched for, which a client has to refuse; the later suite has that right",
+  })),
   {
     suite: "2026-07-28-legacy",
     scenario: "input-required-result-basic-elicitation",

@@ -358,6 +358,7 @@ describe("secrets of plugins", () => {
     ["file", /its scheme "file" is toolmux's own/],
     ["input", /its scheme "input" is toolmux's own/],
     ["secret", /its scheme "secret" is toolmux's own/],
+    ["cmd", /its scheme "cmd" is toolmux's own/],
     ["Vault", /its scheme "Vault" is none: expected lower-case letters/],
     ["a:b", /its scheme "a:b" is none/],
     ["", /its scheme "" is none/],

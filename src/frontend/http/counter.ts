@@ -4,7 +4,7 @@ import type { CancelledBy } from "../../events.ts";
 import { lastMember, scanObject, valueOf } from "../../json.ts";
 import { ModernError } from "../../protocol/modern.ts";
 import type { Deadlines, Timed } from "../../router/deadline.ts";
-import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
 import { signalsLoss } from "../../runtime.ts";

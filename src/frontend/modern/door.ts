@@ -3,7 +3,7 @@ import { HubError, toHubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { readCancelled } from "../../upstream/notice.ts";
-import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame, Message, Request } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";

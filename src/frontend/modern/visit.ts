@@ -13,7 +13,7 @@ import { modernize } from "../../protocol/translate.ts";
 import type { Call, Caller, Place, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
-import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { readId } from "../../wire/id.ts";

@@ -1,5 +1,5 @@
 import type { CancelledBy } from "../../events.ts";
-import type { Withdrawal } from "../../upstream/pending.ts";
+import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import type { Inbound } from "../../wire/link.ts";
 
 /** The way back of one request of the modern era. */

@@ -28,7 +28,11 @@ export interface Dialect {
   unsubscribe(id: string, topic?: Topic): void;
   /** A notification as it may go on to clients of any era. */
   strip(notification: Notification): Notification;
-  /** Takes a notification that only this era has, or that means something else in it. @returns whether it was one */
-  hear(notification: Notification): boolean;
+  /**
+   * Takes a notification that only this era has, or that means something else in it.
+   * @param record the request on whose stream it came, where the link can tell
+   * @returns whether it was one
+   */
+  hear(notification: Notification, record: Pending | undefined): boolean;
   close(): void;
 }

@@ -113,7 +113,7 @@ export class ModernDialect implements Dialect {
     return frame.kind === "notification" ? frame : notification;
   }
 
-  hear(notification: Notification): boolean {
+  hear(notification: Notification, record: Pending | undefined): boolean {
     switch (notification.method) {
       case ModernMethod.acknowledged:
         this.#parts.listening.acknowledged(notification);
@@ -122,7 +122,7 @@ export class ModernDialect implements Dialect {
         this.#parts.listening.cancelled(notification);
         return true;
       case Method.message:
-        this.#logged(notification);
+        this.#logged(notification, record);
         return true;
       default:
         return false;
@@ -134,13 +134,18 @@ export class ModernDialect implements Dialect {
   }
 
   /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
-  #logged(notification: Notification): void {
+  #logged(notification: Notification, record: Pending | undefined): void {
     const { server, pending } = this.#parts;
     const text = readLog(notification);
     if (text !== undefined) this.#parts.log(text);
     const line = relayLog(server, notification);
+    if (line === undefined) return;
+    if (record !== undefined) {
+      record.log?.(line.severity, line.message);
+      return;
+    }
     const [first, ...others] = pending.logged();
-    if (line === undefined || first === undefined) return;
+    if (first === undefined) return;
     if (others.some(({ sender }) => sender !== first.sender)) return;
     (others.at(-1) ?? first).log?.(line.severity, line.message);
   }

@@ -12,10 +12,17 @@ import type { HttpTarget } from "./target.ts";
 const OWN =
   /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
 
+/** What a request bears that was not made. */
+const NOTHING = "none";
+
+/** So many of the values that were borne last are not shown. */
+const MOST_BORNE = 8;
+
 /** The way of one link's requests to its server: where they go by now, what all of them bear, and what the server wants of them. */
 export class Passage implements Pathway {
   readonly target: HttpTarget;
-  readonly redactor: Redactor;
+  /** Takes out what the manifest keeps secret, and the credentials that were borne last. */
+  redactor: Redactor;
   /** Where the server is: it may have said that it is elsewhere. */
   place: Place;
   /** What was sent that has been let in. */
@@ -27,6 +34,9 @@ export class Passage implements Pathway {
   readonly #lanes = new Map<string, Lanes>();
   readonly #deliveries = new Set<Delivery>();
   #isPaused = false;
+  #borne: readonly string[] = [];
+  /** What they bore last. */
+  #worn = "";
   #renewal: Promise<boolean> | undefined;
   /** What the requests bore that the owner was told of. */
   #refused: string | undefined;
@@ -62,7 +72,16 @@ export class Passage implements Pathway {
 
   bear(): string | Promise<string> {
     const worn = this.target.credentials.bear(this.#abort.signal);
-    return worn instanceof Promise ? worn.then((them) => this.#write(them)) : this.#write(worn);
+    if (!(worn instanceof Promise)) return this.#write(worn);
+    return worn.then(
+      (them) => this.#write(them),
+      (error: unknown) => {
+        // Nothing is asked of the server before there are some.
+        const isWanting = error instanceof HubError && error.code === "unauthorized";
+        if (isWanting) this.challenged({ status: 401, header: undefined }, NOTHING);
+        throw error;
+      },
+    );
   }
 
   carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit {
@@ -116,6 +135,13 @@ export class Passage implements Pathway {
     this.#lanes.clear();
   }
 
+  /** What stands behind the scheme is as secret as the whole. The one before may still come back. */
+  #hide(worn: readonly string[]): void {
+    const values = worn.flatMap((value) => [value, value.replace(/^\S+ +/, "")]);
+    this.#borne = [...values, ...this.#borne].slice(0, MOST_BORNE);
+    this.redactor = new Redactor([...this.#borne, ...this.target.secrets]);
+  }
+
   /** What the manifest says goes before what was got. */
   #write(worn: Readonly<Record<string, string>>): string {
     let fields = "";
@@ -123,6 +149,10 @@ export class Passage implements Pathway {
       if (!this.#isExplicit || !/^authorization$/i.test(name)) {
         fields += `${name}: ${worn[name]}\r\n`;
       }
+    }
+    if (fields !== this.#worn) {
+      this.#worn = fields;
+      this.#hide(Object.values(worn));
     }
     return fields;
   }

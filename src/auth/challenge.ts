@@ -1,0 +1,76 @@
+import type { Challenge } from "../wire/http/credentials.ts";
+
+/** What a server's `WWW-Authenticate` says of the authorization that it wants. */
+export interface Demand {
+  readonly status: Challenge["status"];
+  /** Whether a bearer token would do, as far as is said. */
+  readonly takesBearer: boolean;
+  /** Where it says more of itself (RFC 9728). */
+  readonly resourceMetadata?: string | undefined;
+  readonly scopes: readonly string[];
+  readonly error?: string | undefined;
+}
+
+/** Longer headers say nothing that anybody needs. */
+const MAX_LENGTH = 16 * 1024;
+
+const SEPARATORS = /[\s,]*/y;
+const PARAMETER = /([!#$%&'*+.^_`|~\w-]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))/y;
+const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
+/** What `Negotiate` and the like have instead of parameters. */
+const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
+
+/** Reads what of all challenges in the header is for bearer tokens. A header that cannot be read says nothing. */
+export function readChallenge({ status, header }: Challenge): Demand {
+  const schemes = parse((header ?? "").slice(0, MAX_LENGTH));
+  const bearer = schemes.find(({ scheme }) => scheme === "bearer");
+  const said = bearer?.parameters ?? new Map<string, string>();
+  return {
+    status,
+    takesBearer: bearer !== undefined || schemes.length === 0,
+    resourceMetadata: said.get("resource_metadata"),
+    scopes: splitScopes(said.get("scope")),
+    error: said.get("error"),
+  };
+}
+
+/** The scopes in a text that has spaces between them, each once. */
+export function splitScopes(text: string | undefined): readonly string[] {
+  return [...new Set((text ?? "").split(/\s+/).filter((scope) => scope !== ""))];
+}
+
+interface Scheme {
+  /** In lower case, as are the names of its parameters. */
+  readonly scheme: string;
+  readonly parameters: Map<string, string>;
+}
+
+function parse(text: string): readonly Scheme[] {
+  const schemes: Scheme[] = [];
+  let at = 0;
+  const take = (pattern: RegExp): RegExpExecArray | undefined => {
+    pattern.lastIndex = at;
+    const match = pattern.exec(text);
+    if (match !== null) at = pattern.lastIndex;
+    return match ?? undefined;
+  };
+  for (;;) {
+    take(SEPARATORS);
+    if (at >= text.length) return schemes;
+    const parameter = take(PARAMETER);
+    if (parameter !== undefined) {
+      const [, name = "", quoted, bare] = parameter;
+      const value = quoted?.replace(/\\(.)/g, "$1") ?? bare ?? "";
+      const known = schemes.at(-1)?.parameters;
+      // The first one counts: a second of that name is not allowed.
+      if (known?.has(name.toLowerCase()) === false) known.set(name.toLowerCase(), value);
+      continue;
+    }
+    const [, scheme] = take(SCHEME) ?? [];
+    if (scheme === undefined) {
+      if (take(TOKEN68) === undefined) return schemes;
+      continue;
+    }
+    schemes.push({ scheme: scheme.toLowerCase(), parameters: new Map() });
+  }
+}

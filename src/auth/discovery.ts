@@ -1,0 +1,156 @@
+import { HubError } from "../errors.ts";
+import type { Demand } from "./challenge.ts";
+import type { Fetch } from "./reach.ts";
+import { explain, quote, refuse } from "./refusal.ts";
+import { loadSdk, type Metadata } from "./sdk.ts";
+
+/** Where tokens for a server come from. */
+export interface Authority {
+  /** As it names itself. */
+  readonly issuer: string;
+  /** Where it is: as `issuer`, but for servers of old, which do not say who is. */
+  readonly url: string;
+  /** undefined: one of old, which is asked where they all were (2025-03-26). */
+  readonly metadata: Metadata | undefined;
+  /** What tokens are to be good for (RFC 8707); undefined: the server is of old and names nothing. */
+  readonly resource: string | undefined;
+  /** Those that the server has, as far as it says. */
+  readonly scopes: readonly string[];
+}
+
+export interface Search {
+  readonly server: string;
+  readonly url: URL;
+  readonly demand: Demand;
+  /** The only authorization server that is wanted, if it is said which. */
+  readonly issuer: string | undefined;
+  readonly fetch: Fetch;
+}
+
+/** What a resource says of itself (RFC 9728), as far as it matters here. */
+interface Resource {
+  readonly resource: string;
+  readonly issuers: readonly string[];
+  readonly scopes: readonly string[];
+}
+
+/** Finds out where tokens for a server come from. @throws {HubError} unauthorized, unreachable */
+export async function discover(search: Search): Promise<Authority> {
+  const { server, url, issuer: wanted } = search;
+  const resource = await findResource(search);
+  const named = resource?.issuers ?? [];
+  if (wanted !== undefined && named.length > 0 && !named.includes(wanted)) {
+    const others = named.map((issuer) => quote(issuer)).join(", ");
+    const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${wanted}`;
+    throw refuse(server, why);
+  }
+  // Servers of old are their own authorization servers, or have those beside them.
+  const home = new URL("/", url).href;
+  const place = wanted ?? named[0] ?? home;
+  const metadata = await findMetadata(place, search);
+  if (metadata === undefined && place !== home) {
+    throw refuse(server, `its authorization server ${quote(place)} says nothing of itself`);
+  }
+  if (metadata !== undefined) checkMetadata(metadata, server);
+  return {
+    issuer: metadata?.issuer ?? place,
+    url: place,
+    metadata,
+    resource: resource?.resource,
+    scopes: resource?.scopes ?? [],
+  };
+}
+
+/** Where the server says to look, or else where all have it: for its path first. @returns undefined if it has none */
+async function findResource(search: Search): Promise<Resource | undefined> {
+  const { server, url, demand } = search;
+  const path = url.pathname.replace(/\/$/, "");
+  const known = [`${WELL_KNOWN}${path}${url.search}`, WELL_KNOWN].map(
+    (it) => new URL(it, url).href,
+  );
+  const said = demand.resourceMetadata;
+  const named = said !== undefined && URL.canParse(said, url) ? [new URL(said, url).href] : [];
+  for (const place of new Set([...named, ...known])) {
+    const found = await load(place, search);
+    if (found === undefined) continue;
+    const resource = readResource(found);
+    if (resource === undefined) {
+      throw refuse(server, `what it says of itself at ${place} is not what it should be`);
+    }
+    await checkResource(resource, search);
+    return resource;
+  }
+  return undefined;
+}
+const WELL_KNOWN = "/.well-known/oauth-protected-resource";
+
+/** @returns undefined if there is nothing there */
+async function load(place: string, { server, fetch }: Search): Promise<unknown> {
+  try {
+    const response = await fetch(place, { headers: { accept: "application/json" } });
+    if (response.status >= 500) {
+      throw new HubError(
+        "serverFailed",
+        `${new URL(place).host} answered with HTTP ${response.status}.`,
+      );
+    }
+    return response.ok ? ((await response.json()) as unknown) : undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw explain(error, server, "when it was asked who gives tokens for it", true);
+  }
+}
+
+function readResource(value: unknown): Resource | undefined {
+  if (typeof value !== "object" || value === null) return undefined;
+  const {
+    resource,
+    authorization_servers: issuers,
+    scopes_supported: scopes,
+  } = value as RawResource;
+  if (typeof resource !== "string" || !URL.canParse(resource)) return undefined;
+  return { resource, issuers: readTexts(issuers), scopes: readTexts(scopes) };
+}
+
+interface RawResource {
+  readonly resource?: unknown;
+  readonly authorization_servers?: unknown;
+  readonly scopes_supported?: unknown;
+}
+
+function readTexts(value: unknown): readonly string[] {
+  return Array.isArray(value) ? value.filter((it): it is string => typeof it === "string") : [];
+}
+
+/** A token for another resource would be good there, too, for whoever gets it here. */
+async function checkResource({ resource }: Resource, { server, url }: Search): Promise<void> {
+  const { checkResourceAllowed } = await loadSdk();
+  if (checkResourceAllowed({ requestedResource: url, configuredResource: resource })) return;
+  const why = `it says that it is ${quote(resource)}, and the manifest's url is ${url.origin}${url.pathname}`;
+  throw refuse(server, why);
+}
+
+/** RFC 8414, or what OpenID providers have, in the order of the specification. @returns undefined if it has none */
+async function findMetadata(
+  place: string,
+  { server, fetch }: Search,
+): Promise<Metadata | undefined> {
+  const { discoverAuthorizationServerMetadata } = await loadSdk();
+  try {
+    // It refuses metadata that name another issuer than the one that they were fetched for.
+    return await discoverAuthorizationServerMetadata(place, { fetchFn: fetch });
+  } catch (error) {
+    throw explain(error, server, "when it was asked how it gives tokens", true);
+  }
+}
+
+/** Without PKCE a code that somebody else gets hold of is as good as a token. */
+function checkMetadata(metadata: Metadata, server: string): void {
+  const isForPeople = metadata.grant_types_supported?.includes("authorization_code") ?? true;
+  const methods = metadata.code_challenge_methods_supported;
+  if (isForPeople && methods?.includes("S256") !== true) throw refuseWithoutPkce(server);
+}
+
+function refuseWithoutPkce(server: string): HubError {
+  return refuse(server, "its authorization server does not protect codes (PKCE with S256)");
+}

@@ -1,0 +1,60 @@
+import type { SecretStore } from "../secrets/store.ts";
+import { parse } from "./label.ts";
+import type { Registration } from "./registration.ts";
+
+/** What gets the hub into one server, as it is kept. Times are in ms since the epoch. */
+export interface Kept {
+  /** The server's, so that another server of the same name is not given it. */
+  readonly url: string;
+  readonly issuer: string;
+  /** Where the issuer is asked for more; see `Authority`. */
+  readonly place: string;
+  readonly tokenEndpoint: string | undefined;
+  readonly revocationEndpoint: string | undefined;
+  /** Ways in which a client can prove who it is. */
+  readonly methods: readonly string[] | undefined;
+  readonly resource: string | undefined;
+  /** All that was asked for, and what was given of it. */
+  readonly asked: readonly string[];
+  readonly scopes: readonly string[];
+  readonly grant: "authorizationCode" | "clientCredentials";
+  readonly client: Registration;
+  readonly access: string;
+  readonly refresh: string | undefined;
+  readonly issued: number;
+  /** undefined: it is not said. */
+  readonly expires: number | undefined;
+}
+
+/** The form of what is kept; another one is as good as nothing. */
+const FORM = 1;
+
+/** @returns undefined if there is nothing, or nothing that can be read. @throws {HubError} what the store throws */
+export async function loadKept(
+  store: SecretStore,
+  name: string,
+  url: URL,
+): Promise<Kept | undefined> {
+  const kept = parse(await store.get(name)) as (Kept & { readonly form: number }) | undefined;
+  if (kept?.form !== FORM || typeof kept.access !== "string") return undefined;
+  return kept.url === url.href ? kept : undefined;
+}
+
+/** @throws {HubError} what the store throws */
+export function saveKept(store: SecretStore, name: string, kept: Kept): Promise<void> {
+  return store.set(name, JSON.stringify({ form: FORM, ...kept }));
+}
+
+/** Of the life of a token, and in ms: with less left, another is got. */
+const SHARE = 0.1;
+const MARGIN = 60_000;
+
+/** Whether it is time for another token. */
+export function isDue({ issued, expires }: Kept, now: number): boolean {
+  if (expires === undefined) return false;
+  return expires - now < Math.min(MARGIN, (expires - issued) * SHARE);
+}
+
+export function isExpired({ expires }: Kept, now: number): boolean {
+  return expires !== undefined && expires <= now;
+}

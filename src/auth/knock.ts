@@ -1,0 +1,37 @@
+import type { Challenge } from "../wire/http/credentials.ts";
+import type { Dial } from "../wire/http/dialer.ts";
+
+/** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
+const QUESTIONS = [
+  {
+    method: "POST",
+    headers: { "content-type": "application/json", accept: "application/json, text/event-stream" },
+    body: JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list", params: {} }),
+  },
+  { method: "GET", headers: { accept: "text/event-stream" } },
+] as const;
+
+export interface Door {
+  readonly url: URL;
+  /** What the manifest has requests bear. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly dial: Dial;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Asks a server for something that it gives to nobody whom it does not know, to hear what it wants.
+ * @returns undefined if it wants nothing, or does not say so
+ * @throws {HubError} what `Dial` throws
+ */
+export async function knock({ url, headers, dial, signal }: Door): Promise<Challenge | undefined> {
+  for (const { headers: own, ...question } of QUESTIONS) {
+    const response = await dial(url, { ...question, headers: { ...headers, ...own }, signal });
+    const { status } = response;
+    const header = response.headers.get("www-authenticate") ?? undefined;
+    await response.body?.cancel();
+    if (status === 401 || (status === 403 && header !== undefined)) return { status: 401, header };
+    if (response.ok) return undefined;
+  }
+  return undefined;
+}

@@ -1,0 +1,69 @@
+import type { SecretStore } from "../secrets/store.ts";
+import { type Kept, loadKept, saveKept } from "./kept.ts";
+
+/** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
+export type Lock = <T>(
+  name: string,
+  signal: AbortSignal,
+  work: () => Promise<T>,
+  limit: number,
+) => Promise<T>;
+
+export interface PurseParts {
+  /** The name under which it is kept. */
+  readonly name: string;
+  /** What it is for. */
+  readonly url: URL;
+  readonly store: SecretStore;
+  readonly lock: Lock;
+}
+
+/** How long other processes may take to exchange a token, in ms. */
+const LIMIT = 60_000;
+
+/** What is kept for one server, as this process knows it. */
+export class Purse {
+  readonly #parts: PurseParts;
+  #kept: Kept | undefined;
+  #isRead = false;
+
+  constructor(parts: PurseParts) {
+    this.#parts = parts;
+  }
+
+  /** As far as it was read. */
+  get kept(): Kept | undefined {
+    return this.#kept;
+  }
+
+  /** Read now if it was not yet. @throws {HubError} what the store throws, as do all below */
+  async known(): Promise<Kept | undefined> {
+    return this.#isRead ? this.#kept : this.read();
+  }
+
+  /** Read now: another process may have put something else there. */
+  async read(): Promise<Kept | undefined> {
+    const { store, name, url } = this.#parts;
+    this.#kept = await loadKept(store, name, url);
+    this.#isRead = true;
+    return this.#kept;
+  }
+
+  /** It is on disk before anybody uses it: what it replaces may be worth nothing any more. */
+  async put(kept: Kept): Promise<void> {
+    await saveKept(this.#parts.store, this.#parts.name, kept);
+    this.#kept = kept;
+    this.#isRead = true;
+  }
+
+  async empty(): Promise<void> {
+    await this.#parts.store.remove(this.#parts.name);
+    this.#kept = undefined;
+  }
+
+  /** Nobody else exchanges it meanwhile. What has begun is not given up: its end may be the only chance. */
+  exclusively<T>(work: () => Promise<T>): Promise<T> {
+    const { lock, name } = this.#parts;
+    return lock(`token-${name}`, new AbortController().signal, work, LIMIT);
+  }
+}

@@ -1,0 +1,144 @@
+import type { OAuthSettings } from "../manifest/remote.ts";
+import type { SecretStore } from "../secrets/store.ts";
+import type { Authority } from "./discovery.ts";
+import { nameKept, parse } from "./label.ts";
+import type { Fetch } from "./reach.ts";
+import { explain, refuse } from "./refusal.ts";
+import { type ClientInformation, loadSdk, type Metadata } from "./sdk.ts";
+
+/** As whom the hub comes to an authorization server. */
+export interface Registration {
+  /** `configured`: the manifest says it, its secret included; `document`: its id is where it is described. */
+  readonly kind: "configured" | "document" | "registered";
+  readonly id: string;
+  /** Of a registered one. */
+  readonly secret?: string | undefined;
+  /** How it was told to prove who it is. */
+  readonly method?: string | undefined;
+  /** Where it was registered to be sent back to. */
+  readonly redirect?: string | undefined;
+  /** In ms since the epoch; undefined: its secret does not expire. */
+  readonly expires?: number | undefined;
+}
+
+/** How many ms of a secret's life are not enough to begin something with it. */
+const REST = 5 * 60 * 1000;
+
+export interface Applicant {
+  readonly server: string;
+  readonly settings: OAuthSettings;
+  readonly store: SecretStore;
+  readonly fetch: Fetch;
+  /** ms since the epoch */
+  readonly now: () => number;
+}
+
+/** The client that was registered with an issuer before, unless its secret has expired. */
+export async function findRegistration(
+  { issuer }: Authority,
+  { store, now }: Applicant,
+): Promise<Registration | undefined> {
+  const found = parse(await store.get(await nameKept("client", issuer)));
+  const known = found as (Registration & { readonly issuer?: string }) | undefined;
+  if (known?.issuer !== issuer || typeof known.id !== "string") return undefined;
+  const isOver = known.expires !== undefined && known.expires - now() < REST;
+  return isOver ? undefined : known;
+}
+
+/** What an authorization server does not know any more, or does not answer to, is not to be used again. */
+export async function forgetRegistration(issuer: string, store: SecretStore): Promise<void> {
+  await store.remove(await nameKept("client", issuer));
+}
+
+/**
+ * As whom to come to an authorization server: as the manifest says; or as a document describes it that the server can read;
+ * or else as whoever it registers. One that was registered with another issuer, or to be sent back elsewhere, is not used.
+ * @throws {HubError} unauthorized, unreachable
+ */
+export async function register(
+  authority: Authority,
+  redirect: string,
+  scopes: readonly string[],
+  applicant: Applicant,
+): Promise<Registration> {
+  const { settings, store } = applicant;
+  const { issuer, metadata } = authority;
+  if (settings.clientId !== undefined) return { kind: "configured", id: settings.clientId };
+  const document = settings.clientMetadataUrl;
+  if (document !== undefined && metadata?.client_id_metadata_document_supported === true) {
+    checkDocument(document, applicant.server);
+    return { kind: "document", id: document };
+  }
+  const known = await findRegistration(authority, applicant);
+  if (known?.redirect === redirect) return known;
+  const registered = await requestRegistration(authority, redirect, scopes, applicant);
+  await store.set(await nameKept("client", issuer), JSON.stringify({ issuer, ...registered }));
+  return registered;
+}
+
+function checkDocument(document: string, server: string): void {
+  const url = URL.canParse(document) ? new URL(document) : undefined;
+  if (url?.protocol === "https:" && url.pathname !== "/") return;
+  throw refuse(server, "oauth.clientMetadataUrl in the manifest is no URL of https with a path");
+}
+
+async function requestRegistration(
+  { url, metadata }: Authority,
+  redirect: string,
+  scopes: readonly string[],
+  { server, fetch }: Applicant,
+): Promise<Registration> {
+  if (metadata !== undefined && metadata.registration_endpoint === undefined) {
+    const why =
+      "its authorization server registers no clients: write oauth.clientId in the manifest";
+    throw refuse(server, why);
+  }
+  const sdk = await loadSdk();
+  const method = chooseMethod(metadata);
+  try {
+    // The way of last resort; others have been tried.
+    // oxlint-disable-next-line typescript/no-deprecated
+    const answer = await sdk.registerClient(url, {
+      ...(metadata !== undefined && { metadata }),
+      clientMetadata: {
+        client_name: "toolmux",
+        redirect_uris: [redirect],
+        grant_types: ["authorization_code", "refresh_token"],
+        response_types: ["code"],
+        application_type: "native",
+        ...(method !== undefined && { token_endpoint_auth_method: method }),
+      },
+      ...(scopes.length > 0 && { scope: scopes.join(" ") }),
+      fetchFn: fetch,
+    });
+    const { client_id: id, client_secret: secret, client_secret_expires_at: end } = answer;
+    return {
+      kind: "registered",
+      id,
+      secret,
+      redirect,
+      method: answer.token_endpoint_auth_method ?? method,
+      // 0: never.
+      expires: end ? end * 1000 : undefined,
+    };
+  } catch (error) {
+    throw explain(error, server, "when the hub was to be registered as a client", true);
+  }
+}
+
+/** A program on somebody's machine can keep no secret from them: none, if that is enough. undefined: what it thinks best */
+function chooseMethod(metadata: Metadata | undefined): string | undefined {
+  const methods = metadata?.token_endpoint_auth_methods_supported;
+  return ["none", "client_secret_basic", "client_secret_post"].find((it) => methods?.includes(it));
+}
+
+/** A client as its authorization server knows it. The secret of a configured one is the manifest's, whatever it was before. */
+export function informationOf(client: Registration, settings: OAuthSettings): ClientInformation {
+  const { kind, id, method } = client;
+  const secret = kind === "configured" ? settings.clientSecret : client.secret;
+  return {
+    client_id: id,
+    ...(secret !== undefined && { client_secret: secret }),
+    ...(method !== undefined && { token_endpoint_auth_method: method }),
+  };
+}

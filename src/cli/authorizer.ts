@@ -1,0 +1,44 @@
+import { join } from "node:path";
+import type { Desktop } from "../auth/browser.ts";
+import type { OpenAuthorizer } from "../auth/open.ts";
+import type { World } from "./command.ts";
+
+/** Shows a person a page to log in at. Never rejects. */
+export type ShowPage = (url: string, server: string) => Promise<void>;
+
+/** What gets this user's hubs into servers; nothing of it is loaded before somebody calls this. */
+export async function openOwnAuthorizer(
+  world: Pick<World, "env" | "platform">,
+  openUrl: ShowPage,
+): Promise<OpenAuthorizer> {
+  const { env } = world;
+  const [{ openAuthorizer }, { openSecrets }, { withLock }, { dialer }] = await Promise.all([
+    import("../auth/open.ts"),
+    import("../secrets/secrets.ts"),
+    import("../secrets/lock.ts"),
+    import("../wire/http/dialer.ts"),
+  ]);
+  const { file: store, folder } = openSecrets(world);
+  return openAuthorizer({
+    store,
+    lock: (name, signal, work, limit) =>
+      withLock(join(folder, "locks", name.replaceAll("/", "-")), signal, work, { limit }),
+    dial: ({ ca }) => dialer({ ca, env }),
+    openUrl,
+  });
+}
+
+/** Opens the browser, or says where to go if there is none. */
+export function showInBrowser(
+  desktop: Desktop,
+  tell: (level: "info" | "warn", text: string, server: string) => void,
+): ShowPage {
+  return async (url, server) => {
+    const { openBrowser } = await import("../auth/browser.ts");
+    if (await openBrowser(url, desktop)) {
+      tell("info", "a browser was opened to log in", server);
+    } else {
+      tell("warn", `no browser could be opened; log in at ${url}`, server);
+    }
+  };
+}

@@ -1,0 +1,79 @@
+import { access, lstat, readdir } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { findHome } from "../../clients/client.ts";
+import { findSelf } from "../../clients/entry.ts";
+import { planImport } from "../../clients/plan.ts";
+import { type ClientFile, readClient } from "../../clients/reading.ts";
+import { CLIENTS } from "../../clients/table.ts";
+import type { Finding } from "../../doctor/finding.ts";
+import { isDraft, MAX_DRAFT_AGE } from "../../manifest/draft.ts";
+import type { Manifest } from "../../manifest/schema.ts";
+import type { World } from "../command.ts";
+
+/** Looks at the files of other clients: what they start that toolmux has as well, and which toolmux they start. @param now ms since the epoch */
+export async function examineClients(
+  manifest: Manifest | undefined,
+  { env, platform }: World,
+  now: number,
+): Promise<readonly Finding[]> {
+  const home = findHome(env, platform);
+  const files = (await Promise.all(CLIENTS.map((it) => readClient(it, home, undefined)))).flat();
+  const left = await Promise.all(files.map(({ file }) => findDrafts(file, now)));
+  const stale = await Promise.all(files.map(findStale));
+  const findings = [...files.flatMap(describeFault), ...stale.flat(), ...left.flat()];
+  if (manifest === undefined) return findings;
+  const { servers, hub } = manifest;
+  for (const file of files) {
+    const plan = await planImport([file], { servers, separator: hub.separator }, home);
+    const names = plan.omissions.flatMap(({ origin, same }) =>
+      servers.some(({ name, enabled }) => enabled && name === same) ? [`"${origin.name}"`] : [],
+    );
+    if (names.length === 0) continue;
+    const text = `${file.client.title} starts ${names.join(", ")} by itself, as toolmux does.`;
+    const advice = `To have it start toolmux alone: toolmux install ${file.client.name} --replace`;
+    findings.push({ code: "TM951", subject: file.file, text, advice });
+  }
+  return findings;
+}
+
+function describeFault({ client, file, problem }: ClientFile): readonly Finding[] {
+  if (problem === undefined) return [];
+  const { position, message } = problem;
+  const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
+  return [{ code: "TM952", subject: place, text: `The file of ${client.title}: ${message}.` }];
+}
+
+async function findStale({ client, file, servers }: ClientFile): Promise<readonly Finding[]> {
+  const found = await Promise.all(
+    servers.map(async ({ entry }): Promise<readonly Finding[]> => {
+      const path = findSelf(entry);
+      if (path === undefined) return [];
+      const isThere = await access(path).then(
+        () => true,
+        () => false,
+      );
+      if (isThere) return [];
+      const text = `${client.title} starts ${path}, which is not there.`;
+      return [{ code: "TM953", subject: file, text, advice: `toolmux install ${client.name}` }];
+    }),
+  );
+  return found.flat();
+}
+
+/** @param now ms since the epoch */
+async function findDrafts(file: string, now: number): Promise<readonly Finding[]> {
+  const folder = dirname(file);
+  const names = await readdir(folder).catch(() => []);
+  const drafts = names.filter((name) => name.startsWith(`${basename(file)}.`) && isDraft(name));
+  const found = await Promise.all(
+    drafts.map(async (name): Promise<readonly Finding[]> => {
+      const path = join(folder, name);
+      const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: now }));
+      if (now - mtimeMs <= MAX_DRAFT_AGE) return [];
+      const text = "Whoever wrote this did not live to finish it.";
+      const fixes = [{ kind: "remove", path }] as const;
+      return [{ code: "TM602", subject: path, text, advice: "toolmux doctor --fix", fixes }];
+    }),
+  );
+  return found.flat();
+}

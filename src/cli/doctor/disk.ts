@@ -1,0 +1,135 @@
+import { lstat, readdir, readFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import type { Finding, Fix } from "../../doctor/finding.ts";
+import { clearOf } from "../../doctor/entries.ts";
+import { isDraft, MAX_DRAFT_AGE } from "../../manifest/draft.ts";
+import { configFolders, stateFolder } from "../../manifest/folders.ts";
+import type { Manifest } from "../../manifest/schema.ts";
+import { parseTemplate } from "../../manifest/template.ts";
+import { countOrphans, isOfDeadHub, parseTag } from "../../wire/owner.ts";
+import type { World } from "../command.ts";
+import { count } from "../print.ts";
+
+/** Permissions of the group and of everybody. */
+const OTHERS = 0o077;
+const READABLE = 0o044;
+/** A lock is no longer. */
+const MAX_LOCK = 512;
+/** Folders within folders are looked at so deep. */
+const DEPTH = 3;
+
+interface Entry {
+  readonly path: string;
+  readonly isFolder: boolean;
+  readonly mode: number;
+  readonly size: number;
+  /** ms since the epoch */
+  readonly changed: number;
+}
+
+/** Looks at permissions, and at what was left behind. @param now ms since the epoch */
+export async function examineDisk(
+  manifest: Manifest | undefined,
+  { env, platform }: World,
+  now: number,
+): Promise<readonly Finding[]> {
+  const state = await listAll(stateFolder(env, platform), DEPTH);
+  const configs = configFolders(env, platform);
+  const secrets = await Promise.all(
+    configs.map((folder) => listAll(join(folder, "secrets"), DEPTH)),
+  );
+  const own = [...state, ...secrets.flat()];
+  const loose = await Promise.all(configs.map((folder) => listAll(folder, 1)));
+  return [
+    ...(await examineManifests(manifest)),
+    ...examineOwn(own),
+    ...findDrafts([...own, ...loose.flat()], now),
+    ...(await findLocks(own)),
+    ...(await findOrphans()),
+  ];
+}
+
+/** The entry itself and what is in it; links are not followed. */
+async function listAll(path: string, depth: number): Promise<readonly Entry[]> {
+  const stats = await lstat(path).catch(() => undefined);
+  if (stats === undefined || stats.isSymbolicLink()) return [];
+  const { mode, size, mtimeMs: changed } = stats;
+  const entry = { path, isFolder: stats.isDirectory(), mode, size, changed };
+  if (!entry.isFolder || depth === 0) return [entry];
+  const names = await readdir(path).catch(() => []);
+  const inner = await Promise.all(names.map((name) => listAll(join(path, name), depth - 1)));
+  return [entry, ...inner.flat()];
+}
+
+async function examineManifests(manifest: Manifest | undefined): Promise<readonly Finding[]> {
+  const { sources = [], servers = [], httpToken } = manifest ?? {};
+  const found = await Promise.all(
+    sources.map(async (path): Promise<readonly Finding[]> => {
+      const stats = await lstat(path).catch(() => undefined);
+      if (stats === undefined || (stats.mode & READABLE) === 0) return [];
+      const own = servers.filter((spec) => "baseDir" in spec && spec.baseDir === dirname(path));
+      const isToken =
+        httpToken?.file === path &&
+        parseTemplate(httpToken.text, "toolmux").every(({ kind }) => kind === "text");
+      if (!isToken && own.every((spec) => clearOf(spec).length === 0)) return [];
+      const text = "What looks like secrets stands in it as it is, and others can read the file.";
+      const advice = `Keep it to yourself: chmod 600 ${path}`;
+      const mode = stats.mode & 0o700;
+      return [
+        { code: "TM701", subject: path, text, advice, fixes: [{ kind: "permit", path, mode }] },
+      ];
+    }),
+  );
+  return found.flat();
+}
+
+function examineOwn(entries: readonly Entry[]): readonly Finding[] {
+  const open = entries.filter(({ mode }) => (mode & OTHERS) !== 0);
+  const [first] = open;
+  if (first === undefined) return [];
+  const fixes = open.map(({ path, mode }): Fix => ({ kind: "permit", path, mode: mode & 0o700 }));
+  const more =
+    open.length > 1
+      ? `, and so can ${count(open.length - 1, "other entry").replace("entrys", "entries")}`
+      : "";
+  const text = `Others can get at what toolmux keeps for itself${more}.`;
+  return [{ code: "TM702", subject: first.path, text, advice: "toolmux doctor --fix", fixes }];
+}
+
+function findDrafts(entries: readonly Entry[], now: number): readonly Finding[] {
+  const left = entries.filter(
+    ({ path, isFolder, changed }) => !isFolder && isDraft(path) && now - changed > MAX_DRAFT_AGE,
+  );
+  const [first] = left;
+  if (first === undefined) return [];
+  const fixes = left.map(({ path }): Fix => ({ kind: "remove", path }));
+  const text = `Whoever wrote ${count(left.length, "file")} there did not live to finish it.`;
+  return [
+    { code: "TM602", subject: dirname(first.path), text, advice: "toolmux doctor --fix", fixes },
+  ];
+}
+
+/** A lock is a file that says whose it is, as processes do. */
+async function findLocks(entries: readonly Entry[]): Promise<readonly Finding[]> {
+  const small = entries.filter(({ isFolder, size }) => !isFolder && size > 0 && size <= MAX_LOCK);
+  const found = await Promise.all(
+    small.map(async ({ path }): Promise<readonly Finding[]> => {
+      const holder = await readFile(path, "utf8").catch(() => "");
+      if (isDraft(path) || parseTag(holder) === undefined || !(await isOfDeadHub(holder)))
+        return [];
+      const text = "The process that held this lock is dead.";
+      const fixes: readonly Fix[] = [{ kind: "remove", path }];
+      return [{ code: "TM603", subject: path, text, advice: "toolmux doctor --fix", fixes }];
+    }),
+  );
+  return found.flat();
+}
+
+async function findOrphans(): Promise<readonly Finding[]> {
+  const orphans = await countOrphans().catch(() => 0);
+  if (orphans === 0) return [];
+  const verb = orphans === 1 ? "runs" : "run";
+  const text = `${count(orphans, "process").replace("processs", "processes")} of a hub that was killed still ${verb}.`;
+  const advice = "The next start of toolmux ends them, or toolmux doctor --fix does.";
+  return [{ code: "TM601", subject: "processes", text, advice, fixes: [{ kind: "sweep" }] }];
+}

@@ -1,0 +1,95 @@
+import { access } from "node:fs/promises";
+import { clearOf, examineManifest } from "../../doctor/entries.ts";
+import { type Finding, severityOf } from "../../doctor/finding.ts";
+import { examineListing } from "../../doctor/listing.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { runtimeName } from "../../runtime.ts";
+import { openSecrets } from "../../secrets/secrets.ts";
+import { VERSION } from "../../version.ts";
+import { locateManifest } from "../clients/manifest.ts";
+import type { Invocation, World } from "../command.ts";
+import { own } from "../console.ts";
+import { loadOptions, openLog } from "../open.ts";
+import { findPaper, formatJson } from "../print.ts";
+import { examineClients } from "./clients.ts";
+import { examineDisk } from "./disk.ts";
+import { examineSecrets } from "./keeping.ts";
+import { readListing, recallListing } from "./listing.ts";
+import { examinePorts } from "./ports.ts";
+import { repair } from "./repair.ts";
+import { examineTokens } from "./tokens.ts";
+import { describeFindings, toJson } from "./report.ts";
+import { examineServers } from "./servers.ts";
+
+/** Says what is wrong, or may become so, and what to do about it; puts right what is safe if that is wanted. */
+export async function doctor(invocation: Invocation, world: World): Promise<number> {
+  const { switches, json } = invocation;
+  let findings = await examine(invocation, world);
+  const fixed = switches.has("fix") ? await repair(findings) : [];
+  if (fixed.length > 0) findings = await examine(invocation, world);
+  if (json !== false) own.log(formatJson(toJson(findings, fixed)));
+  else {
+    for (const line of fixed) own.log(`fixed: ${line}`);
+    own.log(describeFindings(findings, switches.has("all"), findPaper(world.env)));
+  }
+  if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
+  return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;
+}
+
+/** Everything that is found; nothing is changed by it, but that what toolmux keeps becomes private when it is read. */
+export async function examine(invocation: Invocation, world: World): Promise<readonly Finding[]> {
+  const now = Date.now();
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  const manifest = loaded.ok ? loaded.manifest : undefined;
+  const servers = manifest?.servers ?? [];
+  const secrets = openSecrets(world);
+  // Reading what toolmux keeps makes it private: how it was is looked at first.
+  const disk = await examineDisk(manifest, world, now);
+  const isThere = await exists(await locateManifest(invocation, world));
+  const log = openLog(invocation);
+  const [started, kept, tokens, ports, clients] = await Promise.all([
+    examineServers(servers, secrets, world),
+    examineSecrets(secrets, manifest),
+    examineTokens(servers, secrets, world),
+    examinePorts(invocation, servers, world),
+    examineClients(manifest, world, now),
+  ]);
+  const recalled = await recallListing(manifest, world, now);
+  const isLive = manifest !== undefined && invocation.switches.has("connect");
+  const seen = isLive ? await readListing(manifest, world, log) : recalled;
+  const stored = recalled.findings.filter(({ code }) => !isLive || code !== "TM803");
+  const isRepaired = manifest?.plugins.some(({ use }) => use === "schema-repair") ?? false;
+  const findings: readonly Finding[] = [
+    { code: "TM001", subject: "", text: `This is toolmux ${VERSION} on ${runtimeName}.` },
+    ...examineManifest(loaded, isThere || invocation.config.length > 0),
+    ...started,
+    ...kept,
+    ...(isLive ? tokens.filter(({ code }) => code !== "TM401") : tokens),
+    ...ports,
+    ...disk,
+    ...stored,
+    // What cannot be started was said to be so already.
+    ...(isLive ? seen.findings : []).filter(
+      ({ subject }) => !started.some((it) => it.subject === subject && severityOf(it) === "error"),
+    ),
+    ...(seen.catalog === undefined ? [] : examineListing(seen.catalog, isRepaired)),
+    ...clients,
+  ];
+  const values = servers.flatMap(clearOf).map(({ value }) => value);
+  return findings.map((finding) => hideValues(finding, values));
+}
+
+/** What stands in a manifest as it is may come back in what servers say, and in what to type. */
+function hideValues(finding: Finding, values: readonly string[]): Finding {
+  const hide = (text: string): string =>
+    values.reduce((shown, value) => shown.replaceAll(value, "•••"), text);
+  const { text, advice } = finding;
+  return { ...finding, text: hide(text), advice: advice && hide(advice) };
+}
+
+function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,180 @@
+import process from "node:process";
+import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
+import type { Finding, Fix } from "../../doctor/finding.ts";
+import { LocalClient } from "../../frontend/local.ts";
+import type { Hub } from "../../hub.ts";
+import { namesOf } from "../../hub/parts.ts";
+import { stateFolder } from "../../manifest/folders.ts";
+import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts";
+import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
+import type { Subject } from "../../snapshot/snapshot.ts";
+import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
+import { untilAborted } from "../../wire/grace.ts";
+import type { World } from "../command.ts";
+import { type Log, openHub } from "../open.ts";
+import { openOutside } from "../outside.ts";
+import { count } from "../print.ts";
+import { suggestRemedies } from "../remedy.ts";
+import { describeFailure } from "../report.ts";
+import { standingsOf } from "../standing.ts";
+import { isCertain, sentence } from "./servers.ts";
+
+/** What clients would see, and what there is to be said of how that is known. */
+export interface Seen {
+  readonly catalog: Catalog | undefined;
+  readonly findings: readonly Finding[];
+}
+
+/** Looks at what servers listed last. @param now ms since the epoch */
+export async function recallListing(
+  manifest: Manifest | undefined,
+  world: World,
+  now: number,
+): Promise<Seen> {
+  const survey = await surveySnapshots(stateFolder(world.env, world.platform), now);
+  const findings = [...examineFiles(survey)];
+  if (manifest === undefined) return { catalog: undefined, findings };
+  const sources: Source[] = [];
+  const unknown: string[] = [];
+  for (const spec of manifest.servers) {
+    if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) continue;
+    const source = isCertain(spec) ? await recall(spec, survey, world) : undefined;
+    if (source !== undefined) sources.push(source);
+    else unknown.push(spec.name);
+  }
+  if (unknown.length > 0) {
+    const text = `Nothing is known of what these list, so their tools were not looked at: ${unknown.join(", ")}.`;
+    const advice = "toolmux doctor --connect starts the servers and looks.";
+    findings.push({ code: "TM803", subject: "snapshots", text, advice });
+  }
+  return { catalog: buildCatalog(sources, namesOf(manifest.hub), digest), findings };
+}
+
+function examineFiles({ files }: Survey): readonly Finding[] {
+  const group = (state: "old" | "broken"): readonly Fix[] =>
+    files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
+  const [broken, old] = [group("broken"), group("old")];
+  const advice = "toolmux doctor --fix removes them; servers list again when they are started.";
+  const of = (fixes: readonly Fix[]): string => count(fixes.length, "snapshot");
+  return [
+    ...(broken.length === 0
+      ? []
+      : [
+          {
+            code: "TM801",
+            subject: "snapshots",
+            text: `${of(broken)} cannot be read.`,
+            advice,
+            fixes: broken,
+          } as const,
+        ]),
+    ...(old.length === 0
+      ? []
+      : [
+          {
+            code: "TM802",
+            subject: "snapshots",
+            text: `${of(old)} of more than 30 days ago.`,
+            advice,
+            fixes: old,
+          } as const,
+        ]),
+  ];
+}
+
+async function recall(
+  spec: OuterServer,
+  survey: Survey,
+  world: World,
+): Promise<Source | undefined> {
+  const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
+  const identity = await identify(spec, new Map());
+  const kept = identity && (await survey.find(listSubjects(identity)));
+  if (kept === undefined) return undefined;
+  const { name: server, prefix, tools, prompts, callTimeout, maxCallTimeout } = spec;
+  return {
+    server,
+    offer: kept.offer,
+    rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
+    limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
+  };
+}
+
+const MARK = {};
+const ROOTS = [undefined, { listChanged: true }, MARK];
+const SAMPLING = [
+  undefined,
+  MARK,
+  { tools: MARK },
+  { context: MARK, tools: MARK },
+  { context: MARK },
+];
+const ELICITATION = [undefined, { form: MARK }, { form: MARK, url: MARK }, { url: MARK }];
+const TASKS = [
+  undefined,
+  {
+    list: MARK,
+    cancel: MARK,
+    requests: { sampling: { createMessage: MARK }, elicitation: { create: MARK } },
+  },
+];
+
+/** Whatever kind of client it may have been started for. */
+function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterable<Subject> {
+  for (const tasks of TASKS) {
+    for (const roots of ROOTS) {
+      for (const sampling of SAMPLING) {
+        for (const elicitation of ELICITATION) {
+          const all = readCapabilities({ roots, sampling, elicitation, tasks });
+          yield { ...identity, era: "legacy", capabilities: writeClass(all) };
+          yield { ...identity, era: "modern", capabilities: writeClass(withoutTasks(all)) };
+        }
+      }
+    }
+  }
+}
+
+/** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
+export async function readListing(whole: Manifest, world: World, log: Log): Promise<Seen> {
+  const { hub, manifest, close } = await openHub(whole, world, log, {
+    authorizes: false,
+    choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
+  });
+  try {
+    await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    const findings = standingsOf(manifest, hub).flatMap((standing): readonly Finding[] => {
+      const spec = manifest.servers.find(({ name }) => name === standing.server);
+      if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
+      const { cause } = standing;
+      const text = sentence(describeFailure(cause));
+      if (cause.code === "unauthorized" || isWaiting(hub, spec.name)) {
+        const wish = cause.code === "unauthorized" ? text : "It wants somebody to log in.";
+        const login = `toolmux auth login ${spec.name}`;
+        return [{ code: "TM401", subject: spec.name, text: wish, advice: login }];
+      }
+      const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
+      return [{ code: "TM961", subject: spec.name, text, advice }];
+    });
+    return { catalog: hub.catalog, findings };
+  } finally {
+    await close();
+  }
+}
+
+/** An authorization is not waited for by those who only look. */
+function isWaiting(hub: Hub, server: string): boolean {
+  const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
+  return connections.some(({ state }) => state === "authenticating");
+}
+
+/** Each is tried once. */
+function askOnce(spec: ServerSpec): ServerSpec {
+  if (spec.kind === "unsupported") return spec;
+  return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
+}
+
+/** Needed only for names that have to be shortened. */
+function digest(text: string): Uint8Array {
+  return process.getBuiltinModule("node:crypto").createHash("sha256").update(text).digest();
+}

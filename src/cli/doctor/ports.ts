@@ -1,0 +1,51 @@
+import { createServer } from "node:net";
+import type { Finding } from "../../doctor/finding.ts";
+import type { ServerSpec } from "../../manifest/schema.ts";
+import { readAddress } from "../address.ts";
+import type { Invocation, World } from "../command.ts";
+
+/** Looks whether the ports that will be needed are free. @throws {HubError} usage */
+export async function examinePorts(
+  invocation: Invocation,
+  servers: readonly ServerSpec[],
+  world: World,
+): Promise<readonly Finding[]> {
+  const findings: Finding[] = [];
+  const address = readAddress(invocation, world);
+  if (address !== undefined && address.port !== 0) {
+    const { hostname, port } = address;
+    const fault = await tryPort(hostname.replace(/^\[|\]$/g, ""), port);
+    if (fault !== undefined) {
+      const text = `Nobody can serve at ${hostname}:${port} now: ${fault}.`;
+      const advice =
+        "If a hub runs there already, that is as it should be; else take another port.";
+      findings.push({ code: "TM501", subject: `${hostname}:${port}`, text, advice });
+    }
+  }
+  for (const spec of servers) {
+    const port = spec.enabled && spec.kind === "remote" ? spec.oauth.callbackPort : undefined;
+    const fault = port === undefined ? undefined : await tryPort("127.0.0.1", port);
+    if (port === undefined || fault === undefined) continue;
+    const text = `Its oauth.callbackPort, ${port}, cannot be used now: ${fault}.`;
+    const advice = "End what listens there before you log in, or leave out oauth.callbackPort.";
+    findings.push({ code: "TM502", subject: spec.name, text, advice });
+  }
+  return findings;
+}
+
+const FAULTS: Readonly<Record<string, string>> = {
+  EADDRINUSE: "another process listens there",
+  EACCES: "this user may not listen there",
+  EADDRNOTAVAIL: "this machine has no such address",
+};
+
+/** @returns why nobody can listen there; undefined: one can */
+function tryPort(host: string, port: number): Promise<string | undefined> {
+  return new Promise((settle) => {
+    const server = createServer();
+    server.once("error", (error: NodeJS.ErrnoException) =>
+      settle(FAULTS[error.code ?? ""] ?? error.code ?? "unknown error"),
+    );
+    server.listen({ host, port, exclusive: true }, () => server.close(() => settle(undefined)));
+  });
+}

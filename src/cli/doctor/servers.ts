@@ -1,0 +1,127 @@
+import { execFile } from "node:child_process";
+import { stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { HubError } from "../../errors.ts";
+import type { Code, Finding } from "../../doctor/finding.ts";
+import type { OuterServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
+import { resolveRemote, resolveServer, type Schemes } from "../../manifest/secrets.ts";
+import { listSchemes, partsOf } from "../../manifest/template.ts";
+import type { Secrets } from "../../secrets/secrets.ts";
+import { readLoginPath } from "../../wire/command.ts";
+import { childEnvironment } from "../../wire/environment.ts";
+import { findFirst } from "../../wire/launch.ts";
+import { newTag } from "../../wire/owner.ts";
+import type { World } from "../command.ts";
+import { suggestRemedies } from "../remedy.ts";
+
+/** What a server's texts are filled in with. No command is run, and no plugin asked: what these know counts as there. */
+export function schemesFor(spec: OuterServer, secrets: Secrets): Schemes {
+  const assumed = listSchemes(spec).map((scheme) => [scheme, () => Promise.resolve("")] as const);
+  return new Map<string, (path: string) => Promise<string>>([
+    ...assumed,
+    ["cmd", () => Promise.resolve("")],
+    ["secret", (name) => secrets.require(name, spec.secretSources)],
+  ]);
+}
+
+/** Whether all that the server is started with is known without running anything. */
+export function isCertain(spec: OuterServer): boolean {
+  return partsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
+}
+
+/** Looks whether each server that is switched on could be started, without starting any. */
+export async function examineServers(
+  servers: readonly ServerSpec[],
+  secrets: Secrets,
+  world: World,
+): Promise<readonly Finding[]> {
+  const programs = new Map<string, string>();
+  const found = await Promise.all(
+    servers.map(async (spec): Promise<readonly Finding[]> => {
+      if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
+      try {
+        if (spec.kind === "remote") {
+          await resolveRemote(spec, world.env, world.cwd, schemesFor(spec, secrets));
+        } else {
+          for (const file of await locate(spec, secrets, world)) {
+            if (!programs.has(file)) programs.set(file, spec.name);
+          }
+        }
+        return [];
+      } catch (error) {
+        if (!(error instanceof HubError)) throw error;
+        const code = CODES_OF[error.code] ?? "TM205";
+        const [advice] = suggestRemedies(error, spec, world.env);
+        return [{ code, subject: spec.name, text: sentence(error.message), advice }];
+      }
+    }),
+  );
+  const old = await Promise.all(
+    [...programs].map(([file, server]) => examineVersion(file, server)),
+  );
+  return [...found.flat(), ...old.flat()];
+}
+
+const CODES_OF: Readonly<Record<string, Code>> = {
+  commandNotFound: "TM201",
+  notExecutable: "TM202",
+  spawnFailed: "TM204",
+  valueMissing: "TM301",
+  storeBroken: "TM304",
+};
+
+/** The programs that it takes: its command, and what that in turn is run by. @throws {HubError} what is in the way */
+async function locate(
+  spec: StdioServer,
+  secrets: Secrets,
+  { env, cwd }: World,
+): Promise<readonly string[]> {
+  const { name: server } = spec;
+  const resolved = await resolveServer(spec, env, cwd, schemesFor(spec, secrets));
+  const folder = resolve(resolved.cwd ?? cwd);
+  const isFolder = await stat(folder).then(
+    (stats) => stats.isDirectory(),
+    () => false,
+  );
+  if (!isFolder) {
+    const text = `The working directory of server "${server}" is not there: ${folder}`;
+    throw new HubError("spawnFailed", text, { server, step: "spawn" });
+  }
+  const { PATH: path } = childEnvironment(env, resolved.env, {});
+  const search = {
+    server,
+    cwd: folder,
+    path,
+    morePath: async () => readLoginPath(env, await newTag()),
+  };
+  const { file } = await findFirst({ ...resolved, server }, search);
+  // What npm has installed runs on the node beside it, or the one in PATH.
+  return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
+}
+
+/** What most servers of a kind want at least: those that are made with the SDKs. */
+const LEAST: readonly { program: RegExp; name: string; least: readonly [number, number] }[] = [
+  { program: /^node$/, name: "Node.js", least: [18, 0] },
+  { program: /^python(?:3(?:\.\d+)?)?$/, name: "Python", least: [3, 10] },
+];
+const LIMIT = 3000;
+
+async function examineVersion(file: string, server: string): Promise<readonly Finding[]> {
+  const rule = LEAST.find(({ program }) => program.test(basename(file)));
+  if (rule === undefined) return [];
+  const said = await new Promise<string>((settle) => {
+    execFile(file, ["--version"], { timeout: LIMIT }, (_, stdout) => settle(stdout));
+  });
+  const [, major, minor] = /(\d+)\.(\d+)/.exec(said) ?? [];
+  if (major === undefined) return [];
+  const [first, second] = rule.least;
+  const isOld = Number(major) < first || (Number(major) === first && Number(minor ?? 0) < second);
+  if (!isOld) return [];
+  const least = second === 0 ? `${first}` : `${first}.${second}`;
+  const text = `It runs on ${rule.name} ${major}.${minor ?? 0} (${file}); servers mostly want ${least} or later.`;
+  return [{ code: "TM203", subject: server, text, advice: `Install a newer ${rule.name}.` }];
+}
+
+export function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+}

@@ -1,0 +1,33 @@
+import { otherWays } from "../manifest/package.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
+import { findCommand } from "../wire/command.ts";
+import type { World } from "./command.ts";
+
+/** Of several commands the first that is there now; undefined if none is. */
+export async function findRunner(
+  commands: readonly string[],
+  { env, cwd }: Pick<World, "env" | "cwd">,
+): Promise<string | undefined> {
+  for (const command of commands) {
+    const morePath = (): Promise<undefined> => Promise.resolve(undefined);
+    const search = { server: "", command, cwd, path: env["PATH"], morePath };
+    const isThere = await findCommand(search).then(
+      () => true,
+      () => false,
+    );
+    if (isThere) return command;
+  }
+  return undefined;
+}
+
+/** A server as it would be started now: what comes as a package by the first that is there for it. */
+export async function settleRunner<Spec extends RunnableServer>(
+  spec: Spec,
+  world: Pick<World, "env" | "cwd">,
+): Promise<Spec> {
+  if (spec.kind !== "stdio" || spec.package === undefined) return spec;
+  const others = otherWays(spec.package, spec.args);
+  const found = await findRunner([spec.command, ...others.map((way) => way.command)], world);
+  const way = others.find(({ command }) => command === found);
+  return way === undefined ? spec : { ...spec, ...way };
+}

@@ -1,0 +1,58 @@
+import type { HubError } from "../../errors.ts";
+import {
+  HUB_DEFAULTS,
+  LIMIT_DEFAULTS,
+  type Manifest,
+  type RunnableServer,
+} from "../../manifest/schema.ts";
+import { untilAborted } from "../../wire/grace.ts";
+import type { World } from "../command.ts";
+import { type Log, openHub } from "../open.ts";
+import { suggestRemedies } from "../remedy.ts";
+import { standingOf } from "../standing.ts";
+
+/** What came of starting a server once. */
+export type Trial =
+  | {
+      readonly kind: "connected";
+      /** As it says itself. */
+      readonly name: string | undefined;
+      readonly version: string | undefined;
+      readonly tools: number;
+    }
+  /** It is there, and wants an authorization first. */
+  | { readonly kind: "unauthorized" }
+  | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
+
+/** Starts a server once, alone, and asks what it has; afterwards nothing of it is left. Nobody is asked for an authorization. */
+export async function tryServer(spec: RunnableServer, world: World, log: Log): Promise<Trial> {
+  const once = askOnce(spec);
+  const manifest: Manifest = {
+    hub: HUB_DEFAULTS,
+    defaults: LIMIT_DEFAULTS,
+    servers: [once],
+    plugins: [],
+    sources: [],
+  };
+  const { hub, close } = await openHub(manifest, world, log, { kinds: [] });
+  try {
+    await untilAborted(hub.startAllAndSettle(), world.signal);
+    const standing = standingOf(once, hub);
+    if (standing.at === "connected") {
+      const { peer, tools = 0 } = standing.connection;
+      return { kind: "connected", name: peer?.name, version: peer?.version, tools };
+    }
+    const cause = standing.at === "failed" ? standing.cause : undefined;
+    if (cause === undefined) throw new Error(`server "${spec.name}" has settled as ${standing.at}`);
+    if (cause.code === "unauthorized") return { kind: "unauthorized" };
+    return { kind: "failed", cause, remedies: suggestRemedies(cause, spec, world.env) };
+  } finally {
+    await close();
+  }
+}
+
+function askOnce(spec: RunnableServer): RunnableServer {
+  const reconnect = { ...spec.reconnect, policy: "none" } as const;
+  const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
+  return spec.kind === "remote" ? { ...spec, ...common, auth: "none" } : { ...spec, ...common };
+}

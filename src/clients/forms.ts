@@ -1,0 +1,127 @@
+import { dirname, resolve } from "node:path";
+import { parseTemplate, type Part } from "../manifest/template.ts";
+import type { Forms } from "./client.ts";
+
+/** A value that an editor asks for, as its file describes it. */
+export interface Input {
+  /** What is taken if nothing is typed; undefined if it must be, or is not to be seen. */
+  readonly fallback: string | undefined;
+}
+
+/** Where a text comes from. */
+export interface Origin {
+  readonly forms: Forms;
+  /** The client's file, absolute. */
+  readonly file: string;
+  /** The name that the server gets: what people type for it is kept under that. */
+  readonly server: string;
+  readonly inputs: ReadonlyMap<string, Input>;
+}
+
+/** A text in our own spelling. */
+export interface Spelled {
+  readonly text: string;
+  /** The secrets that have to be set before it can be used. */
+  readonly wanted: readonly string[];
+  /** Why it cannot be said in a manifest, as the end of a sentence. */
+  readonly fault: string | undefined;
+}
+
+/** Writes a client's text so that it means the same in a manifest of ours. */
+export function respell(text: string, origin: Origin): Spelled {
+  const wanted: string[] = [];
+  let fault: string | undefined;
+  let spelled = "";
+  for (const part of readParts(text, origin)) {
+    const printed = print(part, origin, wanted);
+    if (printed === undefined) fault ??= explain(part);
+    else spelled += printed;
+  }
+  return { text: spelled, wanted, fault };
+}
+
+type Piece = Part | { readonly kind: "input"; readonly name: string };
+
+const INPUT = /\$\{input:([^{}]+)\}/g;
+/** `$NAME` that no brace follows. */
+const UNBRACED = /\$([A-Za-z_][A-Za-z0-9_]*)/g;
+const BRACES = /\{(env|file):([^{}]+)\}/g;
+
+function readParts(text: string, { forms, file }: Origin): readonly Piece[] {
+  switch (forms) {
+    case "none":
+      return [{ kind: "text", text }];
+    case "braces":
+      return split(text, BRACES).map((piece): Piece => {
+        if (typeof piece === "string") return { kind: "text", text: piece };
+        const [, form, rest = ""] = piece;
+        if (form === "env") return { kind: "env", name: rest, fallback: undefined };
+        return { kind: "file", path: rest.startsWith("~") ? rest : resolve(dirname(file), rest) };
+      });
+    case "dollar":
+      return parseTemplate(text.replace(UNBRACED, "$${$1}"), "foreign");
+    case "editor":
+      return split(text, INPUT).flatMap((piece): readonly Piece[] =>
+        typeof piece === "string"
+          ? parseTemplate(piece, "foreign")
+          : [{ kind: "input", name: piece[1] ?? "" }],
+      );
+  }
+}
+
+function split(text: string, pattern: RegExp): readonly (string | RegExpExecArray)[] {
+  const pieces: (string | RegExpExecArray)[] = [];
+  let from = 0;
+  for (const match of text.matchAll(pattern)) {
+    if (match.index > from) pieces.push(text.slice(from, match.index));
+    pieces.push(match);
+    from = match.index + match[0].length;
+  }
+  if (from < text.length) pieces.push(text.slice(from));
+  return pieces;
+}
+
+/** A text that means itself in our own files. */
+export function escape(text: string): string {
+  return text.replaceAll("${", () => "$${");
+}
+
+function print(part: Piece, origin: Origin, wanted: string[]): string | undefined {
+  switch (part.kind) {
+    case "text":
+      return escape(part.text);
+    case "env":
+      return part.fallback === undefined || part.fallback.includes("}")
+        ? `\${env:${part.name}}`
+        : `\${env:${part.name}:-${part.fallback}}`;
+    case "file":
+      return `\${file:${part.path}}`;
+    case "input": {
+      const fallback = origin.inputs.get(part.name)?.fallback;
+      if (fallback !== undefined) return escape(fallback);
+      const name = secretName(origin.server, part.name);
+      wanted.push(name);
+      return `\${secret:${name}}`;
+    }
+    case "place":
+      // A server without a `cwd` starts where the hub was started, which is what clients call the workspace.
+      if (part.place === "workspaceFolder") return ".";
+      if (part.place === "userHome") return "${env:HOME}";
+      return part.place === "pathSeparator" ? "/" : undefined;
+    case "scheme":
+    case "fault":
+      return undefined;
+  }
+}
+
+function explain(part: Piece): string {
+  if (part.kind === "fault") return `it holds ${part.message}`;
+  return part.kind === "place"
+    ? `it needs \${${part.place}}, which only an editor knows`
+    : "it holds a ${…} of an unknown form";
+}
+
+/** Under what a value of a server is kept. */
+export function secretName(server: string, name: string): string {
+  return `${server}/${name.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "") || "value"}`;
+}

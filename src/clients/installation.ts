@@ -1,0 +1,176 @@
+import { Buffer } from "node:buffer";
+import { readFile, rm } from "node:fs/promises";
+import { utf8 } from "../bytes.ts";
+import { decode } from "../manifest/file.ts";
+import { isTable, type Table } from "../manifest/table.ts";
+import { keepBackup, listBackups, openOriginal, type Original, rewrite } from "./backup.ts";
+import type { Client, Spot } from "./client.ts";
+import type { Change } from "./change.ts";
+import { editText } from "./edit.ts";
+import { OWN_NAME } from "./names.ts";
+import { type Fault, readContent } from "./reading.ts";
+
+/** A change of a client's file that can be made. */
+export interface Prepared {
+  readonly kind: "ready";
+  readonly original: Original;
+  readonly before: string;
+  readonly after: string;
+  /** Makes it. @returns the path of the backup; undefined if there was nothing to keep */
+  apply(now: number): Promise<string | undefined>;
+}
+
+/** What came of looking at a client's file; `reason` goes after the file's name. */
+export type Preparation =
+  Prepared | { readonly kind: "same" } | { readonly kind: "refused"; readonly fault: Fault };
+
+/** Looks what it takes to write our own entry into a client's file, in the place of servers that go. */
+export async function prepareInstall(
+  client: Client,
+  { file, keys }: Spot,
+  entry: Table,
+  remove: readonly string[] = [],
+): Promise<Preparation> {
+  const content = await readContent(file, client.format);
+  if (content.kind === "broken") return { kind: "refused", fault: content.fault };
+  const before = content.kind === "read" ? content.text : "";
+  const change = { keys, remove, put: { [OWN_NAME]: entry } };
+  const original = await openOriginal(file);
+  const base = await findBase(client, keys, original, before);
+  const start = base?.text ?? before;
+  const edited = await editText(start, client.format, withRemoved(base?.removed ?? [], change));
+  if (!edited.ok) return refuse(edited.reason);
+  if (edited.text === before) return { kind: "same" };
+  return {
+    kind: "ready",
+    original,
+    before,
+    after: edited.text,
+    apply: async (now) => {
+      // What is there came from us: the copy of what was before it stays the one to go back to.
+      const isKept = base !== undefined || original.bytes === undefined;
+      const copy = isKept ? undefined : await keepBackup(original, now);
+      await rewrite(original, encode(edited.text, original));
+      return copy;
+    },
+  };
+}
+
+/** What going back comes to: the file is as it was, it goes, or only our entry goes. */
+export type Undoing =
+  | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
+  | { readonly kind: "remove"; apply(): Promise<void> }
+  | {
+      readonly kind: "edit";
+      readonly before: string;
+      readonly after: string;
+      apply(): Promise<void>;
+    }
+  | { readonly kind: "absent" }
+  | { readonly kind: "refused"; readonly fault: Fault };
+
+/** Looks what it takes to undo what `prepareInstall` has done to a client's file. */
+export async function prepareUndo(client: Client, { file, keys }: Spot): Promise<Undoing> {
+  const content = await readContent(file, client.format);
+  if (content.kind === "broken") return { kind: "refused", fault: content.fault };
+  if (content.kind === "absent" || findEntry(content.root, keys) === undefined) {
+    return { kind: "absent" };
+  }
+  const { text: before } = content;
+  const original = await openOriginal(file);
+  const base = await findBase(client, keys, original, before);
+  if (base?.backup !== undefined) {
+    const { backup, bytes } = base;
+    return {
+      kind: "restore",
+      backup,
+      apply: async () => {
+        await rewrite(original, bytes);
+        await rm(backup, { force: true });
+      },
+    };
+  }
+  if (base !== undefined) return { kind: "remove", apply: () => rm(original.path) };
+  const edited = await editText(before, client.format, { keys, remove: [OWN_NAME], put: {} });
+  if (!edited.ok) return refuse(edited.reason);
+  return {
+    kind: "edit",
+    before,
+    after: edited.text,
+    apply: () => rewrite(original, encode(edited.text, original)),
+  };
+}
+
+/** What a file was before our entry was written into it. */
+interface Base {
+  readonly text: string;
+  readonly bytes: Buffer;
+  /** undefined: there was no file. */
+  readonly backup: string | undefined;
+  /** The servers that went when ours came. */
+  readonly removed: readonly string[];
+}
+
+/** What the file was before; undefined if it has been changed since by somebody else, or was never changed by us. */
+async function findBase(
+  client: Client,
+  keys: readonly string[],
+  { path }: Original,
+  current: string,
+): Promise<Base | undefined> {
+  const root = await readRoot(current, client);
+  const table = root && findTable(root, keys);
+  const entry = table?.[OWN_NAME];
+  if (table === undefined || !isTable(entry)) return undefined;
+  const copies: { backup: string | undefined; bytes: Buffer }[] = [];
+  for (const backup of await listBackups(path)) {
+    copies.push({ backup, bytes: await readFile(backup) });
+  }
+  copies.push({ backup: undefined, bytes: Buffer.alloc(0) });
+  for (const { backup, bytes } of copies) {
+    const text = decode(bytes);
+    const old = text === undefined ? undefined : await readRoot(text, client);
+    if (text === undefined || old === undefined) continue;
+    const there = Object.keys(table);
+    const removed = Object.keys(findTable(old, keys) ?? {}).filter((it) => !there.includes(it));
+    const change = { keys, remove: removed, put: { [OWN_NAME]: entry } };
+    const edited = await editText(text, client.format, change);
+    if (edited.ok && edited.text === current) return { text, bytes, backup, removed };
+  }
+  return undefined;
+}
+
+async function readRoot(text: string, client: Client): Promise<Table | undefined> {
+  if (text.trim() === "") return {};
+  const { parseText } = await import("../manifest/parse.ts");
+  const parsed = await parseText(text, client.format);
+  return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
+}
+
+function withRemoved(names: readonly string[], change: Change): Change {
+  return { ...change, remove: [...new Set([...names, ...change.remove])] };
+}
+
+/** The table under those keys. */
+export function findTable(root: Table, keys: readonly string[]): Table | undefined {
+  const found = keys.reduce<unknown>((at, key) => (isTable(at) ? at[key] : undefined), root);
+  return isTable(found) ? found : undefined;
+}
+
+function findEntry(root: Table, keys: readonly string[]): Table | undefined {
+  const entry = findTable(root, keys)?.[OWN_NAME];
+  return isTable(entry) ? entry : undefined;
+}
+
+function refuse(message: string): { readonly kind: "refused"; readonly fault: Fault } {
+  return {
+    kind: "refused",
+    fault: { message: `cannot be changed: ${message}`, position: undefined },
+  };
+}
+
+/** A byte order mark stays. */
+function encode(text: string, { bytes }: Original): Uint8Array {
+  const isMarked = bytes?.[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+  return utf8(isMarked ? `\ufeff${text}` : text);
+}

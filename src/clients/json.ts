@@ -1,0 +1,117 @@
+import { findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
+import type { Change } from "./change.ts";
+
+/** JSON with comments. */
+export function change(text: string, { keys, remove, put }: Change): string {
+  const style = detectStyle(text);
+  let edited = text.trim() === "" ? `{}${style.eol}` : text;
+  for (const name of remove) edited = cut(edited, [...keys, name]);
+  for (const [name, entry] of Object.entries(put))
+    edited = set(edited, [...keys, name], entry, style);
+  return edited;
+}
+
+interface Style {
+  readonly indent: string;
+  readonly eol: string;
+}
+
+/** As the file has it already. */
+function detectStyle(text: string): Style {
+  const [, indent = "  "] = /^([ \t]+)\S/m.exec(text) ?? [];
+  return {
+    indent: indent.startsWith("\t") ? "\t" : indent,
+    eol: text.includes("\r\n") ? "\r\n" : "\n",
+  };
+}
+
+/** Takes a member out, with its comma and, if nothing else is on it, its line. */
+function cut(text: string, path: readonly string[]): string {
+  const tree = parseTree(text, [], { allowTrailingComma: true });
+  const member = tree && findNodeAtLocation(tree, [...path])?.parent;
+  const members = member?.parent?.children ?? [];
+  if (member?.parent === undefined) return text;
+  const at = members.indexOf(member);
+  const [previous, next] = [members[at - 1], members[at + 1]];
+  const close = member.parent.offset + member.parent.length - 1;
+  const end = member.offset + member.length;
+  const comma = findComma(text, end, next?.offset ?? close);
+  const rest = cutLine(text, member.offset, comma === undefined ? end : comma + 1);
+  if (comma !== undefined || previous === undefined) return rest;
+  const before = findComma(text, previous.offset + previous.length, member.offset);
+  return before === undefined ? rest : rest.slice(0, before) + rest.slice(before + 1);
+}
+
+function cutLine(text: string, start: number, end: number): string {
+  const before = /(?:^|\n)[ \t]*$/.exec(text.slice(0, start))?.[0];
+  const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
+  if (before === undefined) return text.slice(0, start) + text.slice(end);
+  if (after === undefined) {
+    // It had a line of its own, but what follows had not, unless a comment ends there.
+    const [above = ""] = text
+      .slice(0, start - before.length)
+      .split("\n")
+      .slice(-1);
+    const from = above.includes("//") ? start : start - before.length;
+    return text.slice(0, from) + text.slice(end);
+  }
+  const from = start - before.replace("\n", "").length;
+  return text.slice(0, from) + text.slice(end + after.length);
+}
+
+function set(text: string, path: readonly string[], value: unknown, style: Style): string {
+  const tree = parseTree(text, [], { allowTrailingComma: true });
+  if (tree === undefined) return text;
+  const there = findNodeAtLocation(tree, [...path]);
+  if (there !== undefined) {
+    const fresh = print(value, path.length, style);
+    return text.slice(0, there.offset) + fresh + text.slice(there.offset + there.length);
+  }
+  // The nearest object that is there gets what is not.
+  let depth = path.length - 1;
+  while (depth > 0 && findNodeAtLocation(tree, path.slice(0, depth)) === undefined) depth--;
+  const table = depth === 0 ? tree : findNodeAtLocation(tree, path.slice(0, depth));
+  if (table?.type !== "object") return text;
+  const inner = path.slice(depth + 1).reduceRight((at: unknown, key) => ({ [key]: at }), value);
+  const member = `${JSON.stringify(path[depth])}: ${print(inner, depth + 1, style)}`;
+  return insert(text, table, member, depth + 1, style);
+}
+
+/** Puts a member behind the last one of an object. */
+function insert(text: string, table: Node, member: string, depth: number, style: Style): string {
+  const { indent, eol } = style;
+  const last = table.children?.at(-1);
+  const close = table.offset + table.length - 1;
+  const line = eol + indent.repeat(depth) + member;
+  if (last === undefined) {
+    const between = text.slice(table.offset + 1, close);
+    const end =
+      between.trim() === "" ? table.offset + 1 : close - (/\s*$/.exec(between)?.[0].length ?? 0);
+    return text.slice(0, end) + line + eol + indent.repeat(depth - 1) + text.slice(close);
+  }
+  const end = last.offset + last.length;
+  const comma = findComma(text, end, close);
+  const behind = (comma ?? end - 1) + 1;
+  // A comment on the same line is about what stands before it.
+  const remark = /^[ \t]*(?:\/\/[^\n\r]*|\/\*[^\n\r]*?\*\/[ \t]*(?=\r?\n))/.exec(
+    text.slice(behind, close),
+  );
+  const at = behind + (remark?.[0].length ?? 0);
+  const added = comma === undefined ? "," : "";
+  const more = comma === undefined ? "" : ",";
+  return text.slice(0, end) + added + text.slice(end, at) + line + more + text.slice(at);
+}
+
+/** A comma that is no part of a comment. */
+function findComma(text: string, from: number, to: number): number | undefined {
+  const between = text.slice(from, to);
+  const plain = between.replace(/\/\/[^\n]*|\/\*[^]*?\*\//g, (comment) =>
+    " ".repeat(comment.length),
+  );
+  const at = plain.indexOf(",");
+  return at < 0 ? undefined : from + at;
+}
+
+function print(value: unknown, depth: number, { indent, eol }: Style): string {
+  return JSON.stringify(value, null, indent).replaceAll("\n", eol + indent.repeat(depth));
+}

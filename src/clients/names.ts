@@ -1,0 +1,27 @@
+/** How the clients whose files are known are called on a command line. */
+export const CLIENT_NAMES = [
+  "claude-desktop",
+  "claude-code",
+  "cursor",
+  "vscode",
+  "vscode-insiders",
+  "windsurf",
+  "codex",
+  "zed",
+  "gemini-cli",
+  "qwen-code",
+  "antigravity",
+  "cline",
+  "roo-code",
+  "lm-studio",
+  "opencode",
+  "amazon-q",
+  "kiro",
+  "copilot-cli",
+  "amp",
+] as const;
+
+export type ClientName = (typeof CLIENT_NAMES)[number];
+
+/** The key of our own entry in clients' files. */
+export const OWN_NAME = "toolmux";

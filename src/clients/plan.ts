@@ -1,0 +1,127 @@
+import { sanitizePrefix } from "../manifest/prefix.ts";
+import type { ServerSpec } from "../manifest/schema.ts";
+import type { Home } from "./client.ts";
+import { type Clear, findClear, hideClear } from "./clear.ts";
+import { ITSELF, type OwnEntry, translate } from "./entry.ts";
+import { OWN_NAME } from "./names.ts";
+import type { ClientFile, Listed } from "./reading.ts";
+
+/** A server that would be added to the manifest. */
+export interface Addition {
+  /** The key that it gets. */
+  readonly name: string;
+  readonly entry: OwnEntry;
+  readonly origin: Origin;
+  readonly notes: readonly string[];
+  /** The secrets that have to be set before it can be used. */
+  readonly wanted: readonly string[];
+  /** What stands there in the clear. */
+  readonly clear: readonly Clear[];
+}
+
+/** A server that would not be added, and why: the end of a sentence. */
+export interface Omission {
+  readonly origin: Origin;
+  readonly reason: string;
+  /** The name of the very same server that there is already, in the manifest or of another client; undefined: for another reason. */
+  readonly same: string | undefined;
+}
+
+/** Where a server stands. */
+export interface Origin {
+  readonly client: string;
+  /** Absolute. */
+  readonly file: string;
+  /** Its name there. */
+  readonly name: string;
+}
+
+export interface Plan {
+  readonly additions: readonly Addition[];
+  readonly omissions: readonly Omission[];
+}
+
+/** What has the names that are taken, and how names are to be. */
+export interface Taken {
+  readonly servers: readonly ServerSpec[];
+  readonly separator: string;
+}
+
+/** Says what the servers of clients' files come to, beside those that the manifest has. */
+export async function planImport(
+  files: readonly ClientFile[],
+  { servers, separator }: Taken,
+  home: Home,
+): Promise<Plan> {
+  const additions: Addition[] = [];
+  const omissions: Omission[] = [];
+  /** By what a server is: which one of the manifest it is. */
+  const known = new Map(servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])));
+  const names = new Set(servers.map(({ name }) => name));
+  const add = async (file: ClientFile, listed: Listed): Promise<void> => {
+    const origin = { client: file.client.name, file: file.file, name: listed.name };
+    const base = sanitizePrefix(listed.name.replace(/[^\w-]+/g, "-"), separator);
+    const name = chooseName(base, names);
+    const { client, inputs } = file;
+    const place = { client, home, file: file.file, server: name, project: listed.project, inputs };
+    if (listed.name === OWN_NAME) {
+      omissions.push({ origin, reason: ITSELF, same: undefined });
+      return;
+    }
+    const translated = await translate(listed.entry, place);
+    if (!translated.ok) {
+      omissions.push({ origin, reason: translated.reason, same: undefined });
+      return;
+    }
+    const { entry, notes, wanted } = translated;
+    const identity = identifyEntry(entry);
+    const same = known.get(identity) ?? findMoved(entry, base, known);
+    if (same !== undefined) {
+      omissions.push({ origin, reason: `it is the same as "${same}"`, same });
+      return;
+    }
+    known.set(identity, name);
+    names.add(name);
+    const told = name === listed.name ? notes : [`called "${listed.name}" there`, ...notes];
+    additions.push({ name, entry, origin, notes: told, wanted, clear: findClear(entry, name) });
+  };
+  for (const file of files) for (const listed of file.servers) await add(file, listed);
+  return { additions, omissions };
+}
+
+/** The name itself, or the first of its numbers that is free. */
+function chooseName(base: string, taken: ReadonlySet<string>): string {
+  for (let number = 1; ; number++) {
+    const name = number === 1 ? base : `${base}-${number}`;
+    if (!taken.has(name)) return name;
+  }
+}
+
+/** The server that an entry has become whose secrets were moved into the store when it was taken over. */
+function findMoved(
+  entry: OwnEntry,
+  base: string,
+  known: ReadonlyMap<string, string>,
+): string | undefined {
+  const names = new Set(known.values());
+  return [...names].find((name) => {
+    if (name !== base && !(name.startsWith(`${base}-`) && /-\d+$/.test(name))) return false;
+    const moved = hideClear(entry, findClear(entry, name));
+    return known.get(identifyEntry(moved)) === name;
+  });
+}
+
+/** The same text for the same server: what is started with which arguments, or where it is. */
+export function identifyEntry({ command, args = [], url }: OwnEntry): string {
+  return JSON.stringify([command ?? null, args, url ?? null]);
+}
+
+/** Those that it may be known by: a file of a client spells its forms otherwise. */
+export function identifySpec(spec: ServerSpec): readonly string[] {
+  if (spec.kind === "stdio") {
+    const { command, args, syntax } = spec;
+    const own = identifyEntry({ command, args });
+    return syntax === "toolmux" ? [own] : [own, own.replaceAll(/\$\{(?!env:)(\w+)/g, "${env:$1")];
+  }
+  return spec.kind === "remote" ? [identifyEntry({ url: spec.url })] : [];
+}

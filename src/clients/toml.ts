@@ -1,0 +1,53 @@
+import { stringify } from "smol-toml";
+import { type AST, parseTOML } from "toml-eslint-parser";
+import type { Change } from "./change.ts";
+
+/** TOML: what goes is cut out, what comes is a table at the end. */
+export function change(text: string, { keys, remove, put }: Change): string {
+  const eol = text.includes("\r\n") ? "\r\n" : "\n";
+  let edited = text;
+  for (const name of [...remove, ...Object.keys(put)]) edited = cut(edited, [...keys, name]);
+  for (const [name, entry] of Object.entries(put)) {
+    const table = stringify(nest([...keys, name], entry)).trimEnd();
+    // The tables above hold nothing else, so their own headers say nothing.
+    const lines = table.split("\n").filter((line, at, all) => !isBare(line, all[at + 1]));
+    const gap = edited === "" ? "" : edited.endsWith("\n") ? eol : eol + eol;
+    edited += `${gap}${lines.join(eol).trimStart()}${eol}`;
+  }
+  return edited;
+}
+
+function isBare(line: string, next: string | undefined): boolean {
+  return line.startsWith("[") && (next === "" || next === undefined || next.startsWith("["));
+}
+
+function nest(path: readonly string[], value: unknown): Record<string, unknown> {
+  const [key = "", ...rest] = path;
+  return { [key]: rest.length === 0 ? value : nest(rest, value) };
+}
+
+/** The text without all that stands under those keys. */
+function cut(text: string, path: readonly string[]): string {
+  const ranges: (readonly [number, number])[] = [];
+  const isUnder = (keys: readonly (string | number)[]): boolean =>
+    path.every((key, at) => keys[at] === key);
+  const visit = (pair: AST.TOMLKeyValue, above: readonly (string | number)[]): void => {
+    const names = pair.key.keys.map((key) => (key.type === "TOMLBare" ? key.name : key.value));
+    if (isUnder([...above, ...names])) ranges.push(pair.range);
+  };
+  if (text.trim() === "") return text;
+  for (const node of parseTOML(text, { tomlVersion: "1.1" }).body[0].body) {
+    if (node.type === "TOMLKeyValue") visit(node, []);
+    else if (isUnder(node.resolvedKey)) ranges.push(node.range);
+    else for (const pair of node.body) visit(pair, node.resolvedKey);
+  }
+  return ranges.reduceRight((rest, [start, end]) => {
+    const line = rest.indexOf("\n", end);
+    const behind = line < 0 ? "" : rest.slice(line + 1);
+    // A comment on the same line is about what goes.
+    const before = rest
+      .slice(0, start)
+      .replace(/(\r?\n)\r?\n$/, behind.trim() === "" ? "$1" : "$&");
+    return before + behind;
+  }, text);
+}

@@ -1,0 +1,78 @@
+import { HubError } from "../errors.ts";
+
+/** Sends a request; redirects are not followed. */
+export type Dial = (
+  url: URL,
+  init: { readonly headers: Readonly<Record<string, string>>; readonly signal: AbortSignal },
+) => Promise<Response>;
+
+/** What is read of an answer at most, in bytes. */
+const MAX_ANSWER = 4 * 1024 * 1024;
+
+/** Where a directory is, and how it is asked. */
+export interface Desk {
+  readonly name: string;
+  /** Ends without a slash. */
+  readonly base: string;
+  readonly dial: Dial;
+  /** What requests bear. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/**
+ * Asks a directory for JSON.
+ * @returns undefined if there is nothing (404)
+ * @throws {HubError} unreachable, tlsFailed, unauthorized, serverFailed, serverRefused, messageTooLarge, or the signal's reason
+ */
+export async function ask(
+  { name, base, dial, headers }: Desk,
+  path: string,
+  query: Readonly<Record<string, string>>,
+  signal: AbortSignal,
+): Promise<unknown> {
+  const url = new URL(base + path);
+  for (const [key, value] of Object.entries(query)) url.searchParams.set(key, value);
+  const response = await dial(url, { headers: { accept: "application/json", ...headers }, signal });
+  const { status } = response;
+  if (status === 404) {
+    await response.body?.cancel();
+    return undefined;
+  }
+  if (status !== 200) {
+    await response.body?.cancel();
+    throw explain(name, url, status);
+  }
+  const text = await read(response, name);
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new HubError("serverFailed", `${name} (${url.host}) has not answered with JSON.`);
+  }
+}
+
+function explain(name: string, { host }: URL, status: number): HubError {
+  const subject = `${name} (${host})`;
+  if (status === 401 || status === 403) {
+    return new HubError("unauthorized", `${subject} wants a key, or another one (${status}).`);
+  }
+  if (status === 429) return new HubError("serverFailed", `${subject} was asked too often (429).`);
+  const code = status >= 500 ? "serverFailed" : "serverRefused";
+  return new HubError(code, `${subject} has answered with ${status}.`);
+}
+
+async function read({ body }: Response, name: string): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  for await (const chunk of body ?? []) {
+    size += chunk.length;
+    if (size > MAX_ANSWER) {
+      throw new HubError(
+        "messageTooLarge",
+        `The answer of ${name} is longer than ${MAX_ANSWER} bytes.`,
+      );
+    }
+    text += decoder.decode(chunk, { stream: true });
+  }
+  return text + decoder.decode();
+}

@@ -1,0 +1,187 @@
+import { HubError } from "../../errors.ts";
+import { interpretFile } from "../interpret.ts";
+import { mergeSources } from "../merge.ts";
+import { type Format, parseText } from "../parse.ts";
+import { place } from "../place.ts";
+import { type Complaint, manifestError, type Problem, printKey } from "../problem.ts";
+import type { ServerSpec } from "../schema.ts";
+import { isEqual, isTable, type Table } from "../table.ts";
+import { applyChange, applySplices, type Change, type Refusal, type Splice } from "./change.ts";
+import { printPair, printValue } from "./value.ts";
+
+export type { Change } from "./change.ts";
+
+/** A manifest's text, and the file that it is in. */
+export interface Draft {
+  /** Absolute. */
+  readonly file: string;
+  readonly baseDir: string;
+  readonly text: string;
+  readonly format: Format;
+}
+
+/** A text that was changed. */
+export interface Edited {
+  readonly text: string;
+  /** The server that the change is about, as it is now; of one that was removed, as it was. */
+  readonly server: ServerSpec | undefined;
+  readonly others: readonly ServerSpec[];
+}
+
+/**
+ * A manifest's text with a change in it, and nothing else of it changed: comments, order, blank lines, ends of lines and a
+ * byte order mark stay as they are.
+ * @throws {HubError} manifestInvalid if there is anything wrong with it before or after; usage if it is written in a way that
+ * does not let itself be changed, with what to write by hand
+ */
+export async function editText(draft: Draft, change: Change): Promise<Edited> {
+  const [mark, body] = splitMark(draft.text);
+  const text = body.trim() === "" && draft.format === "json" ? `{}${body || "\n"}` : body;
+  const before = await read({ ...draft, text });
+  const group = groupOf(before.root);
+  const expected = applyChange(before.root, group, change);
+  if (expected === undefined) throw explainNothing(draft, before.root, group, change);
+  const made = await make(text, draft.format, group, change);
+  if ("refusal" in made) throw refuse(draft, group, change, made.refusal);
+  const edited = keepEnd(applySplices(text, made), text);
+  const parsed = await parseText(edited, draft.format);
+  const isMeant = parsed.ok && isEqual(withServers(parsed.root, group), expected);
+  if (!isMeant)
+    throw refuse(draft, group, change, "is written in a way that toolmux cannot change");
+  const after = await read({ ...draft, text: edited });
+  const isThere = ({ name }: ServerSpec): boolean => name === change.name;
+  return {
+    text: mark + edited,
+    server: (change.kind === "remove" ? before : after).servers.find(isThere),
+    others: after.servers.filter((server) => !isThere(server)),
+  };
+}
+
+async function make(
+  text: string,
+  format: Format,
+  group: string,
+  change: Change,
+): Promise<readonly Splice[] | Refusal> {
+  // Both parsers know positions, and are slow to load.
+  return format === "toml"
+    ? (await import("./toml.ts")).editToml(text, change)
+    : (await import("./json.ts")).editJson(text, group, change);
+}
+
+interface Content {
+  readonly root: Table;
+  readonly servers: readonly ServerSpec[];
+}
+
+/** What a text holds. @throws {HubError} manifestInvalid */
+async function read({ file, baseDir, text, format }: Draft): Promise<Content> {
+  const parsed = await parseText(text, format);
+  if (!parsed.ok) {
+    const { message, position } = parsed;
+    throw manifestError([{ file, path: "", message, position }]);
+  }
+  const reading = interpretFile(parsed.root, file, parsed.doubled);
+  const source = { file, baseDir, reading };
+  const { servers, ...merged } = mergeSources([source]);
+  const faults: readonly Complaint[] = merged.faults;
+  const problems: readonly Problem[] = await place(file, parsed.locate, [
+    ...reading.complaints,
+    ...faults,
+  ]);
+  if (problems.length > 0) throw manifestError(problems);
+  return { root: isTable(parsed.root) ? parsed.root : {}, servers };
+}
+
+/** Where a file has its servers: clients call that otherwise. */
+function groupOf(root: Table): string {
+  return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
+}
+
+/** A table that holds nothing any more may be gone. */
+function withServers(root: unknown, group: string): unknown {
+  return isTable(root) && !(group in root) ? { ...root, [group]: {} } : root;
+}
+
+function splitMark(text: string): readonly [mark: string, body: string] {
+  return text.startsWith("\uFEFF") ? ["\uFEFF", text.slice(1)] : ["", text];
+}
+
+/** A text that ended without a line end goes on doing so. */
+function keepEnd(edited: string, text: string): string {
+  const isOpen = text.trim() !== "" && !text.endsWith("\n");
+  return isOpen ? edited.replace(/\r?\n$/, "") : edited;
+}
+
+function explainNothing(
+  { file }: Draft,
+  root: Table,
+  group: string,
+  { kind, name }: Change,
+): HubError {
+  const servers = root[group];
+  if (kind === "add") {
+    return new HubError(
+      "usage",
+      `There is a server ${printKey(name)} in ${file} already; take another name, or replace it (--replace).`,
+    );
+  }
+  const known = isTable(servers) ? Object.keys(servers) : [];
+  const there =
+    known.length === 0 ? "it holds none" : `there are ${known.map(printKey).join(", ")}`;
+  return new HubError("usage", `There is no server ${printKey(name)} in ${file}; ${there}.`);
+}
+
+function refuse({ file, format }: Draft, group: string, change: Change, why: string): HubError {
+  const hand = format === "toml" ? spellToml(change) : spellJson(group, change);
+  return new HubError("usage", `${file} ${why}. Nothing was changed; by hand: ${hand}`);
+}
+
+/** What may hold a secret is not shown, but for what stands for one. */
+function mask(key: string, value: unknown): unknown {
+  const isPrivate = ["env", "headers", "oauth"].includes(key);
+  if (!(isPrivate && isTable(value))) return value;
+  const masked = Object.entries(value).map(([name, text]) => {
+    const isReference = typeof text === "string" && text.includes("${");
+    return [name, isReference ? text : "…"] as const;
+  });
+  return Object.fromEntries(masked);
+}
+
+function spellToml(change: Change): string {
+  const header = `[servers.${printKey(change.name)}]`;
+  switch (change.kind) {
+    case "add": {
+      const pairs = Object.entries(change.entry).map(([key, value]) =>
+        printPair([key, mask(key, value)]),
+      );
+      return ["add", header, ...pairs].join("\n");
+    }
+    case "remove":
+      return `take out ${header} with all that belongs to it`;
+    case "set":
+      return `write ${printKey(change.key)} = ${printValue(mask(change.key, change.value))} in ${header}`;
+    case "rename":
+      return `write ${printKey(change.to)} for ${printKey(change.name)} in ${header} and all that belongs to it`;
+  }
+}
+
+function spellJson(group: string, change: Change): string {
+  const key = JSON.stringify(change.name);
+  switch (change.kind) {
+    case "add": {
+      const entries = Object.entries(change.entry).map(([name, value]) => [
+        name,
+        mask(name, value),
+      ]);
+      const entry = JSON.stringify(Object.fromEntries(entries), null, 2);
+      return `add under ${JSON.stringify(group)}\n${key}: ${entry}`;
+    }
+    case "remove":
+      return `take out ${key} under ${JSON.stringify(group)}`;
+    case "set":
+      return `write ${JSON.stringify(change.key)}: ${JSON.stringify(mask(change.key, change.value))} in ${key}`;
+    case "rename":
+      return `write ${JSON.stringify(change.to)} for ${key}`;
+  }
+}

@@ -1,0 +1,97 @@
+import { chmod, chown, mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { utf8 } from "../../bytes.ts";
+import { HubError } from "../../errors.ts";
+import { writePrivate } from "../draft.ts";
+import { type Bytes, readSmall } from "../file.ts";
+import { configFolders, type Surroundings } from "../folders.ts";
+import { detectFormat } from "../parse.ts";
+import { MAX_MANIFEST } from "../trust.ts";
+import { type Change, type Edited, editText } from "./edit.ts";
+
+/** A change of a file that is ready to be written. */
+export interface Edit extends Edited {
+  /** As it was named, absolute. */
+  readonly file: string;
+  /** What it holds now; undefined if there is no such file yet. */
+  readonly before: Bytes | undefined;
+  /**
+   * Writes it whole or not at all, with the permissions and through the links of the old file; a new one is for its owner alone.
+   * @throws {HubError} usage if somebody else has changed the file meanwhile; of the file system
+   */
+  write(): Promise<void>;
+}
+
+/** The file that servers are added to if none is named: the user's own, whether there is one yet or not. */
+export async function findUserFile({ env, platform }: Surroundings): Promise<string> {
+  const folders = configFolders(env, platform);
+  const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
+  const files = folders.flatMap((folder) => names.map((name) => join(folder, name)));
+  for (const file of files) {
+    const read = await readSmall(file, MAX_MANIFEST);
+    if (read.kind !== "absent") return file;
+  }
+  return files[0] ?? "toolmux.toml";
+}
+
+/** Makes a change in a file's text. @param file absolute @throws {HubError} as editText, and usage if it cannot be read */
+export async function prepareEdit(file: string, change: Change): Promise<Edit> {
+  const before = await readBytes(file);
+  const text = before === undefined ? "" : decodeWhole(before, file);
+  const format = detectFormat(file, text);
+  const edited = await editText({ file, baseDir: dirname(file), text, format }, change);
+  return {
+    file,
+    before,
+    ...edited,
+    write: () =>
+      before === undefined ? create(file, edited.text) : replace(file, before, edited.text),
+  };
+}
+
+/** @returns undefined if there is no such file @throws {HubError} usage */
+async function readBytes(file: string): Promise<Bytes | undefined> {
+  const read = await readSmall(file, MAX_MANIFEST);
+  if (read.kind === "refused") throw new HubError("usage", `${file} ${read.reason}.`);
+  return read.kind === "absent" ? undefined : read.bytes;
+}
+
+/** With its byte order mark. @throws {HubError} usage */
+function decodeWhole(bytes: Bytes, file: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new HubError("usage", `${file} is not UTF-8 text.`);
+  }
+}
+
+async function create(file: string, text: string): Promise<void> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  await writePrivate(file, utf8(text)).catch((error: unknown) => {
+    const isThere = error instanceof Error && "code" in error && error.code === "EEXIST";
+    throw isThere ? changed(file) : error;
+  });
+}
+
+async function replace(file: string, before: Bytes, text: string): Promise<void> {
+  const target = await realpath(file);
+  const { mode, uid, gid } = await stat(target);
+  const draft = `${target}.${crypto.randomUUID()}.draft`;
+  await writePrivate(draft, utf8(text));
+  try {
+    await chmod(draft, mode & 0o7777);
+    // Who runs this for somebody else leaves them their file.
+    await chown(draft, uid, gid).catch(() => undefined);
+    const now = await readBytes(target);
+    const isSame = now?.length === before.length && now.every((byte, i) => byte === before[i]);
+    if (!isSame) throw changed(file);
+    await rename(draft, target);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}
+
+function changed(file: string): HubError {
+  return new HubError("usage", `${file} was changed meanwhile; nothing was written, try again.`);
+}

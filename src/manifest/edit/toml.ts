@@ -1,0 +1,200 @@
+import { type AST, parseTOML } from "toml-eslint-parser";
+import { applySplices, type Change, type Refusal, type Splice } from "./change.ts";
+import { Lines } from "./lines.ts";
+import { printKey, printPair, printValue } from "./value.ts";
+
+const GROUP = "servers";
+
+/** A key with its value, and the table that it stands in. */
+interface Pair {
+  readonly node: AST.TOMLKeyValue;
+  /** Whole, from the top. */
+  readonly path: readonly (string | number)[];
+  /** How many of the keys are the table's. */
+  readonly depth: number;
+}
+
+/** What there is of a file, by where it stands. */
+interface Layout {
+  readonly text: string;
+  readonly lines: Lines;
+  readonly tables: readonly AST.TOMLTable[];
+  /** Those at the top and in tables; not those within braces. */
+  readonly pairs: readonly Pair[];
+}
+
+/** What makes a change in a text that is valid TOML. */
+export function editToml(text: string, change: Change): readonly Splice[] | Refusal {
+  const layout = readLayout(text);
+  const whole = layout.pairs.find(({ path }) => path.length === 1 && path[0] === GROUP);
+  if (whole !== undefined) {
+    return { refusal: `has its servers within braces (line ${whole.node.loc.start.line})` };
+  }
+  const { name } = change;
+  switch (change.kind) {
+    case "add":
+      return add(layout, change);
+    case "remove":
+      return remove(layout, name);
+    case "set":
+      return set(layout, name, change.key, printValue(change.value));
+    case "rename":
+      return rename(layout, name, printKey(change.to));
+  }
+}
+
+function readLayout(text: string): Layout {
+  const program = parseTOML(text, { tomlVersion: "1.1" });
+  const nodes = program.body[0].body;
+  const tables = nodes.filter((node) => node.type === "TOMLTable");
+  const pairs = nodes.flatMap((node) =>
+    node.type === "TOMLTable"
+      ? node.body.map((pair) => place(pair, node.resolvedKey))
+      : [place(node, [])],
+  );
+  // Lines that tell editors something are no comments on what follows.
+  return { text, lines: new Lines(text, /^\s*#(?!:)/), tables, pairs };
+}
+
+function place(node: AST.TOMLKeyValue, base: readonly (string | number)[]): Pair {
+  return { node, path: [...base, ...node.key.keys.map(nameOf)], depth: base.length };
+}
+
+function nameOf(key: AST.TOMLBare | AST.TOMLQuoted): string {
+  return key.type === "TOMLBare" ? key.name : key.value;
+}
+
+function tablesOf({ tables }: Layout, name: string): readonly AST.TOMLTable[] {
+  return tables.filter(({ resolvedKey: [top, key] }) => top === GROUP && key === name);
+}
+
+/** Those of a server that stand outside of its own tables. */
+function straysOf({ pairs }: Layout, name: string): readonly Pair[] {
+  return pairs.filter(({ path: [top, key], depth }) => depth < 2 && top === GROUP && key === name);
+}
+
+/** The last line of a table with what belongs to it. */
+function lastLine({ lines }: Layout, { range: [from], key, body }: AST.TOMLTable): number {
+  const end = Math.max(from, key.range[1], ...body.map((pair) => pair.range[1]));
+  return lines.below(lines.find(end - 1));
+}
+
+/** The lines of a server's tables and stray keys, first and last, with the comments on them; in their order. */
+function regionsOf(layout: Layout, name: string): readonly (readonly [number, number])[] {
+  const { lines } = layout;
+  const tables = tablesOf(layout, name).map(
+    (table) => [lines.above(lines.find(table.range[0])), lastLine(layout, table)] as const,
+  );
+  const strays = straysOf(layout, name).map(({ node }) => {
+    const [from, to] = node.range;
+    return [lines.above(lines.find(from)), lines.find(to - 1)] as const;
+  });
+  return [...tables, ...strays].toSorted(([a], [b]) => a - b);
+}
+
+function add(layout: Layout, change: Change & { readonly kind: "add" }): readonly Splice[] {
+  const { name, entry } = change;
+  const { lines, text } = layout;
+  const block = [`[${GROUP}.${printKey(name)}]`, ...Object.entries(entry).map(printPair)];
+  if (straysOf(layout, name).length > 0) {
+    // A table could not stand where they do: other keys follow.
+    const bare = applySplices(text, remove(layout, name));
+    const whole = applySplices(bare, add(readLayout(bare), change));
+    return [{ from: 0, to: text.length, text: whole }];
+  }
+  const [old, ...others] = regionsOf(layout, name);
+  if (old !== undefined) return [lines.replace(block, ...old), ...removeAll(lines, others)];
+  const before = layout.tables.findLast(({ resolvedKey: [top] }) => top === GROUP);
+  const behind = before === undefined ? lines.all.length - 1 : lastLine(layout, before);
+  return [lines.insert(block, lastFilled(lines, behind))];
+}
+
+/** The last line up to that one with anything in it; that one if there is none. */
+function lastFilled(lines: Lines, behind: number): number {
+  let line = behind;
+  while (line > 0 && lines.isBlank(line)) line--;
+  return lines.isBlank(line) ? behind : line;
+}
+
+function remove(layout: Layout, name: string): readonly Splice[] {
+  return removeAll(layout.lines, regionsOf(layout, name));
+}
+
+function removeAll(
+  lines: Lines,
+  regions: readonly (readonly [number, number])[],
+): readonly Splice[] {
+  return join(regions.map(([first, last]) => lines.remove(first, last)));
+}
+
+/** Parts that meet become one. */
+function join(splices: readonly Splice[]): readonly Splice[] {
+  const joined: Splice[] = [];
+  for (const splice of splices.toSorted((a, b) => a.from - b.from)) {
+    const last = joined.at(-1);
+    if (last === undefined || splice.from > last.to) joined.push(splice);
+    else joined[joined.length - 1] = { ...last, to: Math.max(last.to, splice.to) };
+  }
+  return joined;
+}
+
+function set(
+  layout: Layout,
+  name: string,
+  key: string,
+  value: string,
+): readonly Splice[] | Refusal {
+  const wanted = [GROUP, name, key];
+  const same = layout.pairs.find(
+    ({ path }) => path.length === 3 && wanted.every((step, i) => step === path[i]),
+  );
+  if (same !== undefined) return [replace(same.node.value, value)];
+  const pair = `${printKey(key)} = ${value}`;
+  const { lines, text } = layout;
+  const table = tablesOf(layout, name).find(({ resolvedKey }) => resolvedKey.length === 2);
+  if (table !== undefined) {
+    const last = table.body.at(-1);
+    const [from, to] = (last ?? table.key).range;
+    const line = lines.find(to - 1);
+    const indent = last === undefined ? "" : indentAt(text, from);
+    return [putBelow(layout, line, indent + pair)];
+  }
+  const strays = straysOf(layout, name);
+  const inline = strays.find(({ path }) => path.length === 2)?.node.value;
+  if (inline?.type === "TOMLInlineTable") {
+    const own = inline.body.find(
+      ({ key: { keys } }) => keys.length === 1 && keys[0] && nameOf(keys[0]) === key,
+    );
+    if (own !== undefined) return [replace(own.value, value)];
+    const last = inline.body.at(-1);
+    if (last === undefined) return [replace(inline, `{ ${pair} }`)];
+    const [, at] = last.range;
+    return [{ from: at, to: at, text: `, ${pair}` }];
+  }
+  const last = strays.at(-1);
+  const owner = last?.node.key.keys[1 - last.depth];
+  if (last === undefined || owner === undefined) return { refusal: "has it in no place for more" };
+  const [start] = last.node.range;
+  const front = indentAt(text, start) + text.slice(start, owner.range[1]);
+  return [putBelow(layout, lines.find(last.node.range[1] - 1), `${front}.${pair}`)];
+}
+
+function putBelow({ lines, text }: Layout, line: number, added: string): Splice {
+  const at = lines.all[line]?.to ?? text.length;
+  const isOpen = !text.slice(0, at).endsWith("\n");
+  return { from: at, to: at, text: isOpen ? lines.end + added : added + lines.end };
+}
+
+function indentAt(text: string, offset: number): string {
+  return /[ \t]*$/.exec(text.slice(0, offset))?.[0] ?? "";
+}
+
+function rename(layout: Layout, name: string, to: string): readonly Splice[] {
+  const headers = tablesOf(layout, name).flatMap(({ key }) => key.keys[1] ?? []);
+  const keys = straysOf(layout, name).flatMap(({ node, depth }) => node.key.keys[1 - depth] ?? []);
+  return [...headers, ...keys].map((key) => replace(key, to));
+}
+
+function replace({ range: [from, to] }: { readonly range: AST.Range }, text: string): Splice {
+  return { from, to, text };
+}

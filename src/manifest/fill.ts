@@ -1,0 +1,154 @@
+import { basename, resolve, sep } from "node:path";
+import { HubError, type ErrorCode } from "../errors.ts";
+import { decode, readSmall } from "./file.ts";
+import { expandHome, homeFolder, type Env } from "./folders.ts";
+import type { StdioServer } from "./schema.ts";
+import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
+
+/** What gives the values of `${scheme:path}`, by scheme: rejects with an Error whose message may be shown. */
+export type Schemes = ReadonlyMap<string, (path: string, server: string) => Promise<string>>;
+
+/** The longest file that `${file:…}` takes, in bytes. */
+const MAX_FILE = 64 * 1024;
+
+/** Shorter values (`1`, `true`, `warn`) stand everywhere: hiding them hides nothing and garbles the rest. */
+const LEAST_SECRET = 6;
+/** As that, of what is asked for by name as a secret: a PIN is one. */
+const LEAST_NAMED = 4;
+
+/** Variables that say where and who. */
+const PLAIN = /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
+
+/** Whose texts are filled in: a server, or something without a name. */
+export interface Scope extends Pick<StdioServer, "syntax" | "baseDir"> {
+  readonly name?: string;
+  readonly env: Env;
+  readonly cwd: string;
+  readonly schemes: Schemes;
+  readonly secrets: Set<string>;
+  /** What is missing, as sentences: all of it is told at once. */
+  readonly missing: string[];
+  /** The names of the secrets among that. */
+  readonly unknown: string[];
+  fail(code: ErrorCode, message: string, data?: Lack): HubError;
+}
+
+/** What an error says of what has to be provided, for whoever advises on that. */
+export interface Lack {
+  /** The names of secrets (`toolmux secret set NAME`). */
+  readonly secrets: readonly string[];
+}
+
+/** @throws {HubError} valueMissing, with all that is missing */
+export function requireAll(scope: Scope): void {
+  const { missing, unknown } = scope;
+  if (missing.length === 0) return;
+  throw scope.fail(
+    "valueMissing",
+    missing.join("; "),
+    unknown.length > 0 ? { secrets: [...new Set(unknown)] } : undefined,
+  );
+}
+
+/** The secrets that an error says are missing. */
+export function secretsOf({ data }: HubError): readonly string[] {
+  const names = data?.["secrets"];
+  return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
+}
+
+export async function render(text: string, where: string, scope: Scope): Promise<string> {
+  let value = "";
+  for (const part of parseTemplate(text, scope.syntax)) value += await fill(part, where, scope);
+  if (value.includes("\0")) {
+    throw scope.fail(
+      "notSupported",
+      `${where} holds a NUL character, which no process can be given`,
+    );
+  }
+  return value;
+}
+
+async function fill(part: Part, where: string, scope: Scope): Promise<string> {
+  switch (part.kind) {
+    case "text":
+      return part.text;
+    case "env":
+      return readVariable(part, where, scope);
+    case "file":
+      return hide(await readSecret(part.path, where, scope), scope);
+    case "place":
+      return PLACES[part.place](scope);
+    case "scheme":
+      return hide(await ask(part, where, scope), scope, LEAST_NAMED);
+    case "fault":
+      throw scope.fail("notSupported", `${where} holds ${part.message}`);
+  }
+}
+
+const PLACES: Readonly<Record<Place, (scope: Scope) => string>> = {
+  workspaceFolder: ({ cwd }) => cwd,
+  workspaceFolderBasename: ({ cwd }) => basename(cwd),
+  userHome: ({ env }) => homeFolder(env),
+  pathSeparator: () => sep,
+};
+
+/** As in a shell: the fallback stands in for an empty variable too, and an empty one is not missing. */
+function readVariable(
+  { name, fallback }: Extract<Part, { kind: "env" }>,
+  where: string,
+  scope: Scope,
+): string {
+  const value = scope.env[name];
+  if (fallback !== undefined && (value === undefined || value === "")) return fallback;
+  if (value !== undefined) return PLAIN.test(name) ? value : hide(value, scope);
+  scope.missing.push(`${where} needs the environment variable ${name}, which is not set`);
+  return "";
+}
+
+/** The content without its last line end. */
+export async function readSecret(path: string, where: string, scope: Scope): Promise<string> {
+  const full = locate(path, scope);
+  const read = await readSmall(full, MAX_FILE);
+  if (read.kind !== "read") {
+    const reason = read.kind === "absent" ? "does not exist" : read.reason;
+    scope.missing.push(`${where} needs the file ${full}, which ${reason}`);
+    return "";
+  }
+  const text = decode(read.bytes);
+  if (text !== undefined) return text.replace(/\r?\n$/, "");
+  throw scope.fail("notSupported", `${where} needs the file ${full}, which is not UTF-8 text`);
+}
+
+/** @throws {HubError} notSupported if no plugin has the scheme; storeBusy, which time may cure */
+async function ask(
+  { scheme, path }: Extract<Part, { kind: "scheme" }>,
+  where: string,
+  scope: Scope,
+): Promise<string> {
+  const find = scope.schemes.get(scheme);
+  if (find === undefined) {
+    const message = `${where} holds ${explainScheme(scheme)}, and no plugin has it`;
+    throw scope.fail("notSupported", message);
+  }
+  try {
+    return await find(path, scope.name ?? "");
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    // A command may hold anything.
+    const shown = scheme === "cmd" ? "…" : path;
+    const text = `${where} needs \${${scheme}:${shown}}: ${reason}`;
+    if (error instanceof HubError && error.code === "storeBusy") throw scope.fail(error.code, text);
+    if (error instanceof HubError) scope.unknown.push(...secretsOf(error));
+    scope.missing.push(text);
+    return "";
+  }
+}
+
+export function locate(path: string, { baseDir, env }: Scope): string {
+  return resolve(baseDir, expandHome(path, env));
+}
+
+export function hide(value: string, { secrets }: Scope, least = LEAST_SECRET): string {
+  if (value.length >= least) secrets.add(value);
+  return value;
+}

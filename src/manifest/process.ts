@@ -1,0 +1,32 @@
+import * as v from "valibot";
+import { filled, record, text } from "./fields.ts";
+import { ALL_RUNNERS, type Package, PACKAGE, parsePackage } from "./package.ts";
+
+/* What a manifest says of a server that is started as a process. */
+
+const packaged = v.pipe(
+  text,
+  v.rawTransform(({ dataset: { value }, addIssue, NEVER }): Package => {
+    const parsed = parsePackage(value);
+    if (parsed === undefined) addIssue({ message: PACKAGE });
+    return parsed ?? NEVER;
+  }),
+);
+
+/** The keys of a server that say how it is started. */
+export const processEntries = {
+  command: v.exactOptional(filled),
+  package: v.exactOptional(packaged),
+  runner: v.exactOptional(v.picklist(ALL_RUNNERS, `one of ${ALL_RUNNERS.join(", ")}`)),
+  args: v.exactOptional(v.array(text, "an array of strings")),
+  env: v.exactOptional(record(text)),
+  inheritEnv: v.exactOptional(
+    v.array(
+      v.pipe(text, v.regex(/^[^\s=*]+$/, "the name of an environment variable")),
+      "an array of names of environment variables",
+    ),
+  ),
+  cwd: v.exactOptional(filled),
+};
+
+export const PROCESS_KEYS = Object.keys(processEntries) as readonly (keyof typeof processEntries)[];

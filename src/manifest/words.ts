@@ -1,0 +1,25 @@
+/**
+ * Splits a command into words, as `${cmd:…}` has them. No shell is involved: spaces separate, '…' keeps everything as it is,
+ * "…" everything but \\" and \\\\, and outside of quotes a backslash keeps the next character. Nothing else means anything.
+ * @returns undefined if a quote does not end, or there is no word
+ */
+export function splitWords(text: string): readonly [string, ...string[]] | undefined {
+  const words: string[] = [];
+  const token = /\s+|'([^']*)'|"((?:[^"\\]|\\[\s\S])*)"|\\([\s\S])|([^\s'"\\]+)/y;
+  let word: string | undefined;
+  for (let at = 0; at < text.length; at = token.lastIndex) {
+    token.lastIndex = at;
+    const found = token.exec(text);
+    if (found === null) return undefined;
+    const [whole, single, double, escaped, plain] = found;
+    const piece = single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? plain;
+    if (piece !== undefined) word = (word ?? "") + piece;
+    else if (/^\s/.test(whole) && word !== undefined) {
+      words.push(word);
+      word = undefined;
+    }
+  }
+  if (word !== undefined) words.push(word);
+  const [first, ...others] = words;
+  return first === undefined || first === "" ? undefined : [first, ...others];
+}

@@ -1,0 +1,164 @@
+import { Buffer } from "node:buffer";
+import type { Item } from "../catalog/item.ts";
+import { lastMember, scanObject, valueOf } from "../json.ts";
+
+/* Headers that repeat what a request says, for those who read no bodies (Streamable HTTP, custom headers from tool parameters). */
+
+/** An argument that a header repeats. */
+export interface Mirrored {
+  readonly header: string;
+  readonly path: readonly string[];
+}
+
+/** What a tool's schema says of that. */
+interface Reading {
+  readonly mirrored: readonly Mirrored[];
+  /** What is wrong with it, in words that go on after the tool's name; such a tool is not to be called over HTTP. */
+  readonly fault: string | undefined;
+}
+
+const NOTHING: Reading = { mirrored: [], fault: undefined };
+const known = new WeakMap<Item, Reading>();
+const ANNOTATION = "x-mcp-header";
+/** Deeper schemas are not looked into. */
+const DEEPEST = 100;
+
+/** The arguments of a tool that headers repeat. */
+export function mirroredBy(item: Item): readonly Mirrored[] {
+  return readingOf(item).mirrored;
+}
+
+/** Why a tool must not be called over HTTP: what its schema says of headers is not allowed. */
+export function faultOf(item: Item): string | undefined {
+  return readingOf(item).fault;
+}
+
+/**
+ * The headers that repeat arguments of a call.
+ * @param args the arguments, parsed
+ */
+export function mirror(item: Item, args: unknown): Readonly<Record<string, string>> | undefined {
+  const { mirrored } = readingOf(item);
+  if (mirrored.length === 0) return undefined;
+  const headers = mirrored.flatMap(({ header, path }) => {
+    const value = path.reduce(lookUp, args) ?? undefined;
+    const isPlain =
+      typeof value === "string" || typeof value === "boolean" || typeof value === "number";
+    return isPlain ? [[header, encode(String(value))] as const] : [];
+  });
+  return Object.fromEntries(headers);
+}
+
+/** A text as a header can hold it: in Base64, unless it is plain and cannot be taken for that. */
+export function encode(text: string): string {
+  const isPlain = /^(?:[!-~](?:[ -~]*[!-~])?)?$/.test(text) && decode(text) === text;
+  return isPlain ? text : `=?base64?${Buffer.from(text).toString("base64")}?=`;
+}
+
+/** What a header says that may say it in Base64; undefined if it says nothing that can be read. */
+export function decode(value: string | null): string | undefined {
+  const coded = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
+  if (coded === undefined) return value ?? undefined;
+  const bytes = Buffer.from(coded, "base64");
+  // What is no Base64 is passed over in reading.
+  return bytes.toString("base64") === coded ? bytes.toString() : undefined;
+}
+
+export function lookUp(value: unknown, key: string): unknown {
+  if (typeof value !== "object" || value === null) return undefined;
+  return Object.getOwnPropertyDescriptor(value, key)?.value;
+}
+
+function readingOf(item: Item): Reading {
+  const found = known.get(item) ?? read(item);
+  known.set(item, found);
+  return found;
+}
+
+function read({ bytes }: Item): Reading {
+  if (!Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes(ANNOTATION)) {
+    return NOTHING;
+  }
+  const schema = lastMember(scanObject(bytes, 0)?.items ?? [], "inputSchema");
+  if (schema === undefined) return NOTHING;
+  const whole = valueOf(bytes, schema);
+  const found = [...collect(whole, [])];
+  const fault = found.map(explain).find((text) => text !== undefined) ?? findTwins(found);
+  const mirrored = found.flatMap(({ name, path }) =>
+    typeof name === "string" && path !== undefined && isToken(name)
+      ? [{ header: `Mcp-Param-${name}`, path }]
+      : [],
+  );
+  return { mirrored, fault };
+}
+
+/** A place where a schema says so. */
+interface Annotation {
+  readonly name: unknown;
+  readonly type: unknown;
+  /** undefined: it is not reached through `properties` alone. */
+  readonly path: readonly string[] | undefined;
+}
+
+/** What holds values, not schemas. */
+const VALUES: ReadonlySet<string> = new Set(["const", "default", "enum", "example", "examples"]);
+/** What holds schemas under names of its own. */
+const NAMED: ReadonlySet<string> = new Set([
+  "properties",
+  "patternProperties",
+  "dependentSchemas",
+  "$defs",
+  "definitions",
+]);
+
+function* collect(
+  schema: unknown,
+  path: readonly string[] | undefined,
+  depth = 0,
+): Generator<Annotation> {
+  if (typeof schema !== "object" || schema === null || depth > DEEPEST) return;
+  if (Array.isArray(schema)) {
+    for (const one of schema) yield* collect(one, undefined, depth + 1);
+    return;
+  }
+  const isRoot = path?.length === 0;
+  const name = lookUp(schema, ANNOTATION);
+  if (name !== undefined) {
+    yield { name, type: lookUp(schema, "type"), path: isRoot ? undefined : path };
+  }
+  for (const [key, value] of Object.entries(schema) as [string, unknown][]) {
+    if (VALUES.has(key) || typeof value !== "object" || value === null) continue;
+    if (!NAMED.has(key)) {
+      yield* collect(value, undefined, depth + 1);
+      continue;
+    }
+    for (const [own, inner] of Object.entries(value) as [string, unknown][]) {
+      const to = key === "properties" && path !== undefined ? [...path, own] : undefined;
+      yield* collect(inner, to, depth + 1);
+    }
+  }
+}
+
+const PRIMITIVES: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
+
+function explain({ name, type, path }: Annotation): string | undefined {
+  if (typeof name !== "string" || !isToken(name)) {
+    return `its ${ANNOTATION} ${JSON.stringify(name)?.slice(0, 100)} cannot be a part of a header's name`;
+  }
+  if (path === undefined) return `its ${ANNOTATION} "${name}" is not where arguments are described`;
+  if (!PRIMITIVES.has(type)) {
+    return `its ${ANNOTATION} "${name}" is at what is no string, integer or boolean`;
+  }
+  return undefined;
+}
+
+function findTwins(found: readonly Annotation[]): string | undefined {
+  const names = found.map(({ name }) => String(name).toLowerCase());
+  const twin = names.find((name, i) => names.indexOf(name) !== i);
+  return twin && `its ${ANNOTATION} "${twin}" stands at more than one argument`;
+}
+
+/** What may be a part of a header's name. */
+function isToken(name: string): boolean {
+  return /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(name);
+}

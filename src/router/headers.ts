@@ -1,0 +1,54 @@
+import type { Item } from "../catalog/item.ts";
+import type { Route } from "../catalog/section.ts";
+import { lastMember, scanObject, valueOf } from "../json.ts";
+import { mirror, mirroredBy } from "../protocol/mirror.ts";
+import type { Connection } from "../upstream/connection.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+
+export interface HeadersParts {
+  readonly connection: Pick<Connection, "offer">;
+  readonly route: Route;
+  readonly request: Request;
+}
+
+const indices = new WeakMap<readonly Item[], ReadonlyMap<string, Item>>();
+
+/**
+ * The headers that repeat arguments of a call, as the server's own listing says.
+ * @param changed the arguments as JSON, if they are not those of the request
+ */
+export function headersOf(
+  { connection, route, request }: HeadersParts,
+  changed?: string,
+): Readonly<Record<string, string>> | undefined {
+  const tools = connection.offer?.tools;
+  const item = tools && indexOf(tools).get(route.remoteName);
+  if (route.kind !== "tools" || item === undefined) return undefined;
+  return mirror(item, changed === undefined ? readArguments(request) : parse(changed));
+}
+
+/** The tools of which headers repeat anything, by their names. */
+function indexOf(tools: readonly Item[]): ReadonlyMap<string, Item> {
+  const known = indices.get(tools);
+  if (known !== undefined) return known;
+  const mirrored = tools.filter((item) => mirroredBy(item).length > 0);
+  // Of two with one name the first one counts.
+  const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
+  indices.set(tools, index);
+  return index;
+}
+
+/** Plugins may have made no JSON of it: that is the server's to refuse. */
+function parse(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
+}
+
+function readArguments({ bytes, params, members }: Request): unknown {
+  const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+  const args = lastMember(known, "arguments");
+  return args && valueOf(bytes, args);
+}

@@ -1,0 +1,126 @@
+import { Buffer } from "node:buffer";
+import { HubError } from "../errors.ts";
+import { decode } from "../manifest/file.ts";
+import { expandHome, type Env } from "../manifest/folders.ts";
+import { splitWords } from "../manifest/words.ts";
+import { type Child, type Exit, startChild } from "../wire/child.ts";
+import { findCommand, readLoginPath } from "../wire/command.ts";
+import { childEnvironment } from "../wire/environment.ts";
+import { DRAIN_GRACE, within } from "../wire/grace.ts";
+import { newTag, tagVariable } from "../wire/owner.ts";
+import { Redactor } from "../wire/redact.ts";
+import { endOf } from "../wire/stream.ts";
+import { TAG_VARIABLE } from "../wire/table.ts";
+
+export interface CommandPlace {
+  /** The folder that it runs in, where a relative path begins. */
+  readonly cwd: string;
+  /** The hub's own environment, of which it gets the safe part. */
+  readonly env: Env;
+  /** How long it may take, in ms. */
+  readonly limit?: number;
+}
+
+/** How long it may take, in ms. */
+const LIMIT = 10_000;
+/** The most that it may print, in bytes. */
+const MOST_OUTPUT = 64 * 1024;
+/** What an error shows of its stderr, in lines and characters. */
+const TAIL = { lines: 3, length: 500 };
+
+/**
+ * What a command prints, without the last line end. It is run without a shell, in a process group of its own, with nothing on
+ * stdin; one that takes too long or prints too much is killed with all that it started.
+ * @throws {HubError} valueMissing: why there is no value, with the end of its stderr and nothing of its stdout
+ */
+export async function readCommand(text: string, place: CommandPlace): Promise<string> {
+  const [command] = splitWords(text) ?? [""];
+  try {
+    return await run(text, place);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    // What stands behind the program's name may be secret itself.
+    throw new HubError("valueMissing", `the command ${JSON.stringify(command)} ${why}`);
+  }
+}
+
+/** @throws {Error} what goes behind the command's name */
+async function run(text: string, { cwd, env, limit = LIMIT }: CommandPlace): Promise<string> {
+  const child = await start(text, cwd, env);
+  const stderr = collect(child, "stderr", MOST_OUTPUT);
+  const stdout = collect(child, "stdout", MOST_OUTPUT + 1);
+  child.stdin.on("error", () => {}).end();
+  const silent = endOf(child.stdout);
+  // What it leaves running in the background may hold its output open.
+  const ended = child.exited.then(() => within(DRAIN_GRACE, silent));
+  const isInTime = await within(limit, Promise.race([ended, stdout.full]));
+  const { exit } = child;
+  const output = Buffer.concat(stdout.chunks);
+  const fault = findFault(exit, output, isInTime, limit);
+  for (const stream of [child.stdout, child.stderr]) stream.destroy();
+  if (fault === undefined) {
+    // An agent that it has started, as those of password stores do, is to serve the next one.
+    child.release();
+    return (decode(output) ?? "").replace(/\r?\n$/, "");
+  }
+  child.killNow();
+  await child.sweep();
+  throw new Error(fault + quote(Buffer.concat(stderr.chunks), output));
+}
+
+async function start(text: string, cwd: string, env: Env): Promise<Child> {
+  const [word, ...args] = splitWords(text) ?? [""];
+  const tag = await newTag();
+  const own = childEnvironment(env, {}, { [TAG_VARIABLE]: tagVariable(tag, env[TAG_VARIABLE]) });
+  const command = expandHome(word, env);
+  const morePath = () => readLoginPath(env, tag);
+  try {
+    const found = await findCommand({ server: "", command, cwd, path: own["PATH"], morePath });
+    if (own["PATH"] !== undefined) own["PATH"] = found.path;
+    return await startChild({ file: found.file, args, env: own, cwd, tag });
+  } catch (error) {
+    const code =
+      error instanceof HubError ? error.code : String((error as { code?: unknown }).code);
+    if (code === "commandNotFound") throw new Error("was not found", { cause: error });
+    if (code === "notExecutable") throw new Error("may not be executed", { cause: error });
+    throw new Error(`could not be started (${code})`, { cause: error });
+  }
+}
+
+/** Keeps the first bytes of an output; what comes after them is read and dropped. */
+function collect(child: Child, name: "stdout" | "stderr", most: number) {
+  const chunks: Buffer[] = [];
+  let room = most;
+  const full = new Promise<void>((resolve) => {
+    child[name].on("error", () => {});
+    child[name].on("data", (chunk: Buffer) => {
+      if (room > 0) chunks.push(chunk.subarray(0, room));
+      room -= chunk.length;
+      if (room <= 0) resolve();
+    });
+  });
+  return { chunks, full };
+}
+
+function findFault(
+  exit: Exit | undefined,
+  output: Buffer,
+  isInTime: boolean,
+  limit: number,
+): string | undefined {
+  if (output.length > MOST_OUTPUT) return `printed more than ${MOST_OUTPUT} bytes`;
+  if (!isInTime || exit === undefined) return `did not end within ${limit / 1000} s`;
+  if ("signal" in exit) return `was killed by signal ${exit.signal}`;
+  if (exit.code !== 0) return `exited with code ${exit.code}`;
+  const text = decode(output);
+  if (text === undefined) return "printed what is not UTF-8 text";
+  return text.trim() === "" ? "printed nothing" : undefined;
+}
+
+/** The end of its stderr, as far as that is not what it has printed as the value. */
+function quote(stderr: Buffer, output: Buffer): string {
+  const hidden = new Redactor([output.toString("utf8").trim()]);
+  const lines = hidden.apply(stderr.toString("utf8")).trim().split(/\r?\n/);
+  const text = lines.slice(-TAIL.lines).join(" / ").slice(-TAIL.length);
+  return text === "" ? "" : `: ${text}`;
+}

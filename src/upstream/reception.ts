@@ -1,0 +1,80 @@
+import type { LogLevel } from "../events.ts";
+import type { Frame, Response } from "../wire/jsonrpc.ts";
+import type { Exchange } from "../wire/link.ts";
+import { News, type NewsParts } from "./news.ts";
+
+/** Whom it may be for that comes in of a server. */
+export interface ReceptionParts extends NewsParts {
+  /** What the hub makes of messages that are of no use. */
+  log(level: LogLevel, text: string): void;
+}
+
+/** Takes in what a server sends: answers go to those who wait for them, all else to those whom it concerns. */
+export class Reception {
+  /** Messages that ever came. */
+  heard = 0;
+  readonly #parts: ReceptionParts;
+  readonly #news: News;
+  readonly #complaints = new Set<string>();
+
+  constructor(parts: ReceptionParts) {
+    this.#parts = parts;
+    this.#news = new News(parts);
+  }
+
+  /** @param exchange the request on whose stream it came, where the link can tell */
+  take(frame: Frame, exchange: Exchange | undefined): void {
+    this.heard++;
+    const dialect = this.#parts.dialect();
+    switch (frame.kind) {
+      case "response":
+        this.#settle(frame);
+        return;
+      case "notification":
+        this.#news.notified(frame, exchange);
+        return;
+      case "request":
+        if (dialect?.era !== "modern") this.#news.asked(frame, exchange);
+        else this.complain("A request was dropped: servers of its era send none.");
+        return;
+      case "batch":
+        if (dialect?.hasBatches === true) for (const item of frame.items) this.take(item, exchange);
+        else this.complain("A batch was dropped: this revision has none.");
+        return;
+      case "invalid":
+        this.complain(`A message was dropped: ${frame.reason}.`);
+    }
+  }
+
+  /** A message was too long to be kept. */
+  lose(head: Buffer, tail: Buffer, size: number): void {
+    this.heard++;
+    const text = this.#parts.pending.lose(head, tail, size);
+    if (text !== undefined) this.#parts.log("warn", text);
+  }
+
+  /** For a while nothing was heard of changes of these kinds. */
+  missed(...[kinds]: Parameters<News["missed"]>): void {
+    this.#news.missed(kinds);
+  }
+
+  /** Said once: who does it once does it often. */
+  complain(text: string): void {
+    if (this.#complaints.has(text)) return;
+    this.#complaints.add(text);
+    this.#parts.log("warn", text);
+  }
+
+  #settle(response: Response): void {
+    const { pending, jobs, voice } = this.#parts;
+    const record = response.id === undefined ? undefined : pending.take(response.id);
+    if (record !== undefined) {
+      voice.settled(record);
+      record.settle(response);
+      return;
+    }
+    jobs.late(response, this.#parts.dialect()?.era ?? "legacy");
+    // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
+    this.#parts.log("debug", "An answer that nobody waits for was dropped.");
+  }
+}

@@ -1,0 +1,14 @@
+import { applyEdits, type Range } from "../bytes.ts";
+import { Method } from "../protocol/legacy.ts";
+import { buildNotification, editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
+
+/** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
+export type Withdrawal =
+  string | { readonly notification: Notification; readonly ids: readonly Range[] };
+
+/** Says that the answer to a request is not wanted any more. */
+export function buildWithdrawal(id: number | string, why: Withdrawal): Message {
+  return typeof why === "string"
+    ? buildNotification(Method.cancelled, { requestId: id, reason: why })
+    : applyEdits(why.notification.bytes, editsOf(why.ids, JSON.stringify(id)));
+}

@@ -1,0 +1,90 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import type { SecretStore } from "../../src/secrets/store.ts";
+
+/** Names and values that some way of keeping them could change, cut or confuse. */
+const ODD: readonly (readonly [name: string, value: string])[] = [
+  ["linear/token", "plain"],
+  ["linear.token", "another"],
+  ["linear_token", "yet another"],
+  ["LINEAR/TOKEN", "big letters"],
+  ["__proto__", "no prototype"],
+  ["constructor", " spaces around "],
+  ["-x", "two\nlines\r\n"],
+  ["ünïcode", "€ 🔑 \u2028"],
+  ["quote", `"'\`\\$\{x}`],
+  ["x".repeat(200), "y".repeat(60_000)],
+];
+
+export interface StoreBench {
+  readonly store: SecretStore;
+  /** Another object that keeps the same, as another process would have it; undefined if there can be none. */
+  again?(): SecretStore;
+}
+
+/** What every implementation of SecretStore that can be written to has to do. */
+export function storeContract(
+  name: string,
+  withBench: (run: (bench: StoreBench) => Promise<void>) => Promise<void>,
+): void {
+  describe(`a store of secrets: ${name}`, () => {
+    it("says what it is, as people call it", () =>
+      withBench(async ({ store }) => {
+        assert.match(store.place, /^[a-z]/);
+        await Promise.resolve();
+      }));
+
+    it("is empty at first, and has nothing to remove", () =>
+      withBench(async ({ store }) => {
+        assert.deepEqual(await store.list(), []);
+        assert.equal(await store.get("a"), undefined);
+        assert.equal(await store.remove("a"), false);
+      }));
+
+    it("gives back what was kept, by its very name, character for character", () =>
+      withBench(async ({ store, again }) => {
+        for (const [key, value] of ODD) await store.set(key, value);
+        for (const reader of [store, again?.() ?? store]) {
+          for (const [key, value] of ODD) assert.equal(await reader.get(key), value, key);
+          assert.deepEqual(await reader.list(), ODD.map(([key]) => key).toSorted());
+          assert.equal(await reader.get("toString"), undefined);
+        }
+      }));
+
+    it("keeps the last value of a name", () =>
+      withBench(async ({ store, again }) => {
+        await store.set("a", "1");
+        await store.set("a", "2");
+        await store.set("a", "2");
+        assert.equal(await store.get("a"), "2");
+        assert.equal(await (again?.() ?? store).get("a"), "2");
+        assert.deepEqual(await store.list(), ["a"]);
+      }));
+
+    it("forgets what is removed, and nothing else", () =>
+      withBench(async ({ store, again }) => {
+        await store.set("a", "1");
+        await store.set("b", "2");
+        assert.equal(await store.remove("a"), true);
+        assert.equal(await store.remove("a"), false);
+        for (const reader of [store, again?.() ?? store]) {
+          assert.equal(await reader.get("a"), undefined);
+          assert.equal(await reader.get("b"), "2");
+          assert.deepEqual(await reader.list(), ["b"]);
+        }
+      }));
+
+    it("loses nothing of what is done at the same time", () =>
+      withBench(async ({ store, again }) => {
+        const other = again?.() ?? store;
+        const names = Array.from({ length: 12 }, (_, i) => `n${i}`);
+        await store.set("gone", "x");
+        await Promise.all([
+          ...names.map((key, i) => (i % 2 === 0 ? store : other).set(key, `v${i}`)),
+          other.remove("gone"),
+        ]);
+        assert.deepEqual(await store.list(), names.toSorted());
+        for (const [i, key] of names.entries()) assert.equal(await other.get(key), `v${i}`);
+      }));
+  });
+}

@@ -1,0 +1,261 @@
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+const CANARY = "canary-0123456789abcdef";
+
+/** A home of its own on a stage, and the executable in it. */
+class Home {
+  readonly dir: string;
+  readonly manifest: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly #stage: Stage;
+
+  constructor(stage: Stage) {
+    this.#stage = stage;
+    this.dir = join(stage.dir, "someone");
+    this.manifest = join(this.dir, ".config/toolmux/toolmux.toml");
+    this.env = {
+      ...stage.env,
+      HOME: this.dir,
+      XDG_CONFIG_HOME: "",
+      XDG_STATE_HOME: "",
+      TOOLMUX_KEYCHAIN: "off",
+    };
+  }
+
+  write(path: string, content: object | string): string {
+    const file = join(this.dir, path);
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, typeof content === "string" ? content : JSON.stringify(content, null, 2));
+    return file;
+  }
+
+  /** Runs one command to its end. */
+  async run(
+    ...args: readonly string[]
+  ): Promise<{ code: number | null; stdout: string; stderr: string }> {
+    const command = new RawClient(executable(), [...args], this.#stage.dir, this.env);
+    command.end();
+    const { code } = await command.ended(END);
+    const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+    return { code, stdout, stderr: command.stderr };
+  }
+}
+
+const withHome = (use: (home: Home) => Promise<void>): Promise<void> =>
+  withStage("", (stage) => use(new Home(stage)));
+
+const CURSOR = (entry: object) => ({ mcpServers: { one: { ...scripted(), ...entry } } });
+
+describe("toolmux import", () => {
+  it(
+    "shows what it would add, and adds it only when it is told to; then the tools are there",
+    LIMIT,
+    () =>
+      withHome(async (home) => {
+        home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
+        const asked = await home.run("import");
+        assert.equal(asked.code, 2);
+        assert.match(asked.stdout, /^cursor +one +API_TOKEN=…/m);
+        assert.match(asked.stderr, /Nothing was added.*--yes/);
+        const dry = await home.run("import", "--dry-run");
+        assert.equal(dry.code, 0);
+        assert.ok(!existsSync(home.manifest));
+        const done = await home.run("import", "cursor", "--secrets", "--yes");
+        assert.equal(done.code, 0, done.stderr);
+        assert.match(readFileSync(home.manifest, "utf8"), /\$\{secret:one\/API_TOKEN\}/);
+        assert.equal(statSync(home.manifest).mode & 0o777, 0o600);
+        const again = await home.run("import");
+        assert.equal(again.code, 0);
+        assert.match(again.stdout, /nothing to add/);
+        const listed = await home.run("list");
+        assert.match(listed.stdout, /one__echo/, listed.stderr);
+        for (const { stdout, stderr } of [asked, dry, done, again]) {
+          assert.doesNotMatch(stdout + stderr, /canary/);
+        }
+        assert.equal(
+          execFileSync("grep", ["-rlE", "canary", home.dir]).toString().trim(),
+          join(home.dir, ".cursor/mcp.json"),
+        );
+      }),
+  );
+
+  it("is readable for programs, without a secret", LIMIT, () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
+      const { code, stdout } = await home.run("import", "--json", "--dry-run");
+      assert.equal(code, 0);
+      assert.doesNotMatch(stdout, /canary/);
+      const { written, additions } = JSON.parse(stdout) as {
+        written: boolean;
+        additions: { name: string }[];
+      };
+      assert.deepEqual([written, additions.map(({ name }) => name)], [false, ["one"]]);
+    }),
+  );
+
+  it("looks at what stands in the folder only when it is told to", LIMIT, () =>
+    withHome(async (home) => {
+      home.write("../.cursor/mcp.json", CURSOR({}));
+      assert.match((await home.run("import", "--dry-run")).stdout, /nothing to add/);
+      assert.match((await home.run("import", "--dry-run", "--project")).stdout, /cursor +one/);
+    }),
+  );
+
+  it("asks on a terminal", { ...LIMIT, skip: process.platform !== "linux" }, () =>
+    withHome(async (home) => {
+      home.write(".cursor/mcp.json", CURSOR({}));
+      const line = `'${executable()}' import cursor`;
+      for (const [answer, code] of [
+        ["n", 2],
+        ["y", 0],
+      ] as const) {
+        const { status } = spawnSync("script", ["-qec", line, "/dev/null"], {
+          env: { ...home.env, TERM: "xterm" },
+          input: `${answer}\n`,
+          timeout: END,
+        });
+        assert.equal(status, code);
+        assert.equal(existsSync(home.manifest), code === 0);
+      }
+    }),
+  );
+
+  it("adds nothing to a manifest with a problem, nor to another client's file", LIMIT, () =>
+    withHome(async (home) => {
+      const client = home.write(".cursor/mcp.json", CURSOR({}));
+      const before = readFileSync(client, "utf8");
+      const foreign = await home.run("import", "--yes", "--config", client);
+      assert.equal(readFileSync(client, "utf8"), before);
+      assert.equal(foreign.code, 0, "the server is the same");
+      const file = home.write("bad.toml", "servers = 3\n");
+      const { code, stderr } = await home.run("import", "--yes", "--config", file);
+      assert.equal(code, 2);
+      assert.match(stderr, /bad\.toml:1:11: servers: expected a table/);
+      assert.equal(readFileSync(file, "utf8"), "servers = 3\n");
+    }),
+  );
+});
+
+describe("toolmux install", () => {
+  it(
+    "makes a client start this executable, which has the client's servers; and leaves no trace when it is undone",
+    LIMIT,
+    () =>
+      withHome(async (home) => {
+        const file = home.write(".cursor/mcp.json", CURSOR({ env: { API_TOKEN: CANARY } }));
+        const before = readFileSync(file);
+        const dry = await home.run("install", "cursor", "--replace", "--dry-run");
+        assert.equal(dry.code, 0);
+        assert.ok(readFileSync(file).equals(before) && !existsSync(home.manifest));
+        const done = await home.run("install", "cursor", "--replace", "--secrets");
+        assert.equal(done.code, 0, done.stderr);
+        assert.doesNotMatch(done.stdout + dry.stdout, /canary/);
+        const written = JSON.parse(readFileSync(file, "utf8")) as {
+          mcpServers: Record<string, { command: string; args: string[] }>;
+        };
+        assert.deepEqual(Object.keys(written.mcpServers), ["toolmux"]);
+        const { command = "", args = [] } = written.mcpServers["toolmux"] ?? {};
+        const client = new RawClient(command, args, dirname(file), home.env);
+        await client.initialize();
+        const { message } = await client.request("tools/list");
+        assert.ok(message.result?.tools?.some(({ name }) => name === "one__echo"));
+        client.end();
+        await client.ended(END);
+        const undone = await home.run("install", "cursor", "--undo");
+        assert.equal(undone.code, 0);
+        assert.ok(readFileSync(file).equals(before));
+        assert.deepEqual(readdirSync(dirname(file)), ["mcp.json"]);
+      }),
+  );
+
+  it("says which file it cannot read, where, and leaves it", LIMIT, () =>
+    withHome(async (home) => {
+      const file = home.write(".cursor/mcp.json", '{\n"mcpServers": oh\n}');
+      const { code, stderr } = await home.run("install", "cursor");
+      assert.equal(code, 2);
+      assert.match(stderr, /mcp\.json:2:15:? not valid JSON/);
+      assert.equal(readFileSync(file, "utf8"), '{\n"mcpServers": oh\n}');
+      assert.equal((await home.run("import", "cursor", "--yes")).code, 2);
+      assert.equal((await home.run("import", "--yes")).code, 0);
+    }),
+  );
+
+  it("writes where the client looks first, and tells programs what it has done", LIMIT, () =>
+    withHome(async (home) => {
+      const settings = home.write("config/Code/User/settings.json", '{ "editor.fontSize": 12 }\n');
+      const installed = await home.run("install", "vscode", "--json");
+      const { file, action, written } = JSON.parse(installed.stdout) as Record<string, unknown>;
+      assert.deepEqual([action, written], ["install", true]);
+      assert.match(String(file), /Code\/User\/mcp\.json$/);
+      assert.equal(readFileSync(settings, "utf8"), '{ "editor.fontSize": 12 }\n');
+      const undone = await home.run("install", "vscode", "--undo", "--json");
+      assert.equal((JSON.parse(undone.stdout) as Record<string, unknown>)["action"], "remove");
+      assert.ok(!existsSync(String(file)));
+    }),
+  );
+
+  it("refuses a URL where the client cannot go to one", LIMIT, () =>
+    withHome(async (home) => {
+      const { code, stderr } = await home.run(
+        "install",
+        "claude-desktop",
+        "--http",
+        "http://127.0.0.1:1/mcp",
+      );
+      assert.equal(code, 2);
+      assert.match(stderr, /Claude Desktop only starts programs/);
+    }),
+  );
+});
+
+describe("toolmux doctor", () => {
+  it("exits with 0, 1 or 2, and puts right what is safe", LIMIT, () =>
+    withHome(async (home) => {
+      assert.equal((await home.run("doctor")).code, 2);
+      home.write(".config/toolmux/toolmux.toml", '[servers.a]\ncommand = "/bin/true"\n');
+      const fine = await home.run("doctor");
+      assert.equal(fine.code, 0, fine.stdout);
+      home.write(
+        ".config/toolmux/toolmux.toml",
+        `[servers.a]\ncommand = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }\n`,
+      );
+      const open = await home.run("doctor");
+      assert.equal(open.code, 1);
+      assert.match(open.stdout, /error +TM701.*\(fixable\)/);
+      const fixed = await home.run("doctor", "--fix", "--json");
+      assert.equal(fixed.code, 0);
+      const { ok, fixed: done } = JSON.parse(fixed.stdout) as { ok: boolean; fixed: string[] };
+      assert.deepEqual([ok, done.length], [true, 1]);
+      assert.equal(statSync(home.manifest).mode & 0o777, 0o600);
+      for (const { stdout, stderr } of [open, fixed])
+        assert.doesNotMatch(stdout + stderr, /canary/);
+      home.write(".config/toolmux/toolmux.toml", "x = 1\n");
+      const broken = await home.run("doctor");
+      assert.equal(broken.code, 2);
+      assert.match(broken.stdout, /TM101 .*toolmux\.toml:1:1/);
+    }),
+  );
+
+  it("looks at what servers list, when they have run, without starting them", LIMIT, () =>
+    withHome(async (home) => {
+      const { command, args } = scripted();
+      const entry = `[servers.a]\ncommand = ${JSON.stringify(command)}\nargs = ${JSON.stringify(args)}\n`;
+      home.write(".config/toolmux/toolmux.toml", entry);
+      const client = new RawClient(executable(), [], home.dir, home.env);
+      await client.initialize("2025-11-25", { sampling: {}, roots: { listChanged: true } });
+      await client.request("tools/list");
+      client.end();
+      await client.ended(END);
+      const { stdout, code } = await home.run("doctor");
+      assert.equal(code, 0);
+      assert.doesNotMatch(stdout, /TM803/);
+    }),
+  );
+});

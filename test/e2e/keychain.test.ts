@@ -1,0 +1,126 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+
+/** What a session with a keychain needs, wherever PATH has it. */
+const PARTS = ["dbus-run-session", "gnome-keyring-daemon"];
+const missing = PARTS.filter(
+  (part) =>
+    !(process.env["PATH"] ?? "").split(":").some((folder) => existsSync(join(folder, part))),
+);
+const reason =
+  missing.length === 0
+    ? false
+    : `NOT TESTED: the keychain, for want of ${missing.join(" and ")} (apt-get install dbus gnome-keyring libsecret-1-0)`;
+
+/**
+ * Runs lines of a shell in a D-Bus session of its own, in which a keychain is there and unlocked, or locked, or not there.
+ * `$T` is the executable.
+ */
+function runSession(stage: Stage, keychain: "unlocked" | "locked" | "none", ...lines: string[]) {
+  const daemon = "gnome-keyring-daemon --components=secrets --daemonize";
+  const start = {
+    unlocked: `printf pw | ${daemon} --unlock >/dev/null 2>&1`,
+    locked: `${daemon} >/dev/null 2>&1`,
+    none: "true",
+  }[keychain];
+  const script = [start, ...lines].join("\n");
+  const { stdout, stderr, status } = spawnSync("dbus-run-session", ["--", "sh", "-c", script], {
+    cwd: stage.dir,
+    env: { ...stage.env, T: executable() },
+    encoding: "utf8",
+    timeout: 40_000,
+  });
+  return { stdout, stderr, status };
+}
+
+describe("the keychain of this system", { skip: reason }, () => {
+  it("keeps a secret, gives it to a server, and forgets it", LIMIT, () =>
+    withStage({ servers: {} }, (stage) => {
+      writeFileSync(
+        stage.config,
+        `[servers.s]\ncommand = "sh"\nargs = ["-c", "[ \\"$TOKEN\\" = canary-value ] && touch was-there; exit 1"]\nenv.TOKEN = "\${secret:a/token}"\n`,
+      );
+      const { stdout, stderr } = runSession(
+        stage,
+        "unlocked",
+        `echo canary-value | $T secret set a/token --store keychain`,
+        `$T secret list --json --config ${stage.config}`,
+        `$T status --config ${stage.config} | head -0`,
+        `$T secret remove a/token`,
+        `$T secret remove a/token || echo "again: $?"`,
+        `$T check --config ${stage.config}`,
+      );
+      assert.match(stdout, /a\/token is kept in the keychain of this system/);
+      assert.match(stdout, /"places": \[\s*"keychain"\s*\]/);
+      assert.match(stdout, /"key": "keychain"/);
+      assert.match(stdout, /a\/token is removed from the keychain of this system/);
+      assert.match(stdout, /again: 1/);
+      assert.match(stdout, /a\/token +nowhere +s/);
+      assert.ok(existsSync(join(stage.dir, "was-there")), stderr);
+      assert.ok(!(stdout + stderr).includes("canary"));
+      return Promise.resolve();
+    }),
+  );
+
+  it("keeps the key of the file, which is worth nothing without it", LIMIT, () =>
+    withStage({ servers: {} }, (stage) => {
+      const folder = join(stage.dir, "config", "toolmux", "secrets");
+      const kept = runSession(
+        stage,
+        "unlocked",
+        "echo canary-value | $T secret set x",
+        "echo another | $T secret set y",
+        "$T secret list --json",
+      );
+      assert.match(kept.stdout, /"key": "keychain"/);
+      assert.doesNotMatch(kept.stderr, /beside/);
+      assert.deepEqual(readdirSync(folder), ["values"]);
+      const before = readFileSync(join(folder, "values"));
+      for (const keychain of ["locked", "none"] as const) {
+        const { stdout, stderr } = runSession(
+          stage,
+          keychain,
+          'echo z | $T secret set z; echo "code $?"',
+          "$T secret list; echo $?",
+        );
+        assert.match(stdout, /code 3/);
+        assert.match(
+          stderr,
+          /its key is neither beside it .* nor does the keychain of this system give it/,
+        );
+        assert.ok(readFileSync(join(folder, "values")).equals(before));
+        assert.deepEqual(readdirSync(folder), ["values"]);
+      }
+      const again = runSession(stage, "unlocked", "$T secret list --json");
+      assert.match(again.stdout, /"x"[^]*"y"/);
+      return Promise.resolve();
+    }),
+  );
+
+  it(
+    "that is locked, or not there, makes the key lie beside a new file, and that is said",
+    LIMIT,
+    async () => {
+      for (const keychain of ["locked", "none"] as const) {
+        await withStage({ servers: {} }, (stage) => {
+          const { stdout, stderr } = runSession(
+            stage,
+            keychain,
+            "echo a-value | $T secret set x",
+            "echo v | $T secret set y --store keychain; echo code $?",
+          );
+          assert.match(stdout, /x is kept in the file of secrets/);
+          assert.match(stderr, /the key lies beside the file/);
+          assert.match(stderr, /The keychain of this system cannot be used/);
+          assert.match(stdout, /code 3/);
+          return Promise.resolve();
+        });
+      }
+    },
+  );
+});

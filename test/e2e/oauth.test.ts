@@ -1,0 +1,239 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { createServer } from "node:net";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import process from "node:process";
+import { createInterface } from "node:readline";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { noChromium, type Page, withPage } from "../harness/chromium.ts";
+import { RawClient } from "../harness/client.ts";
+import { poll } from "../harness/clock.ts";
+import { end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { published } from "../harness/manifest.ts";
+import { listNames } from "../harness/realm.ts";
+
+const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+const MEMBERS = file("../fixtures/servers/members.mjs");
+const MESSENGER = file("../fixtures/servers/messenger.mjs");
+const ECHO = "club__echo";
+
+interface Club {
+  readonly url: string;
+  counts(): Promise<{ logins: number; exchanges: number; refreshes: number }>;
+  /** No access token that it has given is good any more. */
+  expire(): Promise<void>;
+}
+
+async function findPort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** The server of everything over HTTP, and in front of it an authorization server that lets in who has logged in. */
+async function withClub<Value>(run: (club: Club) => Promise<Value>): Promise<Value> {
+  const port = await findPort();
+  const { command, args = [] } = published("everything", ["streamableHttp"]);
+  const env = { PATH: process.env["PATH"], PORT: String(port) };
+  const inner = spawn(command, args, { env, stdio: ["ignore", "ignore", "pipe"] });
+  const outer = spawn("node", [MEMBERS, `http://127.0.0.1:${port}/mcp`], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const ended = Promise.all([once(inner, "exit"), once(outer, "exit")]);
+  try {
+    await once(inner.stderr, "data");
+    const [line] = (await once(createInterface(outer.stdout), "line")) as [string];
+    const { url } = JSON.parse(line) as { url: string };
+    const control = (path: string, method: string): Promise<Response> =>
+      fetch(new URL(`/control/${path}`, url), { method });
+    return await run({
+      url,
+      counts: async () => (await control("counts", "GET")).json() as ReturnType<Club["counts"]>,
+      expire: async () => void (await control("expire", "POST")),
+    });
+  } finally {
+    inner.kill("SIGKILL");
+    outer.kill("SIGKILL");
+    await ended;
+  }
+}
+
+interface Visit {
+  readonly club: Club;
+  readonly stage: Stage;
+  readonly env: Readonly<Record<string, string>>;
+  /** The pages that a browser was sent to. */
+  pages(): readonly string[];
+  /** Waits for the next of them. */
+  page(count: number): Promise<string>;
+}
+
+/** A stage whose manifest has the club, and whose browser only notes where it is sent. */
+function withVisit<Value>(run: (visit: Visit) => Promise<Value>): Promise<Value> {
+  return withClub((club) =>
+    withStage(`[servers.club]\nurl = "${club.url}"\n`, (stage) => {
+      const notes = join(stage.dir, "pages");
+      const env = {
+        ...stage.env,
+        TOOLMUX_KEYCHAIN: "off",
+        BROWSER: `node ${MESSENGER} ${notes}`,
+      };
+      const pages = (): readonly string[] =>
+        existsSync(notes) ? readFileSync(notes, "utf8").split("\n").slice(0, -1) : [];
+      const page = (count: number): Promise<string> =>
+        poll(
+          15_000,
+          () => `page ${count}`,
+          () => pages()[count - 1],
+        );
+      return run({ club, stage, env, pages, page });
+    }),
+  );
+}
+
+/** Serves a client until `run` is done. */
+async function serve(
+  { stage, env }: Visit,
+  run: (client: RawClient) => Promise<void>,
+): Promise<void> {
+  const client = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+  await client.open();
+  await run(client);
+  await end(client);
+  assert.doesNotMatch(client.stderr, /access-|refresh-|code-/);
+}
+
+/** Calls a tool of the club, as soon as it is there. */
+async function echo(client: RawClient): Promise<void> {
+  if (!(await listNames(client)).includes(ECHO)) {
+    await client.until(15_000, "its tools", () =>
+      client.filter(isChanged).length > 0 ? true : undefined,
+    );
+  }
+  const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
+  assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
+}
+
+function isChanged({ method }: { readonly method?: string | undefined }): boolean {
+  return method === "notifications/tools/list_changed";
+}
+
+/** Runs a command of the executable. @returns its exit code and what it says */
+async function say(
+  { stage, env }: Visit,
+  ...args: readonly string[]
+): Promise<{ code: number | null; out: string; err: string }> {
+  const child = spawn(executable(), [...args, "--config", stage.config], { cwd: stage.dir, env });
+  let [out, err] = ["", ""];
+  child.stdout.on("data", (chunk: Buffer) => (out += chunk.toString()));
+  child.stderr.on("data", (chunk: Buffer) => (err += chunk.toString()));
+  const [code] = (await once(child, "close")) as [number | null];
+  return { code, out, err };
+}
+
+/** Logs in as a person does. */
+async function logIn(page: Page, url: string, password = "lovelace"): Promise<string> {
+  await page.visit(url);
+  await page.look(`document.querySelector("[name=name]").value = "ada"`);
+  await page.look(`document.querySelector("[name=password]").value = "${password}"`);
+  await page.follow(`document.querySelector("button").click()`);
+  return String(await page.look("document.body.innerText"));
+}
+
+describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
+  it("is there when a person has logged in, also for the next hub, and when the token has expired", async () => {
+    await withVisit(async (visit) => {
+      const { club, page, pages, stage } = visit;
+      await withPage(async (browser) => {
+        await serve(visit, async (client) => {
+          const said = await logIn(browser, await page(1));
+          assert.match(said, /Thank you/);
+          await echo(client);
+        });
+      });
+      await serve(visit, echo);
+      await club.expire();
+      await serve(visit, echo);
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
+      assert.equal(pages().length, 1);
+      for (const path of readdirSync(join(stage.dir, "config"), {
+        recursive: true,
+        encoding: "utf8",
+      })) {
+        const { mode } = statSync(join(stage.dir, "config", path));
+        assert.equal(mode & 0o077, 0, path);
+      }
+    });
+  });
+
+  it("keeps its token while it serves: one that expires meanwhile is exchanged under a call", async () => {
+    await withVisit(async (visit) => {
+      const { club, page } = visit;
+      await withPage(async (browser) => {
+        await serve(visit, async (client) => {
+          await logIn(browser, await page(1));
+          for (let round = 0; round < 3; round++) {
+            await echo(client);
+            await club.expire();
+          }
+          await echo(client);
+        });
+      });
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
+    });
+  });
+
+  it("is logged in to and out of by hand", async () => {
+    await withVisit(async (visit) => {
+      const { club, page, pages } = visit;
+      const before = await say(visit, "auth", "status");
+      assert.match(before.out, /club +none yet/);
+      await withPage(async (browser) => {
+        const login = say(visit, "auth", "login", "club");
+        const url = await page(1);
+        // A password that is wrong ends nothing.
+        assert.equal(await logIn(browser, url, "wrong"), "No.");
+        assert.match(await logIn(browser, url), /Thank you/);
+        const { code, out, err } = await login;
+        assert.deepEqual(
+          { code, out },
+          { code: 0, out: "logged in to club: authorized, renewed by itself\n" },
+        );
+        assert.ok(err.includes(url));
+      });
+      const { servers } = JSON.parse((await say(visit, "auth", "status", "--json")).out) as {
+        servers: readonly Record<string, unknown>[];
+      };
+      assert.equal(servers[0]?.["state"], "authorized");
+      assert.equal(servers[0]?.["refreshable"], true);
+      await serve(visit, echo);
+      const logout = await say(visit, "auth", "logout", "club");
+      assert.deepEqual([logout.code, logout.out], [0, "logged out of club\n"]);
+      assert.equal(
+        (await say(visit, "auth", "logout", "club")).out,
+        "nobody is logged in to club\n",
+      );
+      const after = await say(visit, "auth", "status", "club");
+      assert.match(after.out, /club +none yet/);
+      assert.equal(pages().length, 1);
+      assert.equal((await club.counts()).logins, 1);
+      await serve(visit, async () => void (await page(2)));
+    });
+  });
+
+  it("says what to run where a login by hand is needed, and what is wrong with names", async () => {
+    await withVisit(async (visit) => {
+      const strange = await say(visit, "auth", "login", "clob");
+      assert.equal(strange.code, 2);
+      assert.match(strange.err, /no server "clob".*Did you mean "club"/);
+      assert.equal((await say(visit, "auth", "login")).code, 2);
+      assert.equal((await say(visit, "auth", "frobnicate", "club")).code, 2);
+    });
+  });
+});

@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { openSecrets } from "../../src/secrets/secrets.ts";
+import { RawClient } from "../harness/client.ts";
+import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+
+const SCRIPT = "/usr/bin/script";
+const isThere = process.platform === "linux" && existsSync(SCRIPT);
+const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
+
+/** Runs `toolmux secret set x` at a terminal, says after it how the terminal is, and types. */
+async function type(stage: Stage, ...keys: readonly string[]) {
+  const line = `'${executable()}' secret set x; echo "code $?"; stty -a`;
+  const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
+  const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
+  const shown = (): string =>
+    terminal.lines.map(({ text }) => text).join("\n") + terminal.rest + terminal.stderr;
+  await terminal.until(
+    10_000,
+    "the prompt",
+    () => shown().includes("it is not shown") || undefined,
+  );
+  for (const key of keys) terminal.write(key);
+  await terminal.until(
+    10_000,
+    "the end",
+    () => /code \d+[^]*stty|code \d+[^]*echo/.exec(shown()) ?? undefined,
+  );
+  terminal.end();
+  await terminal.ended(END);
+  const output = shown();
+  const code = Number(/code (\d+)/.exec(output)?.[1]);
+  return { output, code, isEchoing: /(?<!-)\becho\b/.test(output.split("code ")[1] ?? "") };
+}
+
+function read(stage: Stage): Promise<string | undefined> {
+  const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+  return openSecrets({ env, platform: process.platform })
+    .find("x")
+    .then((found) => found?.value);
+}
+
+describe("a value that is typed", { skip }, () => {
+  for (const [what, keys, value] of [
+    ["as it is", ["hunter2-typed\r"], "hunter2-typed"],
+    ["key by key", Array.from("pä ß€\r"), "pä ß€"],
+    ["with mistakes", ["wrong\u0015righx", "\u007f", "t\r"], "right"],
+    [
+      "with arrows and marks of a paste",
+      ["\u001b[200~pasted\u001b[201~", "\u001b[D\u001bOA", "\r"],
+      "pasted",
+    ],
+  ] as const) {
+    it(`${what} is kept, and the terminal shows nothing of it`, LIMIT, () =>
+      withStage({ servers: {} }, async (stage) => {
+        const { output, code, isEchoing } = await type(stage, ...keys);
+        assert.equal(code, 0, output);
+        assert.ok(!output.includes(value), output);
+        assert.ok(isEchoing, output);
+        assert.equal(await read(stage), value);
+      }),
+    );
+  }
+
+  for (const [what, keys, exit] of [
+    ["Ctrl-C", ["half\u0003"], 130],
+    ["Ctrl-D", ["\u0004"], 130],
+    ["nothing", ["\r"], 2],
+    ["several lines", ["one\rtwo-lines\r"], 2],
+  ] as const) {
+    it(`and ends with ${what} keeps nothing, and leaves the terminal as it was`, LIMIT, () =>
+      withStage({ servers: {} }, async (stage) => {
+        const { output, code, isEchoing } = await type(stage, ...keys);
+        assert.equal(code, exit, output);
+        assert.ok(isEchoing, output);
+        assert.doesNotMatch(output, /half|two-lines/);
+        assert.equal(await read(stage), undefined);
+      }),
+    );
+  }
+});

@@ -1,0 +1,318 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { RawClient } from "../harness/client.ts";
+import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { scripted, toToml } from "../harness/manifest.ts";
+
+const TELLTALE = fileURLToPath(new URL("../fixtures/servers/telltale.mjs", import.meta.url));
+
+/** By where each comes from. */
+const CANARIES = {
+  variable: "canary-of-the-environment",
+  inherited: "canary-inherited",
+  file: "canary+of/a file",
+  store: 'canary "of" the store',
+  named: "canary-of-a-named-variable",
+  command: "canary-of-a-command",
+  word: "canary-in-an-argument",
+} as const;
+
+const VARIABLES = {
+  CANARY_SOURCE: CANARIES.variable,
+  CANARY_API_KEY: CANARIES.inherited,
+  TOOLMUX_SECRET_A_NAMED: CANARIES.named,
+  TOOLMUX_SECRET_WORD: CANARIES.word,
+};
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+async function run(
+  stage: Stage,
+  args: readonly string[],
+  { input, env = {} }: { input?: string | Uint8Array; env?: Record<string, string> } = {},
+): Promise<Output> {
+  const command = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+  if (input !== undefined) command.write(input);
+  command.end();
+  const { code } = await command.ended(END);
+  const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
+  return { code, stdout, stderr: command.stderr };
+}
+
+/** A manifest whose one server is given all canaries and tells them. */
+function manifestOf(mode: string): string {
+  const server = {
+    command: process.execPath,
+    args: [TELLTALE, mode, "${secret:word}"],
+    inheritEnv: ["CANARY_API_KEY"],
+    env: {
+      CANARY_1: "${env:CANARY_SOURCE}",
+      CANARY_2: "${file:given}",
+      CANARY_3: "${secret:a/store}",
+      CANARY_4: "${secret:a/named}",
+      CANARY_5: `\${cmd:cat command}`,
+    },
+  };
+  return `${toToml({ servers: { tell: server } })}\n[secrets]\ncommands = true\n`;
+}
+
+async function withCanaries(mode: string, use: (stage: Stage) => Promise<void>): Promise<void> {
+  await withStage(manifestOf(mode), async (stage) => {
+    writeFileSync(join(stage.dir, "given"), `${CANARIES.file}\n`);
+    writeFileSync(join(stage.dir, "command"), `${CANARIES.command}\n`);
+    const kept = await run(stage, ["secret", "set", "a/store"], { input: `${CANARIES.store}\n` });
+    assert.equal(kept.code, 0, kept.stderr);
+    await use({ ...stage, env: { ...stage.env, ...VARIABLES } });
+  });
+}
+
+/** Every spelling of every canary that is in a text. */
+function findCanaries(text: string): string[] {
+  return Object.values(CANARIES)
+    .flatMap((value) => [
+      value,
+      JSON.stringify(value).slice(1, -1),
+      encodeURIComponent(value),
+      Buffer.from(value).toString("base64"),
+      Buffer.from(value).toString("base64").slice(2, -4),
+      Buffer.from(`user:${value}`).toString("base64").slice(8, -4),
+    ])
+    .filter((spelling) => text.includes(spelling));
+}
+
+/** All that was written to disk, but for what the test has written itself. */
+function readFolders(stage: Stage, names: readonly string[]): string {
+  return names
+    .flatMap((name) =>
+      readdirSync(join(stage.dir, name), { recursive: true, encoding: "utf8" }).map((file) =>
+        join(stage.dir, name, file),
+      ),
+    )
+    .map((file) => `${file}\n${statSync(file).isFile() ? readFileSync(file, "latin1") : ""}`)
+    .join("\n");
+}
+
+const FOLDERS = ["config", "cache", "state", "data", "runtime", "tmp"];
+
+describe("what a server is given that must not be shown", () => {
+  it("is given to it, whole", LIMIT, () =>
+    withCanaries("list", async (stage) => {
+      const { stdout } = await run(stage, ["list", "--json", "--config", stage.config]);
+      for (const value of Object.values(CANARIES))
+        assert.ok(stdout.includes(encodeURIComponent(value)), value);
+    }),
+  );
+
+  for (const mode of ["refuse", "die"]) {
+    it(`is in nothing that is said of a server that fails (${mode})`, LIMIT, () =>
+      withCanaries(mode, async (stage) => {
+        const common = ["--config", stage.config, "--log-level", "debug"];
+        for (const args of [
+          ["status", ...common],
+          ["status", "--json", ...common],
+          ["list", ...common],
+          ["list", "servers", "--json", ...common],
+          ["call", "tell__tell", ...common],
+          ["check", ...common],
+          ["check", "--json", ...common],
+          ["secret", "list", ...common],
+          ["secret", "list", "--json", ...common],
+        ]) {
+          const { stdout, stderr } = await run(stage, args);
+          assert.deepEqual(findCanaries(stdout + stderr), [], args.join(" "));
+          assert.notEqual(stdout + stderr, "");
+        }
+        const client = new RawClient(executable(), common, stage.dir, stage.env);
+        await client.open();
+        const { message } = await client.call("tell__tell");
+        assert.ok(message.error);
+        client.end();
+        await client.ended(END);
+        const said = client.lines.map(({ text }) => text).join("\n") + client.stderr;
+        assert.match(said, /\[redacted\]/);
+        assert.deepEqual(findCanaries(said), []);
+        assert.deepEqual(findCanaries(readFolders(stage, FOLDERS)), []);
+      }),
+    );
+  }
+
+  it("is neither in the log nor on disk when a server that runs tells it", LIMIT, () =>
+    withCanaries("serve", async (stage) => {
+      for (const format of ["text", "json"]) {
+        const args = ["--config", stage.config, "--log-level", "debug", "--log-format", format];
+        const client = new RawClient(executable(), args, stage.dir, stage.env);
+        await client.open();
+        await client.call("tell__tell");
+        await client.until(5000, "the late answer's warning", () =>
+          client.stderr.split("stray").length > 1 ? true : undefined,
+        );
+        client.end();
+        await client.ended(END);
+        assert.match(client.stderr, /\[redacted\]/);
+        assert.deepEqual(findCanaries(client.stderr), []);
+      }
+      assert.deepEqual(findCanaries(readFolders(stage, FOLDERS)), []);
+    }),
+  );
+
+  it("is not in the alert that tools are described otherwise", LIMIT, () =>
+    withCanaries("list", async (stage) => {
+      let said = "";
+      for (const _ of [1, 2]) {
+        const args = ["--config", stage.config, "--log-level", "debug"];
+        const client = new RawClient(executable(), args, stage.dir, stage.env);
+        await client.open();
+        await client.until(
+          5000,
+          "a list from the server itself",
+          () => /connected/.test(client.stderr) || undefined,
+        );
+        client.end();
+        await client.ended(END);
+        said += client.stderr;
+      }
+      assert.match(said, /otherwise than before/);
+      assert.deepEqual(findCanaries(said), []);
+    }),
+  );
+});
+
+describe("what a plugin has for a server", () => {
+  it("is taken out of what that plugin logs and prints from then on", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const plugin = `
+        export default {
+          name: "vault",
+          setup(options, host) {
+            return {
+              secrets: { vault: () => "canary-of-a-plugin" },
+              events: ["state"],
+              event() {
+                host.log("error", "it is canary-of-a-plugin");
+                console.error(JSON.stringify({ it: "canary-of-a-plugin" }));
+              },
+            };
+          },
+        };`;
+      writeFileSync(join(stage.dir, "vault.mjs"), plugin);
+      const server = scripted("", { env: { CANARY: "${vault:x}" } });
+      const manifest = toToml({ servers: { a: server } });
+      writeFileSync(stage.config, `${manifest}\n[[plugins]]\nuse = "./vault.mjs"\n`);
+      const args = ["--config", stage.config, "--log-level", "debug"];
+      const client = new RawClient(executable(), args, stage.dir, stage.env);
+      await client.open();
+      await client.call("a__echo", { x: 1 });
+      client.end();
+      await client.ended(END);
+      assert.match(client.stderr, /it is \[redacted\]/);
+      // Nobody knows it before it was asked for.
+      const [, after = ""] = client.stderr.split(/it is \[redacted\]/);
+      assert.ok(!after.includes("canary-of-a-plugin"), client.stderr);
+    }),
+  );
+});
+
+describe("toolmux secret", () => {
+  const MANIFEST = { servers: { a: scripted("", { env: { TOKEN: "${secret:a/token}" } }) } };
+
+  it("says what to run when a server lacks one, and after that it starts", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const common = ["--config", stage.config];
+      const before = await run(stage, ["status", ...common]);
+      assert.equal(before.code, 3);
+      assert.match(before.stdout, /Give it the secret a\/token: toolmux secret set a\/token/);
+      const lacking = await run(stage, ["check", ...common]);
+      assert.match(lacking.stdout, /a\/token +nowhere +a/);
+      assert.match(lacking.stdout, /incomplete/);
+      const set = await run(stage, ["secret", "set", "a/token"], { input: "a-value\n" });
+      assert.equal(set.code, 0);
+      assert.equal(set.stdout.trim(), "a/token is kept in the file of secrets");
+      assert.match(set.stderr, /key lies beside the file in .*config\/toolmux\/secrets/);
+      assert.equal((await run(stage, ["status", ...common])).code, 0);
+      assert.match((await run(stage, ["check", ...common])).stdout, /a\/token +file +a/);
+      const listed = await run(stage, ["secret", "list", "--json", ...common]);
+      assert.deepEqual(JSON.parse(listed.stdout), {
+        secrets: [{ name: "a/token", places: ["file"], servers: ["a"] }],
+        folder: join(stage.dir, "config", "toolmux", "secrets"),
+        key: "beside",
+      });
+      assert.equal((await run(stage, ["secret", "remove", "a/token"])).code, 0);
+      assert.equal((await run(stage, ["secret", "remove", "a/token"])).code, 1);
+      assert.equal((await run(stage, ["status", ...common])).code, 3);
+    }),
+  );
+
+  for (const [what, args, input] of [
+    ["a value on the command line", ["set", "x", "hunter2"], "y"],
+    ["a name that holds a value", ["set", "x=hunter2"], "y"],
+    ["an option with a value", ["set", "x", "--value=hunter2"], "y"],
+    ["a value in the place of what to do", ["hunter2"], "y"],
+    ["an empty value", ["set", "x"], ""],
+    ["a value of one line end", ["set", "x"], "\n"],
+    ["bytes that are no text", ["set", "x"], Uint8Array.of(0xff, 0xfe)],
+    ["a value that is too long", ["set", "x"], "x".repeat(70_000)],
+    ["no name", ["set"], "y"],
+    ["a name for tokens", ["set", "oauth/x"], "y"],
+    ["another store", ["set", "x", "--store", "cloud"], "y"],
+    ["two names", ["remove", "x", "y"], ""],
+  ] as const) {
+    it(`refuses ${what}, shows no value, and keeps nothing`, LIMIT, () =>
+      withStage({ servers: {} }, async (stage) => {
+        const { code, stdout, stderr } = await run(stage, ["secret", ...args], { input });
+        assert.equal(code, 2, stderr);
+        assert.ok(!(stdout + stderr).includes("hunter2"), stderr);
+        assert.deepEqual(readdirSync(join(stage.dir, "config")), []);
+      }),
+    );
+  }
+
+  it("keeps a value as it was piped in, but for its last line end", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const value = " two\nlines € \n";
+      await run(stage, ["secret", "set", "x"], { input: `${value}\r\n` });
+      const manifest = `[servers.s]\ncommand = "printf"\nargs = ["%s", "\${secret:x}"]\n`;
+      writeFileSync(stage.config, manifest);
+      const { stdout } = await run(stage, ["check", "--json", "--config", stage.config]);
+      assert.equal(JSON.parse(stdout).secrets[0].place, "file");
+      const { openSecrets } = await import("../../src/secrets/secrets.ts");
+      const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
+      assert.equal(await openSecrets({ env, platform: "linux" }).require("x"), value);
+    }),
+  );
+});
+
+describe("a command that gives a value", () => {
+  it("is run once for a start, and not at all by check", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const count = join(stage.dir, "count");
+      const manifest = {
+        servers: {
+          a: scripted("", {
+            env: {
+              A: `\${cmd:sh -c 'echo run >> ${count}; echo value'}`,
+              B: `\${cmd:sh -c 'echo run >> ${count}; echo value'}`,
+            },
+          }),
+        },
+      };
+      writeFileSync(stage.config, `${toToml(manifest)}\n[secrets]\ncommands = true\n`);
+      await run(stage, ["check", "--config", stage.config]);
+      assert.throws(() => readFileSync(count), /ENOENT/);
+      const client = new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+      await client.open();
+      await client.call("a__echo", { x: 1 });
+      client.end();
+      await client.ended(END);
+      assert.equal(readFileSync(count, "utf8"), "run\n");
+    }),
+  );
+});
