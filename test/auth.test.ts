@@ -489,6 +489,17 @@ describe("scopes", LIMIT, () => {
     assert.deepEqual(asked(none), [null]);
   });
 
+  it("are those of the manifest if it says some, and of a person who logs in", async () => {
+    const scene = await setScene({}, { scopes: ["a", "b"] });
+    const authorizer = scene.open();
+    const more = { oauth: { scopes: ["a"] } };
+    await authorize(scene, authorizer, more, wanting("b"));
+    await authorize(scene, authorizer, more, wanting("c", 403));
+    const quiet = { signal: SIGNAL, progressed: () => {} };
+    await authorizer.login(remote(scene.server), resolved(scene.server), CHALLENGE, quiet, ["d"]);
+    assert.deepEqual(asked(scene), ["a", "a c", "d"]);
+  });
+
   it("go with offline_access only where that is offered", async () => {
     const scene = await setScene({ scopes: ["a", "offline_access"] }, { scopes: ["a"] });
     await authorize(scene, scene.open());
