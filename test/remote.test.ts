@@ -544,6 +544,15 @@ describe("a server over HTTP that wants an authorization", () => {
     assert.match(hub.snapshot().alerts[0]?.text ?? "", /open https:\/\/a\.example\//);
   });
 
+  it("is named, with the page, to whoever has waited for it for too long", async () => {
+    const authority = makeAuthority();
+    const { client, clock } = await challenged(authority);
+    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    await clock.run(60_000);
+    const text = textOfResult(await client.find(isAnswer(1)));
+    assert.match(text, /wants an authorization.*: open https:\/\/a\.example\/ Try again later/);
+  });
+
   it("has the client whose call waits asked to open the page, and told when it is over", async () => {
     const authority = makeAuthority();
     const { client } = await challenged(authority);
