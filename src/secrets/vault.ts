@@ -104,7 +104,7 @@ export class Vault {
     const key = beside?.id === id ? beside : parseKey((await this.#keychain.get(nameOf(id))) ?? "");
     if (key?.id !== id) {
       const { fault = "it may be locked, or another user's" } = this.#keychain;
-      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain; if the key is lost: ${this.#restore}`;
+      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#anew}`;
       throw this.#broken(text);
     }
     this.#keys.set(id, key);
@@ -136,7 +136,11 @@ export class Vault {
   }
 
   get #restore(): string {
-    return `Put back a copy of it, or move it away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
+    return `Put back a copy of it, or ${this.#anew}`;
+  }
+
+  get #anew(): string {
+    return `move the file away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
   }
 
   #broken(why: string): HubError {
