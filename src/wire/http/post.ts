@@ -6,6 +6,7 @@ import { buildAnswer, buildError, type Frame, type Message } from "../jsonrpc.ts
 import type { Exchange, Outgoing } from "../link.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { isEventStream, isJson, READ } from "./excerpt.ts";
+import { CONTENT } from "./fields.ts";
 import { type Excess, Gathering, isExcess } from "./gathering.ts";
 import type { Head } from "./head.ts";
 import type { Passage } from "./passage.ts";
@@ -75,7 +76,7 @@ export class Post implements Exchange, Customer {
 
   start(): void {
     if (this.#isOver) return;
-    const fields = `Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n${this.#owner.fieldsFor(this.info)}`;
+    const fields = `${CONTENT}${this.#owner.fieldsFor(this.info)}`;
     const { passage } = this.#owner;
     this.#delivery = passage.send({ method: "POST", fields, body: this.message }, this);
   }
@@ -189,7 +190,8 @@ export class Post implements Exchange, Customer {
       const frame = readFrame(content);
       if (frame.kind !== "invalid") {
         this.#deliver(frame);
-        this.lose(passage.error("answerLost", "it answered with something that is no answer."));
+        if (this.#isAnswered) this.finish();
+        else this.lose(passage.error("answerLost", "it answered with something that is none."));
         return;
       }
     }
