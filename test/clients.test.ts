@@ -3,7 +3,10 @@ import { chmod, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import * as fc from "fast-check";
+import { stringify } from "smol-toml";
 import { openOriginal, keepBackup, listBackups } from "../src/clients/backup.ts";
+import { editText } from "../src/clients/edit.ts";
 import { hideClear } from "../src/clients/clear.ts";
 import { type Client, findHome } from "../src/clients/client.ts";
 import { prepareInstall, prepareUndo } from "../src/clients/installation.ts";
@@ -12,6 +15,7 @@ import { planImport, type Taken } from "../src/clients/plan.ts";
 import { listSpots, readClient } from "../src/clients/reading.ts";
 import { CLIENTS, findClient } from "../src/clients/table.ts";
 import { readServers } from "../src/manifest/own.ts";
+import { parseText } from "../src/manifest/parse.ts";
 import { isSuspect } from "../src/manifest/suspicion.ts";
 import { plain, withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -386,6 +390,46 @@ describe("writing into a client's file", () => {
         ".toolmux-backup-19700101T000004Z-2",
       ]);
     }));
+});
+
+describe("a change of a client's file", () => {
+  const name = fc.constantFrom<string>("a", "b", "two words", 'quo"te', "toolmux", "x.y", "ä");
+  const entries = fc.dictionary(
+    name,
+    fc.record({ command: fc.string(), args: fc.array(fc.string()) }),
+  );
+  const remark = fc.constantFrom("", " // a, b", " /* { , } */", "\n  // alone\n");
+
+  it("says what it is to say in any file that can be parsed, and is refused in none", () =>
+    fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom("json", "toml"),
+        entries,
+        fc.constantFrom("", "  ", "\t"),
+        remark,
+        fc.boolean(),
+        fc.uniqueArray(name),
+        async (format, servers, indent, comment, isWindows, remove) => {
+          const root = { before: 1, servers, after: [1, 2] };
+          const plainText =
+            format === "toml" ? stringify(root) : JSON.stringify(root, null, indent);
+          // Behind a comma or a bracket at the end of a line a comment changes nothing.
+          const noted =
+            format === "toml" ? plainText : plainText.replaceAll(/(?<=[,{}\]])\n/g, `${comment}\n`);
+          const text = isWindows ? noted.replaceAll("\n", "\r\n") : noted;
+          const put = { toolmux: { command: "/x", args: ["serve"] } };
+          const edited = await editText(text, format, { keys: ["servers"], remove, put });
+          assert.ok(edited.ok, text);
+          const wanted = Object.entries(servers).filter(([key]) => !remove.includes(key));
+          const parsed = await parseText(edited.text, format);
+          assert.ok(parsed.ok);
+          const { servers: found, before } = plain(parsed.root) as Record<string, object>;
+          assert.deepEqual(found, plain({ ...Object.fromEntries(wanted), ...put }));
+          assert.equal(before, 1);
+        },
+      ),
+      { numRuns: 300 },
+    ));
 });
 
 describe("taking over servers", () => {

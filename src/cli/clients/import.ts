@@ -90,7 +90,7 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
 }
 
 /** What an entry starts, without what looks like a secret. */
-export function show(entry: Addition["entry"]): string {
+function show(entry: Addition["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
   return describeCommand({
