@@ -432,6 +432,21 @@ describe("a change of a client's file", () => {
     ));
 });
 
+describe("an entry of ours", () => {
+  for (const [before, after] of [
+    ['{"s":{\n"a":{}, // x\n"toolmux":{}}}', '{"s":{\n"a":{} // x\n}}'],
+    ['{"s":{"toolmux":{},"a":{}}}', '{"s":{"a":{}}}'],
+    ['{"s":{"a":{},"toolmux":{}}}', '{"s":{"a":{}}}'],
+    ['{"s":{\n  "toolmux": {}\n}}', '{"s":{\n}}'],
+    ['{"s":{"a":{} /* , */, "toolmux":{},}}', '{"s":{"a":{} /* , */, }}'],
+  ] as const) {
+    it(`goes alone: ${JSON.stringify(before)}`, async () => {
+      const change = { keys: ["s"], remove: ["toolmux"], put: {} };
+      assert.deepEqual(await editText(before, "json", change), { ok: true, text: after });
+    });
+  }
+});
+
 describe("taking over servers", () => {
   const read = async (box: Sandbox, servers: object, taken = NOTHING) => {
     await box.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers: servers }));
@@ -541,6 +556,7 @@ describe("taking over servers", () => {
             "--api-key=canary-bbbbbb",
             "https://u:canary-cccccc@h/",
             "plain",
+            "--token",
             "${env:TOKEN}",
           ],
           env: {
@@ -566,6 +582,7 @@ describe("taking over servers", () => {
             "--api-key=${secret:s/api-key}",
             "https://u:${secret:s/password}@h/",
             "plain",
+            "--token",
             "${env:TOKEN}",
           ],
           env: {

@@ -342,7 +342,8 @@ describe("the doctor", () => {
     it(`finds ${code}: ${CODES[code as Code].title}`, () =>
       withPatient(async (patient) => {
         await make(patient);
-        const findings = await patient.examine(...argv);
+        const all = await patient.examine(...argv);
+        const findings = all.filter((finding) => !OF_OTHERS.includes(finding.code));
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
         assert.match(found.text, /\.$/);
