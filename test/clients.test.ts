@@ -614,6 +614,13 @@ describe("taking over servers", () => {
         env: { A: "own", B: "two words", C: "$${X}" },
       });
       assert.match(plan.additions[1]?.notes.join() ?? "", /envFile .* not taken over/);
+      await box.write(
+        "work/.cursor/mcp.json",
+        JSON.stringify({ mcpServers: { c: { command: "c", envFile } } }),
+      );
+      const files = await readClient(cursor, homeOf(box), box.cwd);
+      const strange = await planImport(files, NOTHING, homeOf(box));
+      assert.deepEqual(plain(strange.additions[0]?.entry), { command: "c" });
     }));
 });
 
