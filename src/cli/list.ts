@@ -140,9 +140,14 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
     own.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
 }
 
-/** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */
+/** `{name, state, tools?, way?, era?, protocolVersion?, error?: {code, message, step?, stderr?}}`; `way` of servers over HTTP */
 function toJson(standing: Standing): object {
   const { server: name, at: state } = standing;
+  if (standing.at === "connected") {
+    const { peer, way } = standing.connection;
+    const { era, protocolVersion } = peer ?? {};
+    return { name, state, tools: standing.tools, way, era, protocolVersion };
+  }
   if ("tools" in standing) return { name, state, tools: standing.tools };
   if (standing.at === "disabled") return { name, state };
   const { message, code, step, stderr } = standing.cause;

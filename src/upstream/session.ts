@@ -83,6 +83,8 @@ export class Session implements LinkEvents {
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
+      request: (method, params) =>
+        void this.ask(method, params, new AbortController().signal).catch(() => {}),
       complain: (text) => this.#reception.complain(text),
     });
     this.#reception = new Reception({

@@ -9,12 +9,16 @@ const LONGEST = 300;
 export const READ = 16 * 1024;
 
 export function isEventStream(head: Head): boolean {
-  return kindOf(head) === "text/event-stream";
+  return head.fields.get("content-type") === EVENTS || kindOf(head) === EVENTS;
 }
 
 export function isJson(head: Head): boolean {
-  return /^application\/(?:[\w.+-]+\+)?json$/.test(kindOf(head));
+  const kind = head.fields.get("content-type");
+  return kind === JSON_TYPE || /^application\/(?:[\w.+-]+\+)?json$/.test(kindOf(head));
 }
+
+const EVENTS = "text/event-stream";
+const JSON_TYPE = "application/json";
 
 /** The media type, without its parameters. */
 export function kindOf({ fields }: Head): string {

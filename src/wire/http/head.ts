@@ -13,7 +13,7 @@ export interface Head {
 export const LONGEST_HEAD = 64 * 1024;
 
 const END = "\r\n\r\n";
-const STATUS = /^HTTP\/1\.([01]) (\d{3})(?: |$)/;
+const STATUS = /^HTTP\/1\.([01]) (\d{3})(?=[ \r]|$)/;
 
 /**
  * Reads the head of an answer from its first bytes.
@@ -24,16 +24,21 @@ export function readHead(
 ): { readonly head: Head; readonly end: number } | "malformed" | undefined {
   const at = bytes.indexOf(END);
   if (at < 0) return bytes.length > LONGEST_HEAD || !mayBegin(bytes) ? "malformed" : undefined;
-  const lines = bytes.toString("latin1", 0, at).split("\r\n");
-  const [, minor, status] = STATUS.exec(lines[0] ?? "") ?? [];
+  const text = bytes.toString("latin1", 0, at);
+  const [, minor, status] = STATUS.exec(text) ?? [];
   if (status === undefined) return "malformed";
   const fields = new Map<string, string>();
-  for (let n = 1; n < lines.length; n++) {
-    const line = lines[n] as string;
-    const colon = line.indexOf(":");
-    if (colon <= 0 || line[0] === " " || line[0] === "\t") return "malformed";
-    const name = line.slice(0, colon).toLowerCase();
-    const value = line.slice(colon + 1).trim();
+  let end = text.indexOf("\r\n");
+  while (end >= 0) {
+    const start = end + 2;
+    end = text.indexOf("\r\n", start);
+    const colon = text.indexOf(":", start);
+    const isField = colon > start && (end < 0 || colon < end);
+    const first = text.charCodeAt(start);
+    // A line that begins with a space goes on with the last one, which nobody does any more but who wants to deceive.
+    if (!isField || first === 0x20 || first === 0x09) return "malformed";
+    const name = text.slice(start, colon).toLowerCase();
+    const value = text.slice(colon + 1, end < 0 ? text.length : end).trim();
     const before = fields.get(name);
     fields.set(name, before === undefined ? value : `${before}, ${value}`);
   }

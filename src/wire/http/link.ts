@@ -45,10 +45,6 @@ class HttpLink implements Link, CourseEvents {
     return this.#queued;
   }
 
-  redact(text: string): string {
-    return this.#passage.redactor.apply(text);
-  }
-
   open(events: LinkEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state !== "new") {
       return Promise.reject(new HubError("cancelled", "The link was not opened."));

@@ -190,7 +190,8 @@ export class Post implements Exchange, Customer {
       const frame = readFrame(content);
       if (frame.kind !== "invalid") {
         this.#deliver(frame);
-        this.lose(passage.error("answerLost", "it answered with something that is no answer."));
+        if (this.#isAnswered) this.finish();
+        else this.lose(passage.error("answerLost", "it answered with something that is none."));
         return;
       }
     }
