@@ -1,7 +1,12 @@
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { HubError } from "../errors.ts";
-import { makePrivateFolder, rewritePrivate, writePrivate } from "../manifest/draft.ts";
+import {
+  makePrivateFolder,
+  removeDrafts,
+  rewritePrivate,
+  writePrivate,
+} from "../manifest/draft.ts";
 import { type Bytes, decode, readSmall } from "../manifest/file.ts";
 import type { Keychain } from "./keychain.ts";
 import { withLock } from "./lock.ts";
@@ -59,6 +64,8 @@ export class Vault {
       const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
       if (!change(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
+      // Whoever was killed while it wrote has left one.
+      await removeDrafts(this.#folder, Date.now()).catch(() => {});
       await rewritePrivate(this.path, await seal(write(content), key));
       return true;
     };
