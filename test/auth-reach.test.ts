@@ -14,7 +14,13 @@ import { poll } from "./harness/clock.ts";
 
 describe("what a server says that it wants", () => {
   const read = (header: string | undefined): object => readChallenge({ status: 401, header });
-  const nothing = { takesBearer: true, resourceMetadata: undefined, scopes: [], error: undefined };
+  const nothing = {
+    status: 401,
+    takesBearer: true,
+    resourceMetadata: undefined,
+    scopes: [],
+    error: undefined,
+  };
   const rows: readonly [header: string | undefined, what: object][] = [
     [undefined, {}],
     ["", {}],

@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
 import { generateKeyPairSync } from "node:crypto";
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import { createServer } from "node:net";
 import { after, describe, it } from "node:test";
 import { openAuthorizer, type OpenAuthorizer } from "../src/auth/open.ts";
 import type { Lock } from "../src/auth/purse.ts";
@@ -22,6 +25,8 @@ interface Scene {
   readonly clock: VirtualClock;
   /** The pages that somebody was sent to. */
   readonly visited: string[];
+  /** What became of that. */
+  readonly visits: Promise<unknown>[];
   /** What was told of how far it had come. */
   readonly steps: string[];
   readonly time: { now: number };
@@ -53,6 +58,7 @@ async function setScene(switches: Switches = {}, demands: Demands = {}): Promise
   const clock = new VirtualClock();
   const lock = openLock();
   const visited: string[] = [];
+  const visits: Promise<unknown>[] = [];
   const time = { now: Date.now() };
   return {
     authority,
@@ -60,6 +66,7 @@ async function setScene(switches: Switches = {}, demands: Demands = {}): Promise
     store,
     clock,
     visited,
+    visits,
     steps: [],
     time,
     open: (visit = browse) =>
@@ -71,7 +78,9 @@ async function setScene(switches: Switches = {}, demands: Demands = {}): Promise
         dial: () => dialer({ ca: undefined, env: {} }),
         openUrl: async (url) => {
           visited.push(url);
-          await visit(url);
+          const visiting = visit(url);
+          visits.push(visiting);
+          await visiting;
         },
       }),
   };
@@ -86,13 +95,14 @@ async function authorize(
   more: Parameters<typeof resolved>[1] = {},
   challenge: Challenge = CHALLENGE,
 ): Promise<string | undefined> {
-  const { server, steps } = scene;
+  const { server, steps, visits } = scene;
   const spec = remote(server, more);
   const target = resolved(server, more);
   await authorizer.authorize(spec, target, challenge, {
     signal: SIGNAL,
     progressed: ({ step }: Authorization) => void steps.push(step),
   });
+  await Promise.all(visits);
   return borne(authorizer, server, more);
 }
 
@@ -220,6 +230,20 @@ describe("an authorization that a person gives", LIMIT, () => {
     await assert.rejects(fetch(back));
   });
 
+  it("ends with whoever wanted it, also while an answer is waited for", async () => {
+    const gate = new Promise<void>(() => {});
+    const scene = await setScene({ gate });
+    const abort = new AbortController();
+    const reason = new HubError("cancelled", "enough");
+    const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
+      signal: abort.signal,
+      progressed: ({ step }) => {
+        if (step === "exchangingToken") abort.abort(reason);
+      },
+    });
+    await assert.rejects(run, (error) => error === reason);
+  });
+
   it("goes on for the others when one of them does not want it any more", async () => {
     const scene = await setScene();
     const abort = new AbortController();
@@ -261,6 +285,35 @@ describe("the callback", LIMIT, () => {
   }
 });
 
+describe("the callback's address", LIMIT, () => {
+  it("is that of this machine alone: pages elsewhere that have a name for it get nothing", async () => {
+    const scene = await setScene();
+    const authorizer = scene.open(async (url) => {
+      const sent = await fetch(url, { redirect: "manual" });
+      const back = new URL(sent.headers.get("location") ?? "");
+      const asked = get(back, { headers: { host: "evil.example" } });
+      const [answer] = (await once(asked, "response")) as [IncomingMessage];
+      answer.resume();
+      assert.equal(answer.statusCode, 404);
+      assert.equal((await fetch(back)).status, 200);
+    });
+    assert.equal(await scene.server.try(await authorize(scene, authorizer)), 200);
+  });
+
+  it("is another one if somebody has taken that of the last login: then the client is registered anew", async () => {
+    const scene = await setScene();
+    await authorize(scene, scene.open());
+    const [before] = scene.authority.at("/authorize");
+    const { port } = new URL(before?.parameters.get("redirect_uri") ?? "");
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(Number(port), "127.0.0.1", resolve));
+    scene.authority.revokeAll();
+    assert.equal(await scene.server.try(await authorize(scene, scene.open())), 200);
+    await new Promise((resolve) => other.close(resolve));
+    assert.equal(scene.authority.at("/register").length, 2);
+  });
+});
+
 describe("what an authorization server does wrong", LIMIT, () => {
   const wrongs: readonly [name: string, Switches, Demands, why: RegExp][] = [
     [
@@ -274,6 +327,18 @@ describe("what an authorization server does wrong", LIMIT, () => {
     ["registers nobody", { registers: false }, {}, /oauth\.clientId/],
     ["has so much to say that it does not end", { padding: 2 << 20 }, {}, /without end/],
     ["is not to be found", {}, { issuers: ["http://127.0.0.1:9/nobody"] }, /127\.0\.0\.1:9/],
+    [
+      "sends people to a script",
+      { loginAt: "javascript:alert(1)" },
+      {},
+      /did not answer as it should|none of HTTP/,
+    ],
+    [
+      "sends people where nothing is encrypted",
+      { loginAt: "http://auth.example/" },
+      {},
+      /not encrypted/,
+    ],
     ["is not encrypted", {}, { issuers: ["http://auth.example"] }, /not encrypted/],
     [
       "is what it says to be",
@@ -310,6 +375,7 @@ describe("what an authorization server does wrong", LIMIT, () => {
       { tokenError: { status: 200, body: "<html>" } },
       /did not answer as it should/,
     ],
+    ["is not there any more", { tokenAt: "http://127.0.0.1:9/token" }, /127\.0\.0\.1:9/],
     ["fails", { tokenError: { status: 500, body: "secret-in-a-trace" } }, /"server_error"/],
   ];
   for (const [name, switches, why] of answers) {
@@ -423,6 +489,17 @@ describe("scopes", LIMIT, () => {
     assert.deepEqual(asked(none), [null]);
   });
 
+  it("are those of the manifest if it says some, and of a person who logs in", async () => {
+    const scene = await setScene({}, { scopes: ["a", "b"] });
+    const authorizer = scene.open();
+    const more = { oauth: { scopes: ["a"] } };
+    await authorize(scene, authorizer, more, wanting("b"));
+    await authorize(scene, authorizer, more, wanting("c", 403));
+    const quiet = { signal: SIGNAL, progressed: () => {} };
+    await authorizer.login(remote(scene.server), resolved(scene.server), CHALLENGE, quiet, ["d"]);
+    assert.deepEqual(asked(scene), ["a", "a c", "d"]);
+  });
+
   it("go with offline_access only where that is offered", async () => {
     const scene = await setScene({ scopes: ["a", "offline_access"] }, { scopes: ["a"] });
     await authorize(scene, scene.open());
@@ -533,6 +610,38 @@ describe("a token", LIMIT, () => {
     assert.equal(await borne(scene.open(), scene.server), undefined);
   });
 
+  it("is kept while the authorization server fails", async () => {
+    const scene = await setScene();
+    const authorizer = scene.open();
+    await authorize(scene, authorizer);
+    scene.authority.expire();
+    for (const [status, body] of [
+      [503, "<html>busy"],
+      [400, `{"error":"temporarily_unavailable"}`],
+    ] as const) {
+      scene.authority.switches.tokenError = { status, body };
+      await assert.rejects(renew(scene, authorizer), refusing(/renewed/, "unreachable"));
+    }
+    delete scene.authority.switches.tokenError;
+    assert.equal(await renew(scene, authorizer), true);
+  });
+
+  it("of a client that the manifest does not say any more is not exchanged", async () => {
+    const scene = await setScene();
+    const { clients } = scene.authority;
+    for (const id of ["ours", "other"])
+      clients.set(id, { secret: undefined, redirects: undefined, expires: undefined });
+    const authorizer = scene.open();
+    await authorize(scene, authorizer, { oauth: { clientId: "ours" } });
+    const more = { oauth: { clientId: "other" } };
+    const credentials = authorizer.credentialsFor(
+      remote(scene.server, more),
+      resolved(scene.server, more),
+    );
+    assert.equal(await credentials.renew(CHALLENGE, SIGNAL), false);
+    assert.equal(refreshes(scene), 0);
+  });
+
   it("is kept while the authorization server is not there", async () => {
     const scene = await setScene({ tokenLife: 3600 });
     const authorizer = scene.open();
@@ -603,6 +712,27 @@ describe("a client that the manifest says", LIMIT, () => {
       assert.deepEqual(scene.visited, []);
     });
   }
+
+  it("gets tokens without anybody as often as they expire, and more of them when that is wanted", async () => {
+    const scene = await setScene({ tokenLife: 60, methods: ["client_secret_post"] });
+    const { clientSecret: secret } = client;
+    scene.authority.clients.set("ours", { secret, redirects: undefined, expires: undefined });
+    const more = {
+      auth: "oauth" as const,
+      oauth: { ...client, grant: "clientCredentials" as const },
+    };
+    const authorizer = scene.open();
+    const tokens = new Set<string | undefined>();
+    for (let round = 0; round < 6; round++) {
+      tokens.add(await borne(authorizer, scene.server, more));
+      scene.time.now += 58_000;
+    }
+    assert.equal(tokens.size, 6);
+    const header = `Bearer error="insufficient_scope", scope="write"`;
+    await authorize(scene, authorizer, more, { status: 403, header });
+    const scopes = scene.authority.at("/token").map(({ parameters }) => parameters.get("scope"));
+    assert.deepEqual(scopes.at(-1), "write");
+  });
 
   for (const kind of ["rsa", "ec"] as const) {
     it(`gets tokens with a private key (${kind}), which stays where it is`, async () => {

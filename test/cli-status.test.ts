@@ -18,12 +18,14 @@ import { type ConnectStep, type ErrorCode, HubError } from "../src/errors.ts";
 import { Bus, type StateName } from "../src/events.ts";
 import {
   LIMIT_DEFAULTS,
+  type RemoteServer,
   type ServerSpec,
   type StdioServer,
   type UnsupportedServer,
 } from "../src/manifest/schema.ts";
 import type { ConnectionStatus, ServerStatus } from "../src/upstream/status.ts";
 import type { Vitals } from "../src/wire/link.ts";
+import { remoteOf } from "./fixtures/remote.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
 
@@ -65,6 +67,7 @@ function connection(state: StateName, more: Partial<ConnectionStatus> = {}): Con
     attempt: 1,
     retryAt: undefined,
     responsive: state === "connected" ? true : undefined,
+    way: undefined,
     progress: undefined,
     cause: undefined,
     lastError: undefined,
@@ -599,5 +602,42 @@ describe("the progress of a start", () => {
     assert.deepEqual(shown, [""]);
     assert.equal(clock.armed, 0);
     assert.ok(!bus.wants("state"));
+  });
+});
+
+describe("what can be done about a server over HTTP", () => {
+  const remote = remoteOf("web", { url: "https://web.example/mcp?token=hunter2" });
+  const about = (code: ErrorCode, more: Partial<RemoteServer> = {}): string =>
+    suggestRemedies(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
+
+  const ADVICE: readonly (readonly [ErrorCode, RegExp])[] = [
+    ["unreachable", /url is right/],
+    ["tlsFailed", /\(ca\)/],
+    ["serverRefused", /\/mcp or \/sse/],
+    ["serverFailed", /its own log/],
+    ["unauthorized", /toolmux auth login web/],
+    ["handshakeFailed", /something else than an MCP server/],
+    ["connectTimeout", /connectTimeout/],
+    ["messageTooLarge", /maxMessage/],
+  ];
+  for (const [code, expected] of ADVICE) {
+    it(`is said of ${code}, without what looks like a secret`, () => {
+      assert.match(about(code), expected);
+      assert.doesNotMatch(about(code), /hunter2/);
+    });
+  }
+
+  it("is to change what the manifest says if that is what it does not accept", () => {
+    assert.match(about("unauthorized", { headers: { authorization: "x" } }), /headers\.authoriz/);
+    assert.match(about("unauthorized", { auth: "none" }), /switched off/);
+    assert.match(about("unauthorized", { keyFile: "k" }), /keyFile/);
+  });
+
+  it("comes with its url, in which nothing looks like a secret", () => {
+    const cause = new HubError("unreachable", "Nobody is there.");
+    const sick = diagnose({ at: "failed", server: "web", cause }, remote, undefined, {});
+    const text = describeDiagnoses([sick], PAPER);
+    assert.match(text, /https:\/\/web\.example\/mcp/);
+    assert.doesNotMatch(text + JSON.stringify(toJson([sick])), /hunter2/);
   });
 });

@@ -12,6 +12,7 @@ function connection(state: StateName, cause?: HubError): ConnectionStatus {
     attempt: undefined,
     retryAt: undefined,
     responsive: undefined,
+    way: undefined,
     progress: undefined,
     cause,
     lastError: undefined,

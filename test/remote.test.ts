@@ -5,8 +5,9 @@ import type { HubParts } from "../src/hub/parts.ts";
 import type { RemoteServer } from "../src/manifest/schema.ts";
 import type { Passage } from "../src/upstream/admission.ts";
 import { ALL, INITIALIZED } from "./fixtures/asks.ts";
-import { turn } from "./fixtures/clock.ts";
+import { turn, VirtualClock } from "./fixtures/clock.ts";
 import {
+  ask,
   call,
   callTool,
   introduce,
@@ -18,7 +19,9 @@ import {
   setStage,
   statusOf,
 } from "./fixtures/memory.ts";
+import { modern } from "./fixtures/modern.ts";
 import { ModernScript } from "./fixtures/modernserver.ts";
+import { setUpWith } from "./fixtures/plugins.ts";
 import {
   type Posted,
   lastPosted,
@@ -26,6 +29,7 @@ import {
   remotes,
   type StreamedLink,
 } from "./fixtures/remote.ts";
+import { wrapping } from "./plugins/core.ts";
 
 const SAMPLING = "sampling/createMessage";
 const SAMPLE = { messages: [], maxTokens: 7 };
@@ -134,6 +138,30 @@ describe("what a server over HTTP says on the stream of a request", () => {
     assert.match(links[0]?.answered("s-1")[0]?.error?.message ?? "", /is over/);
   });
 
+  for (const [how, end] of [
+    ["was answered", (link, posted) => link.answer(posted, { content: [] })],
+    ["was lost", (link, posted) => link.lose(posted, "answerLost")],
+  ] as const satisfies readonly (readonly [
+    string,
+    (link: StreamedLink, posted: Posted) => void,
+  ])[]) {
+    it(`is over when the request ${how}`, async () => {
+      const { client, connect, links } = await begin(hanging(new Script("x")));
+      await join(connect);
+      client.send(call(1, "s__x"));
+      await turn();
+      const posted = lastPosted(links, CALL);
+      links[0]?.say(posted, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+      const { id } = await client.find(({ method }) => method === SAMPLING);
+      assert.ok(links[0]);
+      end(links[0], posted);
+      await client.find(
+        ({ method, params }) =>
+          method === "notifications/cancelled" && params?.["requestId"] === id,
+      );
+    });
+  }
+
   it("stops the time of that request alone while its client is asked", async () => {
     const { client, connect, links, clock } = await begin(hanging(new Script("x")), {
       callTimeout: 1000,
@@ -165,6 +193,51 @@ describe("what a server over HTTP says on the stream of a request", () => {
       other.messages.some(({ method }) => method === "notifications/message"),
       false,
     );
+  });
+});
+
+describe("a modern server over HTTP", () => {
+  it("logs to the client of the request on whose stream it does", async () => {
+    const { client, connect, links } = await begin(hanging(new ModernScript("x")), {
+      era: "modern",
+    });
+    const other = await join(connect);
+    client.send(call(1, "s__x"));
+    other.send(call(2, "s__x"));
+    await turn();
+    const [, second] = postedCalls(links);
+    assert.ok(second);
+    const params = { level: "error", data: "hello" };
+    links[0]?.say(second, { jsonrpc: "2.0", method: "notifications/message", params });
+    await other.find(({ method }) => method === "notifications/message");
+    assert.ok(client.messages.every(({ method }) => method !== "notifications/message"));
+  });
+
+  it("is listened to again if that stream is lost", async () => {
+    const { links, clock } = await begin(new ModernScript("x"), { era: "modern" });
+    const count = (): number =>
+      links[0]?.posted.filter(({ json }) => json.method === "subscriptions/listen").length ?? 0;
+    assert.equal(count(), 1);
+    links[0]?.lose(lastPosted(links, "subscriptions/listen"), "answerLost");
+    await clock.run(1000);
+    assert.equal(count(), 2);
+  });
+});
+
+describe("a modern client of a server over HTTP of the legacy era", () => {
+  it("is asked for the very request on whose stream the server asks, while others run", async () => {
+    const s = hanging(new Script("x"));
+    const links = overHttp(s);
+    const { client, clock } = setStage({ s }, { manifest: remotes({ s: {} }) });
+    for (const id of [1, 2]) client.send(modern(id, CALL, { name: "s__x" }, { sampling: {} }));
+    await turn();
+    const [first, second] = postedCalls(links);
+    assert.ok(first && second);
+    links[0]?.say(second, { jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
+    await clock.run(100);
+    const { result } = await client.find(isAnswer(2));
+    assert.equal(result?.["resultType"], "input_required");
+    assert.equal(client.messages.some(isAnswer(1)), false);
   });
 });
 
@@ -272,6 +345,62 @@ describe("a call that a server over HTTP has not answered", () => {
   });
 });
 
+describe("a call that plugins see, to a server over HTTP", () => {
+  const ANNOTATED = tool("x", {
+    inputSchema: {
+      type: "object",
+      properties: { region: { type: "string", "x-mcp-header": "Region" } },
+    },
+  });
+
+  async function beginWith(run: Parameters<typeof wrapping>[1], s: Script) {
+    const clock = new VirtualClock();
+    const links = overHttp(s);
+    const era = s instanceof ModernScript ? "modern" : "legacy";
+    const manifest = remotes({ s: { era } });
+    const realm = await setUpWith([wrapping("p", run)], { s }, { manifest, clock });
+    await introduce(realm.client, ALL);
+    return { ...realm, links, clock };
+  }
+
+  for (const [what, run] of [
+    ["passed on", (asked, next) => next(asked)],
+    ["looked at", async (asked, next) => await next(asked)],
+  ] as const satisfies readonly (readonly [string, Parameters<typeof wrapping>[1]])[]) {
+    it(`is sent again if it was not delivered (${what})`, async () => {
+      const s = hanging(new Script("x"));
+      const { client, links, clock } = await beginWith(run, s);
+      client.send(call(1, "s__x"));
+      await turn();
+      s.onCall = () => '"result":{"content":[],"again":true}';
+      links[0]?.lose(lastPosted(links, CALL), "notDelivered");
+      await clock.run(100);
+      assert.equal((await client.find(isAnswer(1))).result?.["again"], true);
+    });
+
+    it(`is not sent again if it may have run (${what})`, async () => {
+      const { client, links, clock } = await beginWith(run, hanging(new Script("x")));
+      client.send(call(1, "s__x"));
+      await turn();
+      links[0]?.lose(lastPosted(links, CALL), "answerLost");
+      await clock.run(5000);
+      assert.match(textOfResult(await client.find(isAnswer(1))), /was not called again/);
+      assert.equal(postedCalls(links).length, 1);
+    });
+  }
+
+  it("repeats in headers what they have made of its arguments", async () => {
+    const s = new ModernScript();
+    s.tools = [ANNOTATED];
+    const { client, links } = await beginWith(
+      (asked, next) => next(asked.with({ arguments: { region: "theirs" } })),
+      s,
+    );
+    await callTool(client, "s__x", { region: "ours" });
+    assert.deepEqual(lastPosted(links, CALL).info.headers, { "Mcp-Param-Region": "theirs" });
+  });
+});
+
 describe("a server over HTTP that is lost", () => {
   it("is looked for at once, and until it is there again, while calls wait", async () => {
     const s = new Script("x");
@@ -298,6 +427,18 @@ describe("a server over HTTP that is lost", () => {
     s.die();
     await clock.run(10_500);
     assert.equal(statusOf(hub, "s").state, "reconnecting");
+  });
+
+  it("is told again what clients have subscribed to", async () => {
+    const s = new Script("x");
+    s.lists = { resources: [{ uri: "a:1", name: "one" }] };
+    s.on = { "resources/subscribe": () => '"result":{}' };
+    const { client, clock } = await begin(s);
+    await ask(client, "resources/subscribe", { uri: "a:1" });
+    s.die();
+    await clock.run(5000);
+    assert.equal(s.asked("resources/subscribe").length, 2);
+    await client.find(({ method }) => method === "notifications/resources/updated");
   });
 
   it("is not looked for at once if it did not last", async () => {
@@ -351,6 +492,26 @@ describe("a server over HTTP that wants an authorization", () => {
     assert.equal((await client.find(isAnswer(1))).result?.["let"], "in");
     assert.equal(statusOf(hub, "s").state, "connected");
     assert.equal(links.length, 1);
+  });
+
+  it("is waited for although it does not answer meanwhile", async () => {
+    const authority = makeAuthority();
+    const { hub, s, clock } = await challenged(authority);
+    s.onPing = () => undefined;
+    await clock.run(119_000);
+    assert.equal(statusOf(hub, "s").state, "authenticating");
+  });
+
+  it("refuses a call for good if it does not let it in once authorized either", async () => {
+    const authority = makeAuthority();
+    const { client, links, clock } = await challenged(authority);
+    authority.settle();
+    await turn();
+    assert.equal(postedCalls(links).length, 2);
+    links[0]?.lose(lastPosted(links, CALL), "unauthorized");
+    await clock.run(1000);
+    assert.equal((await client.find(isAnswer(1))).error?.data?.["code"], "unauthorized");
+    assert.equal(postedCalls(links).length, 2);
   });
 
   it("is met anew if it has let nobody in yet", async () => {

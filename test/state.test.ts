@@ -401,6 +401,31 @@ describe("the time until the next attempt", () => {
   });
 });
 
+describe("a server that runs by itself", () => {
+  const lose = (since: number, its: Partial<Circumstances> = {}): string => {
+    const { state } = step({ ...states.connected, since }, signals.lost, {
+      ...circumstances(),
+      isRemote: true,
+      ...its,
+    });
+    assert.ok(state.at === "stopping");
+    const { next } = state;
+    return next.at === "reconnecting" ? `${next.at} at ${next.retryAt}` : next.at;
+  };
+
+  it("is looked for at once when it is lost, if it was there for a second", () => {
+    assert.equal(lose(NOW - 1000), `reconnecting at ${NOW}`);
+    assert.equal(lose(NOW - 999), "reconnecting at 12000");
+  });
+
+  it("is not looked for if that is not wanted, or was tried often enough", () => {
+    assert.equal(lose(0, { policy: { ...POLICY, policy: "none" } }), "failed");
+    assert.equal(lose(0, { policy: { ...POLICY, maxAttempts: 2 } }), "failed");
+    assert.equal(lose(0, { goal: "onDemand" }), "idle");
+    assert.equal(lose(0, { goal: "down" }), "disconnected");
+  });
+});
+
 describe("twenty starts at a time", () => {
   it("open once", () => {
     let state: State<string> = states.idle;

@@ -2,6 +2,7 @@ import type { Challenge } from "../wire/http/credentials.ts";
 
 /** What a server's `WWW-Authenticate` says of the authorization that it wants. */
 export interface Demand {
+  readonly status: Challenge["status"];
   /** Whether a bearer token would do, as far as is said. */
   readonly takesBearer: boolean;
   /** Where it says more of itself (RFC 9728). */
@@ -20,11 +21,12 @@ const SCHEME = /([!#$%&'*+.^_`|~\w-]+)(?=[\s,]|$)/y;
 const TOKEN68 = /[\w~+/.-]+=*(?=\s*(?:,|$))/y;
 
 /** Reads what of all challenges in the header is for bearer tokens. A header that cannot be read says nothing. */
-export function readChallenge({ header }: Challenge): Demand {
+export function readChallenge({ status, header }: Challenge): Demand {
   const schemes = parse((header ?? "").slice(0, MAX_LENGTH));
   const bearer = schemes.find(({ scheme }) => scheme === "bearer");
   const said = bearer?.parameters ?? new Map<string, string>();
   return {
+    status,
     takesBearer: bearer !== undefined || schemes.length === 0,
     resourceMetadata: said.get("resource_metadata"),
     scopes: splitScopes(said.get("scope")),

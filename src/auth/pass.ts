@@ -125,7 +125,7 @@ export class Pass {
       progressed({ step: "starting" });
       const demand = await this.#hear(challenge, terms, signal);
       const refused = await this.known();
-      if (wish.anew !== true) this.#checkHope(challenge, demand, refused);
+      if (wish.anew !== true) this.#checkHope(demand, refused);
       await this.#limit(signal, (limited) =>
         this.#parts.lock(
           `login-${this.#parts.name}`,
@@ -134,7 +134,10 @@ export class Pass {
             const found = await this.#purse.read();
             // Somebody may have logged in at another hub, while this one waited for that.
             if (wish.anew !== true && this.#isNews(found, refused, demand)) return;
-            const fresh = await this.#ask(demand, found, terms, wish, {
+            this.#logins.push(this.#parts.now());
+            // Who says what to ask for may want less than before.
+            const before = wish.scopes === undefined ? found : undefined;
+            const fresh = await this.#ask(demand, before, terms, wish, {
               signal: limited,
               progressed,
             });
@@ -189,21 +192,21 @@ export class Pass {
     signal.throwIfAborted();
     const { grant = "authorizationCode" } = settings;
     const wanted = wish.scopes ?? settings.scopes;
-    const scopes = chooseScopes({ wanted, demand, authority, before, grant });
+    const isTooLittle = demand.status === 403;
+    const scopes = chooseScopes({ wanted, isTooLittle, demand, authority, before, grant });
     const home = homeOf(url, settings);
     const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
-    this.#logins.push(now());
     if (grant === "clientCredentials") return askByItself(flow);
     return askPerson({ ...flow, progressed, openUrl });
   }
 
   /** @throws {HubError} unauthorized if asking once more would only be another time */
-  #checkHope({ status }: Challenge, demand: Demand, refused: Kept | undefined): void {
+  #checkHope(demand: Demand, refused: Kept | undefined): void {
     const { server, now } = this.#parts;
     if (!demand.takesBearer) {
       throw refuse(server, "it takes no tokens: write headers.Authorization in the manifest");
     }
-    if (status === 403 && !isStepUp(demand, refused)) {
+    if (demand.status === 403 && !isStepUp(demand, refused)) {
       const scopes = demand.scopes.length > 0 ? ` (${demand.scopes.join(" ")})` : "";
       throw refuseUntilLogin(server, `it wants more than it was asked to give${scopes}`);
     }

@@ -3,8 +3,10 @@ import type { Authority } from "./discovery.ts";
 import type { Kept } from "./kept.ts";
 
 export interface Choice {
-  /** Those that the manifest says; undefined: whatever the server wants. */
+  /** Those that the manifest says, or a person; undefined: whatever the server wants. */
   readonly wanted: readonly string[] | undefined;
+  /** What there is does not go far enough. */
+  readonly isTooLittle: boolean;
   readonly demand: Demand;
   readonly authority: Authority;
   /** What there was before. */
@@ -13,14 +15,15 @@ export interface Choice {
 }
 
 /**
- * The scopes to ask for: what the server has just said that it wants, or else all that it has; and what was asked for before,
- * as a token that can do more must not be one that can do less. None: what the authorization server thinks right.
+ * The scopes to ask for: those that are wanted, and else what the server has just said that it wants, or else all that it has;
+ * and what was asked for before, as a token that can do more must not be one that can do less. None: what the authorization server thinks right.
  */
 export function chooseScopes(choice: Choice): readonly string[] {
-  const { wanted, demand, authority, before, grant } = choice;
+  const { wanted, isTooLittle, demand, authority, before, grant } = choice;
   const said = demand.scopes.length > 0 ? demand.scopes : authority.scopes;
   const asked = before?.issuer === authority.issuer ? before.asked : [];
-  const base = wanted === undefined ? said : [...wanted, ...demand.scopes];
+  const more = isTooLittle ? demand.scopes : [];
+  const base = wanted === undefined ? said : [...wanted, ...more];
   const scopes = new Set([...asked, ...base]);
   const offered = authority.metadata?.scopes_supported;
   // Some give a refresh token only to those who ask for this. Others refuse what they do not have.

@@ -35,6 +35,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
   const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
   const { hub, manifest, close } = await openHub(whole, world, log, {
+    kinds: ["log", "alert"],
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayBeOf(prefix, name, all.hub));
       return { ...all, servers };

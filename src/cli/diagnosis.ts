@@ -3,6 +3,7 @@ import type { Env } from "../manifest/folders.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
 import type { ConnectionStatus } from "../upstream/status.ts";
 import type { Vitals } from "../wire/link.ts";
+import { describeStart } from "./commandline.ts";
 import { alignTable, count, formatDuration, formatSize, type Paper } from "./print.ts";
 import { suggestRemedies } from "./remedy.ts";
 import { clean } from "./report.ts";
@@ -15,6 +16,8 @@ interface Subject {
   readonly server: string;
   /** undefined: one that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
+  /** Where it is reached, without what looks like a secret. */
+  readonly url?: string;
 }
 
 interface Healthy extends Subject {
@@ -65,7 +68,11 @@ export function diagnose(
   env: Env,
 ): Diagnosis {
   const { name: server, kind } = spec;
-  const subject: Subject = { server, transport: kind === "unsupported" ? undefined : kind };
+  const subject: Subject = {
+    server,
+    transport: kind === "unsupported" ? undefined : kind,
+    ...(spec.kind === "remote" && { url: describeStart(spec) }),
+  };
   const fail = (cause: HubError): Sick => {
     const state = kind === "unsupported" ? kind : "failed";
     return { ...subject, state, cause, remedies: suggestRemedies(cause, spec, env) };
@@ -122,7 +129,8 @@ function toRow(diagnosis: Diagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
   if (diagnosis.state !== "connected") return [server, state, "", "", "", "", "", "", transport];
   const { shown, connection, vitals } = diagnosis;
-  const { tools = 0, prompts, resources, startDuration, peer } = connection;
+  const { tools = 0, prompts, resources, startDuration, peer, way } = connection;
+  const how = way ?? transport;
   return [
     server,
     state,
@@ -132,15 +140,16 @@ function toRow(diagnosis: Diagnosis): readonly string[] {
     startDuration === undefined ? "" : formatDuration(startDuration),
     String(vitals?.pid ?? ""),
     vitals === undefined ? "" : formatSize(vitals.memory),
-    peer === undefined ? transport : `${transport}, ${peer.era} ${peer.protocolVersion}`,
+    peer === undefined ? how : `${how}, ${peer.era} ${peer.protocolVersion}`,
   ];
 }
 
-function describeFailure({ server, cause, remedies }: Sick, { colors }: Paper): string {
+function describeFailure({ server, url, cause, remedies }: Sick, { colors }: Paper): string {
   const { message, code, step, stderr } = cause;
   const where = step === undefined ? "" : ` at step ${step}`;
   return [
     colors.bold(clean(`${server}: failed${where} (${code})`)),
+    ...(url === undefined ? [] : [`  ${clean(url)}`]),
     `  ${clean(message)}`,
     ...stderr.map((line) => `  | ${clean(line)}`),
     ...remedies.map((line) => `  - ${clean(line)}`),
@@ -175,18 +184,21 @@ export function toJson(diagnoses: readonly Diagnosis[]): object {
 
 function toEntry(diagnosis: Diagnosis): object {
   const { server: name, state, transport } = diagnosis;
-  if (diagnosis.state === "disabled") return { name, state, transport };
+  const { url } = diagnosis;
+  if (diagnosis.state === "disabled") return { name, state, transport, url };
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
-    return { name, state, transport, error, remedies: diagnosis.remedies };
+    return { name, state, transport, url, error, remedies: diagnosis.remedies };
   }
   const { shown, connection, vitals } = diagnosis;
-  const { tools, prompts, resources, startDuration, peer } = connection;
+  const { tools, prompts, resources, startDuration, peer, way } = connection;
   return {
     name,
     state,
     transport,
+    url,
+    way,
     era: peer?.era,
     protocolVersion: peer?.protocolVersion,
     implementation: peer && { name: peer.name, version: peer.version },

@@ -27,7 +27,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
   const what = readList(invocation.words[0] ?? "tools");
   const log = openLog(invocation);
   const whole = await openManifest(invocation, world, log);
-  const { hub, manifest, close } = await openHub(whole, world, log);
+  const { hub, manifest, close } = await openHub(whole, world, log, { authorizes: false });
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
@@ -140,9 +140,14 @@ function printServers(standings: readonly Standing[], { json }: Invocation, { en
     own.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
 }
 
-/** `{name, state, tools?, error?: {code, message, step?, stderr?}}` */
+/** `{name, state, tools?, way?, era?, protocolVersion?, error?: {code, message, step?, stderr?}}`; `way` of servers over HTTP */
 function toJson(standing: Standing): object {
   const { server: name, at: state } = standing;
+  if (standing.at === "connected") {
+    const { peer, way } = standing.connection;
+    const { era, protocolVersion } = peer ?? {};
+    return { name, state, tools: standing.tools, way, era, protocolVersion };
+  }
   if ("tools" in standing) return { name, state, tools: standing.tools };
   if (standing.at === "disabled") return { name, state };
   const { message, code, step, stderr } = standing.cause;

@@ -1,5 +1,4 @@
 import process from "node:process";
-import type { Authorizer } from "../auth/authorizer.ts";
 import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
 import { stateFolder } from "../manifest/folders.ts";
@@ -66,8 +65,8 @@ export interface HubOptions {
   readonly snapshots?: Snapshots;
   /** What of the manifest is wanted, its plugins' servers included; by default all. May throw. */
   readonly choose?: (manifest: Manifest) => Manifest;
-  /** Nobody is asked to log in: a server that wants that fails. */
-  readonly isAlone?: boolean;
+  /** Whether servers may be authorized, with a person's help if need be; true by default. */
+  readonly authorizes?: boolean;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -105,23 +104,17 @@ export async function openHub(
     kinds = ["log"],
     snapshots = memorySnapshots(),
     choose = (it) => it,
-    isAlone = false,
+    authorizes = true,
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
-  const outside = openOutside(world, async () => {
+  const { redact, authorize, ...outside } = openOutside(world, async () => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
       log(level, createRecord(level, text, { server })),
     );
-    const authorizer = await openOwnAuthorizer(world, show);
-    if (!isAlone) return authorizer;
-    const { refuseUntilLogin } = await import("../auth/refusal.ts");
-    const authorize: Authorizer["authorize"] = ({ name }) =>
-      Promise.reject(refuseUntilLogin(name, "nobody has logged in yet"));
-    return { ...authorizer, authorize };
+    return openOwnAuthorizer(world, show);
   });
-  const { redact } = outside;
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };
@@ -152,6 +145,7 @@ export async function openHub(
     snapshots,
     plugins,
     ...outside,
+    ...(authorizes && authorize && { authorize }),
   });
   const claim = (error: unknown): boolean => hub.equipment.claim(error);
   claims.add(claim);

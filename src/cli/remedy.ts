@@ -5,6 +5,7 @@ import { secretsOf } from "../manifest/fill.ts";
 import type { Packaged } from "../manifest/package.ts";
 import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, partsOf } from "../manifest/template.ts";
+import { adviseOnRemote } from "./advice.ts";
 import { describeCommand } from "./commandline.ts";
 import { formatDuration, formatSize } from "./print.ts";
 
@@ -43,7 +44,7 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }
   if (error.code === "valueMissing") return provideValues(error, spec, env);
-  if (spec.kind === "remote") return [];
+  if (spec.kind === "remote") return adviseOnRemote(error, spec);
   switch (error.code) {
     case "notSupported":
       return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];

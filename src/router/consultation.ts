@@ -1,3 +1,4 @@
+import type { HubError } from "../errors.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/visitors.ts";
@@ -8,13 +9,15 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { revise } from "../wire/frame.ts";
 import { readId } from "../wire/id.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import type { Message, Response } from "../wire/jsonrpc.ts";
 import { Call, type CallParts } from "./call.ts";
 import { nameInputs, readInputs } from "./inputs.ts";
 import type { Common } from "./inquiry.ts";
 import { type Keeping, type Kept, resultIn } from "./keeping.ts";
 import { explainUnready, lateError } from "./late.ts";
-import { silence } from "./ledger.ts";
+import { type CallEnd, silence } from "./ledger.ts";
+import { isUnanswered, Replay } from "./replay.ts";
+import { repeat } from "./rounds.ts";
 
 /** A modern client's request about a task, on its way to the connection that has it. */
 export class Consultation extends Call<CallParts> implements Pending, Visitor {
@@ -25,6 +28,8 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   readonly #kept: Kept;
   readonly #keeping: Keeping;
   #sent: { readonly session: Session; readonly id: number } | undefined;
+  /** Its second tries; there are none over a pipe. */
+  #replay: Replay | undefined;
 
   /** @throws {HubError} invalidParams if there is no such task */
   constructor(common: Common, keeping: Keeping) {
@@ -56,7 +61,15 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   enter(session: Session): void {
     if (this.isOver) return;
     const { request, rewrite } = this.parts;
-    this.#sent = { session, id: session.relay(this, request, rewrite) };
+    const own = session.mayRepeat ? repeat(rewrite, undefined) : rewrite;
+    this.#sent = { session, id: session.relay(this, request, own) };
+  }
+
+  override fail(error: HubError): void {
+    const cause =
+      this.#sent !== undefined && isUnanswered(error) ? this.#again.refuse(error) : error;
+    if (cause === undefined) this.#sent = undefined;
+    else super.fail(cause);
   }
 
   settle(response: Response): void {
@@ -73,6 +86,11 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     this.fail(lateError(this.parts));
   }
 
+  protected override finish(message: Message | undefined, end: CallEnd): void {
+    this.#replay?.end();
+    super.finish(message, end);
+  }
+
   protected begin(): void {
     this.parts.connection.visit(this);
   }
@@ -84,6 +102,14 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
 
   protected explainWait(seconds: number): string | undefined {
     return this.#sent === undefined ? explainUnready(seconds) : undefined;
+  }
+
+  get #again(): Replay {
+    const { deadlines, connection, route } = this.parts;
+    const { method } = this;
+    const again = (): void => connection.visit(this);
+    this.#replay ??= new Replay({ deadlines, connection, route, method, again });
+    return this.#replay;
   }
 
   /** How the task stands, as the client is to know it. */

@@ -24,7 +24,7 @@ export function headersOf(
   const tools = connection.offer?.tools;
   const item = tools && indexOf(tools).get(route.remoteName);
   if (route.kind !== "tools" || item === undefined) return undefined;
-  return mirror(item, changed === undefined ? readArguments(request) : JSON.parse(changed));
+  return mirror(item, changed === undefined ? readArguments(request) : parse(changed));
 }
 
 /** The tools of which headers repeat anything, by their names. */
@@ -36,6 +36,15 @@ function indexOf(tools: readonly Item[]): ReadonlyMap<string, Item> {
   const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
   indices.set(tools, index);
   return index;
+}
+
+/** Plugins may have made no JSON of it: that is the server's to refuse. */
+function parse(json: string): unknown {
+  try {
+    return JSON.parse(json);
+  } catch {
+    return undefined;
+  }
 }
 
 function readArguments({ bytes, params, members }: Request): unknown {

@@ -85,7 +85,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     if (this.#place.at !== "sent") return;
     const { session } = this.#place;
     const { caller } = this.parts;
-    if (session.hasMirrors && response.outcome === "error" && this.#again.corrects(response)) {
+    if (session.mayRepeat && response.outcome === "error" && this.#again.corrects(response)) {
       this.#place = WAITING;
       return;
     }

@@ -2,6 +2,7 @@ import { type Hints, NO_HINTS, readHints } from "../catalog/item.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { valueOf } from "../json.ts";
+import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernError } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
@@ -20,12 +21,14 @@ export interface ReplayParts {
 /** How long a request waits before it is sent again, ever longer, in ms; so many times. */
 const PAUSES = [20, 50, 100, 250, 500, 1000, 2000];
 
-/** What only reads by its nature. */
-const READING: ReadonlySet<string> = new Set([
+/** What does no harm by its nature if it is done twice. */
+const HARMLESS: ReadonlySet<string> = new Set([
   Method.promptsGet,
   Method.resourcesRead,
   Method.complete,
   Method.subscribe,
+  TicketMethod.get,
+  TicketMethod.cancel,
 ]);
 
 /**
@@ -91,7 +94,7 @@ export class Replay {
 
   #mayRepeat(): boolean {
     if (this.#lost > 0) return false;
-    if (READING.has(this.#parts.method)) return true;
+    if (HARMLESS.has(this.#parts.method)) return true;
     const { readOnly, idempotent } = this.#hints;
     return readOnly || idempotent;
   }

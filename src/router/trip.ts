@@ -113,8 +113,8 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (this.#isOver) return;
     this.#isAway = false;
     const session = this.#sent?.session;
-    const isMirrored = session?.hasMirrors === true && response.outcome === "error";
-    if (isMirrored && this.#again.corrects(response)) return;
+    const isRefused = session?.mayRepeat === true && response.outcome === "error";
+    if (isRefused && this.#again.corrects(response)) return;
     const answer = session?.era === "modern" ? this.#read(session, response) : response;
     if (answer === undefined || (session?.era === "legacy" && this.#hands(session, answer))) return;
     this.#arrive(session, answer);

@@ -105,7 +105,7 @@ export class Admission {
 
   #refusal(isForAll: boolean): HubError | undefined {
     const { authorize, clock } = this.#parts;
-    if (authorize === undefined) return this.#error("There is no way to get one.");
+    if (authorize === undefined) return this.#error("There is none that it accepts.");
     const since = clock.now() - PAUSE;
     if (this.#refused !== undefined && this.#refused.at > since) return this.#refused.cause;
     if (isForAll && this.#grants.filter((at) => at > since).length >= MOST) {

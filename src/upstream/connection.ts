@@ -242,7 +242,7 @@ export class Connection {
   #moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void {
     if (cause !== undefined) this.#history.lastError = cause;
     if (cause?.step === "handshake") this.#listing.dialects.forget(cause);
-    if (lookAhead(state).at !== "connecting") {
+    if (!["connecting", "authenticating"].includes(lookAhead(state).at)) {
       this.#tried = true;
       if (state.at !== "connected") this.#learning = false;
     }

@@ -37,6 +37,7 @@ export class History {
       attempt: "attempt" in ahead ? ahead.attempt : undefined,
       retryAt: retryOf(ahead, clock),
       responsive: state.at === "connected" ? state.responsive : undefined,
+      way: session?.way,
       progress: state.at === "authenticating" ? state.progress : undefined,
       cause: causeOf(ahead),
       lastError: this.lastError,

@@ -46,6 +46,7 @@ const MAX_BACKLOG = 128 * 1024 * 1024;
 export class PendingTable {
   readonly #server: string;
   readonly #link: Link;
+  readonly #lost: (record: Pending) => void;
   readonly #entries = new Map<number, { record: Pending; exchange: Exchange | undefined }>();
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
@@ -56,9 +57,11 @@ export class PendingTable {
   isMirrored = false;
   #isHalted = false;
 
-  constructor(server: string, link: Link) {
+  /** @param lost told of a request that ends without an answer while the link lives */
+  constructor(server: string, link: Link, lost: (record: Pending) => void) {
     this.#server = server;
     this.#link = link;
+    this.#lost = lost;
   }
 
   get(id: number): Pending | undefined {
@@ -127,7 +130,11 @@ export class PendingTable {
       method,
       name,
       headers: headers ?? (this.isMirrored ? record.mirrored : undefined),
-      unanswered: (cause) => this.take(id)?.fail(cause),
+      unanswered: (cause) => {
+        if (this.take(id) === undefined) return;
+        this.#lost(record);
+        record.fail(cause);
+      },
     };
   }
 

@@ -6,6 +6,7 @@ import { HubError } from "../errors.ts";
 import type { LogLevel, LogSource } from "../events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
+import type { Way } from "../wire/http/target.ts";
 import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
@@ -73,7 +74,7 @@ export class Session implements LinkEvents {
     this.#repetition = new Repetition(clock);
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link);
+    this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
     this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
@@ -82,6 +83,8 @@ export class Session implements LinkEvents {
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
+      request: (method, params) =>
+        void this.ask(method, params, new AbortController().signal).catch(() => {}),
       complain: (text) => this.#reception.complain(text),
     });
     this.#reception = new Reception({
@@ -145,14 +148,14 @@ export class Session implements LinkEvents {
     return this.#dialect?.era ?? "legacy";
   }
 
+  get way(): Way | undefined {
+    if (this.#link.adopt === undefined) return undefined;
+    return this.#link.hasStreams === true ? "http" : "sse";
+  }
+
   /** A request may have to be written more than once. */
   get mayRepeat(): boolean {
     return this.era === "modern" || this.#link.adopt !== undefined;
-  }
-
-  /** Headers repeat what calls of it say. */
-  get hasMirrors(): boolean {
-    return this.#pending.isMirrored;
   }
 
   /** Clients' requests that have not been answered. */
@@ -218,10 +221,7 @@ export class Session implements LinkEvents {
     return id;
   }
 
-  /**
-   * Asks something of the hub's own that may be asked again if the answer is lost; cancelled with the signal.
-   * @throws {HubError} cancelled, or the link's end
-   */
+  /** Asks something of the hub's own, which may be asked twice; cancelled with the signal. @throws {HubError} cancelled, or the link's end */
   ask(method: string, params: object | undefined, signal: AbortSignal): Promise<Response> {
     const whole = this.#dialect?.complete(params) ?? params;
     const cancel = (id: number): void => this.cancel(id, "The hub gave up.");

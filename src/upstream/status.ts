@@ -3,6 +3,7 @@ import type { StateName } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
+import type { Way } from "../wire/http/target.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
@@ -28,6 +29,8 @@ export interface ConnectionStatus {
   readonly retryAt: number | undefined;
   /** Whether it answers; undefined unless connected. */
   readonly responsive: boolean | undefined;
+  /** How it is reached over HTTP: Streamable HTTP, or HTTP with SSE; undefined if it is not, or is not connected. */
+  readonly way: Way | undefined;
   /** How far an authorization has come that is just being got. */
   readonly progress: Authorization | undefined;
   /** Why it is not connected, if that is a failure. */

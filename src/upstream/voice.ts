@@ -17,6 +17,8 @@ export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clo
   readonly pending: PendingTable;
   /** A line of the server's log. */
   log(text: string): void;
+  /** Has the server do what it may be asked for twice, whatever comes of it. */
+  request(method: string, params: object): void;
 }
 
 const DEFAULT_LEVEL: Severity = "info";
@@ -63,7 +65,7 @@ export class Voice {
     const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
     if (level === undefined || level === this.#level) return;
     this.#level = level;
-    this.#parts.pending.post(Method.setLevel, { level });
+    this.#parts.request(Method.setLevel, { level });
   }
 
   /** A client has left. */

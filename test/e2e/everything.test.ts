@@ -3,20 +3,22 @@ import { after, before, describe, it } from "node:test";
 import { FACES, type Face, withFace } from "../harness/face.ts";
 import { type FullClient, SDK_NAMES, type SdkName, connectFull, textOf } from "../harness/full.ts";
 import { LIMIT } from "../harness/hub.ts";
-import { published } from "../harness/manifest.ts";
+import { published, type RemoteEntry, type ServerEntry } from "../harness/manifest.ts";
+import { type RemoteProcess, startRemote, type Way, WAYS } from "../harness/remote.ts";
 
 const SHARED = published("everything", ["stdio"]);
+type Everything = ServerEntry | RemoteEntry;
 const LONG = "all__trigger-long-running-operation";
 const TEXT = "demo://resource/dynamic/text/";
 
 /** One client and its hub for all tests of a suite. */
-function lasting(sdk: SdkName, face: Face): () => FullClient {
+function lasting(sdk: SdkName, face: Face, everything: () => Everything): () => FullClient {
   let client: FullClient | undefined;
   let leave = (): void => {};
   let over: Promise<void> = Promise.resolve();
   before(async () => {
     await new Promise<void>((ready, fail) => {
-      over = withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
+      over = withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
         client = await connectFull(sdk, reach, "one");
         await client.sdk.listTools();
         const left = new Promise<void>((resolve) => (leave = resolve));
@@ -41,226 +43,228 @@ function isElicitation({ method }: { readonly method: string }): boolean {
   return method === "elicitation/create";
 }
 
-for (const sdk of SDK_NAMES) {
-  for (const face of FACES) {
-    describe(`the server of everything behind the hub, for a client of ${sdk} over ${face}`, () => {
-      const connected = lasting(sdk, face);
+/** The server as it is reached in each of these ways: over HTTP, one process for all tests of a suite. */
+function reached(way: Way | undefined): () => Everything {
+  if (way === undefined) return () => SHARED;
+  let remote: RemoteProcess | undefined;
+  before(async () => void (remote = await startRemote(way)));
+  after(async () => await remote?.stop());
+  return () => ({ url: remote?.url ?? "", transport: way });
+}
 
-      it(
-        "asks for samples, forms, visits and roots, and gets this client's answers",
-        LIMIT,
-        async () => {
-          const client = connected();
-          const { tools } = await client.sdk.listTools();
-          for (const tool of [
-            "all__trigger-sampling-request",
-            "all__trigger-elicitation-request",
-            "all__trigger-url-elicitation",
-            "all__get-roots-list",
-          ])
-            assert.ok(
-              tools.some(({ name }) => name === tool),
-              tool,
-            );
+/** Over stdio in front of all clients; over HTTP, where only the server's side is another, of one. */
+const STAGES = [
+  ...SDK_NAMES.flatMap((sdk) => FACES.map((face) => ({ sdk, face, way: undefined }))),
+  ...WAYS.map((way) => ({ sdk: "SDK v2" as const, face: "stdio" as const, way })),
+];
 
-          const args = { prompt: "say it", maxTokens: 7 };
-          const sample = await client.call("all__trigger-sampling-request", args);
-          assert.match(textOf(sample), /sampled by one/);
-          const asked = client.asked.find(({ method }) => method === "sampling/createMessage");
-          assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
+for (const { sdk, face, way } of STAGES) {
+  describe(`the server of everything over ${way ?? "stdio"} behind the hub, for a client of ${sdk} over ${face}`, () => {
+    const everything = reached(way);
+    const connected = lasting(sdk, face, everything);
 
-          const form = await client.call("all__trigger-elicitation-request");
-          assert.match(textOf(form), /Name: one/);
-          const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
-          const visited = await client.call("all__trigger-url-elicitation", visit);
-          assert.match(textOf(visited), /completed the URL/);
-          const elicitations = client.asked.filter(isElicitation).map(({ params }) => params);
-          for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
-          assert.deepEqual(
-            elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
-            [
-              [elicitations[0]?.["mode"], undefined, undefined],
-              ["url", visit.url, visit.elicitationId],
-            ],
-          );
-
-          const roots = await client.call("all__get-roots-list");
-          assert.match(textOf(roots), /file:\/\/\/one/);
-          const heard = client.asked.length;
-          await client.sdk.sendRootsListChanged();
-          await client.until("the roots again", () =>
-            client.asked.slice(heard).find(({ method }) => method === "roots/list"),
-          );
-        },
-      );
-
-      it(
-        "may refuse with a visit to make first, which arrives with its code and data",
-        LIMIT,
-        async () => {
-          const client = connected();
-          const visit = { url: "https://example.com", errorPath: true };
-          await assert.rejects(client.call("all__trigger-url-elicitation", visit), (error) => {
-            const { code, data } = error as { code?: number; data?: unknown };
-            assert.equal(code, -32042);
-            assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
-            return true;
-          });
-          const again = await client.call("all__trigger-url-elicitation", visit);
-          assert.match(textOf(again), /completed the URL/);
-        },
-      );
-
-      it("tells how far a long call is, and the call can be cancelled", LIMIT, async () => {
+    it(
+      "asks for samples, forms, visits and roots, and gets this client's answers",
+      LIMIT,
+      async () => {
         const client = connected();
-        const steps: number[] = [];
-        const done = await client.call(
-          LONG,
-          { duration: 0.4, steps: 4 },
-          { onprogress: ({ progress }) => steps.push(progress) },
-        );
-        assert.match(textOf(done), /completed/);
-        // Progress that comes in one chunk with the answer is lost in the SDKs.
-        assert.deepEqual(steps.slice(0, 3), [1, 2, 3]);
-        const abort = new AbortController();
-        const onprogress = (): void => abort.abort(new Error("enough"));
-        const long = client.call(
-          LONG,
-          { duration: 60, steps: 600 },
-          { signal: abort.signal, onprogress },
-        );
-        await assert.rejects(long, /enough|abort/i);
-        assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
-      });
-
-      it(
-        "offers prompts, and completes their arguments and those of templates",
-        LIMIT,
-        async () => {
-          const { sdk: client } = connected();
-          const { prompts } = await client.listPrompts();
-          assert.deepEqual(
-            prompts.map(({ name }) => name),
-            ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
-              (name) => `all__${name}`,
-            ),
+        const { tools } = await client.sdk.listTools();
+        for (const tool of [
+          "all__trigger-sampling-request",
+          "all__trigger-elicitation-request",
+          "all__trigger-url-elicitation",
+          "all__get-roots-list",
+        ])
+          assert.ok(
+            tools.some(({ name }) => name === tool),
+            tool,
           );
-          const args = { city: "Oslo", state: "Norway" };
-          const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
-          assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
-          const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
-          const first = await client.complete({
-            ref,
-            argument: { name: "department", value: "S" },
-          });
-          assert.deepEqual(first.completion.values, ["Sales", "Support"]);
-          const second = await client.complete({
-            ref,
-            argument: { name: "name", value: "" },
-            context: { arguments: { department: "Sales" } },
-          });
-          assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
-          const uri = `${TEXT}{resourceId}`;
-          const id = await client.complete({
-            ref: { type: "ref/resource", uri },
-            argument: { name: "resourceId", value: "3" },
-          });
-          assert.deepEqual(id.completion.values, ["3"]);
-        },
-      );
 
-      it(
-        "offers resources, what templates make, and what its results point to",
-        LIMIT,
-        async () => {
-          const { sdk: client, call } = connected();
-          const { resources } = await client.listResources();
-          assert.ok(resources.length > 0);
-          for (const { uri } of resources) {
-            const { contents } = await client.readResource({ uri });
-            assert.equal(contents[0]?.uri, uri);
-          }
-          const { resourceTemplates } = await client.listResourceTemplates();
-          assert.deepEqual(
-            resourceTemplates.map(({ uriTemplate }) => uriTemplate),
-            [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
-          );
-          const { contents } = await client.readResource({ uri: `${TEXT}7` });
-          assert.match(contents[0]?.text ?? "", /Resource 7/);
-          const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
-            type: string;
-            uri?: string;
-          }[];
-          const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
-          assert.equal(uris.length, 3);
-          for (const uri of uris) {
-            const read = await client.readResource({ uri });
-            assert.equal(read.contents[0]?.uri, uri);
-          }
-        },
-      );
+        const args = { prompt: "say it", maxTokens: 7 };
+        const sample = await client.call("all__trigger-sampling-request", args);
+        assert.match(textOf(sample), /sampled by one/);
+        const asked = client.asked.find(({ method }) => method === "sampling/createMessage");
+        assert.match(JSON.stringify(asked?.params), /say it.*"maxTokens":7/);
 
-      it(
-        "says when what was subscribed to is updated, and nothing of the rest",
-        LIMIT,
-        async () => {
-          const client = connected();
-          await client.sdk.subscribeResource({ uri: `${TEXT}1` });
-          await client.sdk.subscribeResource({ uri: `${TEXT}2` });
-          await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
-          await client.call("all__toggle-subscriber-updates");
-          await client.until("an update", () => client.updated[0]);
-          await client.call("all__echo", { message: "after" });
-          assert.deepEqual(client.updated, [`${TEXT}2`]);
-        },
-      );
-
-      it("logs from the level that was set, in its own name", LIMIT, async () => {
-        const client = connected();
-        await client.sdk.setLoggingLevel("debug");
-        await client.sdk.subscribeResource({ uri: `${TEXT}9` });
-        const log = await client.until("a line", () =>
-          client.logs.find(({ data }) => String(data).includes("Subscribe")),
-        );
-        assert.equal(log.level, "info");
-        assert.match(log.logger ?? "", /^all\b/);
-        await client.sdk.setLoggingLevel("emergency");
-        const heard = client.logs.length;
-        await client.sdk.unsubscribeResource({ uri: `${TEXT}9` });
-        await client.call("all__echo", { message: "after" });
+        const form = await client.call("all__trigger-elicitation-request");
+        assert.match(textOf(form), /Name: one/);
+        const visit = { url: "https://example.com/a?b=c", elicitationId: "e-1" };
+        const visited = await client.call("all__trigger-url-elicitation", visit);
+        assert.match(textOf(visited), /completed the URL/);
+        const elicitations = client.asked.filter(isElicitation).map(({ params }) => params);
+        for (const { message } of elicitations) assert.match(String(message), /\ball\b/);
         assert.deepEqual(
-          client.logs.slice(heard).filter(({ level }) => level === "info"),
-          [],
+          elicitations.map(({ mode, url, elicitationId }) => [mode, url, elicitationId]),
+          [
+            [elicitations[0]?.["mode"], undefined, undefined],
+            ["url", visit.url, visit.elicitationId],
+          ],
         );
-      });
 
-      it("takes back what it asks when the call that it asks for is cancelled", LIMIT, () =>
-        withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
-          const client = await connectFull(sdk, reach, "one", "pensive");
-          await client.sdk.listTools();
-          const abort = new AbortController();
-          const { signal } = abort;
-          const call = client.call("all__trigger-elicitation-request", {}, { signal });
-          const ended = assert.rejects(call, /enough|abort/i);
-          await client.until("the question", () => client.asked.find(isElicitation));
-          abort.abort(new Error("enough"));
-          await ended;
-          await client.until("the end of it", () => client.withdrawn[0]);
-          assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
-          await client.close();
-        }),
+        const roots = await client.call("all__get-roots-list");
+        assert.match(textOf(roots), /file:\/\/\/one/);
+        const heard = client.asked.length;
+        await client.sdk.sendRootsListChanged();
+        await client.until("the roots again", () =>
+          client.asked.slice(heard).find(({ method }) => method === "roots/list"),
+        );
+      },
+    );
+
+    it(
+      "may refuse with a visit to make first, which arrives with its code and data",
+      LIMIT,
+      async () => {
+        const client = connected();
+        const visit = { url: "https://example.com", errorPath: true };
+        await assert.rejects(client.call("all__trigger-url-elicitation", visit), (error) => {
+          const { code, data } = error as { code?: number; data?: unknown };
+          assert.equal(code, -32042);
+          assert.match(JSON.stringify(data), /"elicitations":\[\{.*modelcontextprotocol\.io/);
+          return true;
+        });
+        const again = await client.call("all__trigger-url-elicitation", visit);
+        assert.match(textOf(again), /completed the URL/);
+      },
+    );
+
+    it("tells how far a long call is, and the call can be cancelled", LIMIT, async () => {
+      const client = connected();
+      const steps: number[] = [];
+      const done = await client.call(
+        LONG,
+        { duration: 0.4, steps: 4 },
+        { onprogress: ({ progress }) => steps.push(progress) },
       );
+      assert.match(textOf(done), /completed/);
+      // Progress that comes in one chunk with the answer is lost in the SDKs.
+      assert.deepEqual(steps.slice(0, 3), [1, 2, 3]);
+      const abort = new AbortController();
+      const onprogress = (): void => abort.abort(new Error("enough"));
+      const long = client.call(
+        LONG,
+        { duration: 60, steps: 600 },
+        { signal: abort.signal, onprogress },
+      );
+      await assert.rejects(long, /enough|abort/i);
+      assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
+    });
 
-      it("instructs clients that come when it is known", LIMIT, () =>
-        withFace(face, { servers: { all: SHARED } }, async ({ reach }) => {
-          const first = await connectFull(sdk, reach);
-          await first.sdk.listTools();
-          await first.close();
-          const second = await connectFull(sdk, reach);
-          assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
-          await second.close();
-        }),
+    it("offers prompts, and completes their arguments and those of templates", LIMIT, async () => {
+      const { sdk: client } = connected();
+      const { prompts } = await client.listPrompts();
+      assert.deepEqual(
+        prompts.map(({ name }) => name),
+        ["args-prompt", "completable-prompt", "resource-prompt", "simple-prompt"].map(
+          (name) => `all__${name}`,
+        ),
+      );
+      const args = { city: "Oslo", state: "Norway" };
+      const prompt = await client.getPrompt({ name: "all__args-prompt", arguments: args });
+      assert.match(JSON.stringify(prompt.messages), /Oslo, Norway/);
+      const ref = { type: "ref/prompt", name: "all__completable-prompt" } as const;
+      const first = await client.complete({
+        ref,
+        argument: { name: "department", value: "S" },
+      });
+      assert.deepEqual(first.completion.values, ["Sales", "Support"]);
+      const second = await client.complete({
+        ref,
+        argument: { name: "name", value: "" },
+        context: { arguments: { department: "Sales" } },
+      });
+      assert.deepEqual(second.completion.values, ["David", "Eve", "Frank"]);
+      const uri = `${TEXT}{resourceId}`;
+      const id = await client.complete({
+        ref: { type: "ref/resource", uri },
+        argument: { name: "resourceId", value: "3" },
+      });
+      assert.deepEqual(id.completion.values, ["3"]);
+    });
+
+    it("offers resources, what templates make, and what its results point to", LIMIT, async () => {
+      const { sdk: client, call } = connected();
+      const { resources } = await client.listResources();
+      assert.ok(resources.length > 0);
+      for (const { uri } of resources) {
+        const { contents } = await client.readResource({ uri });
+        assert.equal(contents[0]?.uri, uri);
+      }
+      const { resourceTemplates } = await client.listResourceTemplates();
+      assert.deepEqual(
+        resourceTemplates.map(({ uriTemplate }) => uriTemplate),
+        [`demo://resource/dynamic/blob/{resourceId}`, `${TEXT}{resourceId}`],
+      );
+      const { contents } = await client.readResource({ uri: `${TEXT}7` });
+      assert.match(contents[0]?.text ?? "", /Resource 7/);
+      const links = (await call("all__get-resource-links", { count: 3 })).content as readonly {
+        type: string;
+        uri?: string;
+      }[];
+      const uris = links.flatMap(({ uri }) => (uri === undefined ? [] : [uri]));
+      assert.equal(uris.length, 3);
+      for (const uri of uris) {
+        const read = await client.readResource({ uri });
+        assert.equal(read.contents[0]?.uri, uri);
+      }
+    });
+
+    it("says when what was subscribed to is updated, and nothing of the rest", LIMIT, async () => {
+      const client = connected();
+      await client.sdk.subscribeResource({ uri: `${TEXT}1` });
+      await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+      await client.sdk.unsubscribeResource({ uri: `${TEXT}1` });
+      await client.call("all__toggle-subscriber-updates");
+      await client.until("an update", () => client.updated[0]);
+      await client.call("all__echo", { message: "after" });
+      assert.deepEqual(client.updated, [`${TEXT}2`]);
+    });
+
+    it("logs from the level that was set, in its own name", LIMIT, async () => {
+      const client = connected();
+      await client.sdk.setLoggingLevel("debug");
+      await client.sdk.subscribeResource({ uri: `${TEXT}9` });
+      const log = await client.until("a line", () =>
+        client.logs.find(({ data }) => String(data).includes("Subscribe")),
+      );
+      assert.equal(log.level, "info");
+      assert.match(log.logger ?? "", /^all\b/);
+      await client.sdk.setLoggingLevel("emergency");
+      const heard = client.logs.length;
+      await client.sdk.unsubscribeResource({ uri: `${TEXT}9` });
+      await client.call("all__echo", { message: "after" });
+      assert.deepEqual(
+        client.logs.slice(heard).filter(({ level }) => level === "info"),
+        [],
       );
     });
-  }
+
+    it("takes back what it asks when the call that it asks for is cancelled", LIMIT, () =>
+      withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
+        const client = await connectFull(sdk, reach, "one", "pensive");
+        await client.sdk.listTools();
+        const abort = new AbortController();
+        const { signal } = abort;
+        const call = client.call("all__trigger-elicitation-request", {}, { signal });
+        const ended = assert.rejects(call, /enough|abort/i);
+        await client.until("the question", () => client.asked.find(isElicitation));
+        abort.abort(new Error("enough"));
+        await ended;
+        await client.until("the end of it", () => client.withdrawn[0]);
+        assert.equal(textOf(await client.call("all__echo", { message: "on" })), "Echo: on");
+        await client.close();
+      }),
+    );
+
+    it("instructs clients that come when it is known", LIMIT, () =>
+      withFace(face, { servers: { all: everything() } }, async ({ reach }) => {
+        const first = await connectFull(sdk, reach);
+        await first.sdk.listTools();
+        await first.close();
+        const second = await connectFull(sdk, reach);
+        assert.match(second.sdk.getInstructions() ?? "", /\ball\b[^]*Everything Server/);
+        await second.close();
+      }),
+    );
+  });
 }

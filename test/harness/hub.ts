@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { RawClient } from "./client.ts";
 import { isProtocol } from "./message.ts";
 import { poll } from "./clock.ts";
-import { type Manifest, toToml } from "./manifest.ts";
+import { type Manifest, toToml, withVariables } from "./manifest.ts";
 import { carrying, descendants, isAlive, killCarrying, waitUntilGone } from "./processes.ts";
 
 /** One event in the log of a scripted server; ids, cursors and arguments are JSON text. */
@@ -102,11 +102,7 @@ function manifestText(
 
 /** Each scripted server writes its log to its own file; others do not mind the variable. */
 function withLogs(manifest: Manifest, logOf: (server: string) => string): Manifest {
-  const servers = Object.entries(manifest.servers).map(
-    ([key, server]) =>
-      [key, { ...server, env: { SCRIPTED_LOG: logOf(key), ...server.env } }] as const,
-  );
-  return { ...manifest, servers: Object.fromEntries(servers) };
+  return withVariables(manifest, (key) => ({ SCRIPTED_LOG: logOf(key) }));
 }
 
 function surroundings(dir: string): Record<string, string> {

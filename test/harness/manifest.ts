@@ -8,10 +8,16 @@ export interface ServerEntry {
   readonly [key: string]: unknown;
 }
 
+/** One that is reached over HTTP. */
+export interface RemoteEntry {
+  readonly url: string;
+  readonly [key: string]: unknown;
+}
+
 export interface Manifest {
   readonly hub?: Readonly<Record<string, unknown>>;
   readonly defaults?: Readonly<Record<string, unknown>>;
-  readonly servers: Readonly<Record<string, ServerEntry>>;
+  readonly servers: Readonly<Record<string, ServerEntry | RemoteEntry>>;
 }
 
 const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
@@ -35,6 +41,21 @@ export function published(
   env: Readonly<Record<string, string>> = {},
 ): ServerEntry {
   return { command: "node", args: [`${PACKAGES}server-${name}/dist/index.js`, ...args], env };
+}
+
+/** Gives the process of each server variables, which its own win over. */
+export function withVariables(
+  manifest: Manifest,
+  give: (server: string) => Readonly<Record<string, string>>,
+): Manifest {
+  const servers = Object.entries(manifest.servers).map(([key, server]) =>
+    isRemote(server) ? [key, server] : [key, { ...server, env: { ...give(key), ...server.env } }],
+  ) as readonly (readonly [string, ServerEntry | RemoteEntry])[];
+  return { ...manifest, servers: Object.fromEntries(servers) };
+}
+
+function isRemote(server: ServerEntry | RemoteEntry): server is RemoteEntry {
+  return typeof server["url"] === "string";
 }
 
 /** The manifest as TOML. */

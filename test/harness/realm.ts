@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { RawClient } from "./client.ts";
 import { poll } from "./clock.ts";
 import { end, executable, type Stage, withStage } from "./hub.ts";
-import { type Manifest, type ServerEntry, toToml } from "./manifest.ts";
+import { type Manifest, type ServerEntry, toToml, withVariables } from "./manifest.ts";
 import type { Received } from "./message.ts";
 
 const GOVERNED = fileURLToPath(new URL("../fixtures/servers/governed.mjs", import.meta.url));
@@ -109,11 +109,7 @@ function found(stage: Stage): Realm {
 }
 
 function govern(manifest: Manifest, dir: string): Manifest {
-  const servers = Object.entries(manifest.servers).map(
-    ([key, server]) =>
-      [key, { ...server, env: { GOVERNED: join(dir, key), ...server.env } }] as const,
-  );
-  return { ...manifest, servers: Object.fromEntries(servers) };
+  return withVariables(manifest, (key) => ({ GOVERNED: join(dir, key) }));
 }
 
 function readNotes(file: string): Note[] {

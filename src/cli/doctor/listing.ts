@@ -137,7 +137,7 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
 /** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
 export async function readListing(whole: Manifest, world: World, log: Log): Promise<Seen> {
   const { hub, manifest, close } = await openHub(whole, world, log, {
-    isAlone: true,
+    authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
   });
   try {

@@ -3,7 +3,7 @@ import type { Piece } from "../../bytes.ts";
 import { HubError, toHubError } from "../../errors.ts";
 import { sleep } from "../grace.ts";
 import type { Redactor } from "../redact.ts";
-import type { Challenge, Credentials } from "./credentials.ts";
+import type { Challenge } from "./credentials.ts";
 import type { Head } from "./head.ts";
 import type { Receiver } from "./lane.ts";
 import { type Place, placeOf, type Transit } from "./lanes.ts";
@@ -23,13 +23,12 @@ export interface Letter {
 export interface Pathway {
   readonly server: string;
   readonly redactor: Redactor;
-  readonly credentials: Credentials;
-  /** Aborted when the way ends. */
-  readonly signal: AbortSignal;
   /** Where the server is. */
   place: Place;
   /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
   bear(): string | Promise<string>;
+  /** The server does not let in what bears these: gets others. @returns whether there are some */
+  renew(challenge: Challenge, worn: string): Promise<boolean>;
   /** Sends a request once. */
   carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit;
   /** Whether a request bears anything that is for this server alone: what the manifest says, credentials, a session. */
@@ -51,7 +50,7 @@ export interface Customer {
 }
 
 /** So often one may be sent elsewhere, or again. */
-const MOST = { redirects: 5, waits: 3 };
+const MOST = { redirects: 5, waits: 3, renewals: 2 };
 
 /** One request on its way to a server, until it is let in: sent elsewhere, sent again later, sent again with other credentials. */
 export class Delivery implements Transit, Receiver {
@@ -64,7 +63,7 @@ export class Delivery implements Transit, Receiver {
   #worn = "";
   #isOver = false;
   #isPaused = false;
-  #isRenewed = false;
+  #renewals = 0;
   #redirects = 0;
   #waits = 0;
 
@@ -175,12 +174,7 @@ export class Delivery implements Transit, Receiver {
   async #renew(challenge: Challenge): Promise<HubError | undefined> {
     const way = this.#way;
     const worn = this.#worn;
-    // Another request may have had them renewed meanwhile.
-    const isOther = (await way.bear()) !== worn;
-    if (!this.#isRenewed || isOther) {
-      this.#isRenewed = true;
-      if (isOther || (await way.credentials.renew(challenge, way.signal))) return undefined;
-    }
+    if (this.#renewals++ < MOST.renewals && (await way.renew(challenge, worn))) return undefined;
     if (!this.#isOver) way.challenged(challenge, worn);
     const why =
       challenge.status === 401

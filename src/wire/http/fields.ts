@@ -1,6 +1,10 @@
 import { Buffer } from "node:buffer";
 import type { Outgoing, Spoken } from "../link.ts";
 
+/** The headers of every message. */
+export const CONTENT =
+  "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
+
 const SAFE = /^(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?$/;
 const ENCODED = /^=\?base64\?.*\?=$/i;
 const NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;

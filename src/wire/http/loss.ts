@@ -1,6 +1,7 @@
 import { HubError } from "../../errors.ts";
+import { runtimeName } from "../../runtime.ts";
 
-/** Why a server could not be connected to, as a person has to know it. `code` is what the system, OpenSSL or BoringSSL call it. */
+/** Why a server could not be connected to (Deno says of all certificates that it does not trust the same), as a person has to know it. `code` is what the system, OpenSSL or BoringSSL call it. */
 export function explainLoss(error: Error, url: URL): HubError {
   const { code } = error as { code?: unknown };
   const { host } = url;
@@ -49,7 +50,10 @@ const TROUBLES: readonly Trouble[] = [
   {
     pattern: /UNABLE_TO_(?:VERIFY|GET_ISSUER)|UnknownIssuer|unable to (?:verify|get)/i,
     code: "tlsFailed",
-    say: (host) => `The certificate of ${host} is of nobody whom this machine trusts: ${TRUST}.`,
+    say: (host) =>
+      runtimeName === "deno"
+        ? `The certificate of ${host} is not trusted. It may have expired, or be of nobody whom this machine trusts: then ${TRUST}.`
+        : `The certificate of ${host} is of nobody whom this machine trusts: ${TRUST}.`,
   },
   {
     pattern: /CERT_REVOKED|Revoked/,

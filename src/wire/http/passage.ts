@@ -1,7 +1,7 @@
 import { HubError } from "../../errors.ts";
 import { VERSION } from "../../version.ts";
 import { Redactor } from "../redact.ts";
-import type { Challenge, Credentials } from "./credentials.ts";
+import type { Challenge } from "./credentials.ts";
 import { type Customer, Delivery, type Letter, type Pathway } from "./delivery.ts";
 import { Lanes, type Order, type Place, placeOf, type Transit } from "./lanes.ts";
 import type { Receiver } from "./lane.ts";
@@ -37,6 +37,7 @@ export class Passage implements Pathway {
   #borne: readonly string[] = [];
   /** What they bore last. */
   #worn = "";
+  #renewal: Promise<boolean> | undefined;
   /** What the requests bore that the owner was told of. */
   #refused: string | undefined;
 
@@ -56,14 +57,6 @@ export class Passage implements Pathway {
     return this.target.server;
   }
 
-  get credentials(): Credentials {
-    return this.target.credentials;
-  }
-
-  get signal(): AbortSignal {
-    return this.#abort.signal;
-  }
-
   isConfided({ fields }: Letter, worn: string): boolean {
     const { headers } = this.target;
     return worn !== "" || Object.keys(headers).length > 0 || /^mcp-session-id:/im.test(fields);
@@ -78,7 +71,7 @@ export class Passage implements Pathway {
   }
 
   bear(): string | Promise<string> {
-    const worn = this.credentials.bear(this.#abort.signal);
+    const worn = this.target.credentials.bear(this.#abort.signal);
     if (!(worn instanceof Promise)) return this.#write(worn);
     return worn.then(
       (them) => this.#write(them),
@@ -101,6 +94,16 @@ export class Passage implements Pathway {
     const fields = `${this.#fields}${worn}${letter.fields}`;
     const order: Order = { method: letter.method, place, fields, body: letter.body };
     return lanes.send(order, receiver);
+  }
+
+  async renew(challenge: Challenge, worn: string): Promise<boolean> {
+    // Another request may have had them renewed meanwhile, or be about to.
+    if ((await this.bear()) !== worn) return true;
+    const { credentials } = this.target;
+    this.#renewal ??= credentials.renew(challenge, this.#abort.signal).finally(() => {
+      this.#renewal = undefined;
+    });
+    return this.#renewal;
   }
 
   challenged(challenge: Challenge, worn: string): void {

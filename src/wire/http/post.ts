@@ -6,6 +6,7 @@ import { buildAnswer, buildError, type Frame, type Message } from "../jsonrpc.ts
 import type { Exchange, Outgoing } from "../link.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { isEventStream, isJson, READ } from "./excerpt.ts";
+import { CONTENT } from "./fields.ts";
 import { type Excess, Gathering, isExcess } from "./gathering.ts";
 import type { Head } from "./head.ts";
 import type { Passage } from "./passage.ts";
@@ -75,7 +76,7 @@ export class Post implements Exchange, Customer {
 
   start(): void {
     if (this.#isOver) return;
-    const fields = `Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n${this.#owner.fieldsFor(this.info)}`;
+    const fields = `${CONTENT}${this.#owner.fieldsFor(this.info)}`;
     const { passage } = this.#owner;
     this.#delivery = passage.send({ method: "POST", fields, body: this.message }, this);
   }

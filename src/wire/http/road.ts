@@ -1,6 +1,6 @@
 import { connect, isIP, type Socket } from "node:net";
 import { Buffer } from "node:buffer";
-import { connect as secure } from "node:tls";
+import { connect as secure, type TLSSocket } from "node:tls";
 import { HubError } from "../../errors.ts";
 import { readAuthorities } from "./authorities.ts";
 import { bareHost, findDetour, portOf } from "./detour.ts";
@@ -74,12 +74,20 @@ async function reach(
   }
   const authorities = await readAuthorities(ca, env);
   signal.throwIfAborted();
-  const socket = secure({
+  const options = {
     ...(through === undefined ? { host, port } : { socket: through }),
     ...(isIP(host) === 0 && { servername: host }),
     ...(authorities !== undefined && { ca: [...authorities] }),
     ALPNProtocols: ["http/1.1"],
-  });
+  };
+  let socket: TLSSocket;
+  try {
+    socket = secure(options);
+  } catch (error) {
+    // The one thing in it that can be wrong is what was added.
+    const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
+    throw fail("tlsFailed", text);
+  }
   if (through === undefined) socket.setNoDelay(true);
   return settle(socket, "secureConnect", url, signal);
 }

@@ -10,6 +10,7 @@ import { type Course, type CourseEvents, FAREWELL } from "./course.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { READ } from "./excerpt.ts";
 import { Feed, type FeedEnd } from "./feed.ts";
+import { CONTENT } from "./fields.ts";
 import { Gathering, isExcess } from "./gathering.ts";
 import type { Head } from "./head.ts";
 import { type Place, placeOf } from "./lanes.ts";
@@ -41,6 +42,7 @@ export class Sse implements Course {
   readonly #sendings = new Set<Sending>();
   #feed: Feed | undefined;
   #endpoint: Place | undefined;
+  #met: () => void = () => {};
   #version = "";
   #state: "new" | "open" | "closing" | "over" = "new";
 
@@ -74,8 +76,18 @@ export class Sse implements Course {
   async close(): Promise<void> {
     if (this.#state === "over") return;
     this.#state = "closing";
-    if (this.#endpoint !== undefined) await within(FAREWELL, this.#sequence.drained());
+    if (this.#endpoint !== undefined) this.#feed?.drop();
+    this.#passage.resume();
+    await within(FAREWELL, this.#said());
     this.#end();
+  }
+
+  /** Settles when the server has what it was to be told. */
+  async #said(): Promise<void> {
+    if (this.#sendings.size > 0 && this.#endpoint === undefined) {
+      await new Promise<void>((resolve) => (this.#met = resolve));
+    }
+    await this.#sequence.drained();
   }
 
   #open(): void {
@@ -89,11 +101,11 @@ export class Sse implements Course {
 
   #event(type: string, data: Buffer): void {
     if (type === "message") this.#events.frame(readFrame(data));
-    else if (type === "endpoint" && this.#endpoint === undefined) this.#met(data);
+    else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
   }
 
   /** The server says where messages go. */
-  #met(data: Buffer): void {
+  #meet(data: Buffer): void {
     const passage = this.#passage;
     const { url } = passage.place;
     const text = textOf(data.subarray(0, LONGEST_ENDPOINT));
@@ -109,6 +121,7 @@ export class Sse implements Course {
     this.#endpoint = placeOf(endpoint);
     this.#events.found("sse");
     for (const sending of this.#sendings) this.#sequence.add(sending, sending.info === undefined);
+    this.#met();
   }
 
   #start(sending: Sending): void {
@@ -117,7 +130,7 @@ export class Sse implements Course {
       done: (cause) => this.#done(sending, cause),
     });
     const { message: body } = sending;
-    const fields = `Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n${this.#version}`;
+    const fields = `${CONTENT}${this.#version}`;
     sending.delivery = this.#passage.send(
       { method: "POST", fields, body, place: this.#endpoint },
       customer,

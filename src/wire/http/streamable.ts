@@ -3,11 +3,12 @@ import { within } from "../grace.ts";
 import type { Frame, Message } from "../jsonrpc.ts";
 import type { Exchange, Outgoing, Spoken } from "../link.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./course.ts";
-import { describe } from "./fields.ts";
+import { CONTENT, describe } from "./fields.ts";
 import type { Excess } from "./gathering.ts";
 import type { Head } from "./head.ts";
 import type { Passage } from "./passage.ts";
 import { Post, type PostOwner } from "./post.ts";
+import { probe } from "./probe.ts";
 import { Sequence } from "./sequence.ts";
 import { Tidings } from "./tidings.ts";
 
@@ -31,6 +32,7 @@ export class Streamable implements Course, PostOwner {
   /** The headers that say in which session, and in which revision, a message is. */
   #common = "";
   #tidings: Tidings | undefined;
+  #doubt: Promise<boolean> | undefined;
   #state: "open" | "closing" | "over" = "open";
 
   /** @param tryOther what to do with a greeting that the server has turned away as one that does not know this way */
@@ -70,6 +72,7 @@ export class Streamable implements Course, PostOwner {
     this.#state = "closing";
     this.#tidings?.close();
     for (const post of this.#posts) if (post.info !== undefined) post.finish();
+    this.passage.resume();
     await within(FAREWELL, this.#sequence.drained());
     if (this.#session !== undefined) await within(FAREWELL, this.#leave());
     this.#end();
@@ -113,6 +116,10 @@ export class Streamable implements Course, PostOwner {
       this.#forgotten(post);
       return true;
     }
+    if (status === 400 && this.#session !== undefined && this.isMet) {
+      void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
+      return true;
+    }
     const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
     if (!isGreeting || this.#tryOther === undefined) return false;
     if (status !== 400 && status !== 404 && status !== 405) return false;
@@ -121,7 +128,9 @@ export class Streamable implements Course, PostOwner {
   }
 
   unreachable(cause: HubError): void {
-    if (this.#posts.size > 0 || this.#tidings?.isOpen === true) return;
+    // As long as it is at work for somebody it lives.
+    for (const post of this.#posts) if (post.isSent) return;
+    if (this.#tidings?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
   }
@@ -131,6 +140,14 @@ export class Streamable implements Course, PostOwner {
     this.#lingering.delete(post);
     this.sent(post);
     this.#sequence.settle(post);
+  }
+
+  /** Whether the server still knows the session; asked once for all who doubt it. */
+  #isKnown(): Promise<boolean> {
+    this.#doubt ??= probe(this.passage, `${CONTENT}${this.#common}`).finally(() => {
+      this.#doubt = undefined;
+    });
+    return this.#doubt;
   }
 
   #enter(id: string | undefined): void {

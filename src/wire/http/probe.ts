@@ -1,0 +1,38 @@
+import type { Buffer } from "node:buffer";
+import { utf8 } from "../../bytes.ts";
+import { readFrame } from "../frame.ts";
+import { READ } from "./excerpt.ts";
+import { Gathering, isExcess } from "./gathering.ts";
+import type { Head } from "./head.ts";
+import type { Passage } from "./passage.ts";
+
+/** No id of the hub's own requests. */
+const ID = 0;
+
+/**
+ * Finds out whether a server knows a session: some refuse what is sent in one that they have forgotten as they refuse any bad
+ * request. One that answers at all, be it with an error of JSON-RPC, knows it.
+ */
+export function probe(passage: Passage, fields: string): Promise<boolean> {
+  const text = new Gathering(READ);
+  const body = [utf8(`{"jsonrpc":"2.0","id":${ID},"method":"ping"}`)];
+  return new Promise((resolve) => {
+    let status = 0;
+    passage.send(
+      { method: "POST", fields, body },
+      {
+        head(head: Head) {
+          ({ status } = head);
+          if (status !== 400 && status !== 404) resolve(true);
+        },
+        body: (bytes: Buffer) => text.add(bytes),
+        end() {
+          const content = text.take();
+          const frame = isExcess(content) ? undefined : readFrame(content);
+          resolve(frame?.kind === "response" && frame.id === ID);
+        },
+        fail: () => resolve(true),
+      },
+    );
+  });
+}

@@ -1,0 +1,477 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../src/errors.ts";
+import type { Challenge, Credentials } from "../src/wire/http/credentials.ts";
+import type { Way } from "../src/wire/http/target.ts";
+import { RawServer, type Stream, type Visit } from "./fixtures/http-raw.ts";
+import { targetOf } from "./fixtures/http-upstream.ts";
+import {
+  answerJson,
+  EVENTS,
+  governed,
+  idOf,
+  JSON_TYPE,
+  methodOf,
+  type Outcome,
+  resultOf,
+  Witness,
+} from "./fixtures/http-witness.ts";
+
+function codeOf(outcome: Outcome): string {
+  return outcome instanceof HubError ? outcome.code : outcome;
+}
+
+function text(outcome: Outcome): string {
+  return outcome instanceof HubError ? outcome.message : outcome;
+}
+
+async function until(test: () => boolean): Promise<void> {
+  for (let n = 0; !test(); n++) {
+    assert.ok(n < 5000, `never: ${String(test)}`);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+async function end(witness: Witness, ...servers: readonly RawServer[]): Promise<void> {
+  await witness.link.close();
+  for (const server of servers) await server.gone();
+}
+
+/** Credentials that go from one token to the next. */
+function tokens(...values: readonly string[]): Credentials & { readonly renewals: Challenge[] } {
+  const renewals: Challenge[] = [];
+  let at = 0;
+  return {
+    renewals,
+    bear: () => ({ Authorization: `Bearer ${values[at]}` }),
+    renew(challenge) {
+      renewals.push(challenge);
+      const isLeft = at + 1 < values.length;
+      if (isLeft) at++;
+      return Promise.resolve(isLeft);
+    },
+  };
+}
+
+function answerIf(token: string): (visit: Visit) => void {
+  return (visit) => {
+    if (visit.headers.get("authorization") === `Bearer ${token}`) answerJson(visit);
+    else visit.answer(401, { "WWW-Authenticate": `Bearer error="invalid_token"` });
+  };
+}
+
+describe("who is let in over HTTP", () => {
+  it("a request that is not is sent again with what was renewed", async () => {
+    const server = await RawServer.start(answerIf("new"));
+    const credentials = tokens("old", "new");
+    const witness = await Witness.of(server, { credentials });
+    assert.match(text(await witness.ask("initialize").outcome), /"ok"/);
+    assert.deepEqual(credentials.renewals, [
+      { status: 401, header: `Bearer error="invalid_token"` },
+    ]);
+    assert.deepEqual(witness.challenges, []);
+    await end(witness, server);
+  });
+
+  it("many that are not have it renewed once", async () => {
+    const server = await RawServer.start(answerIf("new"));
+    const credentials = tokens("old", "new", "newer");
+    const witness = await Witness.of(server, { credentials });
+    const all = await Promise.all(Array.from({ length: 20 }, () => witness.ask("a").outcome));
+    assert.ok(
+      all.every((outcome) => typeof outcome === "string"),
+      all.map(codeOf).join(),
+    );
+    assert.equal(credentials.renewals.length, 1);
+    await end(witness, server);
+  });
+
+  it("a server that never lets anybody in is not asked for ever, and tells once what it wants", async () => {
+    const server = await RawServer.start(answerIf("other"));
+    const witness = await Witness.of(server, { credentials: tokens("a", "b") });
+    for (let n = 0; n < 3; n++) {
+      assert.equal(codeOf(await witness.ask("initialize").outcome), "unauthorized");
+    }
+    assert.deepEqual(
+      witness.challenges.map(({ status }) => status),
+      [401],
+    );
+    assert.equal(server.visits.length, 4);
+    await end(witness, server);
+  });
+
+  it("a scope that does not suffice is a challenge, any other prohibition is none", async () => {
+    const scope = `Bearer error="insufficient_scope", scope="files:write"`;
+    const server = await RawServer.start((visit) => {
+      if (methodOf(visit) === "a") visit.answer(403, { "WWW-Authenticate": scope });
+      else visit.answer(403, {}, "Not from here.");
+    });
+    const witness = await Witness.of(server);
+    assert.equal(codeOf(await witness.ask("a").outcome), "unauthorized");
+    assert.deepEqual(witness.challenges, [{ status: 403, header: scope }]);
+    const other = await witness.ask("b").outcome;
+    assert.equal(codeOf(other), "serverRefused");
+    assert.match(text(other), /HTTP 403: Not from here\.$/);
+    await end(witness, server);
+  });
+
+  it("what the manifest says goes before what was got", async () => {
+    const server = await RawServer.start(answerIf("mine"));
+    const headers = { authorization: "Bearer mine", "X-Team": "t" };
+    const witness = await Witness.of(server, { headers, credentials: tokens("got") });
+    assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.equal(server.visits[0]?.headers.get("x-team"), "t");
+    await end(witness, server);
+  });
+});
+
+describe("redirects", () => {
+  it("within a server are followed, and remembered", async () => {
+    const server = await RawServer.start((visit) => {
+      if (visit.path === "/mcp") visit.answer(308, { Location: "/v2/mcp" });
+      else answerJson(visit);
+    });
+    const witness = await Witness.of(server, { headers: { Authorization: "Bearer x" } });
+    for (let n = 0; n < 3; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.deepEqual(
+      server.visits.map(({ path }) => path),
+      ["/mcp", "/v2/mcp", "/v2/mcp", "/v2/mcp"],
+    );
+    await end(witness, server);
+  });
+
+  for (const [what, more] of [
+    ["a header of the manifest", { headers: { "X-Key": "k" } }],
+    ["credentials", { credentials: tokens("t") }],
+  ] as const) {
+    it(`to another server are not followed with ${what}`, async () => {
+      const other = await RawServer.start(answerJson);
+      const server = await RawServer.start((visit) =>
+        visit.answer(307, { Location: other.url.href }),
+      );
+      const witness = await Witness.of(server, more);
+      const outcome = await witness.ask("a").outcome;
+      assert.equal(codeOf(outcome), "serverRefused");
+      assert.ok(text(outcome).includes(other.url.href) && text(outcome).includes(server.url.href));
+      assert.equal(other.connections, 0);
+      await end(witness, server, other);
+    });
+  }
+
+  it("to another server are followed where nothing is confided", async () => {
+    const other = await RawServer.start(answerJson);
+    const server = await RawServer.start((visit) =>
+      visit.answer(307, { Location: other.url.href }),
+    );
+    const witness = await Witness.of(server);
+    assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    await end(witness, server, other);
+  });
+
+  it("that go on and on, or may only be read, are not followed", async () => {
+    const server = await RawServer.start((visit) => {
+      visit.answer(methodOf(visit) === "a" ? 307 : 302, { Location: visit.path });
+    });
+    const witness = await Witness.of(server);
+    assert.match(text(await witness.ask("a").outcome), /on and on/);
+    assert.match(text(await witness.ask("b").outcome), /HTTP 302/);
+    assert.equal(server.visits.length, 7);
+    await end(witness, server);
+  });
+});
+
+describe("a server that has no time", () => {
+  for (const status of [429, 503]) {
+    it(`and says when it will (HTTP ${status}) is asked again then`, async () => {
+      let count = 0;
+      const server = await RawServer.start((visit) => {
+        if (++count < 3) visit.answer(status, { "Retry-After": "0" });
+        else answerJson(visit);
+      });
+      const witness = await Witness.of(server);
+      assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      await end(witness, server);
+    });
+  }
+
+  it("for long has done nothing, and says so", async () => {
+    const server = await RawServer.start(
+      governed((visit) => visit.answer(429, { "Retry-After": "3600" }, "Slow down.")),
+    );
+    const witness = await Witness.met(server);
+    const outcome = await witness.ask("a").outcome;
+    assert.equal(codeOf(outcome), "notDelivered");
+    assert.match(text(outcome), /429 \(Retry-After: 3600\): Slow down\.$/);
+    await end(witness, server);
+  });
+
+  it("is not asked for ever", async () => {
+    const server = await RawServer.start(
+      governed((visit) => visit.answer(503, { "Retry-After": "0" })),
+    );
+    const witness = await Witness.met(server);
+    assert.equal(codeOf(await witness.ask("a").outcome), "notDelivered");
+    assert.equal(server.visits.filter((visit) => methodOf(visit) === "a").length, 4);
+    await end(witness, server);
+  });
+
+  for (const [status, code] of [
+    [500, "answerLost"],
+    [502, "answerLost"],
+    [503, "notDelivered"],
+    [504, "answerLost"],
+    [410, "serverRefused"],
+  ] as const) {
+    it(`is ${code} with HTTP ${status} of a call`, async () => {
+      const server = await RawServer.start(governed((visit) => visit.answer(status)));
+      const witness = await Witness.met(server);
+      assert.equal(codeOf(await witness.ask("a").outcome), code);
+      await end(witness, server);
+    });
+  }
+});
+
+describe("an error in JSON-RPC", () => {
+  for (const [status, id] of [
+    [400, "own"],
+    [404, "own"],
+    [500, "own"],
+    [400, "null"],
+  ] as const) {
+    it(`is the answer under HTTP ${status} with the id ${id}`, async () => {
+      const server = await RawServer.start(
+        governed((visit) => {
+          const shown = id === "own" ? idOf(visit) : "null";
+          const error = `{"jsonrpc":"2.0","error":{"code":-32601,"message":"x", "data":1.0},"id":${shown}}`;
+          visit.answer(status, JSON_TYPE, error);
+        }, ""),
+      );
+      const witness = await Witness.met(server);
+      assert.match(
+        text(await witness.ask("a").outcome),
+        /"code":-32601,"message":"x", "data":1\.0/,
+      );
+      await end(witness, server);
+    });
+  }
+
+  it("may come with others in one array", async () => {
+    const server = await RawServer.start(
+      governed((visit) => {
+        visit.answer(200, JSON_TYPE, `[{"jsonrpc":"2.0","method":"n"},${resultOf(visit)}]`);
+      }),
+    );
+    const witness = await Witness.met(server);
+    assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.ok(witness.has(/^batch of 2/));
+    await end(witness, server);
+  });
+});
+
+describe("a session", () => {
+  it("is named with everything after the greeting, and ended", async () => {
+    const server = await RawServer.start(governed(answerJson));
+    const witness = await Witness.met(server);
+    await witness.ask("a").outcome;
+    await end(witness, server);
+    const [greeting, ...others] = server.visits;
+    assert.equal(greeting?.headers.has("mcp-session-id"), false);
+    assert.deepEqual(others.map(methodOf).toSorted(), [
+      "DELETE",
+      "GET",
+      "a",
+      "notifications/initialized",
+    ]);
+    for (const { headers } of others) {
+      assert.equal(headers.get("mcp-session-id"), "session-1");
+      assert.equal(headers.get("mcp-protocol-version"), "2025-11-25");
+      assert.equal(headers.has("mcp-method"), false);
+    }
+  });
+
+  it("is not asked for anything before it has heard what it was told first", async () => {
+    let release = (): void => {};
+    const server = await RawServer.start((visit) => {
+      if (methodOf(visit) === "notifications/initialized") release = () => visit.answer(202);
+      else governed(answerJson)(visit);
+    });
+    const witness = await Witness.met(server);
+    const asked = witness.ask("a");
+    await until(() => server.visits.length === 2);
+    assert.equal(
+      server.visits.some((visit) => methodOf(visit) === "a"),
+      false,
+    );
+    release();
+    assert.match(text(await asked.outcome), /"ok"/);
+    await end(witness, server);
+  });
+
+  it("has a stream for what the server says unasked, which is asked for again from where it ended", async () => {
+    const streams: { stream: Stream; visit: Visit }[] = [];
+    const server = await RawServer.start((visit) => {
+      if (visit.method === "GET") streams.push({ stream: visit.begin(200, EVENTS), visit });
+      else governed(answerJson)(visit);
+    });
+    const witness = await Witness.met(server);
+    await until(() => streams.length === 1);
+    streams[0]?.stream.write(`id: 7\nretry: 1\ndata: {"jsonrpc":"2.0","method":"n"}\n\n`);
+    await witness.until(/^notification shared/);
+    streams[0]?.stream.end();
+    await until(() => streams.length === 2);
+    assert.equal(streams[1]?.visit.headers.get("last-event-id"), "7");
+    assert.deepEqual(witness.causes, []);
+    await end(witness, server);
+  });
+
+  it("that a server refuses like any bad request is asked after: forgotten, it ends the link", async () => {
+    let isForgotten = false;
+    const refusal = `{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request"},"id":null}`;
+    const server = await RawServer.start((visit) => {
+      const isKnown = visit.headers.get("mcp-session-id") !== "session-1" || !isForgotten;
+      if (!isKnown || methodOf(visit) === "bad") visit.answer(400, JSON_TYPE, refusal);
+      else governed(answerJson)(visit);
+    });
+    const witness = await Witness.met(server);
+    assert.match(text(await witness.ask("bad").outcome), /Bad Request/);
+    assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    isForgotten = true;
+    assert.equal(codeOf(await witness.ask("a").outcome), "notDelivered");
+    await witness.until(/^closed connectionLost/);
+    await end(witness, server);
+  });
+});
+
+describe("the modern era over HTTP", () => {
+  it("says in headers what a request is, and tells nothing unasked", async () => {
+    const server = await RawServer.start(answerJson);
+    const witness = await Witness.of(server);
+    const headers = { "MCP-Protocol-Version": "2026-07-28" };
+    await witness.ask("server/discover", { headers }).outcome;
+    witness.link.adopt?.({ era: "modern", version: "2026-07-28" });
+    witness.tell("notifications/cancelled");
+    const named = {
+      name: "Grüße",
+      headers: { "Mcp-Param-Path": "/x", "Mcp-Param-Bad": "a\r\nb: c" },
+    };
+    await witness.ask("tools/call", named).outcome;
+    await witness.ask("tools/call", { name: "plain name" }).outcome;
+    await witness.ask("tools/call", { name: "=?base64?eA==?=" }).outcome;
+    await end(witness, server);
+    const shown = server.visits.map(({ headers: found }) => [
+      found.get("mcp-protocol-version"),
+      found.get("mcp-method"),
+      found.get("mcp-name"),
+    ]);
+    assert.deepEqual(shown, [
+      ["2026-07-28", "server/discover", undefined],
+      ["2026-07-28", "tools/call", `=?base64?${btoa("GrÃ¼Ã\x9fe")}?=`],
+      ["2026-07-28", "tools/call", "plain name"],
+      ["2026-07-28", "tools/call", `=?base64?${btoa("=?base64?eA==?=")}?=`],
+    ]);
+    assert.equal(server.visits[1]?.headers.get("mcp-param-path"), "/x");
+    assert.equal(server.visits[1]?.headers.has("b"), false);
+  });
+});
+
+describe("the way over HTTP", () => {
+  /** A server of the time before Streamable HTTP. */
+  function old(): (visit: Visit) => void {
+    let stream: Stream | undefined;
+    return (visit) => {
+      if (visit.path === "/mcp" && visit.method === "GET") {
+        stream = visit.begin(200, EVENTS);
+        stream.write("event: endpoint\ndata: /post\n\n");
+      } else if (visit.path === "/post") {
+        visit.answer(202);
+        if (!Number.isNaN(idOf(visit))) stream?.write(`data: ${resultOf(visit)}\n\n`);
+      } else {
+        visit.answer(405);
+      }
+    };
+  }
+
+  it("is found out by the greeting, and remembered", async () => {
+    const server = await RawServer.start(old());
+    const found: Way[] = [];
+    const target = targetOf(server.url);
+    const wayfinder = {
+      get known() {
+        return found.at(-1);
+      },
+      found: (way: Way) => void found.push(way),
+    };
+    for (const n of [1, 2]) {
+      const witness = new Witness({ ...target, wayfinder });
+      await witness.link.open(witness, new AbortController().signal);
+      if (n === 1) assert.match(text(await witness.ask("server/discover").outcome), /-32601/);
+      assert.match(text(await witness.ask("initialize").outcome), /"ok"/);
+      witness.link.adopt?.({ era: "legacy", version: "2024-11-05" });
+      assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      assert.equal(witness.link.hasStreams, undefined);
+      await witness.link.close();
+    }
+    await server.gone();
+    assert.deepEqual(found, ["sse"]);
+    assert.deepEqual(
+      server.visits.map(({ method, path }) => `${method} ${path}`),
+      [
+        ..."POST /mcp,POST /mcp,GET /mcp,POST /post,POST /post".split(","),
+        ..."GET /mcp,POST /post,POST /post".split(","),
+      ],
+    );
+  });
+
+  it("that was remembered and is another now is found out again", async () => {
+    const server = await RawServer.start(governed(answerJson));
+    let known: Way = "sse";
+    const wayfinder = {
+      get known() {
+        return known;
+      },
+      found: (way: Way) => void (known = way),
+    };
+    const witness = await Witness.of(server, { wayfinder });
+    await witness.greet();
+    assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.equal(known, "http");
+    await end(witness, server);
+  });
+
+  it("that leads nowhere says what the server has said", async () => {
+    const server = await RawServer.start((visit) => visit.answer(404, {}, "No such page."));
+    const witness = await Witness.of(server);
+    assert.match(text(await witness.ask("server/discover").outcome), /-32601/);
+    const outcome = await witness.ask("initialize").outcome;
+    assert.equal(codeOf(outcome), "serverRefused");
+    assert.match(text(outcome), /HTTP 404: No such page\.$/);
+    await end(witness, server);
+  });
+
+  it("of old leads to no other server", async () => {
+    const other = await RawServer.start(answerJson);
+    const server = await RawServer.start((visit) => {
+      visit.begin(200, EVENTS).write(`event: endpoint\ndata: ${other.url.href}\n\n`);
+    });
+    const witness = await Witness.of(server, { transport: "sse" });
+    void witness.ask("initialize");
+    await witness.until(/^closed serverRefused/);
+    assert.equal(other.connections, 0);
+    await end(witness, server, other);
+  });
+
+  it("of old ends with its stream", async () => {
+    let stream: Stream | undefined;
+    const server = await RawServer.start((visit) => {
+      if (visit.method !== "GET") return visit.answer(202);
+      stream = visit.begin(200, EVENTS);
+      stream.write("event: endpoint\ndata: /post\n\n");
+    });
+    const witness = await Witness.of(server, { transport: "sse" });
+    void witness.ask("initialize");
+    await until(() => server.visits.length === 2);
+    stream?.end();
+    await witness.until(/^closed connectionLost/);
+    await end(witness, server);
+  });
+});
