@@ -34,7 +34,7 @@ export async function tryServer(spec: RunnableServer, world: World, log: Log): P
     plugins: [],
     sources: [],
   };
-  const { hub, close } = await openHub(manifest, world, log, { kinds: [], isAlone: true });
+  const { hub, close } = await openHub(manifest, world, log, { kinds: [], authorizes: false });
   try {
     await untilAborted(hub.startAllAndSettle(), world.signal);
     const connections = hub.status().flatMap((status) => status.connections);
