@@ -213,7 +213,7 @@ describe("status", () => {
 
   it("counts what cannot be used as failed, and says what to do", LIMIT, () =>
     withStage(
-      JSON.stringify({ mcpServers: { web: { url: "https://localhost/" } } }),
+      JSON.stringify({ mcpServers: { web: { type: "ws", url: "wss://localhost/" } } }),
       async (stage) => {
         const { code, servers } = await document(stage);
         assert.equal(code, 3);
