@@ -365,7 +365,7 @@ describe("serve", () => {
 
   it("says which servers of a client's file it cannot use, and serves the others", LIMIT, () =>
     withStage(
-      '{"mcpServers":{"far":{"type":"sse","url":"https://example.com/sse"}}}',
+      '{"mcpServers":{"far":{"type":"ws","url":"wss://example.com/mcp"}}}',
       async (stage) => {
         const client = start(stage, ["--config", stage.config]);
         await client.initialize();

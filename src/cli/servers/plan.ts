@@ -1,4 +1,5 @@
 import { parsePackage } from "../../manifest/package.ts";
+import { isSuspect } from "../../manifest/suspicion.ts";
 import { createTable, isTable, type Table } from "../../manifest/table.ts";
 import { splitWords } from "../../manifest/words.ts";
 import type { Invocation } from "../command.ts";
@@ -101,14 +102,9 @@ export function findClear(
   return ["env", "headers"].flatMap((group) => {
     const table = entry[group];
     return Object.entries(isTable(table) ? table : {}).flatMap(([name, value]) => {
-      const isClear =
-        typeof value === "string" &&
-        value.length >= 6 &&
-        !value.includes("${") &&
-        TELLING.test(name);
+      const isClear = typeof value === "string" && !value.includes("${") && isSuspect(name, value);
       const secret = `${key}/${name}`.replaceAll(/[^\w./-]/g, "_");
       return isClear ? [{ where: `${group}.${name}`, instead: secret }] : [];
     });
   });
 }
-const TELLING = /key|token|secret|pass|credential|auth/i;

@@ -34,9 +34,13 @@ export async function tryServer(spec: RunnableServer, world: World, log: Log): P
     plugins: [],
     sources: [],
   };
-  const { hub, close } = await openHub(manifest, world, log, { kinds: [] });
+  const { hub, close } = await openHub(manifest, world, log, { kinds: [], authorizes: false });
   try {
     await untilAborted(hub.startAllAndSettle(), world.signal);
+    const connections = hub.status().flatMap((status) => status.connections);
+    // Whoever waits for an authorization has settled already.
+    if (connections.some(({ state }) => state === "authenticating"))
+      return { kind: "unauthorized" };
     const standing = standingOf(once, hub);
     if (standing.at === "connected") {
       const { peer, tools = 0 } = standing.connection;
@@ -54,5 +58,5 @@ export async function tryServer(spec: RunnableServer, world: World, log: Log): P
 function askOnce(spec: RunnableServer): RunnableServer {
   const reconnect = { ...spec.reconnect, policy: "none" } as const;
   const common = { enabled: true, lazy: false, idleStop: 0, reconnect } as const;
-  return spec.kind === "remote" ? { ...spec, ...common, auth: "none" } : { ...spec, ...common };
+  return { ...spec, ...common };
 }

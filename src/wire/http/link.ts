@@ -62,10 +62,6 @@ class HttpLink implements Link, CourseEvents {
     this.#course.adopt(spoken);
   }
 
-  redact(text: string): string {
-    return this.#passage.redactor.apply(text);
-  }
-
   pause(): void {
     this.#passage.pause();
   }

@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { COMMANDS } from "../src/cli/cli.ts";
+import type { Invocation } from "../src/cli/command.ts";
+import { parseCommandLine } from "../src/cli/parse.ts";
+import { addSaid, findClear, readSaid } from "../src/cli/servers/plan.ts";
+import { plain } from "./fixtures/manifest/sandbox.ts";
+
+function parse(...argv: readonly string[]): Invocation {
+  const request = parseCommandLine(["add", ...argv], COMMANDS);
+  assert.ok(request.kind === "run");
+  return request.invocation;
+}
+
+describe("what the command line says of a server", () => {
+  for (const [argv, entry] of [
+    [["x", "--url", "https://h/mcp"], { url: "https://h/mcp" }],
+    [
+      ["x", "--url=https://h/mcp", "--header", "A: b: c", "--header=X-Y:z", "--transport", "sse"],
+      { url: "https://h/mcp", transport: "sse", headers: { A: "b: c", "X-Y": "z" } },
+    ],
+    [["x", "--package", "npm:@s/n@1"], { package: "npm:@s/n@1" }],
+    [
+      ["x", "--package", "pypi:n", "--runner", "uvx", "--env", "A=b=c", "--", "--root", "/x y"],
+      { package: "pypi:n", runner: "uvx", args: ["--root", "/x y"], env: { A: "b=c" } },
+    ],
+    [["x", "--", "npx", "-y", "n", "--flag=1"], { command: "npx", args: ["-y", "n", "--flag=1"] }],
+    [["x", "npx"], { command: "npx" }],
+    [["x", "--command", "npx -y 'a b'"], { command: "npx", args: ["-y", "a b"] }],
+    [["x", "--env", "A=", "--env", "B=2", "--", "y"], { command: "y", env: { A: "", B: "2" } }],
+  ] as const) {
+    it(`is understood: ${argv.join(" ")}`, () => {
+      const said = readSaid(parse(...argv));
+      assert.ok(said.kind === "entry");
+      assert.deepEqual(plain(said.entry), entry);
+    });
+  }
+
+  it("is only its name if that is all", () => {
+    assert.deepEqual(readSaid(parse("io.github.o/x", "--prefix", "p", "--env", "A=b")), {
+      kind: "name",
+    });
+  });
+
+  it("wins over what a directory says", () => {
+    const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
+    const said = addSaid(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
+    assert.deepEqual(plain(said), {
+      package: "npm:n",
+      env: { A: "mine", B: "theirs" },
+      prefix: "p",
+    });
+    assert.deepEqual(plain(addSaid({ url: "u", headers: {} }, parse("x"))), { url: "u" });
+  });
+
+  it("may hold secrets as they are, which are told by where they stand", () => {
+    const entry = {
+      env: { API_KEY: "abcdef", TOKEN: "${env:T}", MODE: "abcdef", PASSWORD: "short" },
+      headers: { Authorization: "Bearer abc", "X-Team": "abcdef" },
+      args: ["--token", "abcdef"],
+    };
+    assert.deepEqual(findClear(entry, "my server"), [
+      { where: "env.API_KEY", instead: "my_server/API_KEY" },
+      { where: "headers.Authorization", instead: "my_server/Authorization" },
+    ]);
+  });
+});
