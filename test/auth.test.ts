@@ -713,6 +713,27 @@ describe("a client that the manifest says", LIMIT, () => {
     });
   }
 
+  it("gets tokens without anybody as often as they expire, and more of them when that is wanted", async () => {
+    const scene = await setScene({ tokenLife: 60, methods: ["client_secret_post"] });
+    const { clientSecret: secret } = client;
+    scene.authority.clients.set("ours", { secret, redirects: undefined, expires: undefined });
+    const more = {
+      auth: "oauth" as const,
+      oauth: { ...client, grant: "clientCredentials" as const },
+    };
+    const authorizer = scene.open();
+    const tokens = new Set<string | undefined>();
+    for (let round = 0; round < 6; round++) {
+      tokens.add(await borne(authorizer, scene.server, more));
+      scene.time.now += 58_000;
+    }
+    assert.equal(tokens.size, 6);
+    const header = `Bearer error="insufficient_scope", scope="write"`;
+    await authorize(scene, authorizer, more, { status: 403, header });
+    const scopes = scene.authority.at("/token").map(({ parameters }) => parameters.get("scope"));
+    assert.deepEqual(scopes.at(-1), "write");
+  });
+
   for (const kind of ["rsa", "ec"] as const) {
     it(`gets tokens with a private key (${kind}), which stays where it is`, async () => {
       const scene = await setScene({ methods: ["private_key_jwt"] });

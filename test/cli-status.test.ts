@@ -57,7 +57,7 @@ const REMOTE: UnsupportedServer = {
   name: "web",
   enabled: true,
   prefix: "web",
-  reason: "remote servers are not supported by this version",
+  reason: "servers over WebSocket are not supported",
 };
 
 function connection(state: StateName, more: Partial<ConnectionStatus> = {}): ConnectionStatus {

@@ -3,7 +3,10 @@ import { chmod, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import * as fc from "fast-check";
+import { stringify } from "smol-toml";
 import { openOriginal, keepBackup, listBackups } from "../src/clients/backup.ts";
+import { editText } from "../src/clients/edit.ts";
 import { hideClear } from "../src/clients/clear.ts";
 import { type Client, findHome } from "../src/clients/client.ts";
 import { prepareInstall, prepareUndo } from "../src/clients/installation.ts";
@@ -12,6 +15,7 @@ import { planImport, type Taken } from "../src/clients/plan.ts";
 import { listSpots, readClient } from "../src/clients/reading.ts";
 import { CLIENTS, findClient } from "../src/clients/table.ts";
 import { readServers } from "../src/manifest/own.ts";
+import { parseText } from "../src/manifest/parse.ts";
 import { isSuspect } from "../src/manifest/suspicion.ts";
 import { plain, withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -388,6 +392,61 @@ describe("writing into a client's file", () => {
     }));
 });
 
+describe("a change of a client's file", () => {
+  const name = fc.constantFrom<string>("a", "b", "two words", 'quo"te', "toolmux", "x.y", "ä");
+  const entries = fc.dictionary(
+    name,
+    fc.record({ command: fc.string(), args: fc.array(fc.string()) }),
+  );
+  const remark = fc.constantFrom("", " // a, b", " /* { , } */", "\n  // alone\n");
+
+  it("says what it is to say in any file that can be parsed, and is refused in none", () =>
+    fc.assert(
+      fc.asyncProperty(
+        fc.constantFrom("json", "toml"),
+        entries,
+        fc.constantFrom("", "  ", "\t"),
+        remark,
+        fc.boolean(),
+        fc.uniqueArray(name),
+        async (format, servers, indent, comment, isWindows, remove) => {
+          const root = { before: 1, servers, after: [1, 2] };
+          const plainText =
+            format === "toml" ? stringify(root) : JSON.stringify(root, null, indent);
+          // Behind a comma or a bracket at the end of a line a comment changes nothing.
+          const noted =
+            format === "toml" ? plainText : plainText.replaceAll(/(?<=[,{}\]])\n/g, `${comment}\n`);
+          const text = isWindows ? noted.replaceAll("\n", "\r\n") : noted;
+          const put = { toolmux: { command: "/x", args: ["serve"] } };
+          const edited = await editText(text, format, { keys: ["servers"], remove, put });
+          assert.ok(edited.ok, text);
+          const wanted = Object.entries(servers).filter(([key]) => !remove.includes(key));
+          const parsed = await parseText(edited.text, format);
+          assert.ok(parsed.ok);
+          const { servers: found, before } = plain(parsed.root) as Record<string, object>;
+          assert.deepEqual(found, plain({ ...Object.fromEntries(wanted), ...put }));
+          assert.equal(before, 1);
+        },
+      ),
+      { numRuns: 300 },
+    ));
+});
+
+describe("an entry of ours", () => {
+  for (const [before, after] of [
+    ['{"s":{\n"a":{}, // x\n"toolmux":{}}}', '{"s":{\n"a":{} // x\n}}'],
+    ['{"s":{"toolmux":{},"a":{}}}', '{"s":{"a":{}}}'],
+    ['{"s":{"a":{},"toolmux":{}}}', '{"s":{"a":{}}}'],
+    ['{"s":{\n  "toolmux": {}\n}}', '{"s":{\n}}'],
+    ['{"s":{"a":{} /* , */, "toolmux":{},}}', '{"s":{"a":{} /* , */, }}'],
+  ] as const) {
+    it(`goes alone: ${JSON.stringify(before)}`, async () => {
+      const change = { keys: ["s"], remove: ["toolmux"], put: {} };
+      assert.deepEqual(await editText(before, "json", change), { ok: true, text: after });
+    });
+  }
+});
+
 describe("taking over servers", () => {
   const read = async (box: Sandbox, servers: object, taken = NOTHING) => {
     await box.write("home/.cursor/mcp.json", JSON.stringify({ mcpServers: servers }));
@@ -497,6 +556,7 @@ describe("taking over servers", () => {
             "--api-key=canary-bbbbbb",
             "https://u:canary-cccccc@h/",
             "plain",
+            "--token",
             "${env:TOKEN}",
           ],
           env: {
@@ -522,6 +582,7 @@ describe("taking over servers", () => {
             "--api-key=${secret:s/api-key}",
             "https://u:${secret:s/password}@h/",
             "plain",
+            "--token",
             "${env:TOKEN}",
           ],
           env: {
@@ -553,6 +614,13 @@ describe("taking over servers", () => {
         env: { A: "own", B: "two words", C: "$${X}" },
       });
       assert.match(plan.additions[1]?.notes.join() ?? "", /envFile .* not taken over/);
+      await box.write(
+        "work/.cursor/mcp.json",
+        JSON.stringify({ mcpServers: { c: { command: "c", envFile } } }),
+      );
+      const files = await readClient(cursor, homeOf(box), box.cwd);
+      const strange = await planImport(files, NOTHING, homeOf(box));
+      assert.deepEqual(plain(strange.additions[0]?.entry), { command: "c" });
     }));
 });
 

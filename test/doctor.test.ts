@@ -342,7 +342,8 @@ describe("the doctor", () => {
     it(`finds ${code}: ${CODES[code as Code].title}`, () =>
       withPatient(async (patient) => {
         await make(patient);
-        const findings = await patient.examine(...argv);
+        const all = await patient.examine(...argv);
+        const findings = all.filter((finding) => !OF_OTHERS.includes(finding.code));
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
         assert.match(found.text, /\.$/);
@@ -377,13 +378,18 @@ describe("the doctor", () => {
     () =>
       withPatient(async (patient) => {
         await patient.write();
-        const env = { TOOLMUX_OWNER: await makeDeadTag() };
-        const sleeper = spawn("/bin/sleep", ["60"], { env, detached: true, stdio: "ignore" });
-        const exited = new Promise((settle) => sleeper.once("exit", settle));
-        const findings = (await patient.examine()).filter(({ code }) => code === "TM601");
-        assert.equal(findings.length, 1);
-        await repair(findings);
-        await exited;
+        // Any hub that starts meanwhile does the same.
+        for (let tries = 0; tries < 10; tries++) {
+          const env = { TOOLMUX_OWNER: await makeDeadTag() };
+          const sleeper = spawn("/bin/sleep", ["60"], { env, detached: true, stdio: "ignore" });
+          const exited = new Promise((settle) => sleeper.once("exit", settle));
+          const findings = (await patient.examine()).filter(({ code }) => code === "TM601");
+          await repair(findings);
+          if (findings.length === 0) sleeper.kill("SIGKILL");
+          await exited;
+          if (findings.length === 1) return;
+        }
+        assert.fail("it was never found");
       }),
   );
 

@@ -584,6 +584,15 @@ describe("a manifest's file that is edited", () => {
       assert.deepEqual(await readdir(box.root), ["toolmux.toml"]);
     }));
 
+  it("is left alone if it is read-only", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("toolmux.toml", "");
+      await chmod(file, 0o444);
+      const prepared = await prepareEdit(file, ADD);
+      await assert.rejects(prepared.write(), { code: "usage", message: /is read-only/ });
+      assert.equal(await readFile(file, "utf8"), "");
+    }));
+
   it("that is not there is made in the user's folder, for its owner alone", () =>
     withSandbox(async (box) => {
       const surroundings = { env: { HOME: box.home }, cwd: box.cwd, platform: "linux" };

@@ -163,7 +163,7 @@ describe("the file of secrets", () => {
             assert.equal(error.code, "storeBroken");
             assert.match(
               error.message,
-              /values cannot be used: .*(move it away|newer toolmux|key)/,
+              /values cannot be used: .*(move the file away|newer toolmux|key)/,
             );
             assert.ok(!error.message.includes(CANARY));
             return true;

@@ -134,6 +134,7 @@ export class Pass {
             const found = await this.#purse.read();
             // Somebody may have logged in at another hub, while this one waited for that.
             if (wish.anew !== true && this.#isNews(found, refused, demand)) return;
+            this.#logins.push(this.#parts.now());
             // Who says what to ask for may want less than before.
             const before = wish.scopes === undefined ? found : undefined;
             const fresh = await this.#ask(demand, before, terms, wish, {
@@ -195,7 +196,6 @@ export class Pass {
     const scopes = chooseScopes({ wanted, isTooLittle, demand, authority, before, grant });
     const home = homeOf(url, settings);
     const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
-    this.#logins.push(now());
     if (grant === "clientCredentials") return askByItself(flow);
     return askPerson({ ...flow, progressed, openUrl });
   }

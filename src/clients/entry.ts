@@ -1,5 +1,5 @@
-import { readFile } from "node:fs/promises";
 import { basename } from "node:path";
+import { decode, readSmall } from "../manifest/file.ts";
 import { expandHome } from "../manifest/folders.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { Client, Home } from "./client.ts";
@@ -229,13 +229,13 @@ function readTools(given: Table): OwnEntry {
   return Object.keys(tools).length === 0 ? {} : { tools };
 }
 
-/** Longer files of variables are none. */
-const MOST_LINES = 1000;
+/** In bytes. */
+const MAX_ENV_FILE = 64 * 1024;
 
 /** The variables of a file that the entry names: `NAME=value` a line, in quotes or not. */
 async function readEnvFile(
   named: unknown,
-  { home, file }: EntryPlace,
+  { client, home, file }: EntryPlace,
   pen: Pen,
 ): Promise<Record<string, string>> {
   const variables = createTable<string>();
@@ -247,10 +247,11 @@ async function readEnvFile(
       HOME: home.home,
     },
   );
-  const text = path.startsWith("/")
-    ? await readFile(path, "utf8").catch(() => undefined)
-    : undefined;
-  if (text === undefined || text.split("\n").length > MOST_LINES) {
+  // What stands in a project's folder may name any file of the user's.
+  const isOwn = client.user(home).some((spot) => spot.file === file);
+  const read = isOwn && path.startsWith("/") ? await readSmall(path, MAX_ENV_FILE) : undefined;
+  const text = read?.kind === "read" ? decode(read.bytes) : undefined;
+  if (text === undefined) {
     pen.notes.push(`the variables of its envFile (${named}) not taken over`);
     return variables;
   }

@@ -14,6 +14,8 @@ const LIMIT = 60_000;
 const PAUSE = { first: 4, longest: 60 };
 /** How often a holder shows that it lives, in ms, to those who cannot see its process. */
 const BEAT = 2_000;
+/** How often a holder's process is looked for, in ms: some systems start a program for that. */
+const LOOK = 250;
 /** As `LockOptions.silence`. */
 const SILENCE = 15_000;
 
@@ -77,12 +79,13 @@ async function acquire(path: string, patience: Patience): Promise<string> {
   const { pid, started, boot, space } = await identify();
   const own = [pid, started, boot, space, crypto.randomUUID()].join("/");
   const draft = `${path}.${crypto.randomUUID()}.draft`;
+  const bytes = new TextEncoder().encode(own);
   await makePrivateFolder(dirname(path));
-  await writePrivate(draft, new TextEncoder().encode(own));
+  await writePrivate(draft, bytes);
   try {
     const watch = new Watch(path, silence);
     for (let pause = PAUSE.first; ; pause = Math.min(pause * 2, PAUSE.longest)) {
-      if (await place(draft, path)) return own;
+      if (await place(draft, path, bytes)) return own;
       const dead = await watch.look();
       if (dead !== undefined && (await takeOver(path, dead, draft, patience))) return own;
       signal.throwIfAborted();
@@ -96,15 +99,22 @@ async function acquire(path: string, patience: Patience): Promise<string> {
 }
 
 /** @returns whether there was none */
-async function place(draft: string, path: string): Promise<boolean> {
+async function place(draft: string, path: string, bytes: Uint8Array): Promise<boolean> {
   try {
-    await link(draft, path);
+    await link(draft, path).catch((error: unknown) => {
+      if (!LINKLESS.has(codeOf(error))) throw error;
+      // For a moment it is there and says nothing: as of a holder that cannot be seen.
+      return writePrivate(path, bytes);
+    });
     return true;
   } catch (error) {
     if (codeOf(error) === "EEXIST") return false;
     throw error;
   }
 }
+
+/** What file systems say that have no links. */
+const LINKLESS = new Set(["EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOSYS", "EMLINK"]);
 
 /**
  * Puts the own lock in the place of a dead holder's. Only one may do that at a time for each dead holder, and only while
@@ -136,6 +146,9 @@ class Watch {
   /** What was seen of it last, and when, in ms. */
   #seen = "";
   #since = 0;
+  /** The one whose process ran when it was last looked for, and when that is to be done again, in ms. */
+  #running = "";
+  #due = 0;
 
   constructor(path: string, silence: number) {
     this.#path = path;
@@ -145,17 +158,19 @@ class Watch {
   /** @returns what the lock says if its holder is dead */
   async look(): Promise<string | undefined> {
     const holder = await read(this.#path);
-    if (holder === undefined) return undefined;
+    const now = performance.now();
+    if (holder === undefined || (holder === this.#running && now < this.#due)) return undefined;
     const owner = parseTag(holder);
     const verdict = owner === undefined ? "unknown" : await judge(owner);
+    this.#running = verdict === "runs" ? holder : "";
+    this.#due = now + LOOK;
     if (verdict !== "unknown") return verdict === "ended" ? holder : undefined;
     const touched = await stat(this.#path).then(
       ({ mtimeMs }) => mtimeMs,
       () => 0,
     );
     const seen = `${holder} ${touched}`;
-    // A clock that jumps, or stands still while the machine sleeps, must not make anybody dead.
-    const now = performance.now();
+    // Not the time of day: a clock that jumps must not make anybody dead.
     if (seen !== this.#seen) this.#since = now;
     this.#seen = seen;
     return now - this.#since >= this.#silence ? holder : undefined;

@@ -1,7 +1,12 @@
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { HubError } from "../errors.ts";
-import { makePrivateFolder, rewritePrivate, writePrivate } from "../manifest/draft.ts";
+import {
+  makePrivateFolder,
+  removeDrafts,
+  rewritePrivate,
+  writePrivate,
+} from "../manifest/draft.ts";
 import { type Bytes, decode, readSmall } from "../manifest/file.ts";
 import type { Keychain } from "./keychain.ts";
 import { withLock } from "./lock.ts";
@@ -59,6 +64,8 @@ export class Vault {
       const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
       if (!change(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
+      // Whoever was killed while it wrote has left one.
+      await removeDrafts(this.#folder, Date.now()).catch(() => {});
       await rewritePrivate(this.path, await seal(write(content), key));
       return true;
     };
@@ -97,7 +104,7 @@ export class Vault {
     const key = beside?.id === id ? beside : parseKey((await this.#keychain.get(nameOf(id))) ?? "");
     if (key?.id !== id) {
       const { fault = "it may be locked, or another user's" } = this.#keychain;
-      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain; if the key is lost: ${this.#restore}`;
+      const text = `its key is neither beside it (${this.#keyPath}) nor does the keychain of this system give it: ${fault}. Unlock the keychain, or put the key back; if it is lost, ${this.#anew}`;
       throw this.#broken(text);
     }
     this.#keys.set(id, key);
@@ -129,7 +136,11 @@ export class Vault {
   }
 
   get #restore(): string {
-    return `Put back a copy of it, or move it away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
+    return `Put back a copy of it, or ${this.#anew}`;
+  }
+
+  get #anew(): string {
+    return `move the file away (mv ${this.path} ${this.path}.old) and set its secrets again (toolmux secret set NAME)`;
   }
 
   #broken(why: string): HubError {

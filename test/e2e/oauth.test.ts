@@ -189,6 +189,44 @@ describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
     });
   });
 
+  it("is logged in to once for two hubs that want it at the same time", async () => {
+    await withVisit(async (visit) => {
+      const { page, pages, club } = visit;
+      await withPage(async (browser) => {
+        const both = [serve(visit, echo), serve(visit, echo)];
+        assert.match(await logIn(browser, await page(1)), /Thank you/);
+        await Promise.all(both);
+      });
+      assert.equal(pages().length, 1);
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 0 });
+    });
+  });
+
+  it("is taken over by another hub when the one that waits for a login is killed", async () => {
+    await withVisit(async (visit) => {
+      const { stage, env, page } = visit;
+      const victim = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+      await victim.open();
+      await page(1);
+      await withPage(async (browser) => {
+        const next = serve(visit, echo);
+        victim.signal("SIGKILL");
+        await victim.ended(10_000);
+        await logIn(browser, await page(2));
+        await next;
+      });
+    });
+  });
+
+  it("is not waited for by a hub whose client has left: the browser finds nobody", async () => {
+    await withVisit(async (visit) => {
+      const { page } = visit;
+      await serve(visit, async () => void (await page(1)));
+      const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
+      await assert.rejects(fetch(back));
+    });
+  });
+
   it("is logged in to and out of by hand", async () => {
     await withVisit(async (visit) => {
       const { club, page, pages } = visit;

@@ -291,6 +291,21 @@ describe("toolmux secret", () => {
 });
 
 describe("a command that gives a value", () => {
+  it("is shown whole to whoever is to trust the file that it stands in", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const server = scripted("", { env: { A: "${cmd:pass show 'my token'}" } });
+      writeFileSync(
+        stage.config,
+        `${toToml({ servers: { a: server } })}\n[secrets]\ncommands = true\n`,
+      );
+      const { stdout } = await run(stage, ["trust", stage.config]);
+      assert.match(
+        stdout,
+        /and these commands for the values that they print:\n +pass show 'my token'/,
+      );
+    }),
+  );
+
   it("is run once for a start, and not at all by check", LIMIT, () =>
     withStage({ servers: {} }, async (stage) => {
       const count = join(stage.dir, "count");

@@ -8,7 +8,8 @@ import { CLIENTS, findClient } from "../../clients/table.ts";
 import type { SecretStore } from "../../secrets/store.ts";
 import type { Invocation, World } from "../command.ts";
 import { suggest, usage } from "../parse.ts";
-import { addServers, locateManifest, readTaken } from "./manifest.ts";
+import { findFile } from "../servers/file.ts";
+import { addServers, readTaken } from "./manifest.ts";
 
 /** What the files of clients come to. */
 export interface Gathered {
@@ -42,7 +43,7 @@ export async function gather(
   const read = await Promise.all(clients.map((client) => readClient(client, home, project)));
   const files = read.flat();
   const plan = await planImport(files, await readTaken(invocation, world), home);
-  return { files, ...plan, manifest: await locateManifest(invocation, world) };
+  return { files, ...plan, manifest: await findFile(invocation, world) };
 }
 
 /**
@@ -52,6 +53,7 @@ export async function gather(
 export async function carryOut(
   { additions, manifest }: Pick<Gathered, "additions" | "manifest">,
   store: SecretStore | undefined,
+  world: World,
 ): Promise<void> {
   const servers: Record<string, OwnEntry> = {};
   for (const { name, entry, clear } of additions) {
@@ -60,5 +62,5 @@ export async function carryOut(
     }
     servers[name] = store === undefined ? entry : hideClear(entry, clear);
   }
-  if (additions.length > 0) await addServers(manifest, servers);
+  if (additions.length > 0) await addServers(manifest, servers, world);
 }

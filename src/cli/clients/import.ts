@@ -23,7 +23,7 @@ export async function importServers(invocation: Invocation, world: World): Promi
   const consent = isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered))));
   if (consent === true) {
     const store = moves ? openStore(world) : undefined;
-    await carryOut(gathered, store);
+    await carryOut(gathered, store, world);
     for (const name of new Set(additions.flatMap(({ wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
@@ -90,7 +90,7 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
 }
 
 /** What an entry starts, without what looks like a secret. */
-export function show(entry: Addition["entry"]): string {
+function show(entry: Addition["entry"]): string {
   const { command, args = [], env = {}, url } = entry;
   if (typeof url === "string") return describeUrl(url);
   return describeCommand({

@@ -75,7 +75,7 @@ async function write(
       if (gathered) tell(describe(gathered, moves, paper));
       tell(showDifference(spot.file, before, after, removed, paper));
       if (switches.has("dry-run")) return { action: "install", backup: undefined };
-      if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined);
+      if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined, world);
       const backup = await prepared.apply(Date.now());
       tell(`written: ${spot.file}`);
       if (backup !== undefined) tell(`as it was: ${backup}`);

@@ -1,13 +1,12 @@
 import { access } from "node:fs/promises";
-import { basename, dirname, resolve } from "node:path";
+import { basename, dirname } from "node:path";
 import type { OwnEntry } from "../../clients/entry.ts";
 import type { Taken } from "../../clients/plan.ts";
 import { readContent } from "../../clients/reading.ts";
 import { HubError } from "../../errors.ts";
 import { type Change, editText } from "../../manifest/edit/edit.ts";
-import { findUserFile, prepareEdit } from "../../manifest/edit/file.ts";
+import { prepareEdit } from "../../manifest/edit/file.ts";
 import { decode, readSmall } from "../../manifest/file.ts";
-import { expandHome } from "../../manifest/folders.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problem.ts";
@@ -15,11 +14,12 @@ import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import { MAX_MANIFEST } from "../../manifest/trust.ts";
 import type { Invocation, World } from "../command.ts";
 import { loadOptions } from "../open.ts";
+import { findFile, writeEdit } from "../servers/file.ts";
 
 /** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */
 export async function readTaken(invocation: Invocation, world: World): Promise<Taken> {
   const none = { servers: [], separator: HUB_DEFAULTS.separator };
-  const file = await locateManifest(invocation, world);
+  const file = await findFile(invocation, world);
   const loaded = await loadManifest(loadOptions(invocation, world));
   if (loaded.ok)
     return { servers: loaded.manifest.servers, separator: loaded.manifest.hub.separator };
@@ -27,20 +27,11 @@ export async function readTaken(invocation: Invocation, world: World): Promise<T
   throw manifestError(loaded.problems);
 }
 
-/** The file that servers are added to: the last that is named, or that of the user's config folder, which may not be there yet. */
-export async function locateManifest(
-  { config }: Invocation,
-  { env, cwd, platform }: World,
-): Promise<string> {
-  const named = config.at(-1);
-  if (named !== undefined) return resolve(cwd, expandHome(named, env));
-  return findUserFile({ env, cwd, platform });
-}
-
 /** Adds servers to a manifest and changes nothing else in it: all of them, or none. @throws {HubError} usage, manifestInvalid */
 export async function addServers(
   file: string,
   servers: Readonly<Record<string, OwnEntry>>,
+  world: World,
 ): Promise<void> {
   const changes = Object.entries(servers).map(([name, entry]): Change => ({
     kind: "add",
@@ -53,7 +44,7 @@ export async function addServers(
   const draft = { file, baseDir: dirname(file), format: detectFormat(file, text) };
   let tried = text;
   for (const change of changes) tried = (await editText({ ...draft, text: tried }, change)).text;
-  for (const change of changes) await (await prepareEdit(file, change)).write();
+  for (const change of changes) await writeEdit(await prepareEdit(file, change), world);
 }
 
 /** What is written for another client is not ours to add to: it would not understand it. @throws {HubError} usage */

@@ -6,11 +6,11 @@ import { loadManifest } from "../../manifest/load.ts";
 import { runtimeName } from "../../runtime.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { VERSION } from "../../version.ts";
-import { locateManifest } from "../clients/manifest.ts";
 import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
 import { loadOptions, openLog } from "../open.ts";
 import { findPaper, formatJson } from "../print.ts";
+import { findFile } from "../servers/file.ts";
 import { examineClients } from "./clients.ts";
 import { examineDisk } from "./disk.ts";
 import { examineSecrets } from "./keeping.ts";
@@ -45,7 +45,7 @@ export async function examine(invocation: Invocation, world: World): Promise<rea
   const secrets = openSecrets(world);
   // Reading what toolmux keeps makes it private: how it was is looked at first.
   const disk = await examineDisk(manifest, world, now);
-  const isThere = await exists(await locateManifest(invocation, world));
+  const isThere = await exists(await findFile(invocation, world));
   const log = openLog(invocation);
   const [started, kept, tokens, ports, clients] = await Promise.all([
     examineServers(servers, secrets, world),

@@ -17,7 +17,7 @@ export interface Edit extends Edited {
   readonly before: Bytes | undefined;
   /**
    * Writes it whole or not at all, with the permissions and through the links of the old file; a new one is for its owner alone.
-   * @throws {HubError} usage if somebody else has changed the file meanwhile; of the file system
+   * @throws {HubError} usage if somebody else has changed the file meanwhile, or it is read-only; of the file system
    */
   write(): Promise<void>;
 }
@@ -76,6 +76,8 @@ async function create(file: string, text: string): Promise<void> {
 async function replace(file: string, before: Bytes, text: string): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
+  // It could be replaced all the same, but not against whoever has said that.
+  if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
   const draft = `${target}.${crypto.randomUUID()}.draft`;
   await writePrivate(draft, utf8(text));
   try {
