@@ -419,6 +419,24 @@ describe("a server over HTTP that is lost", () => {
     assert.ok((await client.find(isAnswer(1))).result);
   });
 
+  it("holds up the start of no other while it is looked for", async () => {
+    const [s, t] = [new Script("x"), new Script("y")];
+    for (const script of [s, t]) overHttp(script);
+    const basis = remotes({ s: {}, t: { lazy: true } });
+    const manifest = { ...basis, hub: { ...basis.hub, parallelStarts: 1 } };
+    const { client, clock, hub } = setStage({ s, t }, { manifest });
+    await introduce(client, ALL);
+    await clock.run(2000);
+    await hub.stop("t");
+    s.onOpen = () => Promise.reject(new HubError("unreachable", "Nobody is there."));
+    s.die();
+    await clock.run(100);
+    hub.start("t");
+    await turn();
+    assert.equal(statusOf(hub, "t").state, "connected");
+    assert.equal(statusOf(hub, "s").state, "connecting");
+  });
+
   it("is waited for as others are if it does not come back soon", async () => {
     const s = new Script("x");
     const { clock, hub } = await begin(s, { connectTimeout: 60_000 });
@@ -542,6 +560,15 @@ describe("a server over HTTP that wants an authorization", () => {
     const told = events.findLast(({ kind }) => kind === "state");
     assert.deepEqual(told?.kind === "state" && told.progress, progress);
     assert.match(hub.snapshot().alerts[0]?.text ?? "", /open https:\/\/a\.example\//);
+  });
+
+  it("is named, with the page, to whoever has waited for it for too long", async () => {
+    const authority = makeAuthority();
+    const { client, clock } = await challenged(authority);
+    authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+    await clock.run(60_000);
+    const text = textOfResult(await client.find(isAnswer(1)));
+    assert.match(text, /wants an authorization.*: open https:\/\/a\.example\/ Try again later/);
   });
 
   it("has the client whose call waits asked to open the page, and told when it is over", async () => {

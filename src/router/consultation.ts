@@ -101,7 +101,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
   }
 
   protected explainWait(seconds: number): string | undefined {
-    return this.#sent === undefined ? explainUnready(seconds) : undefined;
+    return this.#sent === undefined ? explainUnready(seconds, this.parts.connection) : undefined;
   }
 
   get #again(): Replay {

@@ -168,7 +168,8 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   protected explainWait(seconds: number): string | undefined {
     if (this.#trips.some(({ isSent }) => isSent)) return undefined;
     const holder = this.#trips.length === 0 ? this.#holders.at(-1) : undefined;
-    if (holder === undefined) return this.#wasSent ? undefined : explainUnready(seconds);
+    if (holder === undefined)
+      return this.#wasSent ? undefined : explainUnready(seconds, this.parts.connection);
     holder.fail("call", new Error("it did not end before the call's deadline"));
     const held = `was held by plugin "${holder.name}", which was not done within ${seconds} seconds.`;
     if (!this.#wasSent) return held;

@@ -4,6 +4,7 @@ import { NOUNS } from "../catalog/offer.ts";
 import type { Route } from "../catalog/section.ts";
 import { type ErrorCode, HubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
+import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
 
 /** Which of its limits a request has reached, and why it has got nowhere yet, if that is not the server's doing. */
@@ -34,8 +35,13 @@ export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): 
   return `${late} ${effect} Try smaller steps, ${raise}`;
 }
 
-export function explainUnready(seconds: number): string {
-  return `was not called: the server was not ready within ${seconds} seconds.`;
+export function explainUnready(seconds: number, { state }: Pick<Connection, "state">): string {
+  if (state.at !== "authenticating") {
+    return `was not called: the server was not ready within ${seconds} seconds.`;
+  }
+  const { progress } = state;
+  const page = progress.step === "openingBrowser" ? `: open ${progress.url}` : ".";
+  return `was not called: the server wants an authorization, which nobody has given within ${seconds} seconds${page}`;
 }
 
 /** What is said of a request about a task that the server has not answered in time. */

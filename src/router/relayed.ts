@@ -113,7 +113,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
 
   protected explainWait(seconds: number): string | undefined {
     return this.#place.at === "waiting" && this.#sequel === undefined
-      ? explainUnready(seconds)
+      ? explainUnready(seconds, this.parts.connection)
       : undefined;
   }
 

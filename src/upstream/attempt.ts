@@ -75,6 +75,8 @@ export class Attempt {
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
+  /** Gives its turn back. */
+  #leave: () => void = () => {};
   /** Of the first process, where there had to be another. */
   #departure: Departure | undefined;
 
@@ -98,11 +100,10 @@ export class Attempt {
   async run(before: Promise<unknown>): Promise<void> {
     const { gate, clock } = this.#surroundings;
     const { signal } = this.#abort;
-    let leave = (): void => {};
     let disarm = (): void => {};
     try {
       await before;
-      leave = await gate.enter(signal);
+      this.#leave = await gate.enter(signal);
       const began = clock.now();
       disarm = clock.after(this.#spec.connectTimeout, () => this.#expire());
       const found = await this.#open(signal);
@@ -110,7 +111,7 @@ export class Attempt {
     } catch (error) {
       this.#lose(toHubError(error));
     } finally {
-      leave();
+      this.#leave();
       disarm();
     }
   }
@@ -163,6 +164,8 @@ export class Attempt {
         const isOut = signal.aborted || clock.now() >= limit;
         if (isOut || !(error instanceof HubError && ABSENT.has(error.code))) throw error;
       }
+      // Others need not wait for it.
+      this.#leave();
       await this.#session?.close();
       const pause = new Promise<void>((resolve) => clock.after(RETURN.pause, resolve));
       await untilAborted(pause, signal);

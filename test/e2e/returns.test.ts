@@ -10,7 +10,7 @@ describe("servers over HTTP that are killed and come back under load", () => {
       duration: 9000,
       every: 3000,
       down: 700,
-      flight: 8,
+      flight: 32,
       print: () => {},
     });
     assert.deepEqual(report.faults, []);

@@ -6,6 +6,7 @@ import { RawClient } from "../harness/client.ts";
 import { faulty } from "../harness/faults.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { published, scripted, type ServerEntry } from "../harness/manifest.ts";
+import { findPort, startRemote } from "../harness/remote.ts";
 
 interface Output {
   readonly code: number | null;
@@ -17,6 +18,9 @@ interface Output {
 interface Entry {
   readonly name: string;
   readonly state: string;
+  readonly url?: string;
+  readonly way?: string;
+  readonly era?: string;
   readonly tools?: number;
   readonly pid?: number;
   readonly error?: { readonly code: string; readonly step?: string; readonly stderr?: string[] };
@@ -223,6 +227,30 @@ describe("status", () => {
       },
       "mcp.json",
     ),
+  );
+
+  it(
+    "says of a server over HTTP how it is reached, and what to do if it is not",
+    LIMIT,
+    async () => {
+      const remote = await startRemote("sse");
+      try {
+        const gone = `http://127.0.0.1:${await findPort()}/mcp?key=${SECRET}`;
+        const servers = { there: { url: remote.url }, gone: { url: gone } };
+        await withStage({ servers }, async (stage) => {
+          const said = await document(stage);
+          assert.equal(said.code, 1);
+          const [there, missing] = said.servers;
+          assert.equal(there?.state, "connected");
+          assert.deepEqual([there.url, there.way, there.era], [remote.url, "sse", "legacy"]);
+          assert.equal(missing?.error?.code, "unreachable");
+          assert.match(missing.remedies?.[0] ?? "", /url is right/);
+          assert.ok(!JSON.stringify(said.servers).includes(SECRET));
+        });
+      } finally {
+        await remote.stop();
+      }
+    },
   );
 
   it("shows no secret, in no form", LIMIT, () => {

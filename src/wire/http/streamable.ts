@@ -1,4 +1,4 @@
-import type { HubError } from "../../errors.ts";
+import { HubError } from "../../errors.ts";
 import { within } from "../grace.ts";
 import type { Frame, Message } from "../jsonrpc.ts";
 import type { Exchange, Outgoing, Spoken } from "../link.ts";
@@ -211,6 +211,15 @@ export class Streamable implements Course, PostOwner {
 
   #fail(cause: HubError): void {
     if (this.#state !== "open") return;
+    // Whoever is told sends nothing more over this one.
+    this.#state = "closing";
+    // What had to wait for others has not gone out. Who is met yet hears why the link has ended.
+    if (this.passage.hasEntered) {
+      for (const post of this.#posts) {
+        const code = post.isSent ? "answerLost" : "notDelivered";
+        post.lose(new HubError(code, cause.message, { server: cause.server, cause }));
+      }
+    }
     this.#end();
     this.#events.ended(cause);
   }
