@@ -125,6 +125,27 @@ describe("who is let in over HTTP", () => {
   });
 });
 
+describe("credentials", () => {
+  it("that would begin a header of their own are not sent", async () => {
+    const server = await RawServer.start(answerJson);
+    const witness = await Witness.of(server, { credentials: tokens("a\r\nX-Evil: 1") });
+    assert.equal(codeOf(await witness.ask("a").outcome), "unauthorized");
+    assert.equal(server.visits.length, 0);
+    await end(witness, server);
+  });
+
+  it("that cannot be had fail what needs them, and not whoever sends it", async () => {
+    const server = await RawServer.start(answerJson);
+    const bear = (): never => {
+      throw new HubError("unauthorized", "There are none.");
+    };
+    const credentials = { bear, renew: () => Promise.resolve(false) };
+    const witness = await Witness.of(server, { credentials });
+    assert.equal(codeOf(await witness.ask("a").outcome), "unauthorized");
+    await end(witness, server);
+  });
+});
+
 describe("redirects", () => {
   it("within a server are followed, and remembered", async () => {
     const server = await RawServer.start((visit) => {
@@ -180,7 +201,27 @@ describe("redirects", () => {
   });
 });
 
+describe("an answer that is compressed unasked", () => {
+  it("is refused by its name", async () => {
+    const server = await RawServer.start((visit) => {
+      visit.answer(200, { ...JSON_TYPE, "Content-Encoding": "gzip" }, "x");
+    });
+    const witness = await Witness.of(server);
+    assert.match(text(await witness.ask("a").outcome), /compressed \(gzip\)/);
+    await end(witness, server);
+  });
+});
+
 describe("a server that has no time", () => {
+  it("keeps nobody from closing the link", async () => {
+    const server = await RawServer.start((visit) => visit.answer(429, { "Retry-After": "20" }));
+    const witness = await Witness.of(server);
+    void witness.ask("a");
+    await until(() => server.visits.length === 1 && server.sockets.size === 0);
+    await end(witness, server);
+    assert.equal(server.visits.length, 1);
+  });
+
   for (const status of [429, 503]) {
     it(`and says when it will (HTTP ${status}) is asked again then`, async () => {
       let count = 0;
