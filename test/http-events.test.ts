@@ -167,7 +167,7 @@ describe("the body of an answer", () => {
       "\r\n",
       "1\r\naXX\r\n",
       "0\r\n\r\nmore",
-      `${"1".repeat(5000)}`,
+      "1".repeat(5000),
     ]) {
       assert.match(feed(body("Transfer-Encoding: chunked"), text, Infinity), /malformed/, text);
     }

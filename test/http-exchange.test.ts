@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../src/errors.ts";
 import type { Challenge, Credentials } from "../src/wire/http/credentials.ts";
+import { dialer } from "../src/wire/http/dialer.ts";
 import type { Way } from "../src/wire/http/target.ts";
 import { RawServer, type Stream, type Visit } from "./fixtures/http-raw.ts";
 import { targetOf } from "./fixtures/http-upstream.ts";
@@ -125,6 +126,27 @@ describe("who is let in over HTTP", () => {
   });
 });
 
+describe("credentials", () => {
+  it("that would begin a header of their own are not sent", async () => {
+    const server = await RawServer.start(answerJson);
+    const witness = await Witness.of(server, { credentials: tokens("a\r\nX-Evil: 1") });
+    assert.equal(codeOf(await witness.ask("a").outcome), "unauthorized");
+    assert.equal(server.visits.length, 0);
+    await end(witness, server);
+  });
+
+  it("that cannot be had fail what needs them, and not whoever sends it", async () => {
+    const server = await RawServer.start(answerJson);
+    const bear = (): never => {
+      throw new HubError("unauthorized", "There are none.");
+    };
+    const credentials = { bear, renew: () => Promise.resolve(false) };
+    const witness = await Witness.of(server, { credentials });
+    assert.equal(codeOf(await witness.ask("a").outcome), "unauthorized");
+    await end(witness, server);
+  });
+});
+
 describe("redirects", () => {
   it("within a server are followed, and remembered", async () => {
     const server = await RawServer.start((visit) => {
@@ -180,7 +202,27 @@ describe("redirects", () => {
   });
 });
 
+describe("an answer that is compressed unasked", () => {
+  it("is refused by its name", async () => {
+    const server = await RawServer.start((visit) => {
+      visit.answer(200, { ...JSON_TYPE, "Content-Encoding": "gzip" }, "x");
+    });
+    const witness = await Witness.of(server);
+    assert.match(text(await witness.ask("a").outcome), /compressed \(gzip\)/);
+    await end(witness, server);
+  });
+});
+
 describe("a server that has no time", () => {
+  it("keeps nobody from closing the link", async () => {
+    const server = await RawServer.start((visit) => visit.answer(429, { "Retry-After": "20" }));
+    const witness = await Witness.of(server);
+    void witness.ask("a");
+    await until(() => server.visits.length === 1 && server.sockets.size === 0);
+    await end(witness, server);
+    assert.equal(server.visits.length, 1);
+  });
+
   for (const status of [429, 503]) {
     it(`and says when it will (HTTP ${status}) is asked again then`, async () => {
       let count = 0;
@@ -371,6 +413,78 @@ describe("the modern era over HTTP", () => {
     ]);
     assert.equal(server.visits[1]?.headers.get("mcp-param-path"), "/x");
     assert.equal(server.visits[1]?.headers.has("b"), false);
+  });
+});
+
+describe("connections", () => {
+  it("are as many as there are calls in flight, and are used again", async () => {
+    const held: Visit[] = [];
+    const server = await RawServer.start((visit) => {
+      held.push(visit);
+      if (held.length >= 400) held.splice(0).forEach(answerJson);
+    });
+    const witness = await Witness.of(server);
+    for (const _ of [1, 2]) {
+      const all = Array.from({ length: 400 }, () => witness.ask("a").outcome);
+      for (const outcome of all) assert.match(text(await outcome), /"ok"/);
+    }
+    assert.equal(server.connections, 400);
+    await end(witness, server);
+  });
+
+  it(
+    "that are not needed any more are closed after some seconds",
+    { timeout: 15_000 },
+    async () => {
+      const server = await RawServer.start((visit) => {
+        visit.answer(200, { ...JSON_TYPE, "Keep-Alive": "timeout=1" }, resultOf(visit));
+      });
+      const witness = await Witness.of(server);
+      assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      // The server says that it keeps it for a second only: too short to be relied upon.
+      assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      assert.equal(server.connections, 2);
+      await until(() => server.sockets.size === 0);
+      await end(witness, server);
+    },
+  );
+});
+
+describe("single requests", () => {
+  it("bear what they are given, and yield what is answered", async () => {
+    const server = await RawServer.start((visit) => visit.answer(418, { "X-A": "b" }, visit.body));
+    const dial = dialer({ ca: undefined, env: {} });
+    const body = new URLSearchParams({ grant: "ü" });
+    const response = await dial(server.url, { method: "post", headers: { "X-B": "c" }, body });
+    assert.equal(response.status, 418);
+    assert.equal(response.headers.get("x-a"), "b");
+    assert.equal(await response.text(), "grant=%C3%BC");
+    const [visit] = server.visits;
+    assert.equal(visit?.method, "POST");
+    assert.equal(visit?.headers.get("x-b"), "c");
+    assert.match(visit?.headers.get("content-type") ?? "", /^application\/x-www-form-urlencoded/);
+    await server.gone();
+  });
+
+  it("end when they are given up, also in the middle of the answer", async () => {
+    const server = await RawServer.start((visit) => visit.begin(200, {}).write("half"));
+    const abort = new AbortController();
+    const { signal } = abort;
+    const response = await dialer({ ca: undefined, env: {} })(server.url, { signal });
+    const reading = response.text();
+    abort.abort(new Error("enough"));
+    await assert.rejects(reading, /enough/);
+    await server.gone();
+  });
+
+  it("say that there is no answer where there is only half of one", async () => {
+    const server = await RawServer.start((visit) => {
+      visit.write("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+      visit.socket.end();
+    });
+    const response = await dialer({ ca: undefined, env: {} })(server.url);
+    await assert.rejects(response.text(), { code: "answerLost" });
+    await server.gone();
   });
 });
 

@@ -1,7 +1,6 @@
 import type { Buffer } from "node:buffer";
 import type { Piece } from "../../bytes.ts";
 import { HubError, toHubError } from "../../errors.ts";
-import { sleep } from "../grace.ts";
 import type { Redactor } from "../redact.ts";
 import type { Challenge } from "./credentials.ts";
 import type { Head } from "./head.ts";
@@ -66,6 +65,7 @@ export class Delivery implements Transit, Receiver {
   #renewals = 0;
   #redirects = 0;
   #waits = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(way: Pathway, letter: Letter, customer: Customer, leave: () => void) {
     this.#way = way;
@@ -77,7 +77,13 @@ export class Delivery implements Transit, Receiver {
 
   /** Sends it: at once, unless its credentials have to be waited for. */
   start(): void {
-    const worn = this.#way.bear();
+    let worn: string | Promise<string>;
+    try {
+      worn = this.#way.bear();
+    } catch (error) {
+      // Whoever sends does not expect to be told while it does.
+      worn = Promise.reject(toHubError(error));
+    }
     if (typeof worn === "string") this.#go(worn);
     else void worn.then((fields) => this.#go(fields), this.#giveUp);
   }
@@ -115,7 +121,11 @@ export class Delivery implements Transit, Receiver {
         return;
       }
       this.#waits++;
-      this.#again(sleep(wait).then(() => undefined));
+      this.#again(
+        new Promise((resolve) => {
+          this.#timer = setTimeout(() => resolve(undefined), wait);
+        }),
+      );
     }
   }
 
@@ -167,6 +177,7 @@ export class Delivery implements Transit, Receiver {
 
   #finish(): void {
     this.#isOver = true;
+    clearTimeout(this.#timer);
     this.#leave();
   }
 

@@ -139,6 +139,13 @@ export class Lane {
       this.#lose(new Error("its answer does not say how long it is"));
       return;
     }
+    const coding = head.fields.get("content-encoding") ?? "identity";
+    if (coding.toLowerCase() !== "identity") {
+      this.#lose(
+        new Error(`it answers compressed (${coding.slice(0, 50)}), which it was asked not to do`),
+      );
+      return;
+    }
     this.#head = head;
     parcel.receiver.head(head);
     if (this.#isGone) return;

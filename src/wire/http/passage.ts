@@ -12,6 +12,9 @@ import type { HttpTarget } from "./target.ts";
 const OWN =
   /^(?:host|content-length|content-type|transfer-encoding|connection|accept|accept-encoding|mcp-session-id|mcp-protocol-version|last-event-id)$/i;
 
+/** What may stand in a header: nothing that begins another one. */
+const FIELD = /^[\t\x20-\x7e\x80-\xff]*$/;
+
 /** What a request bears that was not made. */
 const NOTHING = "none";
 
@@ -146,6 +149,12 @@ export class Passage implements Pathway {
   #write(worn: Readonly<Record<string, string>>): string {
     let fields = "";
     for (const name in worn) {
+      if (!FIELD.test(worn[name] ?? "")) {
+        throw this.error(
+          "unauthorized",
+          `what it wants to see (${name}) cannot stand in a header.`,
+        );
+      }
       if (!this.#isExplicit || !/^authorization$/i.test(name)) {
         fields += `${name}: ${worn[name]}\r\n`;
       }

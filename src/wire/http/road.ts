@@ -114,6 +114,8 @@ function settle(
     };
     const arrived = (): void => {
       end();
+      // Until somebody uses it, nobody is there to hear of its end.
+      socket.on("error", () => {});
       resolve(socket);
     };
     const failed = (error: Error): void => lose(explainLoss(error, url));

@@ -74,6 +74,9 @@ export class Tidings {
       else if (end.status === 429 || end.status >= 500) this.#again(this.#pause());
     } else if (end.cause.step === "dial") {
       this.#owner.unreachable(end.cause);
+    } else if (end.cause.code === "unauthorized") {
+      // Somebody may see to that meanwhile.
+      this.#again(PAUSE.longest);
     } else if (end.cause.traits.retryable) {
       this.#again(this.#pause());
     }
