@@ -586,6 +586,27 @@ describe("a server over HTTP that wants an authorization", () => {
     assert.equal(done?.["elicitationId"], params?.["elicitationId"]);
   });
 
+  it("asks of several clients the one whose call waits, and nobody if that is not clear", async () => {
+    for (const isClear of [true, false]) {
+      const authority = makeAuthority();
+      const s = hanging(new Script("x"));
+      const { client, connect, links } = await begin(s, {}, authority.authorize);
+      const other = await join(connect);
+      other.send(call(1, "s__x"));
+      if (!isClear) client.send(call(2, "s__x"));
+      await turn();
+      for (const posted of postedCalls(links)) links[0]?.lose(posted, "unauthorized");
+      links[0]?.challenge(CHALLENGE);
+      await turn();
+      authority.passages[0]?.progressed({ step: "openingBrowser", url: "https://a.example/" });
+      await turn();
+      const asked = [client, other].map(({ messages }) =>
+        messages.some(({ method }) => method === "elicitation/create"),
+      );
+      assert.deepEqual(asked, [false, isClear]);
+    }
+  });
+
   it("is left alone if the person at the client declines", async () => {
     const authority = makeAuthority();
     const { client } = await challenged(authority);
