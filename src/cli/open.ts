@@ -144,6 +144,7 @@ export async function openHub(
     digest,
     snapshots,
     plugins,
+    redact,
     ...outside,
     ...(authorizes && authorize && { authorize }),
   });

@@ -10,7 +10,7 @@ import {
 import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
-import type { Link } from "../wire/link.ts";
+import type { DiscreetLink } from "../wire/link.ts";
 import { Redactor } from "../wire/redact.ts";
 import type { World } from "./command.ts";
 
@@ -44,7 +44,7 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
   return {
     redact: (text) => known.redact(text),
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
-    makeLink: async (spec, schemes): Promise<Link> => {
+    makeLink: async (spec, schemes): Promise<DiscreetLink> => {
       const { name: server, maxMessage } = spec;
       // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
       if (spec.kind === "stdio") {
@@ -92,9 +92,9 @@ class Known {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
   /** The last one to each server: what it bears by now it knows itself. */
-  readonly #links = new Map<string, Link>();
+  readonly #links = new Map<string, DiscreetLink>();
 
-  watch(server: string, link: Link): void {
+  watch(server: string, link: DiscreetLink): void {
     this.#links.set(server, link);
   }
 
@@ -108,7 +108,7 @@ class Known {
   redact(text: string): string {
     this.#redactor ??= new Redactor([...this.#secrets]);
     let shown = this.#redactor.apply(text);
-    for (const link of this.#links.values()) shown = link.redact?.(shown) ?? shown;
+    for (const link of this.#links.values()) shown = link.redact(shown);
     return shown;
   }
 }

@@ -109,3 +109,6 @@ export interface Link {
   /** Ends the link, bounded in time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;
 }
+
+/** One to a server, which is given what must not be shown. */
+export type DiscreetLink = Link & Required<Pick<Link, "redact">>;

@@ -3,7 +3,7 @@ import type { Child, Exit } from "./child.ts";
 import { DRAIN_GRACE, within } from "./grace.ts";
 import type { Message } from "./jsonrpc.ts";
 import { launch, type StdioTarget } from "./launch.ts";
-import type { Exchange, Link, LinkEvents, Vitals } from "./link.ts";
+import type { DiscreetLink, Exchange, Link, LinkEvents, Vitals } from "./link.ts";
 import { PIPE_EXCHANGE } from "./memory.ts";
 import { Noise } from "./noise.ts";
 import { Pipe } from "./pipe.ts";
@@ -16,7 +16,7 @@ export type { StdioTarget } from "./launch.ts";
 const TAIL_LINES = 10;
 
 /** A child process as a Link: messages over its stdin and stdout, one a line. */
-export function stdioLink(target: StdioTarget): Link {
+export function stdioLink(target: StdioTarget): DiscreetLink {
   return new StdioLink(target);
 }
 

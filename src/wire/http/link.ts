@@ -1,6 +1,6 @@
 import { HubError } from "../../errors.ts";
 import type { Frame, Message } from "../jsonrpc.ts";
-import type { Exchange, Link, LinkEvents, Outgoing, Spoken } from "../link.ts";
+import type { DiscreetLink, Exchange, Link, LinkEvents, Outgoing, Spoken } from "../link.ts";
 import { PIPE_EXCHANGE } from "../memory.ts";
 import { PRESSURE } from "../pipe.ts";
 import type { Course, CourseEvents } from "./course.ts";
@@ -15,7 +15,7 @@ import type { HttpTarget, Way } from "./target.ts";
  * A server over HTTP as a Link: Streamable HTTP of both eras, or HTTP with SSE as it was before. Which of the two a server has
  * is found out by what it makes of the first message.
  */
-export function httpLink(target: HttpTarget): Link {
+export function httpLink(target: HttpTarget): DiscreetLink {
   return new HttpLink(target);
 }
 
@@ -60,6 +60,10 @@ class HttpLink implements Link, CourseEvents {
 
   adopt(spoken: Spoken): void {
     this.#course.adopt(spoken);
+  }
+
+  redact(text: string): string {
+    return this.#passage.redactor.apply(text);
   }
 
   pause(): void {
