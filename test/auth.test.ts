@@ -818,6 +818,19 @@ describe("what the manifest says of a server's credentials", LIMIT, () => {
     assert.equal(await scene.server.try(await authorize(scene, scene.open(), more)), 200);
   });
 
+  it("is all that is borne while secrets cannot be read, unless the server wants more", async () => {
+    const scene = await setScene();
+    const broken = new HubError("storeBroken", "The keychain is locked.");
+    scene.store.get = () => Promise.reject(broken);
+    const authorizer = scene.open();
+    assert.equal(await borne(authorizer, scene.server), undefined);
+    assert.equal(await borne(authorizer, scene.server, { key: "a-key" }), "a-key");
+    await assert.rejects(authorize(scene, authorizer), (error) => error === broken);
+    const more = { auth: "oauth" as const };
+    await assert.rejects(borne(authorizer, scene.server, more), (error) => error === broken);
+    assert.deepEqual(scene.visited, []);
+  });
+
   it("is asked for if the server takes no tokens at all", async () => {
     const scene = await setScene();
     const challenge: Challenge = { status: 401, header: `Basic realm="x"` };

@@ -1,4 +1,5 @@
 import { type Clock, systemClock } from "../clock.ts";
+import { HubError } from "../errors.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
 import type { ResolvedRemote } from "../manifest/secrets.ts";
 import type { SecretStore } from "../secrets/store.ts";
@@ -96,8 +97,14 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
     let pass: Pass | undefined;
     const bear = async (signal: AbortSignal): Promise<Record<string, string>> => {
       pass = await passing;
-      const token = (await pass.token(terms, signal)) ?? (await obtain(pass, signal));
+      const kept = await pass.token(terms, signal).catch(forgive);
+      const token = kept ?? (await obtain(pass, signal));
       return token === undefined ? { ...fixed } : bearer(token);
+    };
+    /** Secrets that cannot be read are the trouble of servers that want one. */
+    const forgive = (error: unknown): undefined => {
+      const isOptional = auth === "auto" && error instanceof HubError;
+      if (!isOptional || error.code !== "storeBroken") throw error;
     };
     /** Where it is known that one is needed, the server need not say it first. */
     const obtain = async (it: Pass, signal: AbortSignal): Promise<string | undefined> => {

@@ -17,7 +17,9 @@ import { published } from "../harness/manifest.ts";
 import { listNames } from "../harness/realm.ts";
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+/** Authorization servers, each with a guard in front of a server. */
 const MEMBERS = file("../fixtures/servers/members.mjs");
+const PROVIDER = file("../fixtures/servers/provider.mjs");
 const MESSENGER = file("../fixtures/servers/messenger.mjs");
 const ECHO = "club__echo";
 
@@ -37,13 +39,13 @@ async function findPort(): Promise<number> {
 }
 
 /** The server of everything over HTTP, and in front of it an authorization server that lets in who has logged in. */
-async function withClub<Value>(run: (club: Club) => Promise<Value>): Promise<Value> {
+async function withClub<Value>(guard: string, run: (club: Club) => Promise<Value>): Promise<Value> {
   const port = await findPort();
   const { command, args = [] } = published("everything", ["streamableHttp"]);
   const env = { PATH: process.env["PATH"], PORT: String(port) };
   const inner = spawn(command, args, { env, stdio: ["ignore", "ignore", "pipe"] });
-  const outer = spawn("node", [MEMBERS, `http://127.0.0.1:${port}/mcp`], {
-    stdio: ["ignore", "pipe", "inherit"],
+  const outer = spawn("node", [guard, `http://127.0.0.1:${port}/mcp`], {
+    stdio: ["ignore", "pipe", "ignore"],
   });
   const ended = Promise.all([once(inner, "exit"), once(outer, "exit")]);
   try {
@@ -75,8 +77,8 @@ interface Visit {
 }
 
 /** A stage whose manifest has the club, and whose browser only notes where it is sent. */
-function withVisit<Value>(run: (visit: Visit) => Promise<Value>): Promise<Value> {
-  return withClub((club) =>
+function withVisit<Value>(run: (visit: Visit) => Promise<Value>, guard = MEMBERS): Promise<Value> {
+  return withClub(guard, (club) =>
     withStage(`[servers.club]\nurl = "${club.url}"\n`, (stage) => {
       const notes = join(stage.dir, "pages");
       const env = {
@@ -275,3 +277,36 @@ describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
     });
   });
 });
+
+describe("a server whose tokens oidc-provider gives", { ...LIMIT, skip: noChromium }, () => {
+  it("is there from the login to the logout, over restarts and expired tokens", async () => {
+    await withVisit(async (visit) => {
+      const { club, page, pages } = visit;
+      await withPage(async (browser) => {
+        await serve(visit, async (client) => {
+          assert.match(await agree(browser, await page(1)), /Thank you/);
+          await echo(client);
+          await club.expire();
+          await echo(client);
+        });
+      });
+      await serve(visit, echo);
+      await club.expire();
+      await serve(visit, echo);
+      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
+      assert.equal((await say(visit, "auth", "logout", "club")).out, "logged out of club\n");
+      await serve(visit, async () => void (await page(2)));
+      assert.equal(pages().length, 2);
+    }, PROVIDER);
+  });
+});
+
+/** Logs in, and agrees to what is asked for then. */
+async function agree(page: Page, url: string): Promise<string> {
+  await page.visit(url);
+  await page.look(`document.querySelector("[name=login]").value = "ada"`);
+  await page.look(`document.querySelector("[name=password]").value = "any"`);
+  await page.follow(`document.querySelector("[type=submit]").click()`);
+  await page.follow(`document.querySelector("[type=submit]").click()`);
+  return String(await page.look("document.body.innerText"));
+}
