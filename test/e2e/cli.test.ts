@@ -118,7 +118,13 @@ describe("list", () => {
         assert.equal(code, 0);
         const [a, broken, off] = (JSON.parse(stdout) as { servers: Record<string, unknown>[] })
           .servers;
-        assert.deepEqual(a, { name: "a", state: "connected", tools: 1 });
+        assert.deepEqual(a, {
+          name: "a",
+          state: "connected",
+          tools: 1,
+          era: "legacy",
+          protocolVersion: "2025-11-25",
+        });
         assert.deepEqual(off, { name: "off", state: "disabled" });
         const { error, ...rest } = broken as { error: Record<string, unknown> };
         assert.deepEqual(rest, { name: "broken", state: "failed" });
