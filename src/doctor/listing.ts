@@ -40,7 +40,7 @@ const REMEDIES: Readonly<Partial<Record<Code, string>>> = {
 
 function examineNames(remarks: readonly Remark[]): readonly Finding[] {
   const named = remarks.filter(({ list }) => list === "tools" || list === "prompts");
-  return group(
+  return gather(
     named.flatMap(({ kind, server, remoteName }) => {
       const code = REMARKS[kind];
       return code === undefined ? [] : [{ server, code, tool: remoteName }];
@@ -57,7 +57,7 @@ function examineSchemas({ tools }: Catalog): readonly Finding[] {
     const flaws = isTable(tool) ? [...lintTool(tool)] : [];
     return flaws.map((code) => ({ server, code, tool: remoteName }));
   });
-  return group(found, (code) =>
+  return gather(found, (code) =>
     code === "TM917"
       ? "Hide the tool (tools.deny), or look for a newer version of the server."
       : REPAIR,
@@ -89,11 +89,17 @@ interface Found {
 }
 
 /** One finding for all tools of a server that have the same. */
-function group(
+function gather(
   found: readonly Found[],
   advise: (code: Code) => string | undefined,
 ): readonly Finding[] {
-  const groups = Map.groupBy(found, ({ server, code }) => `${code} ${server}`);
+  const groups = new Map<string, Found[]>();
+  for (const one of found) {
+    const key = `${one.code} ${one.server}`;
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [one]);
+    else group.push(one);
+  }
   return [...groups.values()].flatMap((each) => {
     const [first] = each;
     if (first === undefined) return [];
