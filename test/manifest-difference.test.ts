@@ -125,7 +125,10 @@ const REMOTE_PROCESS = {
   maxMessage: 1,
 } as const satisfies Partial<RemoteServer>;
 
-const REMOTE_ALL: Record<Exclude<keyof RemoteServer, "kind" | "baseDir" | "secretSources">, unknown> = {
+const REMOTE_ALL: Record<
+  Exclude<keyof RemoteServer, "kind" | "baseDir" | "secretSources">,
+  unknown
+> = {
   ...REMOTE_PROCESS,
   ...SETTINGS,
 };
