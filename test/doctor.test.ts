@@ -6,6 +6,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import { type Kept, saveKept } from "../src/auth/kept.ts";
 import { nameKept } from "../src/auth/label.ts";
 import schemaRepair from "../plugins/schema-repair/index.ts";
@@ -504,8 +505,8 @@ describe("the doctor", () => {
   it("looks at what servers list now, with --connect", () =>
     withPatient(async (patient) => {
       const server = join(
-        import.meta.dirname,
-        "../node_modules/@modelcontextprotocol/server-memory/dist/index.js",
+        fileURLToPath(new URL("..", import.meta.url)),
+        "node_modules/@modelcontextprotocol/server-memory/dist/index.js",
       );
       await patient.write("", `command = "node"\nargs = [${JSON.stringify(server)}]`);
       const codes = await patient.codes("--connect");
