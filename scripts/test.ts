@@ -32,7 +32,7 @@ const CHECKS: readonly Step[] = [
   { name: "lint", command: "oxlint", args: [], limit: 2 * MINUTE },
   { name: "types-bun", command: "bun", args: ["check"], limit: 2 * MINUTE },
   { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
-  { name: "conformance", command: "bun", args: ["scripts/conformance.ts"], limit: MINUTE },
+  { name: "conformance", command: "bun", args: ["scripts/conformance.ts"], limit: 3 * MINUTE },
 ].map((step) => ({ ...step, log: `${OUTPUT}/${step.name}.log` }));
 
 /**
