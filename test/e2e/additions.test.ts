@@ -77,6 +77,22 @@ describe("toolmux add", () => {
     }),
   );
 
+  it("takes turns with others who add at the same moment: all of theirs are there", LIMIT, () =>
+    withStage(BEFORE, async (stage) => {
+      const { config } = stage;
+      const names = Array.from({ length: 6 }, (_, i) => `s${i}`);
+      const all = await Promise.all(
+        names.map((name) => run(stage, ["add", name, "--no-try", "--file", config, "--", "x"])),
+      );
+      assert.deepEqual(
+        all.map(({ code, stderr }) => [code, stderr]),
+        names.map(() => [0, ""]),
+      );
+      const there = [...readFileSync(config, "utf8").matchAll(/^\[servers\.(s\d)\]$/gm)];
+      assert.deepEqual(there.map(([, name]) => name).toSorted(), names);
+    }),
+  );
+
   it("makes the user's own manifest if there is none, for its owner alone", LIMIT, () =>
     withStage("", async (stage) => {
       const { code, stderr } = await run(stage, ["add", "new", ...START]);
