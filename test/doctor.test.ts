@@ -26,6 +26,7 @@ import { lintTool } from "../src/doctor/schema.ts";
 import { stateFolder } from "../src/manifest/folders.ts";
 import { loadManifest } from "../src/manifest/load.ts";
 import { openSecrets } from "../src/secrets/secrets.ts";
+import { readSeal } from "../src/snapshot/key.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
 import { table } from "../src/wire/processes.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
@@ -136,6 +137,22 @@ async function keepToken(patient: Patient, expires: number, refresh?: string): P
   const name = await nameKept("server", "r", "https://r.example.com/mcp");
   await saveKept(patient.store, name, kept(expires, refresh));
 }
+
+describe("a snapshot in the form of another toolmux", () => {
+  it("counts as too old, and costs the doctor nothing else", () =>
+    withPatient(async (patient) => {
+      await LISTED(TOOL)(patient);
+      const name = "0e".repeat(32);
+      const seal = await readSeal(patient.state);
+      assert.ok(seal);
+      const body = new TextEncoder().encode(`${name}\n${Date.now()}\n{}\n{"things":[]}\n[]\n`);
+      const path = `home/.local/state/toolmux/snapshots/${name}`;
+      await patient.box.write(path, `${await seal(body)}\n${new TextDecoder().decode(body)}`);
+      const codes = await patient.codes();
+      assert.ok(codes.includes("TM802"));
+      assert.ok(!codes.includes("TM801") && !codes.includes("TM803"));
+    }));
+});
 
 /** A tag of a hub that is certainly dead. */
 async function makeDeadTag(): Promise<string> {

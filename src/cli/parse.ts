@@ -93,6 +93,15 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   return findCommand(word, commands);
 }
 
+/** The name of the command that a command line is about, as far as it can be told. */
+export function guessTopic(
+  argv: readonly string[],
+  commands: readonly Command[],
+): string | undefined {
+  const word = argv[findCommandWord(argv, commands)];
+  return commands.find(({ name }) => name === word)?.name;
+}
+
 /** @throws {HubError} usage */
 export function findCommand(name: string, commands: readonly Command[]): Command {
   const command = commands.find((one) => one.name === name);
@@ -135,11 +144,22 @@ function readOptions(
   });
   const [key] = unknown;
   if (key !== undefined) throw strange(key.length === 1 ? `-${key}` : `--${key}`, options, command);
-  for (const { name, value } of options) {
+  for (const { name, value, empty, choices } of options) {
+    if (value === undefined) continue;
     const given = [values[name]].flat();
-    if (value !== undefined && given.includes("")) throw usage(`--${name} needs a value: ${value}`);
+    const isNothing = empty === true && saysNothing(argv, name);
+    if (given.includes("") && !isNothing) throw usage(`--${name} needs a value: ${value}`);
+    if (!Array.isArray(choices)) continue;
+    for (const one of given) if (one !== undefined) readChoice(name, choices, one);
   }
   return { words: words.map(String), values };
+}
+
+/** Whether an option has an empty value, and not none. */
+function saysNothing(argv: readonly string[], name: string): boolean {
+  return argv.some(
+    (word, i) => word === `--${name}=` || (word === `--${name}` && argv[i + 1] === ""),
+  );
 }
 
 function strange(option: string, known: readonly Option[], command?: Command): HubError {

@@ -38,7 +38,7 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
   if (!isThere) {
     const text = "There is no manifest yet, and none was found elsewhere.";
     const advice =
-      "Take over the servers of other clients: toolmux import. Or write one: README.md shows how.";
+      "Take over the servers of other clients: toolmux import. Or add one: toolmux add.";
     return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;

@@ -68,7 +68,7 @@ export function describe(
 }
 
 function describeFiles(files: readonly ClientFile[], paper: Paper): string {
-  if (files.length === 0) return "no file of these clients is there";
+  if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
