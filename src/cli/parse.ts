@@ -132,8 +132,10 @@ function readOptions(
   const letters = options.flatMap(({ name, letter }) =>
     letter === undefined ? [] : [[letter, name] as const],
   );
-  const { _: words, ...values } = parseArgs(argv, {
-    string: ["_", ...namesOf(options.filter(takesValue))],
+  const valued = namesOf(options.filter(takesValue));
+  const whole = joinEmpty(argv, valued);
+  const { _: words, ...values } = parseArgs(whole, {
+    string: ["_", ...valued],
     boolean: namesOf(options.filter((option) => !takesValue(option))),
     collect: namesOf(options.filter(({ repeats }) => repeats)),
     alias: Object.fromEntries(letters),
@@ -147,7 +149,7 @@ function readOptions(
   for (const { name, value, empty, choices } of options) {
     if (value === undefined) continue;
     const given = [values[name]].flat();
-    const isNothing = empty === true && saysNothing(argv, name);
+    const isNothing = empty === true && whole.includes(`--${name}=`);
     if (given.includes("") && !isNothing) throw usage(`--${name} needs a value: ${value}`);
     if (!Array.isArray(choices)) continue;
     for (const one of given) if (one !== undefined) readChoice(name, choices, one);
@@ -155,11 +157,15 @@ function readOptions(
   return { words: words.map(String), values };
 }
 
-/** Whether an option has an empty value, and not none. */
-function saysNothing(argv: readonly string[], name: string): boolean {
-  return argv.some(
-    (word, i) => word === `--${name}=` || (word === `--${name}` && argv[i + 1] === ""),
-  );
+/** An empty value of an option goes with it, as the parser takes it for a word: `--prefix ''` is `--prefix=`. */
+function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly string[] {
+  const end = argv.includes("--") ? argv.indexOf("--") : argv.length;
+  const isEmpty = (at: number): boolean =>
+    at > 0 && at < end && argv[at] === "" && valued.includes((argv[at - 1] ?? "").slice(2));
+  return argv.flatMap((word, at) => {
+    if (isEmpty(at)) return [];
+    return isEmpty(at + 1) ? [`${word}=`] : [word];
+  });
 }
 
 function strange(option: string, known: readonly Option[], command?: Command): HubError {

@@ -80,10 +80,12 @@ function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec)
 
 /** What of a server looks like a secret and stands there as it is. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
-  const labels = clearOf(spec).map(({ label }) => label);
-  if (labels.length === 0) return [];
+  const clear = clearOf(spec);
+  const [first] = clear;
+  if (first === undefined) return [];
+  const labels = clear.map(({ label }) => label);
   const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
-  const advice = `Keep it elsewhere: toolmux secret set ${spec.name}/NAME, and \${secret:${spec.name}/NAME} in its place.`;
+  const advice = `Keep it elsewhere: toolmux secret set ${first.secret}, and \${secret:${first.secret}} in its place.`;
   return [{ code: "TM107", subject: spec.name, text, advice }];
 }
 
