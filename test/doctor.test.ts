@@ -138,6 +138,26 @@ async function keepToken(patient: Patient, expires: number, refresh?: string): P
   await saveKept(patient.store, name, kept(expires, refresh));
 }
 
+describe("what is wrong with a manifest", () => {
+  it("is said in one sentence, with one mark at its end", () =>
+    withPatient(async (patient) => {
+      await patient.write('[hub]\nnam = "x"');
+      const found = (await patient.examine()).filter(({ code }) => code === "TM101");
+      const texts = found.map(({ text }) => text);
+      assert.deepEqual(texts, ['hub.nam: unknown key; did you mean "name"?']);
+    }));
+
+  it("names a secret as it would be kept", () =>
+    withPatient(async (patient) => {
+      await patient.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
+      const found = (await patient.examine()).find(({ code }) => code === "TM107");
+      assert.match(
+        found?.advice ?? "",
+        /toolmux secret set good\/API_TOKEN, and \$\{secret:good\/API_TOKEN\}/,
+      );
+    }));
+});
+
 describe("a snapshot in the form of another toolmux", () => {
   it("counts as too old, and costs the doctor nothing else", () =>
     withPatient(async (patient) => {

@@ -181,7 +181,9 @@ function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
 
 function tellFailures(standings: readonly Standing[]): void {
   for (const standing of standings) {
-    if (standing.at === "failed") printLine(describeFailure(standing.cause));
+    if (standing.at === "failed") {
+      printLine(`${standing.server}: ${describeFailure(standing.cause)}`);
+    }
   }
 }
 

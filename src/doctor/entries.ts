@@ -42,7 +42,9 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
     return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  const text = `${[path, message].filter((part) => part !== "").join(": ")}.`;
+  const whole = [path, message].filter((part) => part !== "").join(": ");
+  // A key is spelled as it is, also at the beginning.
+  const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
 }
 

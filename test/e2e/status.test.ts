@@ -75,6 +75,18 @@ describe("list servers", () => {
   );
 });
 
+describe("list", () => {
+  it("names each server that it could not reach", LIMIT, async () => {
+    const port = await findPort();
+    const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
+    await withStage({ servers }, async (stage) => {
+      const { code, stderr } = await run(stage, "list");
+      assert.equal(code, 3);
+      assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
+    });
+  });
+});
+
 describe("list servers, over HTTP", () => {
   it("says where each is and how it is spoken to, also to programs", LIMIT, async () => {
     const upstream = await startRemote("http");
