@@ -3,6 +3,7 @@ import { describe, it } from "node:test";
 import { COMMANDS } from "../src/cli/cli.ts";
 import type { Invocation } from "../src/cli/command.ts";
 import { parseCommandLine } from "../src/cli/parse.ts";
+import { ALL_RUNNERS } from "../src/manifest/package.ts";
 import { addSaid, findClear, readSaid } from "../src/cli/servers/plan.ts";
 import { plain } from "./fixtures/manifest/sandbox.ts";
 
@@ -51,6 +52,38 @@ describe("what the command line says of a server", () => {
       prefix: "p",
     });
     assert.deepEqual(plain(addSaid({ url: "u", headers: {} }, parse("x"))), { url: "u" });
+  });
+
+  for (const argv of [
+    ["x", "--prefix", ""],
+    ["x", "--prefix="],
+  ]) {
+    it(`may be that its tools have nothing in front: ${argv.join(" ")}`, () => {
+      const given = parse(...argv, "--no-try", "--", "c", "");
+      const said = readSaid(given);
+      assert.ok(said.kind === "entry");
+      const entry = { command: "c", args: [""], prefix: "" };
+      assert.deepEqual(plain(addSaid(said.entry, given)), entry);
+    });
+  }
+
+  for (const [argv, message] of [
+    [["x", "--prefix"], /--prefix needs a value: PREFIX/],
+    [["x", "--prefix", "--json"], /--prefix needs a value: PREFIX/],
+    [["x", "--url", ""], /--url needs a value: URL/],
+    [["x", "--runner", "zork"], /--runner is one of npx, .*, podman, not "zork"/],
+    [["x", "--transport", "ws"], /--transport is one of auto, http, sse, not "ws"/],
+  ] as const) {
+    it(`is refused: ${argv.join(" ")}`, () => {
+      assert.throws(() => parse(...argv), { code: "usage", message });
+    });
+  }
+
+  it("can name every runner that a manifest can", () => {
+    const runner = COMMANDS.find(({ name }) => name === "add")?.options.find(
+      ({ name }) => name === "runner",
+    );
+    assert.deepEqual(runner?.choices, ALL_RUNNERS);
   });
 
   it("may hold secrets as they are, which are told by where they stand", () => {

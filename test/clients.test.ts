@@ -1,5 +1,14 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  writeFile,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
@@ -338,6 +347,32 @@ describe("writing into a client's file", () => {
       await prepared.apply(0);
       assert.match(await readFile(real, "utf8"), /toolmux/);
       assert.equal((await openOriginal(spot.file)).path, real);
+    }));
+
+  it("is given up if the client has written its file meanwhile, and leaves no copy", () =>
+    withSandbox(async (box) => {
+      const { spot } = await place(box, cursor);
+      const prepared = await prepareInstall(cursor, spot, { command: "x" });
+      assert.ok(prepared.kind === "ready");
+      await box.write("home/.cursor/mcp.json", '{"mcpServers":{"theirs":{}}}');
+      await assert.rejects(prepared.apply(0), { code: "usage", message: /was changed meanwhile/ });
+      assert.equal(await readFile(spot.file, "utf8"), '{"mcpServers":{"theirs":{}}}');
+      assert.deepEqual(await listBackups(spot.file), []);
+    }));
+
+  it("is given up where a link leads nowhere, and leaves the link", () =>
+    withSandbox(async (box) => {
+      const [spot] = listSpots(cursor, homeOf(box), undefined);
+      assert.ok(spot);
+      await mkdir(dirname(spot.file), { recursive: true });
+      await symlink("nowhere.json", spot.file);
+      const prepared = await prepareInstall(cursor, spot, { command: "x" });
+      assert.ok(prepared.kind === "ready");
+      await assert.rejects(prepared.apply(0), {
+        code: "usage",
+        message: /link that leads nowhere/,
+      });
+      assert.equal(await readlink(spot.file), "nowhere.json");
     }));
 
   it("is refused, with the place, where the file cannot be parsed", () =>

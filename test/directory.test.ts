@@ -175,13 +175,25 @@ describe("the official API", () => {
   });
 
   for (const body of [null, [], "x", 5, {}, { servers: 5 }, { servers: {} }]) {
-    it(`finds nothing in ${JSON.stringify(body)}`, async () => {
-      assert.deepEqual(
-        await searchIn((_url, _request, response) => sendJson(response, body), ["x"]),
-        [],
-      );
-    });
+    it(`is none that answers with ${JSON.stringify(body)}, which is said`, () =>
+      assert.rejects(
+        searchIn((_url, _request, response) => sendJson(response, body), ["x"]),
+        /^HubError: 127\.0\.0\.1:\d+ has not answered as a directory of servers does/,
+      ));
   }
+
+  it("finds nothing in a list of nothing, however that is written", async () => {
+    for (const servers of [[], null]) {
+      const found = searchIn((_url, _request, response) => sendJson(response, { servers }), ["x"]);
+      assert.deepEqual(await found, []);
+    }
+  });
+
+  it("is none where there is no list of servers", () =>
+    assert.rejects(
+      searchIn((_url, _request, response) => sendJson(response, {}, 404), ["x"]),
+      /has not answered as a directory of servers does/,
+    ));
 });
 
 describe("Smithery's API", () => {

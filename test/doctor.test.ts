@@ -26,6 +26,7 @@ import { lintTool } from "../src/doctor/schema.ts";
 import { stateFolder } from "../src/manifest/folders.ts";
 import { loadManifest } from "../src/manifest/load.ts";
 import { openSecrets } from "../src/secrets/secrets.ts";
+import { readSeal } from "../src/snapshot/key.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
 import { table } from "../src/wire/processes.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
@@ -136,6 +137,42 @@ async function keepToken(patient: Patient, expires: number, refresh?: string): P
   const name = await nameKept("server", "r", "https://r.example.com/mcp");
   await saveKept(patient.store, name, kept(expires, refresh));
 }
+
+describe("what is wrong with a manifest", () => {
+  it("is said in one sentence, with one mark at its end", () =>
+    withPatient(async (patient) => {
+      await patient.write('[hub]\nnam = "x"');
+      const found = (await patient.examine()).filter(({ code }) => code === "TM101");
+      const texts = found.map(({ text }) => text);
+      assert.deepEqual(texts, ['hub.nam: unknown key; did you mean "name"?']);
+    }));
+
+  it("names a secret as it would be kept", () =>
+    withPatient(async (patient) => {
+      await patient.write("", `command = "/bin/true"\nenv = { API_TOKEN = "${CANARY}" }`);
+      const found = (await patient.examine()).find(({ code }) => code === "TM107");
+      assert.match(
+        found?.advice ?? "",
+        /toolmux secret set good\/API_TOKEN, and \$\{secret:good\/API_TOKEN\}/,
+      );
+    }));
+});
+
+describe("a snapshot in the form of another toolmux", () => {
+  it("counts as too old, and costs the doctor nothing else", () =>
+    withPatient(async (patient) => {
+      await LISTED(TOOL)(patient);
+      const name = "0e".repeat(32);
+      const seal = await readSeal(patient.state);
+      assert.ok(seal);
+      const body = new TextEncoder().encode(`${name}\n${Date.now()}\n{}\n{"things":[]}\n[]\n`);
+      const path = `home/.local/state/toolmux/snapshots/${name}`;
+      await patient.box.write(path, `${await seal(body)}\n${new TextDecoder().decode(body)}`);
+      const codes = await patient.codes();
+      assert.ok(codes.includes("TM802"));
+      assert.ok(!codes.includes("TM801") && !codes.includes("TM803"));
+    }));
+});
 
 /** A tag of a hub that is certainly dead. */
 async function makeDeadTag(): Promise<string> {

@@ -3,7 +3,7 @@ import { chmod, lstat, readdir, readFile, stat, symlink, writeFile } from "node:
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { HubError } from "../src/errors.ts";
-import { applyChange, type Change } from "../src/manifest/edit/change.ts";
+import { applyChange, type Change, type SingleChange } from "../src/manifest/edit/change.ts";
 import { editText } from "../src/manifest/edit/edit.ts";
 import { findUserFile, prepareEdit } from "../src/manifest/edit/file.ts";
 import { detectFormat, parseText } from "../src/manifest/parse.ts";
@@ -17,14 +17,14 @@ async function edit(text: string, change: Change, name = "toolmux.toml"): Promis
 
 const ADD: Change = { kind: "add", name: "new", entry: { command: "x", args: ["-y", "a"] } };
 const ADDED = `[servers.new]\ncommand = "x"\nargs = ["-y", "a"]\n`;
-const remove = (name: string): Change => ({ kind: "remove", name });
-const set = (name: string, key: string, value: unknown): Change => ({
+const remove = (name: string): SingleChange => ({ kind: "remove", name });
+const set = (name: string, key: string, value: unknown): SingleChange => ({
   kind: "set",
   name,
   key,
   value,
 });
-const rename = (name: string, to: string): Change => ({ kind: "rename", name, to });
+const rename = (name: string, to: string): SingleChange => ({ kind: "rename", name, to });
 
 /** What the text of a manifest is before and after, by what is changed in it. */
 type Cases = readonly (readonly [what: string, before: string, change: Change, after: string])[];
@@ -467,7 +467,7 @@ function makeJson(pick: (below: number) => number): string {
   return `{${gap}${pick(2) === 0 ? `"hub": {"name": "h"},${gap}` : ""}${group}${gap}${note()}}${some(["", "\n"])}`;
 }
 
-function makeChange(pick: (below: number) => number): Change {
+function makeChange(pick: (below: number) => number): SingleChange {
   const name = NAMES[pick(NAMES.length)] as string;
   const entry = { command: "new", args: ["-y", 'q"'], env: { A: "${env:A}" }, prefix: "fresh" };
   switch (pick(4)) {
@@ -536,11 +536,46 @@ describe("editing any manifest", () => {
       assert.ok(counts.done > 200, JSON.stringify(counts));
       assert.ok(counts.refused < counts.done / 5, JSON.stringify(counts));
     });
+
+    it(`as ${name}, all at once comes to the same as one after the other`, async () => {
+      const pick = random(11);
+      const servers = new Map<string, Table>([
+        ["one", { command: "x", args: ["-y"], env: { A: "${env:A}" } }],
+        ["__proto__", { url: "http://127.0.0.1/", prefix: "p" }],
+        ["three.x y", { command: "z", prefix: "q" }],
+      ]);
+      let done = 0;
+      for (let round = 0; round < 200; round++) {
+        const before = make(pick);
+        let wanted: string | undefined = before;
+        for (const [key, entry] of servers) {
+          const change: Change = { kind: "add", name: key, entry, isNew: true };
+          wanted = wanted && (await edit(wanted, change, name).catch(() => undefined));
+        }
+        const after = edit(before, { kind: "addAll", servers }, name);
+        assert.equal(await after.catch(() => undefined), wanted, before);
+        if (wanted !== undefined) done++;
+      }
+      assert.ok(done > 100, String(done));
+    });
+
+    it(`as ${name}, nothing of it is changed if one of several is there already`, async () => {
+      const text =
+        name === "t.toml" ? '[servers.b]\ncommand = "x"\n' : '{"servers":{"b":{"command":"x"}}}';
+      const servers = new Map([
+        ["a", { command: "x" }],
+        ["b", { command: "y" }],
+      ]);
+      await assert.rejects(edit(text, { kind: "addAll", servers }, name), {
+        code: "usage",
+        message: /has these servers already: b/,
+      });
+    });
   }
 });
 
 /** What is added leaves all lines there, and what is taken out adds none; blank ones do not count. */
-function checkLines(before: string, after: string, change: Change, isNew: boolean): void {
+function checkLines(before: string, after: string, change: SingleChange, isNew: boolean): void {
   const linesOf = (text: string): string[] =>
     text
       .replace(/^\uFEFF/, "")
@@ -614,6 +649,18 @@ describe("a manifest's file that is edited", () => {
       const file = await box.write("home/.config/toolmux/toolmux.jsonc", "{}");
       const env = { HOME: box.home };
       assert.equal(await findUserFile({ env, cwd: box.cwd, platform: "linux" }), file);
+    }));
+
+  it("is not made where a link leads nowhere, which stays", () =>
+    withSandbox(async (box) => {
+      const link = join(box.root, "toolmux.toml");
+      await symlink("nowhere.toml", link);
+      const prepared = await prepareEdit(link, ADD);
+      await assert.rejects(prepared.write(), {
+        code: "usage",
+        message: /is a link that leads nowhere/,
+      });
+      assert.deepEqual(await readdir(box.root), ["toolmux.toml"]);
     }));
 
   it("has to be a text that can be read", () =>

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { configFolders, stateFolder } from "../src/manifest/folders.ts";
@@ -206,7 +207,8 @@ describe("without a named file", () => {
         "home/.config/toolmux/toolmux.toml: there is no manifest yet",
         "home/.config/toolmux/toolmux.{toml,json,jsonc}\n",
         "work/toolmux.{toml,json,jsonc} and work/.mcp.json, if trusted",
-        "[servers.files]",
+        "toolmux import ",
+        "toolmux add files -- npx ",
         "toolmux --config",
       ]) {
         assert.ok(problem.includes(part), `${part} is not in\n${problem}`);
@@ -282,6 +284,14 @@ describe("what was passed over for lack of trust", () => {
 });
 
 describe("the folders", () => {
+  for (const HOME of ["", "relative", undefined]) {
+    it(`are nowhere in the working directory, whatever HOME is: ${HOME}`, () => {
+      const { homedir } = userInfo();
+      const folders = configFolders({ HOME }, "linux");
+      assert.deepEqual(folders, [join(homedir, ".config/toolmux")]);
+    });
+  }
+
   const home = { HOME: "/h" };
   const library = "/h/Library/Application Support/toolmux";
   for (const [env, platform, config, remembered] of [

@@ -12,7 +12,7 @@ import {
   type World,
 } from "./command.ts";
 import { DOCTOR } from "./doctor/command.ts";
-import { DEFAULT_COMMAND, findCommand, parseCommandLine } from "./parse.ts";
+import { DEFAULT_COMMAND, findCommand, guessTopic, parseCommandLine } from "./parse.ts";
 import { printError } from "./report.ts";
 import { SECRET } from "./secret/command.ts";
 
@@ -276,7 +276,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
     // All else is a mistake in this program, and where it was made is worth knowing.
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const told = toHubError(error);
-    printError(told, invocation?.command.name, invocation?.logFormat);
+    printError(told, guessTopic(argv, COMMANDS), invocation?.logFormat);
     return told.traits.exit;
   }
 }

@@ -36,10 +36,12 @@ export interface Option {
   readonly letter?: string;
   /** What stands for the option's value in the help; an option without it takes none. */
   readonly value?: string;
-  /** Its values, where they can be told. */
+  /** Its values, where they can be told; no others are taken. */
   readonly choices?: Choices;
   /** It may be given several times. */
   readonly repeats?: true;
+  /** It may be given as nothing: `--prefix ''`. */
+  readonly empty?: true;
   readonly summary: string;
 }
 

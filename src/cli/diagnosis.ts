@@ -16,8 +16,9 @@ interface Subject {
   readonly server: string;
   /** undefined: one that toolmux cannot use. */
   readonly transport: "stdio" | "remote" | "plugin" | undefined;
-  /** Where it is reached, without what looks like a secret. */
-  readonly url?: string;
+  /** Where it is reached, or the package that it comes as and what runs that; without what looks like a secret. */
+  readonly start?: string;
+  readonly package?: string;
 }
 
 interface Healthy extends Subject {
@@ -71,7 +72,9 @@ export function diagnose(
   const subject: Subject = {
     server,
     transport: kind === "unsupported" ? undefined : kind,
-    ...(spec.kind === "remote" && { url: describeStart(spec) }),
+    ...(spec.kind === "remote" && { start: describeStart(spec) }),
+    ...(spec.kind === "stdio" &&
+      spec.package !== undefined && { start: describeStart(spec), package: spec.package.name }),
   };
   const fail = (cause: HubError): Sick => {
     const state = kind === "unsupported" ? kind : "failed";
@@ -144,12 +147,12 @@ function toRow(diagnosis: Diagnosis): readonly string[] {
   ];
 }
 
-function describeFailure({ server, url, cause, remedies }: Sick, { colors }: Paper): string {
+function describeFailure({ server, start, cause, remedies }: Sick, { colors }: Paper): string {
   const { message, code, step, stderr } = cause;
   const where = step === undefined ? "" : ` at step ${step}`;
   return [
     colors.bold(clean(`${server}: failed${where} (${code})`)),
-    ...(url === undefined ? [] : [`  ${clean(url)}`]),
+    ...(start === undefined ? [] : [`  ${clean(start)}`]),
     `  ${clean(message)}`,
     ...stderr.map((line) => `  | ${clean(line)}`),
     ...remedies.map((line) => `  - ${clean(line)}`),
@@ -183,13 +186,13 @@ export function toJson(diagnoses: readonly Diagnosis[]): object {
 }
 
 function toEntry(diagnosis: Diagnosis): object {
-  const { server: name, state, transport } = diagnosis;
-  const { url } = diagnosis;
-  if (diagnosis.state === "disabled") return { name, state, transport, url };
+  const { server: name, state, transport, package: named } = diagnosis;
+  const url = transport === "remote" ? diagnosis.start : undefined;
+  if (diagnosis.state === "disabled") return { name, state, transport, url, package: named };
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
-    return { name, state, transport, url, error, remedies: diagnosis.remedies };
+    return { name, state, transport, url, package: named, error, remedies: diagnosis.remedies };
   }
   const { shown, connection, vitals } = diagnosis;
   const { tools, prompts, resources, startDuration, peer, way } = connection;
@@ -198,6 +201,7 @@ function toEntry(diagnosis: Diagnosis): object {
     state,
     transport,
     url,
+    package: named,
     way,
     era: peer?.era,
     protocolVersion: peer?.protocolVersion,

@@ -2,8 +2,10 @@ import { textOf } from "../bytes.ts";
 import type { Kind } from "../catalog/item.ts";
 import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
+import type { Manifest } from "../manifest/schema.ts";
 import { untilAborted } from "../wire/grace.ts";
 import { LocalClient } from "../frontend/local.ts";
+import { describeUrl } from "./commandline.ts";
 import { own } from "./console.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest } from "./open.ts";
@@ -33,7 +35,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     await untilAborted(hub.settled(), world.signal);
     const standings = standingsOf(manifest, hub);
     const code = exitCode(standings);
-    if (what === "servers") printServers(standings, invocation, world);
+    if (what === "servers") printServers(manifest, standings, invocation, world);
     else await printEntries(what, client, hub, invocation, world);
     if (what !== "servers") tellFailures(standings);
     if (code === 0 && invocation.json === false) {
@@ -125,39 +127,63 @@ function firstLine({ description, title }: Described): string {
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
 }
 
-function printServers(standings: readonly Standing[], { json }: Invocation, { env }: World): void {
+function printServers(
+  { servers }: Manifest,
+  standings: readonly Standing[],
+  { json }: Invocation,
+  { env }: World,
+): void {
+  const urls = new Map(
+    servers.flatMap((spec) =>
+      spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
+    ),
+  );
   if (json !== false) {
-    own.log(JSON.stringify({ servers: standings.map(toJson) }, null, 2));
+    own.log(JSON.stringify({ servers: standings.map((it) => toJson(it, urls)) }, null, 2));
     return;
   }
+  // Where all are started here, there is nothing to say of how they are reached.
+  const places = (standing: Standing): readonly string[] => {
+    const way = standing.at === "connected" ? standing.connection.way : undefined;
+    return urls.size === 0 ? [] : [way ?? "", urls.get(standing.server) ?? ""];
+  };
   const rows = standings.map((standing) => [
     standing.server,
     standing.at,
     "tools" in standing ? String(standing.tools) : "",
+    ...places(standing),
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
-  if (rows.length > 0)
-    own.log(alignTable(["SERVER", "STATE", "TOOLS", "ERROR"], rows, findPaper(env)));
+  const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
+  if (rows.length > 0) own.log(alignTable(titles, rows, findPaper(env)));
 }
 
-/** `{name, state, tools?, way?, era?, protocolVersion?, error?: {code, message, step?, stderr?}}`; `way` of servers over HTTP */
-function toJson(standing: Standing): object {
-  const { server: name, at: state } = standing;
+/** `{name, state, url?, tools?, way?, era?, protocolVersion?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
+function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
+  const { server: name, at } = standing;
+  const url = urls.get(name);
+  const state = { state: at, ...(url !== undefined && { url }) };
   if (standing.at === "connected") {
     const { peer, way } = standing.connection;
     const { era, protocolVersion } = peer ?? {};
-    return { name, state, tools: standing.tools, way, era, protocolVersion };
+    return { name, ...state, tools: standing.tools, way, era, protocolVersion };
   }
-  if ("tools" in standing) return { name, state, tools: standing.tools };
-  if (standing.at === "disabled") return { name, state };
+  if ("tools" in standing) return { name, ...state, tools: standing.tools };
+  if (standing.at === "disabled") return { name, ...state };
   const { message, code, step, stderr } = standing.cause;
   const words = stderr.length > 0 ? { stderr } : {};
-  return { name, state, error: { code, message, ...(step !== undefined && { step }), ...words } };
+  return {
+    name,
+    ...state,
+    error: { code, message, ...(step !== undefined && { step }), ...words },
+  };
 }
 
 function tellFailures(standings: readonly Standing[]): void {
   for (const standing of standings) {
-    if (standing.at === "failed") printLine(describeFailure(standing.cause));
+    if (standing.at === "failed") {
+      printLine(`${standing.server}: ${describeFailure(standing.cause)}`);
+    }
   }
 }
 

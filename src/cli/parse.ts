@@ -93,6 +93,15 @@ function readCommand(argv: readonly string[], at: number, commands: readonly Com
   return findCommand(word, commands);
 }
 
+/** The name of the command that a command line is about, as far as it can be told. */
+export function guessTopic(
+  argv: readonly string[],
+  commands: readonly Command[],
+): string | undefined {
+  const word = argv[findCommandWord(argv, commands)];
+  return commands.find(({ name }) => name === word)?.name;
+}
+
 /** @throws {HubError} usage */
 export function findCommand(name: string, commands: readonly Command[]): Command {
   const command = commands.find((one) => one.name === name);
@@ -123,8 +132,10 @@ function readOptions(
   const letters = options.flatMap(({ name, letter }) =>
     letter === undefined ? [] : [[letter, name] as const],
   );
-  const { _: words, ...values } = parseArgs(argv, {
-    string: ["_", ...namesOf(options.filter(takesValue))],
+  const valued = namesOf(options.filter(takesValue));
+  const whole = joinEmpty(argv, valued);
+  const { _: words, ...values } = parseArgs(whole, {
+    string: ["_", ...valued],
     boolean: namesOf(options.filter((option) => !takesValue(option))),
     collect: namesOf(options.filter(({ repeats }) => repeats)),
     alias: Object.fromEntries(letters),
@@ -135,11 +146,26 @@ function readOptions(
   });
   const [key] = unknown;
   if (key !== undefined) throw strange(key.length === 1 ? `-${key}` : `--${key}`, options, command);
-  for (const { name, value } of options) {
+  for (const { name, value, empty, choices } of options) {
+    if (value === undefined) continue;
     const given = [values[name]].flat();
-    if (value !== undefined && given.includes("")) throw usage(`--${name} needs a value: ${value}`);
+    const isNothing = empty === true && whole.includes(`--${name}=`);
+    if (given.includes("") && !isNothing) throw usage(`--${name} needs a value: ${value}`);
+    if (!Array.isArray(choices)) continue;
+    for (const one of given) if (one !== undefined) readChoice(name, choices, one);
   }
   return { words: words.map(String), values };
+}
+
+/** An empty value of an option goes with it, as the parser takes it for a word: `--prefix ''` is `--prefix=`. */
+function joinEmpty(argv: readonly string[], valued: readonly string[]): readonly string[] {
+  const end = argv.includes("--") ? argv.indexOf("--") : argv.length;
+  const isEmpty = (at: number): boolean =>
+    at > 0 && at < end && argv[at] === "" && valued.includes((argv[at - 1] ?? "").slice(2));
+  return argv.flatMap((word, at) => {
+    if (isEmpty(at)) return [];
+    return isEmpty(at + 1) ? [`${word}=`] : [word];
+  });
 }
 
 function strange(option: string, known: readonly Option[], command?: Command): HubError {

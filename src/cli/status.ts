@@ -17,6 +17,7 @@ import { openGauge } from "./gauge.ts";
 import { type Log, openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { findPaper, formatJson, openLine } from "./print.ts";
+import { settleRunner } from "./runner.ts";
 import { standingOf } from "./standing.ts";
 
 /** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
@@ -50,11 +51,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
   }
 }
 
-async function examine(
-  manifest: Manifest,
-  hub: Hub,
-  { env }: World,
-): Promise<readonly Diagnosis[]> {
+async function examine(manifest: Manifest, hub: Hub, world: World): Promise<readonly Diagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
   const vitals = new Map<string, Vitals | undefined>();
   await Promise.all(
@@ -64,8 +61,11 @@ async function examine(
       vitals.set(server, running);
     }),
   );
-  return manifest.servers.map((spec) =>
-    diagnose(standingOf(spec, hub), spec, vitals.get(spec.name), env),
+  return Promise.all(
+    manifest.servers.map(async (spec) => {
+      const settled = spec.kind === "unsupported" ? spec : await settleRunner(spec, world);
+      return diagnose(standingOf(spec, hub), settled, vitals.get(spec.name), world.env);
+    }),
   );
 }
 

@@ -1,6 +1,7 @@
-import { chmod, mkdir, readdir, readFile, realpath, rm, stat } from "node:fs/promises";
+import { readdir, readFile, realpath, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { replaceBy, writePrivate } from "../manifest/draft.ts";
+import { writePrivate } from "../manifest/draft.ts";
+import type { Bytes } from "../manifest/file.ts";
 
 /** How many backups of one file are kept. */
 const MOST = 3;
@@ -11,34 +12,17 @@ export interface Original {
   /** Where the file really is, whatever links lead there. */
   readonly path: string;
   /** undefined: there is none. */
-  readonly bytes: Buffer | undefined;
-  /** Its permissions. */
-  readonly mode: number;
+  readonly bytes: Bytes | undefined;
 }
 
 /** Looks at a file, through the links that lead to it. */
 export async function openOriginal(file: string): Promise<Original> {
   const path = await realpath(file).catch(() => file);
   try {
-    const { mode } = await stat(path);
-    return { path, bytes: await readFile(path), mode: mode & 0o777 };
+    return { path, bytes: await readFile(path) };
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
-    return { path, bytes: undefined, mode: 0o600 };
-  }
-}
-
-/** Writes the file anew, whole or not at all, with the permissions that it had. */
-export async function rewrite({ path, mode }: Original, bytes: Uint8Array): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
-  const draft = `${path}.${crypto.randomUUID()}.draft`;
-  await writePrivate(draft, bytes);
-  try {
-    await chmod(draft, mode);
-    await replaceBy(draft, path);
-  } catch (error) {
-    await rm(draft, { force: true });
-    throw error;
+    return { path, bytes: undefined };
   }
 }
 

@@ -3,7 +3,8 @@ import { readFile, rm } from "node:fs/promises";
 import { utf8 } from "../bytes.ts";
 import { decode } from "../manifest/file.ts";
 import { isTable, type Table } from "../manifest/table.ts";
-import { keepBackup, listBackups, openOriginal, type Original, rewrite } from "./backup.ts";
+import { replaceFile } from "../manifest/edit/file.ts";
+import { keepBackup, listBackups, openOriginal, type Original } from "./backup.ts";
 import type { Client, Spot } from "./client.ts";
 import type { Change } from "./change.ts";
 import { editText } from "./edit.ts";
@@ -50,7 +51,12 @@ export async function prepareInstall(
       // What is there came from us: the copy of what was before it stays the one to go back to.
       const isKept = base !== undefined || original.bytes === undefined;
       const copy = isKept ? undefined : await keepBackup(original, now);
-      await rewrite(original, encode(edited.text, original));
+      try {
+        await rewrite(original, encode(edited.text, original));
+      } catch (error) {
+        if (copy !== undefined) await rm(copy, { force: true });
+        throw error;
+      }
       return copy;
     },
   };
@@ -167,6 +173,10 @@ function refuse(message: string): { readonly kind: "refused"; readonly fault: Fa
     kind: "refused",
     fault: { message: `cannot be changed: ${message}`, position: undefined },
   };
+}
+
+function rewrite({ path, bytes: before }: Original, bytes: Uint8Array): Promise<void> {
+  return replaceFile(path, before, bytes);
 }
 
 /** A byte order mark stays. */

@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { Directory, Input, Listing, Offer } from "./listing.ts";
-import { ask, type Desk } from "./request.ts";
+import { ask, type Desk, misanswered } from "./request.ts";
 import { parsePackage, printPackage } from "../manifest/package.ts";
 
 /* The API of the official directory of MCP servers, which others speak as well. */
@@ -15,19 +15,21 @@ const text = v.optional(v.fallback(v.optional(v.string()), undefined));
 const flag = v.optional(v.fallback(v.optional(v.boolean()), undefined));
 
 /** One that is malformed is left out, and costs nothing else. */
-function list<T>(item: v.GenericSchema<unknown, T>) {
-  return v.optional(
-    v.pipe(
-      v.fallback(v.array(v.unknown()), []),
-      v.transform((all): readonly T[] =>
-        all.flatMap((one) => {
-          const parsed = v.safeParse(item, one);
-          return parsed.success ? [parsed.output] : [];
-        }),
-      ),
+function some<T>(item: v.GenericSchema<unknown, T>) {
+  return v.pipe(
+    v.array(v.unknown()),
+    v.transform((all): readonly T[] =>
+      all.flatMap((one) => {
+        const parsed = v.safeParse(item, one);
+        return parsed.success ? [parsed.output] : [];
+      }),
     ),
-    [],
   );
+}
+
+/** As `some`; what is no list is an empty one. */
+function list<T>(item: v.GenericSchema<unknown, T>) {
+  return v.optional(v.fallback(some(item), []), []);
 }
 
 const input = {
@@ -76,7 +78,8 @@ const entrySchema = v.object({
 });
 
 const pageSchema = v.object({
-  servers: list(entrySchema),
+  // Some write a list of nothing so.
+  servers: v.nullable(some(entrySchema), []),
   metadata: v.optional(v.fallback(v.object({ nextCursor: text }), {})),
 });
 
@@ -110,8 +113,8 @@ async function search(
       ...(cursor !== undefined && { cursor }),
     };
     const answer = await askAny(desk, "/servers", query, signal);
-    const parsed = v.safeParse(pageSchema, answer ?? {});
-    if (!parsed.success) break;
+    const parsed = v.safeParse(pageSchema, answer);
+    if (!parsed.success) throw misanswered(desk);
     for (const { server, _meta } of parsed.output.servers) {
       const { status, isLatest } = _meta?.[OFFICIAL] ?? {};
       const isGone = status === "deleted" || (isLatest === false && found.has(server.name));

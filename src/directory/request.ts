@@ -46,12 +46,23 @@ export async function ask(
   try {
     return JSON.parse(text) as unknown;
   } catch {
-    throw new HubError("serverFailed", `${name} (${url.host}) has not answered with JSON.`);
+    throw new HubError("serverFailed", `${nameDesk(name, url)} has not answered with JSON.`);
   }
 }
 
-function explain(name: string, { host }: URL, status: number): HubError {
-  const subject = `${name} (${host})`;
+/** What there is to say of an answer that is none of the API that was asked for. */
+export function misanswered({ name, base }: Desk): HubError {
+  const subject = nameDesk(name, new URL(base));
+  const text = `${subject} has not answered as a directory of servers does: is its URL right?`;
+  return new HubError("serverFailed", text);
+}
+
+function nameDesk(name: string, { host }: URL): string {
+  return name === host ? name : `${name} (${host})`;
+}
+
+function explain(name: string, url: URL, status: number): HubError {
+  const subject = nameDesk(name, url);
   if (status === 401 || status === 403) {
     return new HubError("unauthorized", `${subject} wants a key, or another one (${status}).`);
   }

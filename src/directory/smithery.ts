@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { Directory, Listing } from "./listing.ts";
-import { ask, type Desk } from "./request.ts";
+import { ask, type Desk, misanswered } from "./request.ts";
 
 /* The API of Smithery, which lists servers and hosts them. */
 
@@ -21,7 +21,7 @@ const detailSchema = v.object({
 });
 
 const pageSchema = v.object({
-  servers: v.fallback(v.array(v.unknown()), []),
+  servers: v.array(v.unknown()),
   pagination: v.optional(v.fallback(v.object({ totalPages: v.optional(v.number()) }), {})),
 });
 
@@ -47,8 +47,9 @@ async function search(
   const size = Math.min(PAGE, limit);
   for (let page = 1; page <= MAX_PAGES && found.size < limit; page++) {
     const query = { q: words.join(" "), page: String(page), pageSize: String(size) };
-    const parsed = v.safeParse(pageSchema, (await ask(desk, "/servers", query, signal)) ?? {});
-    if (!parsed.success || parsed.output.servers.length === 0) break;
+    const parsed = v.safeParse(pageSchema, await ask(desk, "/servers", query, signal));
+    if (!parsed.success) throw misanswered(desk);
+    if (parsed.output.servers.length === 0) break;
     for (const one of parsed.output.servers) {
       const entry = v.safeParse(entrySchema, one);
       if (entry.success) found.set(entry.output.qualifiedName, toListing(desk.name, entry.output));

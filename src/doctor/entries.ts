@@ -38,11 +38,13 @@ function describeProblem({ file, position, path, message }: Problem, isThere: bo
   if (!isThere) {
     const text = "There is no manifest yet, and none was found elsewhere.";
     const advice =
-      "Take over the servers of other clients: toolmux import. Or write one: README.md shows how.";
+      "Take over the servers of other clients: toolmux import. Or add one: toolmux add.";
     return { code: "TM104", subject: file, text, advice };
   }
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
-  const text = `${[path, message].filter((part) => part !== "").join(": ")}.`;
+  const whole = [path, message].filter((part) => part !== "").join(": ");
+  // A key is spelled as it is, also at the beginning.
+  const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
   return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
 }
 
@@ -80,10 +82,12 @@ function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec)
 
 /** What of a server looks like a secret and stands there as it is. */
 export function findSecrets(spec: ServerSpec): readonly Finding[] {
-  const labels = clearOf(spec).map(({ label }) => label);
-  if (labels.length === 0) return [];
+  const clear = clearOf(spec);
+  const [first] = clear;
+  if (first === undefined) return [];
+  const labels = clear.map(({ label }) => label);
   const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
-  const advice = `Keep it elsewhere: toolmux secret set ${spec.name}/NAME, and \${secret:${spec.name}/NAME} in its place.`;
+  const advice = `Keep it elsewhere: toolmux secret set ${first.secret}, and \${secret:${first.secret}} in its place.`;
   return [{ code: "TM107", subject: spec.name, text, advice }];
 }
 

@@ -26,8 +26,10 @@ export function stateFolder(env: Env, platform: string): string {
   return join(homeFolder(env), ".local", "state", "toolmux");
 }
 
-export function homeFolder(env: Env): string {
-  return env["HOME"] || process.getBuiltinModule("node:os").homedir();
+/** A `HOME` that is relative would be in whatever folder one happens to stand: then the system's word counts. */
+export function homeFolder({ HOME }: Env): string {
+  if (HOME !== undefined && isAbsolute(HOME)) return HOME;
+  return process.getBuiltinModule("node:os").userInfo().homedir;
 }
 
 /** A leading `~` or `~/` becomes the home folder. */

@@ -65,13 +65,10 @@ export function describeAbsence({ env, cwd, platform }: Surroundings): Problem {
     "there is no manifest yet, and none was found elsewhere; looked for",
     ...folders.map((folder) => `  ${join(folder, "toolmux.{toml,json,jsonc}")}`),
     `  ${join(cwd, "toolmux.{toml,json,jsonc}")} and ${join(cwd, CLIENTS)}, if trusted`,
-    "To begin, write into it for example:",
-    "",
-    "  [servers.files]",
-    `  command = "npx"`,
-    `  args = ["-y", "@modelcontextprotocol/server-filesystem", "\${env:HOME}"]`,
-    "",
-    "or name the file of an MCP client: toolmux --config path/to/mcp.json",
+    "To begin, one of these:",
+    "  toolmux import                                 takes over what other MCP clients have",
+    "  toolmux add files -- npx -y @modelcontextprotocol/server-filesystem ~",
+    "  toolmux --config path/to/mcp.json              uses the file of an MCP client as it is",
   ].join("\n");
   return { file: join(first, NAMES[0]), path: "", message };
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { lstat, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { readSeal } from "./key.ts";
+import { readSeal, type Seal } from "./key.ts";
 import { readRecord } from "./record.ts";
 import { nameOf } from "./shelf.ts";
 import { isUsable, type Kept, MAX_LENGTH, type Subject } from "./snapshot.ts";
@@ -9,7 +9,7 @@ import { isUsable, type Kept, MAX_LENGTH, type Subject } from "./snapshot.ts";
 /** One file among the snapshots, and what can be done with it. */
 export interface Surveyed {
   readonly path: string;
-  /** `broken`: it is not, to the last bit, what a hub has written there. */
+  /** `broken`: it is not, to the last bit, what a hub has written there. `old`: too long ago, or by another toolmux. */
   readonly state: "usable" | "old" | "broken";
 }
 
@@ -35,10 +35,9 @@ export async function surveySnapshots(folder: string, now: number): Promise<Surv
   for (const name of names) {
     const path = join(place, name);
     const bytes = await read(path);
-    const record = bytes && seal && (await readRecord(bytes, name, seal));
-    const state =
-      record === undefined ? "broken" : isUsable(record.savedAt, now) ? "usable" : "old";
-    if (record !== undefined && state === "usable") kept.set(name, record);
+    const record = bytes && seal && (await open(bytes, name, seal));
+    const state = record === undefined ? "broken" : isCurrent(record, now) ? "usable" : "old";
+    if (record !== undefined && isCurrent(record, now)) kept.set(name, record);
     files.push({ path, state });
   }
   return {
@@ -52,6 +51,19 @@ export async function surveySnapshots(folder: string, now: number): Promise<Surv
       return undefined;
     },
   };
+}
+
+/** @returns what has the right seal and is read no more, as another toolmux has written it in its own form, as its name alone */
+async function open(
+  bytes: Buffer<ArrayBuffer>,
+  name: string,
+  seal: Seal,
+): Promise<Kept | string | undefined> {
+  return readRecord(bytes, name, seal).catch(() => name);
+}
+
+function isCurrent(record: Kept | string, now: number): record is Kept {
+  return typeof record !== "string" && isUsable(record.savedAt, now);
 }
 
 async function read(path: string): Promise<Buffer<ArrayBuffer> | undefined> {

@@ -77,6 +77,22 @@ describe("toolmux add", () => {
     }),
   );
 
+  it("takes turns with others who add at the same moment: all of theirs are there", LIMIT, () =>
+    withStage(BEFORE, async (stage) => {
+      const { config } = stage;
+      const names = Array.from({ length: 6 }, (_, i) => `s${i}`);
+      const all = await Promise.all(
+        names.map((name) => run(stage, ["add", name, "--no-try", "--file", config, "--", "x"])),
+      );
+      assert.deepEqual(
+        all.map(({ code, stderr }) => [code, stderr]),
+        names.map(() => [0, ""]),
+      );
+      const there = [...readFileSync(config, "utf8").matchAll(/^\[servers\.(s\d)\]$/gm)];
+      assert.deepEqual(new Set(there.map(([, name]) => name)), new Set(names));
+    }),
+  );
+
   it("makes the user's own manifest if there is none, for its owner alone", LIMIT, () =>
     withStage("", async (stage) => {
       const { code, stderr } = await run(stage, ["add", "new", ...START]);
@@ -350,14 +366,30 @@ describe("toolmux search", () => {
     withStage("", (stage) =>
       withDirectory(
         (url, _request, response) =>
-          sendJson(response, {}, url.searchParams.get("search") === "none" ? 200 : 500),
+          sendJson(
+            response,
+            { servers: [] },
+            url.searchParams.get("search") === "none" ? 200 : 500,
+          ),
         async ({ base }) => {
           const none = await run(stage, ["search", "none", "--from", base]);
           assert.deepEqual([none.code, none.stdout], [1, ""]);
           const broken = await run(stage, ["search", "x", "--from", base]);
           assert.deepEqual([broken.code, broken.stdout], [3, ""]);
+          const told = await run(stage, ["search", "x", "--json", "--from", base]);
+          assert.equal(told.code, 3);
+          const { failures, ...found } = JSON.parse(told.stdout) as {
+            failures: readonly { code: string }[];
+          };
+          assert.deepEqual(found, { servers: [] });
+          assert.deepEqual(
+            failures.map(({ code }) => code),
+            ["serverFailed"],
+          );
           const wrong = await run(stage, ["search", "x", "--limit", "0"]);
           assert.equal(wrong.code, 2);
+          const lone = await run(stage, ["search"]);
+          assert.match(lone.stderr, /^Try: toolmux help search$/m);
         },
       ),
     ),

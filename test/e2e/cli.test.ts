@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
-import { carrying, isAlive, waitUntilGone } from "../harness/processes.ts";
+import { carrying, waitUntilGone } from "../harness/processes.ts";
 
 interface Output {
   readonly code: number | null;
@@ -54,11 +54,16 @@ const BROKEN = scripted("--exit-at-once");
 describe("any command", () => {
   it("that is wrong is explained on stderr alone, and ends with 2", LIMIT, () =>
     withStage({ servers: { a: scripted() } }, async (stage) => {
-      for (const args of [["lst"], ["list", "--jsn"], ["call"], ["--log-level", "loud"]]) {
+      for (const [topic, ...args] of [
+        ["", "lst"],
+        [" list", "list", "--jsn"],
+        [" call", "call"],
+        ["", "--log-level", "loud"],
+      ] as const) {
         const { code, stdout, stderr } = await use(stage, ...args);
         assert.equal(code, 2, args.join(" "));
         assert.equal(stdout, "");
-        assert.match(stderr, /^toolmux: .+\nTry: toolmux help\n$/);
+        assert.match(stderr, new RegExp(`^toolmux: .+\nTry: toolmux help${topic}\n$`));
       }
       assert.deepEqual(stage.log("a"), [], "and nothing was started");
     }),
@@ -437,12 +442,9 @@ describe("serve, when nobody tells it to end,", () => {
       const grandchild = Number(message.result?.content?.[0]?.text);
       killed.signal("SIGKILL");
       await killed.ended(END);
-      assert.ok(isAlive(grandchild), "what has left its group outlives the hub");
-      const next = start(stage, ["--config", stage.config, "--log-level", "info"]);
+      // Any hub that starts on this machine may be faster: what counts is that nothing is left.
+      const next = start(stage, ["--config", stage.config]);
       await waitUntilGone([grandchild], END);
-      await next.until(END, "a word on it", () =>
-        /killed were ended/.test(next.stderr) ? true : undefined,
-      );
       next.end();
       await next.ended(END);
     }),

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
@@ -10,18 +11,17 @@ const SCRIPT = "/usr/bin/script";
 const isThere = process.platform === "linux" && existsSync(SCRIPT);
 const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCRIPT} of util-linux`;
 
-/** Runs `toolmux secret set x` at a terminal, says after it how the terminal is, and types. */
-async function type(stage: Stage, ...keys: readonly string[]) {
-  const line = `'${executable()}' secret set x; echo "code $?"; stty -a`;
+const type = (stage: Stage, ...keys: readonly string[]) =>
+  typeAt(stage, "secret set x", "it is not shown", keys);
+
+/** Runs a command at a terminal, says after it how the terminal is, and types when it asks. */
+async function typeAt(stage: Stage, command: string, prompt: string, keys: readonly string[]) {
+  const line = `trap : INT; '${executable()}' ${command}; echo "code $?"; stty -a`;
   const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
   const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
   const shown = (): string =>
     terminal.lines.map(({ text }) => text).join("\n") + terminal.rest + terminal.stderr;
-  await terminal.until(
-    10_000,
-    "the prompt",
-    () => shown().includes("it is not shown") || undefined,
-  );
+  await terminal.until(10_000, "the prompt", () => shown().includes(prompt) || undefined);
   for (const key of keys) terminal.write(key);
   await terminal.until(
     10_000,
@@ -78,6 +78,34 @@ describe("a value that is typed", { skip }, () => {
         assert.doesNotMatch(output, /half|two-lines/);
         assert.equal(await read(stage), undefined);
       }),
+    );
+  }
+});
+
+describe("a question", { skip }, () => {
+  for (const [what, keys, exit] of [
+    ["Ctrl-C", ["\u0003"], 130],
+    ["Ctrl-D", ["\u0004"], 2],
+    ["no", ["n\r"], 2],
+    ["nothing", ["\r"], 2],
+  ] as const) {
+    it(
+      `that is answered with ${what} changes nothing, and leaves the terminal as it was`,
+      LIMIT,
+      () =>
+        withStage({ servers: {} }, async (stage) => {
+          const folder = join(stage.dir, ".cursor");
+          mkdirSync(folder);
+          const servers = { one: { command: "x" } };
+          writeFileSync(join(folder, "mcp.json"), JSON.stringify({ mcpServers: servers }));
+          const manifest = join(stage.dir, "new.toml");
+          const command = `import cursor --project --config '${manifest}'`;
+          const { output, code, isEchoing } = await typeAt(stage, command, "[y/N]", keys);
+          assert.equal(code, exit, output);
+          assert.doesNotMatch(output, /Error|^ +at /m);
+          assert.ok(isEchoing, output);
+          assert.ok(!existsSync(manifest));
+        }),
     );
   }
 });

@@ -75,6 +75,44 @@ describe("list servers", () => {
   );
 });
 
+describe("list", () => {
+  it("names each server that it could not reach", LIMIT, async () => {
+    const port = await findPort();
+    const servers = { gone: { url: `http://127.0.0.1:${port}/mcp` } };
+    await withStage({ servers }, async (stage) => {
+      const { code, stderr } = await run(stage, "list");
+      assert.equal(code, 3);
+      assert.match(stderr, new RegExp(`^toolmux: gone: Nothing listens at 127.0.0.1:${port}`, "m"));
+    });
+  });
+});
+
+describe("list servers, over HTTP", () => {
+  it("says where each is and how it is spoken to, also to programs", LIMIT, async () => {
+    const upstream = await startRemote("http");
+    try {
+      const servers = { a: scripted("--bare --tool one"), r: { url: upstream.url } };
+      await withStage({ servers }, async (stage) => {
+        const { code, stdout } = await run(stage, "list", "servers");
+        assert.equal(code, 0);
+        assert.match(stdout, /^SERVER  STATE +TOOLS  WAY +URL +ERROR$/m);
+        assert.match(stdout, new RegExp(`^r +connected +\\d+ +http +${upstream.url}$`, "m"));
+        const told = await run(stage, "list", "servers", "--json");
+        const { servers: all } = JSON.parse(told.stdout) as Document;
+        assert.deepEqual(
+          all.map(({ name, way, url }) => [name, way, url]),
+          [
+            ["a", undefined, undefined],
+            ["r", "http", upstream.url],
+          ],
+        );
+      });
+    } finally {
+      await upstream.stop();
+    }
+  });
+});
+
 describe("status", () => {
   it("of healthy servers is a table and the verdict, and nothing else", LIMIT, () =>
     withStage(

@@ -1,13 +1,23 @@
+import { once } from "node:events";
 import process from "node:process";
+import { untilAborted } from "../../wire/grace.ts";
 
-/** Asks a person on the terminal; undefined if there is nobody to ask. Anything but yes is no. */
-export async function askConsent(question: string): Promise<boolean | undefined> {
+/** Asks a person on the terminal; undefined if there is nobody to ask. Anything but yes is no. @throws the signal's reason */
+export async function askConsent(
+  question: string,
+  signal: AbortSignal,
+): Promise<boolean | undefined> {
   const { stdin, stderr } = process;
   if (!stdin.isTTY || !stderr.isTTY) return undefined;
   const { createInterface } = await import("node:readline/promises");
-  const lines = createInterface({ input: stdin, output: stderr });
+  // The terminal stays as it is: Ctrl-C reaches the process, as everywhere else.
+  const lines = createInterface({ input: stdin, output: stderr, terminal: false });
   try {
-    return /^y(?:es)?$/i.test((await lines.question(`${question} [y/N] `)).trim());
+    const end = once(lines, "close").then(() => "\n");
+    const asked = lines.question(`${question} [y/N] `);
+    const answer = await untilAborted(Promise.race([asked, end]), signal);
+    if (answer === "\n") stderr.write(answer);
+    return /^y(?:es)?$/i.test(answer.trim());
   } finally {
     lines.close();
   }

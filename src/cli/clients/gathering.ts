@@ -55,12 +55,17 @@ export async function carryOut(
   store: SecretStore | undefined,
   world: World,
 ): Promise<void> {
-  const servers: Record<string, OwnEntry> = {};
-  for (const { name, entry, clear } of additions) {
-    for (const { secret, value } of store === undefined ? [] : clear) {
+  if (additions.length === 0) return;
+  const servers = new Map(
+    additions.map(({ name, entry, clear }): [string, OwnEntry] => [
+      name,
+      store === undefined ? entry : hideClear(entry, clear),
+    ]),
+  );
+  const keep = async (): Promise<void> => {
+    for (const { secret, value } of additions.flatMap(({ clear }) => clear)) {
       await store?.set(secret, value);
     }
-    servers[name] = store === undefined ? entry : hideClear(entry, clear);
-  }
-  if (additions.length > 0) await addServers(manifest, servers, world);
+  };
+  await addServers(manifest, servers, keep, world);
 }

@@ -20,7 +20,8 @@ export async function importServers(invocation: Invocation, world: World): Promi
   const moves = switches.has("secrets");
   if (isForPeople) own.log(describe(gathered, moves, findPaper(world.env)));
   const isWanted = additions.length > 0 && !switches.has("dry-run");
-  const consent = isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered))));
+  const consent =
+    isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered, world))));
   if (consent === true) {
     const store = moves ? openStore(world) : undefined;
     await carryOut(gathered, store, world);
@@ -40,8 +41,8 @@ export async function importServers(invocation: Invocation, world: World): Promi
   return 2;
 }
 
-function ask({ additions, manifest }: Gathered): Promise<boolean | undefined> {
-  return askConsent(`Add ${count(additions.length, "server")} to ${manifest}?`);
+function ask({ additions, manifest }: Gathered, { signal }: World): Promise<boolean | undefined> {
+  return askConsent(`Add ${count(additions.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: what was found, what would be added, what would not, and which secrets stand there in the clear. */
@@ -68,7 +69,7 @@ export function describe(
 }
 
 function describeFiles(files: readonly ClientFile[], paper: Paper): string {
-  if (files.length === 0) return "no file of these clients is there";
+  if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
     const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");

@@ -190,7 +190,8 @@ function showDifference(
   const line = before.slice(0, start).split("\n").length;
   // Where others go, what lies between may be theirs.
   const fresh = removed.length > 0 ? `"${OWN_NAME}"` : after.slice(start, after.length - end);
-  const lines = fresh.split(/\r?\n/).filter((text) => text.trim() !== "");
+  // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
+  const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
     colors.bold(`${file}:${line}`),
     ...removed.map((name) => colors.red(`- "${clean(name)}"`)),

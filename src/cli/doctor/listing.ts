@@ -19,6 +19,9 @@ import { describeFailure } from "../report.ts";
 import { standingsOf } from "../standing.ts";
 import { isCertain, sentence } from "./servers.ts";
 
+/** As many servers are named in a finding. */
+const MOST_NAMES = 10;
+
 /** What clients would see, and what there is to be said of how that is known. */
 export interface Seen {
   readonly catalog: Catalog | undefined;
@@ -43,7 +46,9 @@ export async function recallListing(
     else unknown.push(spec.name);
   }
   if (unknown.length > 0) {
-    const text = `Nothing is known of what these list, so their tools were not looked at: ${unknown.join(", ")}.`;
+    const names = unknown.slice(0, MOST_NAMES).join(", ");
+    const more = unknown.length > MOST_NAMES ? ` and ${unknown.length - MOST_NAMES} more` : "";
+    const text = `Nothing is known of what these list, so their tools were not looked at: ${names}${more}.`;
     const advice = "toolmux doctor --connect starts the servers and looks.";
     findings.push({ code: "TM803", subject: "snapshots", text, advice });
   }
@@ -74,7 +79,7 @@ function examineFiles({ files }: Survey): readonly Finding[] {
           {
             code: "TM802",
             subject: "snapshots",
-            text: `${of(old)} of more than 30 days ago.`,
+            text: `${of(old)} of more than 30 days ago, or of another version of toolmux.`,
             advice,
             fixes: old,
           } as const,

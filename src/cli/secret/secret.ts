@@ -136,14 +136,20 @@ async function printSecrets(
   secrets: Secrets,
   world: World,
 ): Promise<number> {
-  const rows = await listRows(secrets, await findUses(invocation, world), world);
+  const uses = await findUses(invocation, world);
+  const rows = await listRows(secrets, uses ?? new Map(), world);
   const key = await secrets.protection();
   if (invocation.json !== false) {
     own.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
     return 0;
   }
-  if (rows.length === 0) own.log("There are no secrets, and no server wants one.");
-  else {
+  if (rows.length === 0) {
+    own.log(
+      uses === undefined
+        ? "There are no secrets."
+        : "There are no secrets, and no server wants one.",
+    );
+  } else {
     const table = rows.map(({ name, places, servers }) => [
       name,
       places.join(", ") || "nowhere",
@@ -173,18 +179,18 @@ async function listRows(
   }));
 }
 
-/** Which servers want which secrets. What there is without a manifest is listed all the same. */
+/** Which servers want which secrets; undefined if there is no manifest, or it cannot be used. */
 async function findUses(
   invocation: Invocation,
   world: World,
-): Promise<ReadonlyMap<string, readonly string[]>> {
+): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
   const uses = new Map<string, string[]>();
   const loaded = await loadManifest(loadOptions(invocation, world));
   if (!loaded.ok) {
     if (invocation.json === false) {
       printLine("the manifest cannot be used, so it is not said who wants what; see toolmux check");
     }
-    return uses;
+    return undefined;
   }
   const outer = (spec: { kind: string }): spec is OuterServer =>
     spec.kind === "stdio" || spec.kind === "remote";

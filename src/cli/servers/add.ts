@@ -16,7 +16,7 @@ import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";
 import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
-import { findFile, writeEdit } from "./file.ts";
+import { changeFile, findFile } from "./file.ts";
 import { addSaid, findClear, readSaid } from "./plan.ts";
 import { type Trial, tryServer } from "./trial.ts";
 
@@ -40,8 +40,8 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const entry = nameTools(addSaid(wanted.entry, invocation), key);
   const file = await findFile(invocation, world);
   const isNew = !invocation.switches.has("replace");
-  const edit = await prepareEdit(file, { kind: "add", name: key, entry, isNew });
-  const { server } = edit;
+  const change = { kind: "add", name: key, entry, isNew } as const;
+  const { server } = await prepareEdit(file, change);
   if (server === undefined || server.kind === "unsupported") {
     throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
   }
@@ -51,11 +51,12 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const isTried = !invocation.switches.has("no-try") && missing.length === 0;
   const trial = isTried ? await tryServer(server, world, log) : undefined;
   const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
-  if (isAdded) await writeEdit(edit, world);
-  if (invocation.json !== false) own.log(formatJson(toJson(wanted, file, trial, isAdded)));
+  const edit = isAdded ? await changeFile(file, change, world) : undefined;
+  if (invocation.json !== false)
+    own.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
   for (const line of describeTrial(trial, key)) tell(line);
   if (trial?.kind === "failed") tellFailure(trial, log);
-  if (!isAdded) {
+  if (edit === undefined) {
     log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
     return trial?.kind === "failed" ? trial.cause.traits.exit : 3;
   }

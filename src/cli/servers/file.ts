@@ -1,7 +1,9 @@
-import { resolve } from "node:path";
-import { type Edit, findUserFile } from "../../manifest/edit/file.ts";
+import { join, resolve } from "node:path";
+import type { Change } from "../../manifest/edit/edit.ts";
+import { type Edit, findUserFile, prepareEdit } from "../../manifest/edit/file.ts";
 import { expandHome, stateFolder } from "../../manifest/folders.ts";
 import { isTrusted, trust } from "../../manifest/trust.ts";
+import { withLock } from "../../secrets/lock.ts";
 import type { Invocation, World } from "../command.ts";
 
 /** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
@@ -11,11 +13,19 @@ export function findFile({ values, config }: Invocation, world: World): Promise<
   return Promise.resolve(resolve(world.cwd, expandHome(named, world.env)));
 }
 
-/** Writes a change. A file that was trusted as it was is trusted as it is then: it is its user who has changed it. */
-export async function writeEdit(edit: Edit, world: World): Promise<void> {
-  const { file, before } = edit;
+/**
+ * Makes a change in a manifest as it is by now; those who change one at the same time take turns. A file that was trusted as it
+ * was is trusted as it is then: it is its user who has changed it.
+ * @throws {HubError} as prepareEdit and Edit.write
+ */
+export function changeFile(file: string, change: Change, world: World): Promise<Edit> {
   const folder = stateFolder(world.env, world.platform);
-  const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));
-  await edit.write();
-  if (wasTrusted) await trust(file, folder);
+  return withLock(join(folder, "manifest.lock"), world.signal, async () => {
+    const edit = await prepareEdit(file, change);
+    const { before } = edit;
+    const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));
+    await edit.write();
+    if (wasTrusted) await trust(file, folder);
+    return edit;
+  });
 }

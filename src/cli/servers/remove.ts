@@ -1,17 +1,15 @@
-import { prepareEdit } from "../../manifest/edit/file.ts";
 import { listSecrets } from "../../manifest/template.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
 import { clean } from "../report.ts";
-import { findFile, writeEdit } from "./file.ts";
+import { changeFile, findFile } from "./file.ts";
 
 /** Takes a server out of the manifest, and says what of it remains elsewhere. */
 export async function remove(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
   const file = await findFile(invocation, world);
-  const edit = await prepareEdit(file, { kind: "remove", name });
-  await writeEdit(edit, world);
+  const edit = await changeFile(file, { kind: "remove", name }, world);
   own.log(clean(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;

@@ -19,11 +19,17 @@ export async function search(invocation: Invocation, world: World): Promise<numb
   const directories = await openDirectories(invocation, world);
   const { listings, failures } = await searchAll(directories, words, limit, world.signal);
   tellFailures(failures, log);
-  if (failures.length === directories.length) return 3;
-  if (json !== false) own.log(formatJson({ servers: listings.map(toJson) }));
-  else if (listings.length > 0) own.log(describe(listings, findPaper(world.env)));
-  else log("warn", `nothing was found for ${words.join(" ")}`);
-  return listings.length > 0 ? 0 : 1;
+  const isAsked = failures.length < directories.length;
+  if (json !== false) {
+    const failed = failures.map(({ directory, cause: { code, message } }) => ({
+      directory,
+      code,
+      message,
+    }));
+    own.log(formatJson({ servers: listings.map(toJson), failures: failed }));
+  } else if (listings.length > 0) own.log(describe(listings, findPaper(world.env)));
+  else if (isAsked) log("warn", `nothing was found for ${words.join(" ")}`);
+  return listings.length > 0 ? 0 : isAsked ? 1 : 3;
 }
 
 function readLimit(text: string | undefined): number {
@@ -39,7 +45,7 @@ function describe(listings: readonly Listing[], { colors, width }: Paper): strin
     const head = [name, version, `(${directory})`].filter((part) => part !== undefined);
     const about = [title === name ? undefined : title, description].filter(Boolean).join(": ");
     const place = repository ?? homepage;
-    const lines = [about, listing.offers.map(describeOffer).join(", "), place ?? ""];
+    const lines = [about, describeWays(listing), place ?? ""];
     const [first = "", ...others] = head;
     return [
       `${colors.bold(clean(first))} ${colors.dim(clean(others.join(" ")))}`,
@@ -48,8 +54,14 @@ function describe(listings: readonly Listing[], { colors, width }: Paper): strin
         .map((line) => `  ${cut(clean(line).replaceAll("\n", " "), Math.max(20, width - 2))}`),
     ].join("\n");
   });
-  const hint = `${count(listings.length, "server")}; to have one: toolmux add ${clean(listings[0]?.name ?? "NAME")}`;
-  return [...blocks, colors.dim(hint)].join("\n");
+  const first = listings.find(({ offers }) => offers.length > 0);
+  const hint = first === undefined ? "" : `; to have one: toolmux add ${clean(first.name)}`;
+  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
+}
+
+/** How it can be had, or why not by its name alone. */
+function describeWays({ offers, omissions }: Listing): string {
+  return offers.length > 0 ? offers.map(describeOffer).join(", ") : omissions.join(" ");
 }
 
 /** What it is, in a word or two. */

@@ -1,7 +1,13 @@
 import { createTable, isTable, type Table } from "../table.ts";
 
-/** What is to become of one server of a manifest. */
+/** What is to become of servers of a manifest. */
 export type Change =
+  | SingleChange
+  /** All of them are new, and come last. */
+  | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
+
+/** What is to become of one of them. */
+export type SingleChange =
   /** Comes last; in the place of one of that name, if there is one and it need not be new. */
   | {
       readonly kind: "add";
@@ -41,6 +47,11 @@ export function applyChange(root: unknown, group: string, change: Change): Table
   if (!isTable(root)) return undefined;
   const servers = root[group] ?? createTable<unknown>();
   if (!isTable(servers)) return undefined;
+  if (change.kind === "addAll") {
+    const added = [...change.servers];
+    if (added.some(([name]) => servers[name] !== undefined)) return undefined;
+    return copy(root, [[group, copy(servers, added)]]);
+  }
   const own = servers[change.name];
   if (change.kind === "add" ? own !== undefined && change.isNew === true : own === undefined) {
     return undefined;
@@ -48,7 +59,7 @@ export function applyChange(root: unknown, group: string, change: Change): Table
   return copy(root, [[group, changeServers(servers, change)]]);
 }
 
-function changeServers(servers: Table, change: Change): Table {
+function changeServers(servers: Table, change: SingleChange): Table {
   const { name } = change;
   switch (change.kind) {
     case "add":

@@ -23,7 +23,7 @@ export interface Draft {
 /** A text that was changed. */
 export interface Edited {
   readonly text: string;
-  /** The server that the change is about, as it is now; of one that was removed, as it was. */
+  /** The one server that the change is about, as it is now; of one that was removed, as it was. */
   readonly server: ServerSpec | undefined;
   readonly others: readonly ServerSpec[];
 }
@@ -49,7 +49,7 @@ export async function editText(draft: Draft, change: Change): Promise<Edited> {
   if (!isMeant)
     throw refuse(draft, group, change, "is written in a way that toolmux cannot change");
   const after = await read({ ...draft, text: edited });
-  const isThere = ({ name }: ServerSpec): boolean => name === change.name;
+  const isThere = ({ name }: ServerSpec): boolean => "name" in change && name === change.name;
   return {
     text: mark + edited,
     server: (change.kind === "remove" ? before : after).servers.find(isThere),
@@ -113,14 +113,16 @@ function keepEnd(edited: string, text: string): string {
   return isOpen ? edited.replace(/\r?\n$/, "") : edited;
 }
 
-function explainNothing(
-  { file }: Draft,
-  root: Table,
-  group: string,
-  { kind, name }: Change,
-): HubError {
+function explainNothing({ file }: Draft, root: Table, group: string, change: Change): HubError {
   const servers = root[group];
-  if (kind === "add") {
+  if (change.kind === "addAll") {
+    const taken = isTable(servers) ? servers : {};
+    const names = [...change.servers.keys()].filter((name) => taken[name] !== undefined);
+    const text = `${file} has these servers already: ${names.map(printKey).join(", ")}. Nothing was changed; try again.`;
+    return new HubError("usage", text);
+  }
+  const { name } = change;
+  if (change.kind === "add") {
     return new HubError(
       "usage",
       `There is a server ${printKey(name)} in ${file} already; take another name, or replace it (--replace).`,
@@ -149,14 +151,14 @@ function mask(key: string, value: unknown): unknown {
 }
 
 function spellToml(change: Change): string {
+  if (change.kind === "addAll") {
+    const all = [...change.servers].map(([name, entry]) => spellTable(name, entry));
+    return ["add", ...all].join("\n");
+  }
   const header = `[servers.${printKey(change.name)}]`;
   switch (change.kind) {
-    case "add": {
-      const pairs = Object.entries(change.entry).map(([key, value]) =>
-        printPair([key, mask(key, value)]),
-      );
-      return ["add", header, ...pairs].join("\n");
-    }
+    case "add":
+      return `add\n${spellTable(change.name, change.entry)}`;
     case "remove":
       return `take out ${header} with all that belongs to it`;
     case "set":
@@ -166,17 +168,20 @@ function spellToml(change: Change): string {
   }
 }
 
+function spellTable(name: string, entry: Table): string {
+  const pairs = Object.entries(entry).map(([key, value]) => printPair([key, mask(key, value)]));
+  return [`[servers.${printKey(name)}]`, ...pairs].join("\n");
+}
+
 function spellJson(group: string, change: Change): string {
+  if (change.kind === "addAll") {
+    const all = [...change.servers].map(([name, entry]) => spellMember(name, entry));
+    return `add under ${JSON.stringify(group)}\n${all.join(",\n")}`;
+  }
   const key = JSON.stringify(change.name);
   switch (change.kind) {
-    case "add": {
-      const entries = Object.entries(change.entry).map(([name, value]) => [
-        name,
-        mask(name, value),
-      ]);
-      const entry = JSON.stringify(Object.fromEntries(entries), null, 2);
-      return `add under ${JSON.stringify(group)}\n${key}: ${entry}`;
-    }
+    case "add":
+      return `add under ${JSON.stringify(group)}\n${spellMember(change.name, change.entry)}`;
     case "remove":
       return `take out ${key} under ${JSON.stringify(group)}`;
     case "set":
@@ -184,4 +189,9 @@ function spellJson(group: string, change: Change): string {
     case "rename":
       return `write ${JSON.stringify(change.to)} for ${key}`;
   }
+}
+
+function spellMember(name: string, entry: Table): string {
+  const masked = Object.entries(entry).map(([key, value]) => [key, mask(key, value)]);
+  return `${JSON.stringify(name)}: ${JSON.stringify(Object.fromEntries(masked), null, 2)}`;
 }

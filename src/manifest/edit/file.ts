@@ -1,4 +1,5 @@
-import { chmod, chown, mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { chmod, chown, lstat, mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { Buffer } from "node:buffer";
 import { dirname, join } from "node:path";
 import { utf8 } from "../../bytes.ts";
 import { HubError } from "../../errors.ts";
@@ -44,8 +45,7 @@ export async function prepareEdit(file: string, change: Change): Promise<Edit> {
     file,
     before,
     ...edited,
-    write: () =>
-      before === undefined ? create(file, edited.text) : replace(file, before, edited.text),
+    write: () => replaceFile(file, before, utf8(edited.text)),
   };
 }
 
@@ -65,28 +65,46 @@ function decodeWhole(bytes: Bytes, file: string): string {
   }
 }
 
-async function create(file: string, text: string): Promise<void> {
-  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
-  await writePrivate(file, utf8(text)).catch((error: unknown) => {
-    const isThere = error instanceof Error && "code" in error && error.code === "EEXIST";
-    throw isThere ? changed(file) : error;
-  });
+/**
+ * Writes a file that may be somebody else's, whole or not at all, with the permissions and through the links of the old one; a
+ * new one is for its owner alone.
+ * @param before what it held when it was looked at; undefined: there was none
+ * @throws {HubError} usage if it holds something else by now, or is read-only; of the file system
+ */
+export async function replaceFile(
+  file: string,
+  before: Bytes | undefined,
+  bytes: Uint8Array,
+): Promise<void> {
+  if (before === undefined) await create(file, bytes);
+  else await replace(file, before, bytes);
 }
 
-async function replace(file: string, before: Bytes, text: string): Promise<void> {
+async function create(file: string, bytes: Uint8Array): Promise<void> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  try {
+    await writePrivate(file, bytes);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    const isLink = await lstat(file).then((stats) => stats.isSymbolicLink());
+    if (isLink) throw new HubError("usage", `${file} is a link that leads nowhere.`);
+    throw changed(file);
+  }
+}
+
+async function replace(file: string, before: Bytes, bytes: Uint8Array): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
   // It could be replaced all the same, but not against whoever has said that.
   if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
   const draft = `${target}.${crypto.randomUUID()}.draft`;
-  await writePrivate(draft, utf8(text));
+  await writePrivate(draft, bytes);
   try {
     await chmod(draft, mode & 0o7777);
     // Who runs this for somebody else leaves them their file.
     await chown(draft, uid, gid).catch(() => undefined);
-    const now = await readBytes(target);
-    const isSame = now?.length === before.length && now.every((byte, i) => byte === before[i]);
-    if (!isSame) throw changed(file);
+    const now = await readSmall(target, before.length);
+    if (now.kind !== "read" || !Buffer.from(before).equals(now.bytes)) throw changed(file);
     await rename(draft, target);
   } catch (error) {
     await rm(draft, { force: true });

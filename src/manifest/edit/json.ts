@@ -11,8 +11,13 @@ export function editJson(text: string, group: string, change: Change): readonly 
     lines: new Lines(text, /^\s*(?:\/\/|\/\*.*\*\/\s*$)/),
     ...styleOf(text),
   };
-  const { name } = change;
   const servers = findNodeAtLocation(root, [group]);
+  if (change.kind === "addAll") {
+    return servers === undefined
+      ? addMembers(page, root, [[group, Object.fromEntries(change.servers)]])
+      : addMembers(page, servers, [...change.servers]);
+  }
+  const { name } = change;
   const server = findNodeAtLocation(root, [group, name]);
   const property = server?.parent;
   switch (change.kind) {
@@ -22,8 +27,8 @@ export function editJson(text: string, group: string, change: Change): readonly 
         return [replace(server, printValue(page, change.entry, indent, isSpread(page, server)))];
       }
       return servers === undefined
-        ? addMember(page, root, group, { [name]: change.entry })
-        : addMember(page, servers, name, change.entry);
+        ? addMembers(page, root, [[group, { [name]: change.entry }]])
+        : addMembers(page, servers, [[name, change.entry]]);
     case "remove":
       return property === undefined ? [] : removeMember(page, property);
     case "rename": {
@@ -36,7 +41,7 @@ export function editJson(text: string, group: string, change: Change): readonly 
         const indent = indentAt(text, value.parent.offset);
         return [replace(value, printValue(page, change.value, indent, isSpread(page, value)))];
       }
-      return server === undefined ? [] : addMember(page, server, change.key, change.value);
+      return server === undefined ? [] : addMembers(page, server, [[change.key, change.value]]);
     }
   }
 }
@@ -58,12 +63,11 @@ function replace({ offset, length }: Node, text: string): Splice {
   return { from: offset, to: offset + length, text };
 }
 
-/** Puts a member behind the others of an object. */
-function addMember(
+/** Puts members behind the others of an object. */
+function addMembers(
   page: Page,
   object: Node,
-  key: string,
-  value: unknown,
+  members: readonly (readonly [key: string, value: unknown])[],
 ): readonly Splice[] | Refusal {
   const { text, step, lines } = page;
   if (object.type !== "object")
@@ -72,14 +76,20 @@ function addMember(
   const close = object.offset + object.length - 1;
   const outer = indentAt(text, object.parent?.offset ?? object.offset);
   const inner = outer + step;
-  const print = (indent: string, spread: boolean): string =>
-    `${JSON.stringify(key)}: ${printValue(page, value, indent, spread)}`;
+  /** Each with what goes in front of it. */
+  const print = (front: string, indent: string, spread: boolean): string =>
+    members
+      .map(
+        ([key, value]) =>
+          `${front}${JSON.stringify(key)}: ${printValue(page, value, indent, spread)}`,
+      )
+      .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
     // What stands in it is nothing, or comments, the last of which may reach to the end of its line.
     const filled = open + text.slice(open, close).trimEnd().length;
-    const member = lines.end + inner + print(inner, true) + lines.end + outer;
-    return [{ from: filled, to: close, text: member }];
+    const filling = print(lines.end + inner, inner, true) + lines.end + outer;
+    return [{ from: filled, to: close, text: filling }];
   }
   const end = last.offset + last.length;
   const comma = findComma(text, end, close);
@@ -88,7 +98,7 @@ function addMember(
   const tail = comma === undefined ? "" : ",";
   const first = object.children?.[0] ?? last;
   if (!text.slice(open, first.offset).includes("\n")) {
-    return [...commas, { from: behind, to: behind, text: ` ${print("", false)}${tail}` }];
+    return [...commas, { from: behind, to: behind, text: print(" ", "", false) + tail }];
   }
   const indent = indentAt(text, first.offset);
   const line = lines.all[lines.find(behind - 1)];
@@ -98,7 +108,7 @@ function addMember(
     lineEnd > behind && lineEnd <= close && isTrivia(text.slice(behind, lineEnd))
       ? lineEnd
       : behind;
-  return [...commas, { from: at, to: at, text: lines.end + indent + print(indent, true) + tail }];
+  return [...commas, { from: at, to: at, text: print(lines.end + indent, indent, true) + tail }];
 }
 
 /** Takes a member out, with the comments directly above it and the comma that would be one too many. */

@@ -1,5 +1,12 @@
 import { type AST, parseTOML } from "toml-eslint-parser";
-import { applySplices, type Change, type Refusal, type Splice } from "./change.ts";
+import type { Table } from "../table.ts";
+import {
+  applySplices,
+  type Change,
+  type Refusal,
+  type SingleChange,
+  type Splice,
+} from "./change.ts";
 import { Lines } from "./lines.ts";
 import { printKey, printPair, printValue } from "./value.ts";
 
@@ -29,6 +36,10 @@ export function editToml(text: string, change: Change): readonly Splice[] | Refu
   const whole = layout.pairs.find(({ path }) => path.length === 1 && path[0] === GROUP);
   if (whole !== undefined) {
     return { refusal: `has its servers within braces (line ${whole.node.loc.start.line})` };
+  }
+  if (change.kind === "addAll") {
+    const blocks = [...change.servers].map(([name, entry]) => ["", ...blockOf(name, entry)]);
+    return [append(layout, blocks.flat().slice(1))];
   }
   const { name } = change;
   switch (change.kind) {
@@ -92,10 +103,10 @@ function regionsOf(layout: Layout, name: string): readonly (readonly [number, nu
   return [...tables, ...strays].toSorted(([a], [b]) => a - b);
 }
 
-function add(layout: Layout, change: Change & { readonly kind: "add" }): readonly Splice[] {
+function add(layout: Layout, change: SingleChange & { readonly kind: "add" }): readonly Splice[] {
   const { name, entry } = change;
   const { lines, text } = layout;
-  const block = [`[${GROUP}.${printKey(name)}]`, ...Object.entries(entry).map(printPair)];
+  const block = blockOf(name, entry);
   if (straysOf(layout, name).length > 0) {
     // A table could not stand where they do: other keys follow.
     const bare = applySplices(text, remove(layout, name));
@@ -104,9 +115,20 @@ function add(layout: Layout, change: Change & { readonly kind: "add" }): readonl
   }
   const [old, ...others] = regionsOf(layout, name);
   if (old !== undefined) return [lines.replace(block, ...old), ...removeAll(lines, others)];
-  const before = layout.tables.findLast(({ resolvedKey: [top] }) => top === GROUP);
+  return [append(layout, block)];
+}
+
+/** A server as it is written. */
+function blockOf(name: string, entry: Table): readonly string[] {
+  return [`[${GROUP}.${printKey(name)}]`, ...Object.entries(entry).map(printPair)];
+}
+
+/** Puts lines behind the last of the servers. */
+function append(layout: Layout, block: readonly string[]): Splice {
+  const { lines, tables } = layout;
+  const before = tables.findLast(({ resolvedKey: [top] }) => top === GROUP);
   const behind = before === undefined ? lines.all.length - 1 : lastLine(layout, before);
-  return [lines.insert(block, lastFilled(lines, behind))];
+  return lines.insert(block, lastFilled(lines, behind));
 }
 
 /** The last line up to that one with anything in it; that one if there is none. */
