@@ -116,14 +116,17 @@ export class Streamable implements Course, PostOwner {
       this.#forgotten(post);
       return true;
     }
-    if (status === 400 && this.#session !== undefined && this.isMet) {
-      void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
-      return true;
-    }
+    if (status === 400 && this.doubts(post, otherwise)) return true;
     const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
     if (!isGreeting || this.#tryOther === undefined) return false;
     if (status !== 400 && status !== 404 && status !== 405) return false;
     this.#tryOther(post, otherwise);
+    return true;
+  }
+
+  doubts(post: Post, otherwise: () => void): boolean {
+    if (this.#session === undefined || !this.isMet) return false;
+    void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
     return true;
   }
 
