@@ -128,6 +128,30 @@ describe("what a server of the legacy era says unasked", () => {
 });
 
 describe("a session over HTTP", () => {
+  it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) === "word") visit.begin(202, {});
+        else answerJson(visit);
+      },
+      async (witness, server) => {
+        for (let n = 0; n < 40; n++) witness.tell("word");
+        const words = (): number => server.visits.filter((it) => methodOf(it) === "word").length;
+        await poll(
+          5000,
+          () => `${words()} words`,
+          () => words() === 40 || undefined,
+        );
+        await poll(
+          5000,
+          () => `${server.sockets.size} left`,
+          () => server.sockets.size < 20 || undefined,
+        );
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      },
+    ));
+
   it("is asked for the next thing although the server has not taken the last word yet", () => {
     const held: Visit[] = [];
     return facing(

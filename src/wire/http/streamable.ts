@@ -14,7 +14,7 @@ import { Tidings } from "./tidings.ts";
 
 /** What greets a server of the legacy era. */
 const INITIALIZE = "initialize";
-/** So many streams may stay open after their answer: some servers forget to end them. */
+/** So many answers may go on after all that is wanted of them: some servers forget to end them. */
 const LINGERING = 16;
 
 /** Streamable HTTP, in both eras: each message is a POST of its own. */
@@ -108,7 +108,9 @@ export class Streamable implements Course, PostOwner {
       if (info !== undefined) this.#events.found("http");
       else this.#listen();
     }
-    if (info === undefined) this.#sequence.settle(post);
+    if (info !== undefined) return;
+    this.#sequence.settle(post);
+    if (head !== undefined) this.#linger(post);
   }
 
   turnedAway(post: Post, status: number, otherwise: () => void): boolean {
