@@ -15,7 +15,13 @@ import { parseArgs } from "node:util";
 import type { Era } from "../src/protocol/era.ts";
 import { EXPECTED } from "../test/conformance/expected.ts";
 import { type Subject, withHub, withServer } from "../test/conformance/subject.ts";
-import { type Check, judge, readChecks, type Verdict } from "../test/conformance/verdict.ts";
+import {
+  type Check,
+  distinct,
+  judge,
+  readChecks,
+  type Verdict,
+} from "../test/conformance/verdict.ts";
 import { runStep } from "./step.ts";
 
 /** One suite, as it is played against one thing. */
@@ -218,12 +224,6 @@ async function play(suite: Suite, url: string): Promise<Verdict> {
   // Its exit code says what its checks say, if it came so far.
   if (problem === undefined || verdict.failed > 0) return verdict;
   return { ...verdict, problems: [...verdict.problems, `${problem}, see ${folder}.log`] };
-}
-
-/** Each check once: how often a client is seen to do something right depends on how often it comes. */
-function distinct(checks: readonly Check[]): readonly Check[] {
-  const keys = checks.map(({ scenario, id, status }) => `${scenario} ${id} ${status}`);
-  return checks.filter((_, at) => keys.indexOf(keys[at] ?? "") === at);
 }
 
 /** Each scenario has a server of its own, which the hub is put in front of (test/conformance/driver.ts). */

@@ -369,6 +369,12 @@ describe("a server", () => {
     }
   });
 
+  it("of a server that is being authorized is that, and not that it does not run", () => {
+    const standing = standingOf(spec(), hubWith([connection("authenticating")]));
+    assert.ok(standing.at === "failed");
+    assert.match(standing.cause.message, /waits for its authorization/);
+  });
+
   it("is connected if one of its connections is, with the tools that clients see", () => {
     const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), UP]));
     assert.deepEqual(standing, {

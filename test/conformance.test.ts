@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { EXPECTED, type ExpectedFailure } from "./conformance/expected.ts";
-import { type Check, judge, readChecks } from "./conformance/verdict.ts";
+import { type Check, distinct, judge, readChecks } from "./conformance/verdict.ts";
 
 const GOOD: Check = { scenario: "ping", id: "ping", status: "SUCCESS", message: "answers" };
 const BAD: Check = { scenario: "tools", id: "call", status: "FAILURE", message: "no answer" };
@@ -53,6 +53,11 @@ describe("a conformance suite", () => {
     const { problems } = judge([GOOD, info], 2, []);
     assert.deepEqual(problems, ["only 1 checks were made, not 2"]);
     assert.equal(judge([], 1, []).problems.length, 1);
+  });
+
+  it("counts what passed several times once, where that is a matter of time, and all that failed", () => {
+    const other: Check = { ...GOOD, id: "another" };
+    assert.deepEqual(distinct([GOOD, other, GOOD, BAD, BAD]), [GOOD, other, BAD, BAD]);
   });
 });
 

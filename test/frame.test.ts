@@ -9,6 +9,7 @@ import {
   buildNotification,
   buildRequest,
   buildResult,
+  codeOf,
   type Frame,
   editsOf,
   type Message,
@@ -593,4 +594,18 @@ describe("the edges of a message that was too large", () => {
       assert.deepEqual(edges(text), found);
     });
   }
+});
+
+describe("the code of an error", () => {
+  it("is read where there is one, and missing where it is malformed", () => {
+    const codeIn = (error: string): unknown => {
+      const frame = readFrame(Buffer.from(`{"jsonrpc":"2.0","id":1,"error":${error}}`));
+      assert.ok(frame.kind === "response");
+      return codeOf(frame);
+    };
+    assert.equal(codeIn('{"code":-32601,"message":"none"}'), -32601);
+    for (const error of ['{"code":-32601,,}', '{"code":-}', "5", "{}"]) {
+      assert.equal(codeIn(error), undefined, error);
+    }
+  });
 });

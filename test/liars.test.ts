@@ -69,6 +69,16 @@ describe("a modern server that lies", () => {
     });
   }
 
+  it("refuses to tell of changes with an error that is malformed, and ends nothing by that", async () => {
+    const s = new ModernScript("x");
+    s.on = { ...s.on, "subscriptions/listen": () => '"error":{"code":-32601,,}' };
+    const { client, hub } = begin({ modern: s });
+    await introduce(client, ABLE);
+    assert.deepEqual(await listNames(client), ["l__y", "s__x"]);
+    assert.ok(s.listens.length > 0);
+    await hub.close();
+  });
+
   it("wants more before it lists resources, and costs nothing but these", async () => {
     const s = new ModernScript("x");
     s.on = { ...s.on, "resources/list": () => wanting({ k: FORM }) };

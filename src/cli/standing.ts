@@ -1,7 +1,7 @@
 import { HubError } from "../errors.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
-import type { ConnectionStatus } from "../upstream/status.ts";
+import { absenceOf, type ConnectionStatus } from "../upstream/status.ts";
 
 /** How one server of the manifest stands once all have settled; `tools` counts those of it that clients see. */
 export type Standing =
@@ -37,10 +37,7 @@ export function standingOf(spec: ServerSpec, hub: Witness): Standing {
   const connection = connections.find(({ state }) => state === "connected");
   if (connection !== undefined) return { at: "connected", server, tools, connection };
   if (connections.some(isResting)) return { at: "idle", server, tools };
-  const cause =
-    connections.map((it) => it.cause ?? it.lastError).find((it) => it !== undefined) ??
-    new HubError("serverStopped", `Server "${server}" does not run.`, { server });
-  return { at: "failed", server, cause };
+  return { at: "failed", server, cause: absenceOf(server, connections) };
 }
 
 /** Who rests may have failed before; that is over if the server has been seen at work. */

@@ -1,12 +1,11 @@
 import { type Hints, NO_HINTS, readHints } from "../catalog/item.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
-import { valueOf } from "../json.ts";
 import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernError } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { codeOf, type Response } from "../wire/jsonrpc.ts";
 import type { Deadlines } from "./deadline.ts";
 
 export interface ReplayParts {
@@ -117,11 +116,8 @@ export class Replay {
 
 const UNANSWERED: ReadonlySet<string> = new Set(["notDelivered", "answerLost", "unauthorized"]);
 
-function isMismatch({ outcome, bytes, body }: Response): boolean {
-  if (outcome !== "error") return false;
-  const error = valueOf(bytes, body);
-  const code: unknown = Object.getOwnPropertyDescriptor(Object(error), "code")?.value;
-  return code === ModernError.headerMismatch;
+function isMismatch(response: Response): boolean {
+  return response.outcome === "error" && codeOf(response) === ModernError.headerMismatch;
 }
 
 /** Whether a request may be sent again. */

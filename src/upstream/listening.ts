@@ -7,6 +7,7 @@ import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import {
   buildNotification,
   buildRequest,
+  codeOf,
   type Notification,
   type Response,
 } from "../wire/jsonrpc.ts";
@@ -196,9 +197,9 @@ export class Listening {
   }
 
   /** The server has closed it with an answer, or refused it. */
-  #answered(id: number, { outcome, bytes, body }: Response): void {
-    const isRefused = outcome === "error" && id === this.#next?.id;
-    if (isRefused && membersOf(valueOf(bytes, body))["code"] === METHOD_NOT_FOUND) {
+  #answered(id: number, response: Response): void {
+    const isRefused = response.outcome === "error" && id === this.#next?.id;
+    if (isRefused && codeOf(response) === METHOD_NOT_FOUND) {
       this.#parts.warn("It does not tell of changes, although it says so.");
       this.close();
       return;

@@ -3,7 +3,7 @@ import { type CacheHint, NOUNS } from "../catalog/offer.ts";
 import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { faultOf } from "../protocol/mirror.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { codeOf, type Response } from "../wire/jsonrpc.ts";
 import { misstep, readReply } from "./reply.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
@@ -97,8 +97,7 @@ function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */
-function isUnknown({ bytes, body }: Response): boolean {
-  const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
-  return code !== undefined && valueOf(bytes, code) === METHOD_NOT_FOUND;
+function isUnknown(response: Response): boolean {
+  return codeOf(response) === METHOD_NOT_FOUND;
 }
 const METHOD_NOT_FOUND = -32601;

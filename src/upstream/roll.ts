@@ -1,6 +1,6 @@
 import { applyEdits, joinPieces, utf8 } from "../bytes.ts";
 import { writeCursor } from "../catalog/section.ts";
-import { scanObject, skipSpace, valueOf } from "../json.ts";
+import { lastMember, scanObject, skipSpace, valueOf } from "../json.ts";
 import { readAfter } from "../protocol/cursor.ts";
 import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
 import type { Request } from "../wire/jsonrpc.ts";
@@ -51,10 +51,8 @@ export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefin
 
 /** Whether an error says that there is no such task. */
 export function saysUnknown(body: Uint8Array): boolean {
-  const error = valueOf(body, { start: 0, end: body.length });
-  return typeof error === "object" && error !== null && "code" in error
-    ? error.code === INVALID_PARAMS
-    : false;
+  const code = lastMember(scanObject(body, skipSpace(body, 0))?.items ?? [], "code");
+  return code !== undefined && valueOf(body, code) === INVALID_PARAMS;
 }
 
 /** The params that name a task. */

@@ -76,14 +76,23 @@ export function settledOf(servers: readonly ServerStatus[]): Settled {
   for (const { server, goal, connections } of servers) {
     const [connection] = connections;
     if (connection === undefined || goal === "down") continue;
-    const { state, cause, lastError } = connection;
-    if (state === "connected") {
+    if (connection.state === "connected") {
       connected.push(server);
     } else {
-      const text = `Server "${server}" does not run.`;
-      const why = cause ?? lastError ?? new HubError("serverStopped", text, { server });
-      failed.push({ server, cause: why });
+      failed.push({ server, cause: absenceOf(server, [connection]) });
     }
   }
   return { connected, failed };
+}
+
+/** Why none of a server's connections can be used. */
+export function absenceOf(server: string, connections: readonly ConnectionStatus[]): HubError {
+  for (const { cause, lastError } of connections) {
+    const known = cause ?? lastError;
+    if (known !== undefined) return known;
+  }
+  const isWaiting = connections.some(({ state }) => state === "authenticating");
+  return isWaiting
+    ? new HubError("unauthorized", `Server "${server}" waits for its authorization.`, { server })
+    : new HubError("serverStopped", `Server "${server}" does not run.`, { server });
 }

@@ -9,7 +9,7 @@ import {
   utf8,
 } from "../bytes.ts";
 import type { RpcError } from "../errors.ts";
-import type { Member } from "../json.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
 
 /** One JSON-RPC 2.0 message as it came in: its bytes, and where in them its parts are. */
 export type Frame = Request | Notification | Response | Batch | Invalid;
@@ -88,6 +88,12 @@ const ID_MEMBER = utf8(',"id":');
 const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
+
+/** The code that an error says: nobody has looked yet whether it is one. */
+export function codeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unknown {
+  const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
+  return code && valueOf(bytes, code);
+}
 
 /** The same answer under another id: the bytes of its result or error are not touched, but for the edits of it. */
 export function readdress(response: Response, id: Piece, edits: readonly Edit[] = NONE): Message {

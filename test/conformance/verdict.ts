@@ -46,6 +46,17 @@ export function judge(
   return { passed, failed: bad.length, problems };
 }
 
+/** Each that passed once: how often a client asks for the same is not the same every time. */
+export function distinct(checks: readonly Check[]): Check[] {
+  const seen = new Set<string>();
+  return checks.filter(({ scenario, id, status }) => {
+    const key = `${scenario} ${id}`;
+    const isNew = status !== "SUCCESS" || !seen.has(key);
+    if (status === "SUCCESS") seen.add(key);
+    return isNew;
+  });
+}
+
 /** What a suite has left in its folder of results: one folder with a `checks.json` for each scenario. */
 export function readChecks(folder: string): Check[] {
   if (!existsSync(folder)) return [];

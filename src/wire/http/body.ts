@@ -1,10 +1,13 @@
 import type { Buffer } from "node:buffer";
 import type { Head } from "./head.ts";
 
+/** What has come of a body: `beyond` is all of it, with something behind it that nobody asked for; `malformed` is none. */
+type Progress = "more" | "end" | "beyond" | "malformed";
+
 /** Takes an answer's body out of the bytes of a connection. */
 export interface Body {
-  /** Hands on what of the body is in the chunk. @returns whether that was the end of it, or no body at all */
-  push(chunk: Buffer, take: (bytes: Buffer) => void): "more" | "end" | "malformed";
+  /** Hands on what of the body is in the chunk. */
+  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress;
   /** Whether it ends with the connection. */
   readonly isOpen?: true;
 }
@@ -38,8 +41,11 @@ class SizedBody implements Body {
     this.#left = size;
   }
 
-  push(chunk: Buffer, take: (bytes: Buffer) => void): "more" | "end" | "malformed" {
-    if (chunk.length > this.#left) return "malformed";
+  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress {
+    if (chunk.length > this.#left) {
+      take(chunk.subarray(0, this.#left));
+      return "beyond";
+    }
     this.#left -= chunk.length;
     take(chunk);
     return this.#left === 0 ? "end" : "more";
@@ -59,7 +65,7 @@ class ChunkedBody implements Body {
   #line = "";
   #trailers = 0;
 
-  push(chunk: Buffer, take: (bytes: Buffer) => void): "more" | "end" | "malformed" {
+  push(chunk: Buffer, take: (bytes: Buffer) => void): Progress {
     let from = 0;
     while (from < chunk.length) {
       if (this.#at === "data") {
@@ -78,7 +84,7 @@ class ChunkedBody implements Body {
       const line = this.#line.endsWith("\r") ? this.#line.slice(0, -1) : this.#line;
       this.#line = "";
       const found = this.#read(line);
-      if (found === "end") return from === chunk.length ? "end" : "malformed";
+      if (found === "end") return from === chunk.length ? "end" : "beyond";
       if (found === "malformed") return found;
     }
     return "more";

@@ -24,6 +24,8 @@ export interface Pathway {
   readonly redactor: Redactor;
   /** Where the server is. */
   place: Place;
+  /** Whether it was met there. */
+  readonly hasEntered: boolean;
   /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
   bear(): string | Promise<string>;
   /** The server does not let in what bears these: gets others. @returns whether there are some */
@@ -207,7 +209,9 @@ export class Delivery implements Transit, Receiver {
     }
     target.hash = "";
     this.#place = placeOf(target);
-    if (this.#letter.place === undefined) this.#way.place = this.#place;
+    // Where a server that was met shows its page to whoever looks at it (GET) it need not take messages.
+    const isAside = this.#letter.method === "GET" && this.#way.hasEntered;
+    if (this.#letter.place === undefined && !isAside) this.#way.place = this.#place;
     this.#again(Promise.resolve(undefined));
   }
 

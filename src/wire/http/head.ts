@@ -23,7 +23,7 @@ export function readHead(
   bytes: Buffer,
 ): { readonly head: Head; readonly end: number } | "malformed" | undefined {
   const at = bytes.indexOf(END);
-  if (at < 0) return bytes.length > LONGEST_HEAD || !mayBegin(bytes) ? "malformed" : undefined;
+  if (at < 0) return mayGoOn(bytes) ? undefined : "malformed";
   const text = bytes.toString("latin1", 0, at);
   const [, minor, status] = STATUS.exec(text) ?? [];
   if (status === undefined) return "malformed";
@@ -52,7 +52,9 @@ export function readHead(
 
 const BEGINNING = "HTTP/1.";
 
-function mayBegin(bytes: Buffer): boolean {
+/** Whether they may be a part of one: with lines that end otherwise it would never end. */
+function mayGoOn(bytes: Buffer): boolean {
+  if (bytes.length > LONGEST_HEAD || bytes.includes("\n\n")) return false;
   const first = bytes.toString("latin1", 0, Math.min(bytes.length, BEGINNING.length));
   return BEGINNING.startsWith(first);
 }

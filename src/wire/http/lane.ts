@@ -150,8 +150,7 @@ export class Lane {
     parcel.receiver.head(head);
     if (this.#isGone) return;
     if (body === "none") {
-      if (rest.length > 0) this.#lose(new Error("it sent more than one answer"));
-      else this.#finish();
+      this.#finish(rest.length === 0);
       return;
     }
     this.#body = body;
@@ -161,17 +160,17 @@ export class Lane {
   #readBody(body: Body, chunk: Buffer): void {
     const found = body.push(chunk, this.#take);
     if (this.#isGone) return;
-    if (found === "end") this.#finish();
+    if (found === "end" || found === "beyond") this.#finish(found === "end");
     else if (found === "malformed") this.#lose(new Error("its answer is cut up wrongly"));
   }
 
   readonly #take = (bytes: Buffer): void => this.#parcel?.receiver.body(bytes);
 
-  /** The answer is whole. */
-  #finish(): void {
+  /** The answer is whole. `isClean`: nothing is behind it, so that the next one can be told from it. */
+  #finish(isClean: boolean): void {
     const { receiver } = this.#parcel ?? {};
     // A server that answers before it has taken the request may never take the rest of it.
-    const isLasting = this.#head?.isLasting === true && !this.#isFull;
+    const isLasting = this.#head?.isLasting === true && isClean && !this.#isFull;
     this.patience = restOf(this.#head?.fields.get("keep-alive"));
     this.#parcel = undefined;
     this.#head = undefined;
@@ -183,7 +182,7 @@ export class Lane {
   }
 
   #ended(): void {
-    if (this.#body?.isOpen === true) this.#finish();
+    if (this.#body?.isOpen === true) this.#finish(true);
     else this.#lose(new Error("the connection was closed"));
   }
 

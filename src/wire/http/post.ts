@@ -29,6 +29,8 @@ export interface PostOwner {
   heard(post: Post, head: Head | undefined): void;
   /** An answer with an HTTP error. @returns whether that is dealt with, and the post with it */
   turnedAway(post: Post, status: number, otherwise: () => void): boolean;
+  /** It may not know the session any more. @returns whether that is found out, and the post dealt with then */
+  doubts(post: Post, otherwise: () => void): boolean;
   /** Nothing could be sent. */
   unreachable(cause: HubError): void;
   over(post: Post): void;
@@ -129,7 +131,7 @@ export class Post implements Exchange, Customer {
       this.#dropped(this.#thread);
       return;
     }
-    const content = this.#text?.take() ?? Buffer.alloc(0);
+    const content = withoutMark(this.#text?.take() ?? Buffer.alloc(0));
     const head = this.#head;
     if (head === undefined) return;
     if (head.status >= 300) this.#judge(head, content);
@@ -220,12 +222,15 @@ export class Post implements Exchange, Customer {
         this.#deliver(answer.frame);
       this.lose(judge(head, body, passage, isMet));
     };
-    if (answer?.isOwn === true) {
+    if (answer?.isOwn !== true) {
+      if (!this.#owner.turnedAway(this, head.status, otherwise)) otherwise();
+      return;
+    }
+    const settle = (): void => {
       this.#deliver(answer.frame);
       this.finish();
-    } else if (!this.#owner.turnedAway(this, head.status, otherwise)) {
-      otherwise();
-    }
+    };
+    if (head.status !== 404 || !this.#owner.doubts(this, settle)) settle();
   }
 
   /** An answer in JSON-RPC, with the id of this request even if the server has not read that far. */
@@ -278,6 +283,12 @@ export class Post implements Exchange, Customer {
 
 function isAnswer(frame: Frame): boolean {
   return frame.kind === "batch" ? frame.items.some(isAnswer) : frame.kind === "response";
+}
+
+/** Some write a byte order mark, which is none of JSON. */
+function withoutMark(content: Buffer | Excess): Buffer | Excess {
+  const isMarked = !isExcess(content) && content[0] === 0xef && content[1] === 0xbb;
+  return isMarked && content[2] === 0xbf ? content.subarray(3) : content;
 }
 
 function joined(message: Message): readonly Piece[] {

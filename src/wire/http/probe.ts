@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../../bytes.ts";
 import { readFrame } from "../frame.ts";
+import { codeOf } from "../jsonrpc.ts";
 import { READ } from "./excerpt.ts";
 import { Gathering, isExcess } from "./gathering.ts";
 import type { Head } from "./head.ts";
@@ -8,10 +9,12 @@ import type { Passage } from "./passage.ts";
 
 /** No id of the hub's own requests. */
 const ID = 0;
+const METHOD_NOT_FOUND = -32601;
 
 /**
  * Finds out whether a server knows a session: some refuse what is sent in one that they have forgotten as they refuse any bad
- * request. One that answers at all, be it with an error of JSON-RPC, knows it.
+ * request, or as they answer one. Nothing is wrong with a ping but that: one that knows the session answers it, or does not know
+ * pings.
  */
 export function probe(passage: Passage, fields: string): Promise<boolean> {
   const text = new Gathering(READ);
@@ -29,7 +32,11 @@ export function probe(passage: Passage, fields: string): Promise<boolean> {
         end() {
           const content = text.take();
           const frame = isExcess(content) ? undefined : readFrame(content);
-          resolve(frame?.kind === "response" && frame.id === ID);
+          resolve(
+            frame?.kind === "response" &&
+              frame.id === ID &&
+              (frame.outcome === "result" || codeOf(frame) === METHOD_NOT_FOUND),
+          );
         },
         fail: () => resolve(true),
       },

@@ -186,8 +186,19 @@ function explainRefusal({ host }: URL, detour: URL, status: number | undefined):
 
 function authorize({ username, password }: URL): string {
   if (username === "" && password === "") return "";
-  const text = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  const text = `${decode(username)}:${decode(password)}`;
   return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
+}
+
+/** As it was meant: a percent sign need not begin an escape. */
+function decode(text: string): string {
+  return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
+    try {
+      return decodeURIComponent(escapes);
+    } catch {
+      return escapes;
+    }
+  });
 }
 
 function fail(code: HubError["code"], text: string): HubError {

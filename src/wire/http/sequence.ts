@@ -3,12 +3,17 @@ const LIMIT = 10_000;
 
 /**
  * Messages that each go their own way over HTTP, in the order in which they were sent as far as that matters: what wants no
- * answer holds up all that comes after it until the server has it.
+ * answer goes out when the server has what went out so before, and the first of that, which says that the server was met, holds
+ * up requests as well.
  */
 export class Sequence<Item> {
   readonly #start: (item: Item) => void;
-  readonly #waiting: { readonly item: Item; readonly holds: boolean }[] = [];
+  /** What wants no answer. */
+  readonly #waiting = new Set<Item>();
+  /** Requests that must not come before the first of that. */
+  readonly #held = new Set<Item>();
   #holder: Item | undefined;
+  #isMet = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #drained: (() => void) | undefined;
 
@@ -16,23 +21,30 @@ export class Sequence<Item> {
     this.#start = start;
   }
 
-  /** @param holds whether it holds up what comes later */
-  add(item: Item, holds: boolean): void {
-    if (this.#holder !== undefined) this.#waiting.push({ item, holds });
-    else this.#go(item, holds);
+  /** @param isTold whether it wants no answer */
+  add(item: Item, isTold: boolean): void {
+    if (this.#holder === undefined) this.#go(item, isTold);
+    else if (isTold) this.#waiting.add(item);
+    else if (this.#isMet) this.#start(item);
+    else this.#held.add(item);
   }
 
   /** The server has it, or never will. */
   settle(item: Item): void {
-    const at = this.#waiting.findIndex((other) => other.item === item);
-    if (at >= 0) this.#waiting.splice(at, 1);
+    this.#waiting.delete(item);
+    this.#held.delete(item);
     if (this.#holder !== item) return;
     clearTimeout(this.#timer);
     this.#holder = undefined;
-    while (this.#holder === undefined) {
-      const next = this.#waiting.shift();
-      if (next === undefined) break;
-      this.#go(next.item, next.holds);
+    this.#isMet = true;
+    for (const next of this.#waiting) {
+      this.#waiting.delete(next);
+      this.#go(next, true);
+      break;
+    }
+    for (const next of this.#held) {
+      this.#held.delete(next);
+      this.#start(next);
     }
     if (this.#holder === undefined) this.#drained?.();
   }
@@ -43,8 +55,8 @@ export class Sequence<Item> {
     return new Promise((resolve) => (this.#drained = resolve));
   }
 
-  #go(item: Item, holds: boolean): void {
-    if (holds) {
+  #go(item: Item, isTold: boolean): void {
+    if (isTold) {
       this.#holder = item;
       this.#timer = setTimeout(() => this.settle(item), LIMIT);
     }

@@ -14,7 +14,7 @@ import { Tidings } from "./tidings.ts";
 
 /** What greets a server of the legacy era. */
 const INITIALIZE = "initialize";
-/** So many streams may stay open after their answer: some servers forget to end them. */
+/** So many answers may go on after all that is wanted of them: some servers forget to end them. */
 const LINGERING = 16;
 
 /** Streamable HTTP, in both eras: each message is a POST of its own. */
@@ -108,7 +108,9 @@ export class Streamable implements Course, PostOwner {
       if (info !== undefined) this.#events.found("http");
       else this.#listen();
     }
-    if (info === undefined) this.#sequence.settle(post);
+    if (info !== undefined) return;
+    this.#sequence.settle(post);
+    if (head !== undefined) this.#linger(post);
   }
 
   turnedAway(post: Post, status: number, otherwise: () => void): boolean {
@@ -116,14 +118,17 @@ export class Streamable implements Course, PostOwner {
       this.#forgotten(post);
       return true;
     }
-    if (status === 400 && this.#session !== undefined && this.isMet) {
-      void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
-      return true;
-    }
+    if (status === 400 && this.doubts(post, otherwise)) return true;
     const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
     if (!isGreeting || this.#tryOther === undefined) return false;
     if (status !== 400 && status !== 404 && status !== 405) return false;
     this.#tryOther(post, otherwise);
+    return true;
+  }
+
+  doubts(post: Post, otherwise: () => void): boolean {
+    if (this.#session === undefined || !this.isMet) return false;
+    void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
     return true;
   }
 

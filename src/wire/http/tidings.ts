@@ -71,7 +71,7 @@ export class Tidings {
     } else if (end.kind === "refused") {
       // A server that has no such stream need not know the word for that.
       if (end.status === 404 && this.#openedAt > 0) this.#owner.forgotten();
-      else if (end.status === 429 || end.status >= 500) this.#again(this.#pause());
+      else if (isPassing(end.status)) this.#again(this.#pause());
     } else if (end.cause.step === "dial") {
       this.#owner.unreachable(end.cause);
     } else if (end.cause.code === "unauthorized") {
@@ -90,4 +90,9 @@ export class Tidings {
     this.#failures++;
     this.#timer = setTimeout(() => this.#ask(), wait);
   }
+}
+
+/** Whether a refusal may be another thing soon. There is one such stream: a server may not know yet that the last one is lost (409). */
+function isPassing(status: number): boolean {
+  return status === 409 || status === 429 || status >= 500;
 }

@@ -1,0 +1,238 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { HubError } from "../src/errors.ts";
+import { openRoad } from "../src/wire/http/road.ts";
+import { RawServer, type Visit } from "./fixtures/http-raw.ts";
+import {
+  answerJson,
+  EVENTS,
+  governed,
+  idOf,
+  JSON_TYPE,
+  methodOf,
+  type Outcome,
+  resultOf,
+  Witness,
+} from "./fixtures/http-witness.ts";
+import { poll } from "./harness/clock.ts";
+
+/** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
+async function facing(
+  other: (visit: Visit) => void,
+  run: (witness: Witness, server: RawServer) => Promise<void>,
+): Promise<void> {
+  const server = await RawServer.start((visit) =>
+    visit.method === "GET" ? other(visit) : governed(other)(visit),
+  );
+  const witness = await Witness.met(server);
+  try {
+    await run(witness, server);
+  } finally {
+    await witness.link.close();
+    await server.gone();
+  }
+}
+
+function text(outcome: Outcome): string {
+  return outcome instanceof HubError ? `${outcome.code}: ${outcome.message}` : outcome;
+}
+
+/** How many GETs came. */
+function gets({ visits }: RawServer): number {
+  return visits.filter(({ method }) => method === "GET").length;
+}
+
+describe("an answer over HTTP", () => {
+  const forms: readonly (readonly [string, (body: string) => string])[] = [
+    ["a length that is too short", (body) => `Content-Length: ${body.length}\r\n\r\n${body}\r\n`],
+    [
+      "chunks that have ended",
+      (body) =>
+        `Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\nmore`,
+    ],
+  ];
+  for (const [what, write] of forms) {
+    it(`counts although there is something behind it (${what}), and its connection does not`, () =>
+      facing(
+        (visit) => {
+          if (visit.method === "GET") visit.answer(405);
+          else
+            visit.write(
+              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(resultOf(visit))}`,
+            );
+        },
+        async (witness, { visits }) => {
+          for (let n = 0; n < 2; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+          const asked = visits.filter((visit) => methodOf(visit) === "a");
+          assert.equal(asked[1]?.isReused, false);
+        },
+      ));
+  }
+
+  it("may begin with a byte order mark", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else visit.answer(200, JSON_TYPE, `\ufeff${resultOf(visit)}`);
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("a").outcome), /^\{.*"ok"/);
+      },
+    ));
+
+  it("whose lines end as none of HTTP do fails its call at once", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else visit.write(`HTTP/1.1 200 OK\nContent-Type: application/json\n\n${resultOf(visit)}`);
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("a").outcome), /answerLost.*not HTTP/);
+      },
+    ));
+});
+
+describe("what a server of the legacy era says unasked", () => {
+  it("may be elsewhere, and calls go where they went", () =>
+    facing(
+      (visit) => {
+        if (visit.path !== "/mcp") visit.answer(404);
+        else if (visit.method === "GET") visit.answer(302, { Location: "/docs" });
+        else answerJson(visit);
+      },
+      async (witness, { visits }) => {
+        await poll(
+          5000,
+          () => "a look at /docs",
+          () => visits.find(({ path }) => path === "/docs"),
+        );
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      },
+    ));
+
+  it("is asked for again where the server still has the stream that was lost", () => {
+    let count = 0;
+    return facing(
+      (visit) => {
+        if (visit.method !== "GET") answerJson(visit);
+        else if (++count === 1) visit.answer(409);
+        else visit.begin(200, EVENTS).write(`data: {"jsonrpc":"2.0","method":"n"}\n\n`);
+      },
+      async (witness, server) => {
+        await witness.until(/^notification shared/);
+        assert.equal(gets(server), 2);
+      },
+    );
+  });
+});
+
+describe("a session over HTTP", () => {
+  it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) === "word") visit.begin(202, {});
+        else answerJson(visit);
+      },
+      async (witness, server) => {
+        for (let n = 0; n < 40; n++) witness.tell("word");
+        const words = (): number => server.visits.filter((it) => methodOf(it) === "word").length;
+        await poll(
+          5000,
+          () => `${words()} words`,
+          () => words() === 40 || undefined,
+        );
+        await poll(
+          5000,
+          () => `${server.sockets.size} left`,
+          () => server.sockets.size < 20 || undefined,
+        );
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      },
+    ));
+
+  it("is asked for the next thing although the server has not taken the last word yet", () => {
+    const held: Visit[] = [];
+    return facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) === "notifications/cancelled") held.push(visit);
+        else answerJson(visit);
+      },
+      async (witness, { visits }) => {
+        await witness.ask("a").outcome;
+        for (let n = 0; n < 3; n++) witness.tell("notifications/cancelled");
+        assert.match(text(await witness.ask("b").outcome), /"ok"/);
+        await poll(
+          5000,
+          () => "a word",
+          () => held.length === 1 || undefined,
+        );
+        for (let n = 0; n < 3; n++) {
+          const word = await poll(
+            5000,
+            () => `word ${n}`,
+            () => held[n],
+          );
+          assert.equal(held.length, n + 1, "one after the other");
+          word.answer(202);
+        }
+        assert.ok(visits.length > 0);
+      },
+    );
+  });
+
+  it("is forgotten also where a server says so as an answer to the request", () => {
+    let isForgotten = false;
+    return facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (!isForgotten) answerJson(visit);
+        else {
+          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32001,"message":"Session not found"}}`;
+          visit.answer(404, JSON_TYPE, error);
+        }
+      },
+      async (witness) => {
+        await witness.ask("a").outcome;
+        isForgotten = true;
+        assert.match(text(await witness.ask("b").outcome), /^notDelivered/);
+        assert.equal(witness.causes.length, 1);
+      },
+    );
+  });
+
+  it("goes on where only one request is answered so", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) !== "b") answerJson(visit);
+        else {
+          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32601,"message":"none"}}`;
+          visit.answer(404, JSON_TYPE, error);
+        }
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("b").outcome), /-32601/);
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.equal(witness.causes.length, 0);
+      },
+    ));
+});
+
+describe("a proxy", () => {
+  it("may have a password with a percent sign in it", async () => {
+    const server = await RawServer.start((visit) => visit.answer(200));
+    const env = { HTTP_PROXY: `http://me:100%@127.0.0.1:${server.port}` };
+    const parts = { ca: undefined, env };
+    const opened = await openRoad(
+      new URL("http://example.com/"),
+      parts,
+      new AbortController().signal,
+    );
+    opened.socket.destroy();
+    assert.match(opened.fields, new RegExp(Buffer.from("me:100%").toString("base64")));
+    await server.gone();
+  });
+});
