@@ -1,3 +1,5 @@
+import type { Clock } from "../clock.ts";
+import { HubError } from "../errors.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Dial } from "../wire/http/dialer.ts";
 
@@ -17,14 +19,34 @@ export interface Door {
   readonly headers: Readonly<Record<string, string>>;
   readonly dial: Dial;
   readonly signal: AbortSignal;
+  readonly clock: Clock;
 }
+
+/** How long a server may take, in ms. */
+const LIMIT = 10_000;
 
 /**
  * Asks a server for something that it gives to nobody whom it does not know, to hear what it wants.
  * @returns undefined if it wants nothing, or does not say so
- * @throws {HubError} what `Dial` throws
+ * @throws {HubError} what `Dial` throws; unreachable if it takes too long
  */
-export async function knock({ url, headers, dial, signal }: Door): Promise<Challenge | undefined> {
+export async function knock(door: Door): Promise<Challenge | undefined> {
+  const late = new AbortController();
+  const undo = door.clock.after(LIMIT, () => {
+    const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
+    late.abort(new HubError("unreachable", text));
+  });
+  try {
+    return await ask(door, AbortSignal.any([door.signal, late.signal]));
+  } finally {
+    undo();
+  }
+}
+
+async function ask(
+  { url, headers, dial }: Door,
+  signal: AbortSignal,
+): Promise<Challenge | undefined> {
   for (const { headers: own, ...question } of QUESTIONS) {
     const response = await dial(url, { ...question, headers: { ...headers, ...own }, signal });
     const { status } = response;

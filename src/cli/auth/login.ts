@@ -1,3 +1,4 @@
+import { systemClock } from "../../clock.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 import type { ResolvedRemote } from "../../manifest/secrets.ts";
 import type { Challenge } from "../../wire/http/credentials.ts";
@@ -78,7 +79,8 @@ async function findChallenge(
   const { dialer } = await import("../../wire/http/dialer.ts");
   const { knock } = await import("../../auth/knock.ts");
   const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
-  return (await knock({ url, headers, dial: dialer({ ca, env }), signal })) ?? unsaid;
+  const dial = dialer({ ca, env });
+  return (await knock({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
 }
 
 /** On stderr, as stdout is for what comes of it. */
