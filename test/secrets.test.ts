@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { HubError } from "../src/errors.ts";
 import { keychainStore } from "../src/secrets/chain.ts";
 import { variableOf } from "../src/secrets/environment.ts";
 import { fileStore } from "../src/secrets/file.ts";
@@ -173,6 +174,17 @@ describe("the file of secrets", () => {
       }
       await writeFile(path, whole);
       assert.equal(await fileStore(new Vault(folder, noKeychain())).get("a"), CANARY);
+    }));
+
+  it("that cannot be written says where, and why", () =>
+    withFolder(async (folder) => {
+      await writeFile(folder, "in its place");
+      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), (error) => {
+        assert.ok(error instanceof HubError, String(error));
+        assert.equal(error.code, "storeBroken");
+        assert.ok(error.message.includes(folder), error.message);
+        return true;
+      });
     }));
 
   it("of a newer version is left to that", () =>

@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/client.ts";
+import { poll } from "../harness/clock.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 
 const SCRIPT = "/usr/bin/script";
@@ -12,14 +14,23 @@ const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCR
 
 /** Runs `toolmux secret set x` at a terminal, says after it how the terminal is, and types. */
 async function type(stage: Stage, ...keys: readonly string[]) {
-  const line = `'${executable()}' secret set x; echo "code $?"; stty -a`;
+  return typeAt(stage, "", ...keys);
+}
+
+/** @param where what the shell is told of its output */
+async function typeAt(stage: Stage, where: string, ...keys: readonly string[]) {
+  const line = `'${executable()}' secret set x ${where}; echo "code $?"; stty -a`;
   const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
   const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
+  const notes = join(stage.dir, "notes");
   const shown = (): string =>
-    terminal.lines.map(({ text }) => text).join("\n") + terminal.rest + terminal.stderr;
-  await terminal.until(
+    terminal.lines.map(({ text }) => text).join("\n") +
+    terminal.rest +
+    terminal.stderr +
+    (existsSync(notes) ? readFileSync(notes, "utf8") : "");
+  await poll(
     10_000,
-    "the prompt",
+    () => "the prompt",
     () => shown().includes("it is not shown") || undefined,
   );
   for (const key of keys) terminal.write(key);
@@ -63,6 +74,16 @@ describe("a value that is typed", { skip }, () => {
       }),
     );
   }
+
+  it("is hidden also where the question goes elsewhere", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const where = `2>'${join(stage.dir, "notes")}'`;
+      const { output, code } = await typeAt(stage, where, "hunter2-typed\r");
+      assert.equal(code, 0, output);
+      assert.doesNotMatch(output, /hunter2/);
+      assert.equal(await read(stage), "hunter2-typed");
+    }),
+  );
 
   for (const [what, keys, exit] of [
     ["Ctrl-C", ["half\u0003"], 130],
