@@ -5,7 +5,7 @@ import type { OpenAuthorizer } from "../src/auth/open.ts";
 import { HubError } from "../src/errors.ts";
 import type { Challenge } from "../src/wire/http/credentials.ts";
 import { Authority } from "./fixtures/authority.ts";
-import { remote, resolved } from "./fixtures/guarded.ts";
+import { Guarded, remote, resolved } from "./fixtures/guarded.ts";
 import { poll } from "./harness/clock.ts";
 import {
   authorize,
@@ -201,6 +201,45 @@ describe("a token that another hub has just got", LIMIT, () => {
     await authorize(scene, one, {}, wanting("a b", 401));
     await authorize(scene, two, {}, wanting("a b", 401));
     assert.equal(scene.visited.length, 1);
+  });
+});
+
+describe("servers that share something", LIMIT, () => {
+  const quiet = { signal: SIGNAL, progressed: (): void => {} };
+  const bear = async (
+    by: OpenAuthorizer,
+    place: { readonly url: URL },
+    name = "guarded",
+  ): Promise<string | undefined> => {
+    const headers = await by
+      .credentialsFor({ ...remote(place), name }, resolved(place))
+      .bear(SIGNAL);
+    return headers["Authorization"]?.replace(/^Bearer /, "");
+  };
+
+  it("such as their authorization server are logged in to at the same time, each by itself", async () => {
+    const scene = await setScene();
+    const other = await Guarded.open(scene.authority);
+    opened.push(other);
+    const hub = scene.open();
+    const name = "other";
+    await Promise.all([
+      authorize(scene, hub),
+      hub.authorize({ ...remote(other), name }, resolved(other), CHALLENGE, quiet),
+    ]);
+    const [one, two] = [await bear(hub, scene.server), await bear(hub, other, name)];
+    assert.notEqual(one, two);
+    assert.equal(await scene.server.try(one), 200);
+    assert.equal(await other.try(two), 200);
+  });
+
+  it("such as all but a name, or a path, have tokens of their own", async () => {
+    const scene = await setScene();
+    const hub = scene.open();
+    assert.ok(await authorize(scene, hub));
+    const path = { url: new URL("/other", scene.server.url) };
+    assert.equal(await bear(hub, path), undefined);
+    assert.equal(await bear(hub, scene.server, "again"), undefined);
   });
 });
 

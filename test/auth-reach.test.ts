@@ -144,6 +144,18 @@ describe("a browser", { timeout: 20_000 }, () => {
     });
   });
 
+  it("is given the environment, without what is for toolmux alone", async () => {
+    await withProgram(async (program) => {
+      const [teller, notes] = [`${program}-env`, `${program}-told`];
+      await writeFile(teller, `#!/bin/sh\nenv >${notes}\n`, { mode: 0o700 });
+      const own = { TOOLMUX_SECRET_A: "canary", TOOLMUX_OWNER: "1/2/3", DISPLAY: ":7" };
+      assert.equal(await open({ ...own, BROWSER: teller }), true);
+      const told = await readFile(notes, "utf8");
+      assert.match(told, /^DISPLAY=:7$/m);
+      assert.doesNotMatch(told, /canary|TOOLMUX/);
+    });
+  });
+
   it("is given the page where BROWSER says", async () => {
     await withProgram(async (program, seen) => {
       assert.equal(await open({ BROWSER: `${program} --new %s --end` }), true);

@@ -321,6 +321,15 @@ describe("a secret", () => {
       assert.equal(keyring.asked, 0);
     }));
 
+  it("is none of those that let the hub into servers", () =>
+    withFolder(async (folder) => {
+      const env = { XDG_CONFIG_HOME: folder, TOOLMUX_KEYCHAIN: "off" };
+      const secrets = openSecrets({ env, platform: "linux" });
+      await secrets.file.set("oauth/server/a-1", CANARY);
+      assert.equal(await secrets.find("oauth/server/a-1"), undefined);
+      await assert.rejects(secrets.require("oauth/server/a-1"), /toolmux's own/);
+    }));
+
   it("that is missing is an error that says where it is not, and what to run", () =>
     withSecrets({}, async (secrets, keyring) => {
       await assert.rejects(secrets.require("linear/token"), {
