@@ -146,6 +146,9 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
   return {
     credentialsFor,
     authorize: proceed,
+    settled: async () => {
+      await Promise.all([...passes.values()].map(async (pass) => (await pass).settled()));
+    },
     login: (spec, resolved, challenge, proceeding, scopes) =>
       proceed(spec, resolved, challenge, proceeding, { anew: true, ...(scopes && { scopes }) }),
     logout: async (spec, resolved, signal) =>

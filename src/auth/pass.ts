@@ -13,7 +13,7 @@ import { isDue, isExpired, type Kept } from "./kept.ts";
 import { knock } from "./knock.ts";
 import { askByItself } from "./machine.ts";
 import { type Lock, Purse } from "./purse.ts";
-import { type Fetch, reach } from "./reach.ts";
+import { type Fetch, homeOf, reach } from "./reach.ts";
 import { explain, quote, refuse, refuseUntilLogin } from "./refusal.ts";
 import { forgetRegistration } from "./registration.ts";
 import { refresh, revoke } from "./renewal.ts";
@@ -100,6 +100,11 @@ export class Pass {
       if (isExpired(kept, now())) throw error;
       return kept.access;
     }
+  }
+
+  /** When no token is being exchanged any more. Never rejects. */
+  async settled(): Promise<void> {
+    await this.#renewing?.catch(() => {});
   }
 
   /** Gets another token than the one that was refused, without a person. @returns whether there is one @throws {HubError} unreachable */
@@ -218,7 +223,7 @@ export class Pass {
     const wanted = wish.scopes ?? settings.scopes;
     const isTooLittle = demand.status === 403;
     const scopes = chooseScopes({ wanted, isTooLittle, demand, authority, before, grant });
-    const home = homeOf(url, settings);
+    const home = homeOf(url, settings.issuer);
     const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
     if (grant === "clientCredentials") return askByItself(flow);
     return askPerson({ ...flow, progressed, openUrl });
@@ -256,9 +261,8 @@ export class Pass {
     if (kept.access !== old.access && !isDue(kept, now())) return kept;
     const { settings } = terms;
     if (kept.grant === "clientCredentials") {
-      const said = { status: 401, header: undefined } as const;
       const quiet = { signal: NEVER, progressed: () => {} };
-      const demand = await this.#hear(said, terms, NEVER);
+      const demand = await this.#hear({ status: 401, header: undefined }, terms, NEVER);
       return this.#take(await this.#ask(demand, kept, terms, {}, quiet));
     }
     const fetch = this.#reach(terms, NEVER, EXCHANGE_LIMIT);
@@ -277,7 +281,7 @@ export class Pass {
 
   #reach({ dial, settings }: Terms, signal: AbortSignal, limit?: number): Fetch {
     const { server, url } = this.#parts;
-    return reach({ server, home: homeOf(url, settings), dial, signal, limit });
+    return reach({ server, home: homeOf(url, settings.issuer), dial, signal, limit });
   }
 
   async #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
@@ -293,8 +297,4 @@ export class Pass {
       undo();
     }
   }
-}
-
-function homeOf(url: URL, { issuer }: OAuthSettings): readonly URL[] {
-  return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
 }

@@ -20,6 +20,11 @@ export interface Reach {
   readonly limit?: number | undefined;
 }
 
+/** What the manifest names of a server and its authorization server. */
+export function homeOf(url: URL, issuer: string | undefined): readonly URL[] {
+  return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
+}
+
 /**
  * Requests to whatever a server names as its authorization server: encrypted, unless it is on this machine, to no address of
  * a private network that the server itself is not in, and bounded in time and size.
