@@ -118,6 +118,18 @@ describe("a token that was renewed", LIMIT, () => {
     assert.equal(await renew(scene, authorizer, right), true);
   });
 
+  it("and refused, again and again, is not renewed for ever", async () => {
+    const scene = await setScene({ rotates: true });
+    const authorizer = scene.open();
+    await authorize(scene, authorizer);
+    const renewed: boolean[] = [];
+    for (let round = 0; round < 15; round++) renewed.push(await renew(scene, authorizer));
+    assert.equal(renewed.indexOf(false), 10);
+    assert.equal(refreshes(scene), 10);
+    scene.time.now += 61_000;
+    assert.equal(await renew(scene, authorizer), true);
+  });
+
   it("is not waited for at a server that takes requests and does not answer", async () => {
     const scene = await setScene({ methods: ["client_secret_post"], tokenLife: 60 });
     const more = knowClient(scene);
@@ -191,6 +203,39 @@ describe("a login by hand", LIMIT, () => {
     await late;
     assert.equal(await scene.server.try(await borne(scene.open(), scene.server)), 200);
   });
+});
+
+describe("a login that is given up", LIMIT, () => {
+  const steps = [
+    "/.well-known/oauth-authorization-server",
+    "/register",
+    "/authorize",
+    "/token",
+  ] as const;
+  for (const step of steps) {
+    it(`while ${step} is asked leaves nobody listening and nothing kept`, async () => {
+      const scene = await setScene();
+      const abort = new AbortController();
+      const reason = new HubError("cancelled", "enough");
+      const { noted } = scene.authority;
+      const note = noted.push.bind(noted);
+      noted.push = (...all) => {
+        if (all.some(({ path }) => path === step)) abort.abort(reason);
+        return note(...all);
+      };
+      const run = scene.open().authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
+        signal: abort.signal,
+        progressed: () => {},
+      });
+      await assert.rejects(run, (error) => error === reason);
+      await Promise.allSettled(scene.visits);
+      const [registered] = scene.authority.at("/register");
+      const [back] = (registered?.json["redirect_uris"] ?? []) as readonly string[];
+      if (back !== undefined) await assert.rejects(fetch(back));
+      assert.equal(await borne(scene.open(), scene.server), undefined);
+      assert.equal(await scene.server.try(await authorize(scene, scene.open())), 200);
+    });
+  }
 });
 
 describe("a token that another hub has just got", LIMIT, () => {

@@ -7,12 +7,17 @@ import { isStepUp } from "./scopes.ts";
 const MAX_LOGINS = 3;
 const LOGINS_WITHIN = 5 * 60 * 1000;
 
+/** So many tokens within so long, in ms, are renewed because the server has refused them. */
+const MAX_RENEWALS = 10;
+const RENEWALS_WITHIN = 60 * 1000;
+
 /** Whether asking for an authorization once more can lead to anything else than the last time. */
 export class Hope {
   readonly #server: string;
   readonly #now: () => number;
   /** When there was one lately. */
   #logins: readonly number[] = [];
+  #renewals: readonly number[] = [];
 
   /** @param now ms since the epoch */
   constructor({ server, now }: { readonly server: string; readonly now: () => number }) {
@@ -23,6 +28,15 @@ export class Hope {
   /** There is one now. */
   note(): void {
     this.#logins = [...this.#logins, this.#now()];
+  }
+
+  /** One that was refused is to be renewed. @returns whether that is worth it */
+  renew(): boolean {
+    const since = this.#now() - RENEWALS_WITHIN;
+    this.#renewals = this.#renewals.filter((time) => time > since);
+    if (this.#renewals.length >= MAX_RENEWALS) return false;
+    this.#renewals = [...this.#renewals, this.#now()];
+    return true;
   }
 
   /** @param found what there is @throws {HubError} unauthorized if there is none */

@@ -2,6 +2,7 @@ import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Dial } from "../wire/http/dialer.ts";
+import { withLimit } from "./limit.ts";
 
 /** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
 const QUESTIONS = [
@@ -30,17 +31,10 @@ const LIMIT = 10_000;
  * @returns undefined if it wants nothing, or does not say so
  * @throws {HubError} what `Dial` throws; unreachable if it takes too long
  */
-export async function knock(door: Door): Promise<Challenge | undefined> {
-  const late = new AbortController();
-  const undo = door.clock.after(LIMIT, () => {
-    const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
-    late.abort(new HubError("unreachable", text));
-  });
-  try {
-    return await ask(door, AbortSignal.any([door.signal, late.signal]));
-  } finally {
-    undo();
-  }
+export function knock(door: Door): Promise<Challenge | undefined> {
+  const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
+  const limit = { ...door, after: LIMIT, reason: () => new HubError("unreachable", text) };
+  return withLimit(limit, (signal) => ask(door, signal));
 }
 
 async function ask(

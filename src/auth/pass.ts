@@ -11,6 +11,7 @@ import { askPerson, type Flow } from "./flow.ts";
 import { Hope } from "./hope.ts";
 import { isDue, isExpired, type Kept } from "./kept.ts";
 import { knock } from "./knock.ts";
+import { withLimit } from "./limit.ts";
 import { askByItself } from "./machine.ts";
 import { type Lock, Purse } from "./purse.ts";
 import { type Fetch, homeOf, reach } from "./reach.ts";
@@ -123,6 +124,8 @@ export class Pass {
       const other = await this.#purse.read();
       return other !== undefined && other.access !== kept.access && covers(other, demand);
     }
+    // A server that takes none of those that it is given is not to be given more and more of them.
+    if (this.#renewing === undefined && !this.#hope.renew()) return false;
     return (await this.#renew(kept, terms, signal)) !== undefined;
   }
 
@@ -284,17 +287,9 @@ export class Pass {
     return reach({ server, home: homeOf(url, settings.issuer), dial, signal, limit });
   }
 
-  async #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
-    const { server, clock, limit } = this.#parts;
-    const late = new AbortController();
-    const undo = clock.after(limit, () => {
-      const why = `nobody has logged in within ${limit / 1000} s`;
-      late.abort(refuseUntilLogin(server, why));
-    });
-    try {
-      await work(AbortSignal.any([signal, late.signal]));
-    } finally {
-      undo();
-    }
+  #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
+    const { server, clock, limit: after } = this.#parts;
+    const why = `nobody has logged in within ${after / 1000} s`;
+    return withLimit({ clock, after, signal, reason: () => refuseUntilLogin(server, why) }, work);
   }
 }
