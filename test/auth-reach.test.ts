@@ -83,6 +83,10 @@ describe("where requests for an authorization may go", () => {
     ["http://[::1]:8080/", "http://127.0.0.1:1/mcp", true],
     ["http://127.0.0.2:8080/", "http://localhost:1/mcp", true],
     ["https://0.0.0.0/", "https://mcp.example/mcp", false],
+    ["https://localhost./", "https://mcp.example/mcp", false],
+    ["https://auth.localhost./", "https://mcp.example/mcp", false],
+    ["https://[64:ff9b::a9fe:a9fe]/", "https://mcp.example/mcp", false],
+    ["https://[64:ff9b::808:808]/", "https://mcp.example/mcp", true],
     ["javascript:alert(1)", "https://mcp.example/mcp", false],
     ["file:///etc/passwd", "https://mcp.example/mcp", false],
     ["nonsense", "https://mcp.example/mcp", false],
@@ -137,6 +141,18 @@ describe("a browser", { timeout: 20_000 }, () => {
     await withProgram(async (program, seen) => {
       assert.equal(await open({ BROWSER: program }), true);
       assert.equal(await seen(), URL_OF_LOGIN);
+    });
+  });
+
+  it("is given the environment, without what is for toolmux alone", async () => {
+    await withProgram(async (program) => {
+      const [teller, notes] = [`${program}-env`, `${program}-told`];
+      await writeFile(teller, `#!/bin/sh\nenv >${notes}\n`, { mode: 0o700 });
+      const own = { TOOLMUX_SECRET_A: "canary", TOOLMUX_OWNER: "1/2/3", DISPLAY: ":7" };
+      assert.equal(await open({ ...own, BROWSER: teller }), true);
+      const told = await readFile(notes, "utf8");
+      assert.match(told, /^DISPLAY=:7$/m);
+      assert.doesNotMatch(told, /canary|TOOLMUX/);
     });
   });
 

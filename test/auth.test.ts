@@ -3,128 +3,24 @@ import { generateKeyPairSync } from "node:crypto";
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import { createServer } from "node:net";
-import { after, describe, it } from "node:test";
-import { openAuthorizer, type OpenAuthorizer } from "../src/auth/open.ts";
-import type { Lock } from "../src/auth/purse.ts";
+import { describe, it } from "node:test";
+import type { OpenAuthorizer } from "../src/auth/open.ts";
 import { HubError } from "../src/errors.ts";
-import { memoryStore, type SecretStore } from "../src/secrets/store.ts";
-import type { Authorization, Challenge } from "../src/wire/http/credentials.ts";
-import { dialer } from "../src/wire/http/dialer.ts";
+import type { Challenge } from "../src/wire/http/credentials.ts";
 import { Authority, type Switches } from "./fixtures/authority.ts";
 import { browse } from "./fixtures/person.ts";
 import { type Demands, Guarded, remote, resolved } from "./fixtures/guarded.ts";
-import { VirtualClock } from "./fixtures/clock.ts";
-
-const LIMIT = { timeout: 20_000 };
-const SIGNAL = new AbortController().signal;
-
-interface Scene {
-  readonly authority: Authority;
-  readonly server: Guarded;
-  readonly store: SecretStore;
-  readonly clock: VirtualClock;
-  /** The pages that somebody was sent to. */
-  readonly visited: string[];
-  /** What became of that. */
-  readonly visits: Promise<unknown>[];
-  /** What was told of how far it had come. */
-  readonly steps: string[];
-  readonly time: { now: number };
-  /** Another hub of the same user. */
-  open(visit?: (url: string) => Promise<unknown>): OpenAuthorizer;
-}
-
-const open: { close(): Promise<void> }[] = [];
-after(() => Promise.all(open.map((each) => each.close())));
-
-/** One at a time in this process, as `withLock` is over all. */
-function openLock(): Lock {
-  const queues = new Map<string, Promise<unknown>>();
-  return (name, _signal, work) => {
-    const turn = (queues.get(name) ?? Promise.resolve()).then(work, work);
-    queues.set(
-      name,
-      turn.catch(() => {}),
-    );
-    return turn;
-  };
-}
-
-async function setScene(switches: Switches = {}, demands: Demands = {}): Promise<Scene> {
-  const authority = await Authority.open(switches);
-  const server = await Guarded.open(authority, demands);
-  open.push(authority, server);
-  const store = memoryStore();
-  const clock = new VirtualClock();
-  const lock = openLock();
-  const visited: string[] = [];
-  const visits: Promise<unknown>[] = [];
-  const time = { now: Date.now() };
-  return {
-    authority,
-    server,
-    store,
-    clock,
-    visited,
-    visits,
-    steps: [],
-    time,
-    open: (visit = browse) =>
-      openAuthorizer({
-        store,
-        lock,
-        clock,
-        now: () => time.now,
-        dial: () => dialer({ ca: undefined, env: {} }),
-        openUrl: async (url) => {
-          visited.push(url);
-          const visiting = visit(url);
-          visits.push(visiting);
-          await visiting;
-        },
-      }),
-  };
-}
-
-const CHALLENGE: Challenge = { status: 401, header: undefined };
-
-/** Has a server authorized as the hub does when the server has asked for it. */
-async function authorize(
-  scene: Scene,
-  authorizer: OpenAuthorizer,
-  more: Parameters<typeof resolved>[1] = {},
-  challenge: Challenge = CHALLENGE,
-): Promise<string | undefined> {
-  const { server, steps, visits } = scene;
-  const spec = remote(server, more);
-  const target = resolved(server, more);
-  await authorizer.authorize(spec, target, challenge, {
-    signal: SIGNAL,
-    progressed: ({ step }: Authorization) => void steps.push(step),
-  });
-  await Promise.all(visits);
-  return borne(authorizer, server, more);
-}
-
-/** The token that requests bear. */
-async function borne(
-  authorizer: OpenAuthorizer,
-  server: Guarded,
-  more: Parameters<typeof resolved>[1] = {},
-): Promise<string | undefined> {
-  const credentials = authorizer.credentialsFor(remote(server, more), resolved(server, more));
-  const headers = await credentials.bear(SIGNAL);
-  return headers["Authorization"]?.replace(/^Bearer /, "");
-}
-
-function refusing(pattern: RegExp, code = "unauthorized"): (error: unknown) => true {
-  return (error) => {
-    assert.ok(error instanceof HubError, String(error));
-    assert.match(error.message, pattern);
-    assert.equal(error.code, code);
-    return true;
-  };
-}
+import {
+  authorize,
+  borne,
+  CHALLENGE,
+  LIMIT,
+  opened,
+  refusing,
+  type Scene,
+  setScene,
+  SIGNAL,
+} from "./fixtures/scene.ts";
 
 describe("an authorization that a person gives", LIMIT, () => {
   it("leads to a token that the server takes, and is told of step by step", async () => {
@@ -171,7 +67,7 @@ describe("an authorization that a person gives", LIMIT, () => {
     const authorizer = scene.open();
     await authorize(scene, authorizer);
     const other = await Guarded.open(scene.authority, {});
-    open.push(other);
+    opened.push(other);
     assert.equal(await borne(scene.open(), other), undefined);
   });
 
@@ -400,7 +296,7 @@ describe("what an authorization server does wrong", LIMIT, () => {
 
   it("does not make the hub follow it elsewhere", async () => {
     const other = await Authority.open();
-    open.push(other);
+    opened.push(other);
     const place = `${other.url}/.well-known/oauth-authorization-server`;
     const scene = await setScene({ movedTo: place });
     await assert.rejects(authorize(scene, scene.open()), HubError);
@@ -461,7 +357,7 @@ describe("where an authorization server is looked for", LIMIT, () => {
     const authorizer = scene.open();
     await authorize(scene, authorizer);
     const other = await Authority.open();
-    open.push(other);
+    opened.push(other);
     scene.server.authority = other;
     const token = await authorize(scene, authorizer);
     assert.equal(await scene.server.try(token), 200);
@@ -590,17 +486,6 @@ describe("a token", LIMIT, () => {
     assert.equal(scene.authority.hasEnded, false);
   });
 
-  it("that cannot be kept is not used", async () => {
-    const scene = await setScene({ rotates: true });
-    const authorizer = scene.open();
-    const first = await authorize(scene, authorizer);
-    scene.authority.expire();
-    const full = new HubError("internal", "The disk is full.");
-    scene.store.set = () => Promise.reject(full);
-    await assert.rejects(renew(scene, authorizer), (error) => error === full);
-    assert.equal(await borne(authorizer, scene.server), first);
-  });
-
   it("is forgotten when its refresh token is good for nothing any more", async () => {
     const scene = await setScene();
     const authorizer = scene.open();
@@ -647,7 +532,7 @@ describe("a token", LIMIT, () => {
     const authorizer = scene.open();
     const first = await authorize(scene, authorizer);
     await scene.authority.close();
-    open.splice(open.indexOf(scene.authority), 1);
+    opened.splice(opened.indexOf(scene.authority), 1);
     scene.time.now += 3_545_000;
     assert.equal(await borne(authorizer, scene.server), first);
     await assert.rejects(renew(scene, authorizer), refusing(/renewed/, "unreachable"));

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { HubError } from "../src/errors.ts";
 import { keychainStore } from "../src/secrets/chain.ts";
 import { variableOf } from "../src/secrets/environment.ts";
 import { fileStore } from "../src/secrets/file.ts";
@@ -175,6 +176,17 @@ describe("the file of secrets", () => {
       assert.equal(await fileStore(new Vault(folder, noKeychain())).get("a"), CANARY);
     }));
 
+  it("that cannot be written says where, and why", () =>
+    withFolder(async (folder) => {
+      await writeFile(folder, "in its place");
+      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), (error) => {
+        assert.ok(error instanceof HubError, String(error));
+        assert.equal(error.code, "storeBroken");
+        assert.ok(error.message.includes(folder), error.message);
+        return true;
+      });
+    }));
+
   it("of a newer version is left to that", () =>
     withFolder(async (folder) => {
       await mkdir(folder);
@@ -307,6 +319,15 @@ describe("a secret", () => {
     withSecrets({ A: "here" }, async (secrets, keyring) => {
       assert.equal(await secrets.require("A"), "here");
       assert.equal(keyring.asked, 0);
+    }));
+
+  it("is none of those that let the hub into servers", () =>
+    withFolder(async (folder) => {
+      const env = { XDG_CONFIG_HOME: folder, TOOLMUX_KEYCHAIN: "off" };
+      const secrets = openSecrets({ env, platform: "linux" });
+      await secrets.file.set("oauth/server/a-1", CANARY);
+      assert.equal(await secrets.find("oauth/server/a-1"), undefined);
+      await assert.rejects(secrets.require("oauth/server/a-1"), /toolmux's own/);
     }));
 
   it("that is missing is an error that says where it is not, and what to run", () =>

@@ -25,4 +25,6 @@ export interface Authorizer {
     challenge: Challenge,
     proceeding: Proceeding,
   ): Promise<void>;
+  /** When no token is being exchanged any more: a process that ends before may lose one for good. Never rejects. */
+  settled(): Promise<void>;
 }

@@ -47,8 +47,13 @@ async function run(command: string, args: readonly string[], env: Env): Promise<
   const { spawn } = await import("node:child_process");
   return new Promise((resolve) => {
     try {
-      // It outlives the hub, and has no word on the hub's own output.
-      const child = spawn(command, args, { env: { ...env }, stdio: "ignore", detached: true });
+      // It outlives the hub, and has no word on the hub's own output. Secrets are none of its business, nor is whose it is.
+      const own = Object.entries(env).filter(([name]) => !name.startsWith("TOOLMUX_"));
+      const child = spawn(command, args, {
+        env: Object.fromEntries(own),
+        stdio: "ignore",
+        detached: true,
+      });
       const timer = setTimeout(() => resolve(true), WATCH);
       const end = (worked: boolean): void => {
         clearTimeout(timer);

@@ -4,7 +4,7 @@ import type { Authorization } from "../wire/http/credentials.ts";
 import { type Callback, listen } from "./callback.ts";
 import { splitScopes } from "./challenge.ts";
 import type { Authority } from "./discovery.ts";
-import type { Kept } from "./kept.ts";
+import { endOf, type Kept } from "./kept.ts";
 import { proofOf } from "./proof.ts";
 import { checkUrl } from "./reach.ts";
 import { explain, oauthCode, quote, refuse } from "./refusal.ts";
@@ -180,7 +180,7 @@ export function describe(
     access: tokens.access_token,
     refresh: tokens.refresh_token,
     issued,
-    expires: tokens.expires_in === undefined ? undefined : issued + tokens.expires_in * 1000,
+    expires: endOf(issued, tokens.expires_in),
   };
 }
 

@@ -49,9 +49,23 @@ export function saveKept(store: SecretStore, name: string, kept: Kept): Promise<
 const SHARE = 0.1;
 const MARGIN = 60_000;
 
-/** Whether it is time for another token. */
-export function isDue({ issued, expires }: Kept, now: number): boolean {
-  if (expires === undefined) return false;
+/** The longest life of a token that is believed, in s. */
+const LONGEST = 100 * 365 * 24 * 3600;
+
+/** When a token ends that is to live for so many seconds; undefined: what is said is nothing that tells, as 0 of those that do not end. */
+export function endOf(issued: number, life: number | undefined): number | undefined {
+  return life !== undefined && life > 0 && life < LONGEST ? issued + life * 1000 : undefined;
+}
+
+/** Whether another token can be got without a person. */
+export function isRenewable({ refresh, grant }: Kept): boolean {
+  return refresh !== undefined || grant === "clientCredentials";
+}
+
+/** Whether it is time for another token. Where there is no way to one, the server will say when it is over. */
+export function isDue(kept: Kept, now: number): boolean {
+  const { issued, expires } = kept;
+  if (expires === undefined || !isRenewable(kept)) return false;
   return expires - now < Math.min(MARGIN, (expires - issued) * SHARE);
 }
 

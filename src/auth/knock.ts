@@ -1,5 +1,8 @@
+import type { Clock } from "../clock.ts";
+import { HubError } from "../errors.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Dial } from "../wire/http/dialer.ts";
+import { withLimit } from "./limit.ts";
 
 /** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
 const QUESTIONS = [
@@ -17,14 +20,27 @@ export interface Door {
   readonly headers: Readonly<Record<string, string>>;
   readonly dial: Dial;
   readonly signal: AbortSignal;
+  readonly clock: Clock;
 }
+
+/** How long a server may take, in ms. */
+const LIMIT = 10_000;
 
 /**
  * Asks a server for something that it gives to nobody whom it does not know, to hear what it wants.
  * @returns undefined if it wants nothing, or does not say so
- * @throws {HubError} what `Dial` throws
+ * @throws {HubError} what `Dial` throws; unreachable if it takes too long
  */
-export async function knock({ url, headers, dial, signal }: Door): Promise<Challenge | undefined> {
+export function knock(door: Door): Promise<Challenge | undefined> {
+  const text = `${door.url.host} did not answer within ${LIMIT / 1000} s.`;
+  const limit = { ...door, after: LIMIT, reason: () => new HubError("unreachable", text) };
+  return withLimit(limit, (signal) => ask(door, signal));
+}
+
+async function ask(
+  { url, headers, dial }: Door,
+  signal: AbortSignal,
+): Promise<Challenge | undefined> {
   for (const { headers: own, ...question } of QUESTIONS) {
     const response = await dial(url, { ...question, headers: { ...headers, ...own }, signal });
     const { status } = response;

@@ -4,9 +4,10 @@ import type { RemoteServer } from "../manifest/schema.ts";
 import type { ResolvedRemote } from "../manifest/secrets.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import { type Challenge, type Credentials, NO_CREDENTIALS } from "../wire/http/credentials.ts";
+import { Redactor } from "../wire/redact.ts";
 import type { Dial } from "../wire/http/dialer.ts";
 import type { Authorizer, Proceeding } from "./authorizer.ts";
-import { isExpired, type Kept } from "./kept.ts";
+import { isExpired, isRenewable, type Kept } from "./kept.ts";
 import { nameKept } from "./label.ts";
 import { Pass, type Terms, type Wish } from "./pass.ts";
 import type { Lock } from "./purse.ts";
@@ -95,6 +96,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
     const terms = termsOf(resolved);
     const passing = passFor(spec, resolved);
     let pass: Pass | undefined;
+    const discreet = discretionOf(resolved);
     const bear = async (signal: AbortSignal): Promise<Record<string, string>> => {
       pass = await passing;
       const kept = await pass.token(terms, signal).catch(forgive);
@@ -109,6 +111,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
     /** Where it is known that one is needed, the server need not say it first. */
     const obtain = async (it: Pass, signal: AbortSignal): Promise<string | undefined> => {
       if (auth !== "oauth") return undefined;
+      if ((await it.look()) !== undefined) return it.token(terms, signal);
       if (resolved.oauth.grant !== "clientCredentials") {
         if (fixed !== undefined) return undefined;
         throw refuseUntilLogin(name, "nobody has logged in yet");
@@ -119,9 +122,10 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
     return {
       bear: (signal) => {
         const ready = pass?.ready;
-        return ready === undefined ? bear(signal) : bearer(ready);
+        return ready === undefined ? bear(signal).catch(discreet) : bearer(ready);
       },
-      renew: async (challenge, signal) => (await passing).renew(challenge, terms, signal),
+      renew: async (challenge, signal) =>
+        (await passing).renew(challenge, terms, signal).catch(discreet),
     };
   };
 
@@ -134,12 +138,17 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
   ): Promise<void> => {
     checkPlace(spec, resolved);
     const pass = await passFor(spec, resolved);
-    await pass.authorize(challenge, termsOf(resolved), proceeding, wish);
+    await pass
+      .authorize(challenge, termsOf(resolved), proceeding, wish)
+      .catch(discretionOf(resolved));
   };
 
   return {
     credentialsFor,
     authorize: proceed,
+    settled: async () => {
+      await Promise.all([...passes.values()].map(async (pass) => (await pass).settled()));
+    },
     login: (spec, resolved, challenge, proceeding, scopes) =>
       proceed(spec, resolved, challenge, proceeding, { anew: true, ...(scopes && { scopes }) }),
     logout: async (spec, resolved, signal) =>
@@ -153,9 +162,17 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
   };
 }
 
+/** Takes what the manifest keeps secret out of what is thrown: others may have said it. */
+function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
+  return (thrown) => {
+    const redactor = new Redactor(secrets);
+    throw thrown instanceof HubError ? thrown.retell((text) => redactor.apply(text)) : thrown;
+  };
+}
+
 function describeKept(kept: Kept, now: number): Standing {
-  const { issuer, expires, scopes, refresh, grant } = kept;
-  const isRefreshable = refresh !== undefined || grant === "clientCredentials";
+  const { issuer, expires, scopes } = kept;
+  const isRefreshable = isRenewable(kept);
   const kind = isExpired(kept, now) ? "expired" : "authorized";
   return { kind, issuer, expires, isRefreshable, scopes };
 }

@@ -8,15 +8,17 @@ import type { Proceeding } from "./authorizer.ts";
 import { type Demand, readChallenge } from "./challenge.ts";
 import { discover } from "./discovery.ts";
 import { askPerson, type Flow } from "./flow.ts";
+import { Hope } from "./hope.ts";
 import { isDue, isExpired, type Kept } from "./kept.ts";
 import { knock } from "./knock.ts";
+import { withLimit } from "./limit.ts";
 import { askByItself } from "./machine.ts";
 import { type Lock, Purse } from "./purse.ts";
-import { type Fetch, reach } from "./reach.ts";
-import { explain, refuse, refuseUntilLogin } from "./refusal.ts";
+import { type Fetch, homeOf, reach } from "./reach.ts";
+import { explain, quote, refuse, refuseUntilLogin } from "./refusal.ts";
 import { forgetRegistration } from "./registration.ts";
 import { refresh, revoke } from "./renewal.ts";
-import { chooseScopes, covers, isStepUp } from "./scopes.ts";
+import { chooseScopes, covers } from "./scopes.ts";
 import { Shared } from "./shared.ts";
 
 export interface PassParts {
@@ -50,9 +52,10 @@ export interface Wish {
 
 type Steps = Pick<Flow, "signal" | "progressed">;
 
-/** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
-const MAX_LOGINS = 3;
-const LOGINS_WITHIN = 5 * 60 * 1000;
+/** How long an exchange may take, in ms: whoever does not wait for its answer may have lost what was exchanged. */
+const EXCHANGE_LIMIT = 30_000;
+
+const NO_TOKENS = "it takes no tokens: write headers.Authorization in the manifest";
 
 const NEVER = new AbortController().signal;
 
@@ -62,11 +65,12 @@ export class Pass {
   readonly #purse: Purse;
   #renewing: Promise<Kept | undefined> | undefined;
   readonly #login = new Shared();
-  readonly #logins: number[] = [];
+  readonly #hope: Hope;
 
   constructor(parts: PassParts) {
     this.#parts = parts;
     this.#purse = new Purse(parts);
+    this.#hope = new Hope(parts);
   }
 
   /** The token, if there is one that needs nothing. */
@@ -78,6 +82,11 @@ export class Pass {
   /** What is known of it, from the store if need be. @throws {HubError} what the store throws */
   known(): Promise<Kept | undefined> {
     return this.#purse.known();
+  }
+
+  /** As `known`, but from the store in any case. */
+  look(): Promise<Kept | undefined> {
+    return this.#purse.read();
   }
 
   /** The token, renewed if it is time for that; undefined if there is none. @throws {HubError} unreachable */
@@ -94,11 +103,18 @@ export class Pass {
     }
   }
 
+  /** When no token is being exchanged any more. Never rejects. */
+  async settled(): Promise<void> {
+    await this.#renewing?.catch(() => {});
+  }
+
   /** Gets another token than the one that was refused, without a person. @returns whether there is one @throws {HubError} unreachable */
   async renew(challenge: Challenge, terms: Terms, signal: AbortSignal): Promise<boolean> {
     const kept = await this.known();
     const demand = readChallenge(challenge);
     if (kept === undefined) {
+      // Somebody may have logged in elsewhere since it was looked for.
+      if ((await this.look()) !== undefined) return true;
       if (terms.settings.grant !== "clientCredentials") return false;
       await this.authorize(challenge, terms, { signal, progressed: () => {} });
       return true;
@@ -108,6 +124,8 @@ export class Pass {
       const other = await this.#purse.read();
       return other !== undefined && other.access !== kept.access && covers(other, demand);
     }
+    // A server that takes none of those that it is given is not to be given more and more of them.
+    if (this.#renewing === undefined && !this.#hope.renew()) return false;
     return (await this.#renew(kept, terms, signal)) !== undefined;
   }
 
@@ -121,32 +139,43 @@ export class Pass {
     proceeding: Proceeding,
     wish: Wish = {},
   ): Promise<void> {
+    const { server, name, lock, limit } = this.#parts;
+    const alone = (signal: AbortSignal, work: () => Promise<void>): Promise<void> =>
+      lock(`login-${name}`, signal, work, limit);
     return this.#login.join(proceeding, async (signal, progressed) => {
       progressed({ step: "starting" });
       const demand = await this.#hear(challenge, terms, signal);
+      if (!demand.takesBearer) throw refuse(server, NO_TOKENS);
       const refused = await this.known();
-      if (wish.anew !== true) this.#checkHope(demand, refused);
-      await this.#limit(signal, (limited) =>
-        this.#parts.lock(
-          `login-${this.#parts.name}`,
-          limited,
-          async () => {
-            const found = await this.#purse.read();
-            // Somebody may have logged in at another hub, while this one waited for that.
-            if (wish.anew !== true && this.#isNews(found, refused, demand)) return;
-            this.#logins.push(this.#parts.now());
-            // Who says what to ask for may want less than before.
-            const before = wish.scopes === undefined ? found : undefined;
-            const fresh = await this.#ask(demand, before, terms, wish, {
-              signal: limited,
-              progressed,
-            });
-            await this.#purse.exclusively(() => this.#purse.put(fresh));
-          },
-          this.#parts.limit,
-        ),
-      );
+      const work = (limited: AbortSignal): Promise<void> =>
+        this.#obtain(demand, refused, terms, wish, { signal: limited, progressed });
+      // Who logs in by hand has all the time for that, however long another login was waited for.
+      if (wish.anew === true) await alone(signal, () => this.#limit(signal, work));
+      else await this.#limit(signal, (limited) => alone(limited, () => work(limited)));
     });
+  }
+
+  async #obtain(
+    demand: Demand,
+    refused: Kept | undefined,
+    terms: Terms,
+    wish: Wish,
+    steps: Steps,
+  ): Promise<void> {
+    const found = await this.look();
+    if (wish.anew !== true) {
+      // Somebody may have logged in at another hub, while this one waited for that.
+      if (this.#isNews(found, refused, demand)) return;
+      this.#hope.check(demand, found);
+    }
+    this.#hope.note();
+    const fresh = await this.#ask(demand, found, terms, wish, steps);
+    await this.#purse
+      .exclusively(() => this.#purse.put(fresh))
+      .catch((error: unknown) => {
+        // This process has it all the same, which is worth something to all but who came only to log in.
+        if (wish.anew === true) throw error;
+      });
   }
 
   /** Forgets it, and has the authorization server forget it. @returns whether there was one, and whether that one knows */
@@ -156,8 +185,8 @@ export class Pass {
       const kept = await this.#purse.read();
       await this.#purse.empty();
       if (kept === undefined) return { was: false, isRevoked: false };
-      const fetch = this.#reach(terms, signal);
       const { settings } = terms;
+      const fetch = this.#reach(terms, signal);
       return { was: true, isRevoked: await revoke(kept, { server, settings, fetch, now }) };
     });
   }
@@ -168,11 +197,11 @@ export class Pass {
     { headers, dial }: Terms,
     signal: AbortSignal,
   ): Promise<Demand> {
-    const { server, url } = this.#parts;
+    const { server, url, clock } = this.#parts;
     const isSaid = challenge.header !== undefined;
     const said = isSaid
       ? undefined
-      : await knock({ url, headers, dial, signal }).catch((error: unknown) => {
+      : await knock({ url, headers, dial, signal, clock }).catch((error: unknown) => {
           throw explain(error, server, "when it was asked what it wants", true);
         });
     return readChallenge(said ?? challenge);
@@ -180,7 +209,7 @@ export class Pass {
 
   async #ask(
     demand: Demand,
-    before: Kept | undefined,
+    found: Kept | undefined,
     terms: Terms,
     wish: Wish,
     { signal, progressed }: Steps,
@@ -190,36 +219,31 @@ export class Pass {
     const fetch = this.#reach(terms, signal);
     const authority = await discover({ server, url, demand, issuer: settings.issuer, fetch });
     signal.throwIfAborted();
+    if (found !== undefined) this.#checkIssuer(found.issuer, authority.issuer, settings);
     const { grant = "authorizationCode" } = settings;
+    // Who says what to ask for may want less than before.
+    const before = wish.scopes === undefined ? found : undefined;
     const wanted = wish.scopes ?? settings.scopes;
     const isTooLittle = demand.status === 403;
     const scopes = chooseScopes({ wanted, isTooLittle, demand, authority, before, grant });
-    const home = homeOf(url, settings);
+    const home = homeOf(url, settings.issuer);
     const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
     if (grant === "clientCredentials") return askByItself(flow);
     return askPerson({ ...flow, progressed, openUrl });
   }
 
-  /** @throws {HubError} unauthorized if asking once more would only be another time */
-  #checkHope(demand: Demand, refused: Kept | undefined): void {
-    const { server, now } = this.#parts;
-    if (!demand.takesBearer) {
-      throw refuse(server, "it takes no tokens: write headers.Authorization in the manifest");
-    }
-    if (demand.status === 403 && !isStepUp(demand, refused)) {
-      const scopes = demand.scopes.length > 0 ? ` (${demand.scopes.join(" ")})` : "";
-      throw refuseUntilLogin(server, `it wants more than it was asked to give${scopes}`);
-    }
-    const recent = this.#logins.filter((time) => now() - time < LOGINS_WITHIN);
-    this.#logins.splice(0, this.#logins.length, ...recent);
-    if (recent.length >= MAX_LOGINS) {
-      throw refuseUntilLogin(server, "it does not take tokens that it has just been given");
-    }
-  }
-
   #isNews(found: Kept | undefined, refused: Kept | undefined, demand: Demand): boolean {
     if (found === undefined || found.access === refused?.access) return false;
-    return !isExpired(found, this.#parts.now()) && covers(found, demand);
+    // How far it goes is known when it was refused.
+    const isEnough = demand.status === 401 || covers(found, demand);
+    return isEnough && !isExpired(found, this.#parts.now());
+  }
+
+  /** A server can name whom it likes, and the manifest's secret is for one. @throws {HubError} unauthorized */
+  #checkIssuer(before: string, now: string, { clientSecret, issuer }: OAuthSettings): void {
+    if (before === now || clientSecret === undefined || issuer !== undefined) return;
+    const why = `its authorization server was ${quote(before)} and is now ${quote(now)}, which is not given oauth.clientSecret unless the manifest names it (oauth.issuer)`;
+    throw refuse(this.#parts.server, why);
   }
 
   /** All who want another one than that at once get the same one. It is not given up halfway: it may be there already. */
@@ -240,44 +264,32 @@ export class Pass {
     if (kept.access !== old.access && !isDue(kept, now())) return kept;
     const { settings } = terms;
     if (kept.grant === "clientCredentials") {
-      const said = { status: 401, header: undefined } as const;
       const quiet = { signal: NEVER, progressed: () => {} };
-      const demand = await this.#hear(said, terms, NEVER);
-      const fresh = await this.#ask(demand, kept, terms, {}, quiet);
-      await this.#purse.put(fresh);
-      return fresh;
+      const demand = await this.#hear({ status: 401, header: undefined }, terms, NEVER);
+      return this.#take(await this.#ask(demand, kept, terms, {}, quiet));
     }
-    const fetch = this.#reach(terms, NEVER);
+    const fetch = this.#reach(terms, NEVER, EXCHANGE_LIMIT);
     const renewed = await refresh(kept, { server, settings, fetch, now });
-    if (renewed.kind === "renewed") {
-      await this.#purse.put(renewed.kept);
-      return renewed.kept;
-    }
+    if (renewed.kind === "renewed") return this.#take(renewed.kept);
     if (renewed.isClientGone) await forgetRegistration(kept.issuer, store);
     await this.#purse.empty();
     return undefined;
   }
 
-  #reach({ dial, settings }: Terms, signal: AbortSignal): Fetch {
+  /** What cannot be kept serves this process: what it was got for may be worth nothing any more. */
+  async #take(fresh: Kept): Promise<Kept> {
+    await this.#purse.put(fresh).catch(() => {});
+    return fresh;
+  }
+
+  #reach({ dial, settings }: Terms, signal: AbortSignal, limit?: number): Fetch {
     const { server, url } = this.#parts;
-    return reach({ server, home: homeOf(url, settings), dial, signal });
+    return reach({ server, home: homeOf(url, settings.issuer), dial, signal, limit });
   }
 
-  async #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
-    const { server, clock, limit } = this.#parts;
-    const late = new AbortController();
-    const undo = clock.after(limit, () => {
-      const why = `nobody has logged in within ${limit / 1000} s`;
-      late.abort(refuseUntilLogin(server, why));
-    });
-    try {
-      await work(AbortSignal.any([signal, late.signal]));
-    } finally {
-      undo();
-    }
+  #limit(signal: AbortSignal, work: (limited: AbortSignal) => Promise<void>): Promise<void> {
+    const { server, clock, limit: after } = this.#parts;
+    const why = `nobody has logged in within ${after / 1000} s`;
+    return withLimit({ clock, after, signal, reason: () => refuseUntilLogin(server, why) }, work);
   }
-}
-
-function homeOf(url: URL, { issuer }: OAuthSettings): readonly URL[] {
-  return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
 }

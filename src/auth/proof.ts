@@ -51,10 +51,15 @@ async function proveByKey(
     throw refuse(server, "oauth.privateKey in the manifest is no private key in PEM");
   }
   const { asymmetricKeyType: kind, asymmetricKeyDetails: details } = key;
-  const own = kind === "ec" ? CURVES[details?.namedCurve ?? ""] : KINDS[kind ?? ""];
-  const alg = algorithm ?? own;
-  if (alg === undefined || !/^[REP]S\d{3}$/.test(alg)) {
+  const fitting = (kind === "ec" ? CURVES[details?.namedCurve ?? ""] : KINDS[kind ?? ""]) ?? [];
+  const [own] = fitting;
+  if (own === undefined) {
     throw refuse(server, "oauth.privateKey in the manifest is of a kind that cannot be used");
+  }
+  const alg = algorithm ?? own;
+  if (!fitting.includes(alg)) {
+    const why = `oauth.keyAlgorithm in the manifest is none for its oauth.privateKey, which are ${fitting.join(", ")}`;
+    throw refuse(server, why);
   }
   const { createPrivateKeyJwtAuth } = await loadSdk();
   // Whichever form it was written in.
@@ -62,9 +67,12 @@ async function proveByKey(
   return createPrivateKeyJwtAuth({ issuer: id, subject: id, privateKey, alg });
 }
 
-const CURVES: Readonly<Record<string, string>> = {
-  prime256v1: "ES256",
-  secp384r1: "ES384",
-  secp521r1: "ES512",
+/** Best first. */
+type Algorithms = Readonly<Record<string, readonly string[]>>;
+const CURVES: Algorithms = {
+  prime256v1: ["ES256"],
+  secp384r1: ["ES384"],
+  secp521r1: ["ES512"],
 };
-const KINDS: Readonly<Record<string, string>> = { rsa: "RS256", "rsa-pss": "PS256" };
+const PSS = ["PS256", "PS384", "PS512"];
+const KINDS: Algorithms = { rsa: ["RS256", "RS384", "RS512", ...PSS], "rsa-pss": PSS };

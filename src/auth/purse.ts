@@ -26,6 +26,8 @@ export class Purse {
   readonly #parts: PurseParts;
   #kept: Kept | undefined;
   #isRead = false;
+  /** What could not be kept, and the token in the store that it stands for. */
+  #unsaved: { readonly kept: Kept; readonly instead: string | undefined } | undefined;
 
   constructor(parts: PurseParts) {
     this.#parts = parts;
@@ -44,19 +46,34 @@ export class Purse {
   /** Read now: another process may have put something else there. */
   async read(): Promise<Kept | undefined> {
     const { store, name, url } = this.#parts;
-    this.#kept = await loadKept(store, name, url);
+    const stored = await loadKept(store, name, url);
+    // What somebody has put there since is newer.
+    if (this.#unsaved?.instead !== stored?.access) this.#unsaved = undefined;
+    this.#kept = this.#unsaved?.kept ?? stored;
     this.#isRead = true;
     return this.#kept;
   }
 
-  /** It is on disk before anybody uses it: what it replaces may be worth nothing any more. */
+  /**
+   * It is on disk before anybody uses it: what it replaces may be worth nothing any more. If that fails this process has it
+   * all the same, until something else is there.
+   */
   async put(kept: Kept): Promise<void> {
-    await saveKept(this.#parts.store, this.#parts.name, kept);
-    this.#kept = kept;
-    this.#isRead = true;
+    const instead = this.#unsaved === undefined ? this.#kept?.access : this.#unsaved.instead;
+    try {
+      await saveKept(this.#parts.store, this.#parts.name, kept);
+      this.#unsaved = undefined;
+    } catch (error) {
+      this.#unsaved = { kept, instead };
+      throw error;
+    } finally {
+      this.#kept = kept;
+      this.#isRead = true;
+    }
   }
 
   async empty(): Promise<void> {
+    this.#unsaved = undefined;
     await this.#parts.store.remove(this.#parts.name);
     this.#kept = undefined;
   }

@@ -7,7 +7,7 @@ export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>
 
 /** The longest answer of an authorization server, in bytes. */
 const MAX_BODY = 1024 * 1024;
-/** How long one may take, in ms. */
+/** As `Reach.limit`. */
 const LIMIT = 10_000;
 
 export interface Reach {
@@ -16,16 +16,23 @@ export interface Reach {
   readonly home: readonly URL[];
   readonly dial: Dial;
   readonly signal: AbortSignal;
+  /** How long one may take, in ms. */
+  readonly limit?: number | undefined;
+}
+
+/** What the manifest names of a server and its authorization server. */
+export function homeOf(url: URL, issuer: string | undefined): readonly URL[] {
+  return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
 }
 
 /**
  * Requests to whatever a server names as its authorization server: encrypted, unless it is on this machine, to no address of
  * a private network that the server itself is not in, and bounded in time and size.
  */
-export function reach({ server, home, dial, signal }: Reach): Fetch {
+export function reach({ server, home, dial, signal, limit: ms = LIMIT }: Reach): Fetch {
   return async (target, init = {}) => {
     const url = checkUrl(target, server, home);
-    const limit = AbortSignal.timeout(LIMIT);
+    const limit = AbortSignal.timeout(ms);
     const both = AbortSignal.any([signal, limit, ...(init.signal ? [init.signal] : [])]);
     try {
       const response = await dial(url, { ...(init as DialInit), signal: both });
@@ -33,7 +40,7 @@ export function reach({ server, home, dial, signal }: Reach): Fetch {
     } catch (error) {
       signal.throwIfAborted();
       if (!limit.aborted) throw error;
-      const text = `${url.host} did not answer within ${LIMIT / 1000} s.`;
+      const text = `${url.host} did not answer within ${ms / 1000} s.`;
       throw new HubError("unreachable", text, { server, cause: error });
     }
   };
@@ -71,14 +78,17 @@ const LINK_LOCAL = 3;
 
 /** By the address as it is written: names are not looked up. */
 function closeness(hostname: string): number {
-  const host = hostname.replace(/^\[|\]$/g, "").toLowerCase();
+  const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
   if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
-  const mapped = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/.exec(host);
+  const mapped = MAPPED.exec(host);
   if (mapped !== null) return closenessOfFour(unmap(mapped[1], mapped[2]));
   if (host.includes(":")) return closenessOfSix(host);
   const four = host.split(".").map(Number);
   return four.length === 4 && four.every(Number.isInteger) ? closenessOfFour(four) : PUBLIC;
 }
+
+/** Addresses of the fourth version as the sixth has them: within a machine, and behind a translator (RFC 6052). */
+const MAPPED = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
 
 function unmap(high = "", low = ""): readonly number[] {
   const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];

@@ -1,6 +1,6 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
 import { splitScopes } from "./challenge.ts";
-import type { Kept } from "./kept.ts";
+import { endOf, type Kept } from "./kept.ts";
 import { proofOf } from "./proof.ts";
 import type { Fetch } from "./reach.ts";
 import { oauthCode, refuse } from "./refusal.ts";
@@ -26,7 +26,7 @@ export type Renewed =
 /**
  * Gets another token for a refresh token, once. It may be the last time that this refresh token was good for anything: what
  * comes back has to be kept before it is used.
- * @throws {HubError} unreachable: what was kept may still be good
+ * @throws {HubError} unreachable, or serverRefused, if it is the manifest's client: what was kept may still be good
  */
 export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
   const { server, settings, fetch, now } = renewal;
@@ -48,6 +48,10 @@ export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
     });
   } catch (error) {
     const code = oauthCode(error);
+    if (code === "invalid_client" && client.kind === "configured") {
+      const slip = `${kept.issuer} does not take the client that the manifest says (oauth.clientId and what proves it)`;
+      throw refuse(server, slip, "serverRefused");
+    }
     if (code !== undefined && !PASSING.includes(code)) {
       return { kind: "gone", isClientGone: code === "invalid_client" };
     }
@@ -61,7 +65,7 @@ export async function refresh(kept: Kept, renewal: Renewal): Promise<Renewed> {
     refresh: tokens.refresh_token,
     scopes: tokens.scope === undefined ? kept.scopes : splitScopes(tokens.scope),
     issued,
-    expires: tokens.expires_in === undefined ? undefined : issued + tokens.expires_in * 1000,
+    expires: endOf(issued, tokens.expires_in),
   };
   return { kind: "renewed", kept: renewed };
 }

@@ -108,7 +108,7 @@ export async function openHub(
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
-  const { redact, authorize, ...outside } = openOutside(world, async () => {
+  const { redact, authorize, finish, ...outside } = openOutside(world, async () => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
       log(level, createRecord(level, text, { server })),
@@ -153,11 +153,14 @@ export async function openHub(
   const end = sweepBeside(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
   });
-  const close = (): Promise<void> =>
-    end().finally(() => {
+  const close = async (): Promise<void> => {
+    try {
+      await Promise.all([end(), finish()]);
+    } finally {
       claims.delete(claim);
       restore?.();
-    });
+    }
+  };
   return { hub, bus, manifest, equip, close };
 }
 

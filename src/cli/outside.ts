@@ -9,6 +9,7 @@ import {
 } from "../manifest/secrets.ts";
 import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
+import { STOP_LIMIT, within } from "../wire/grace.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { DiscreetLink } from "../wire/link.ts";
 import { Redactor } from "../wire/redact.ts";
@@ -21,6 +22,8 @@ const FRESH = 10_000;
 export interface Outside extends Pick<HubParts, "identify" | "makeLink" | "authorize"> {
   /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
   readonly redact: (text: string) => string;
+  /** Waits a little for what must not be broken off. */
+  readonly finish: () => Promise<void>;
 }
 
 /** @param openAuthorizer is asked for one when the first server over HTTP wants it */
@@ -43,6 +46,10 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
   };
   return {
     redact: (text) => known.redact(text),
+    finish: async () => {
+      const settled = opened?.then((it) => it.settled()).catch(() => {});
+      if (settled !== undefined) await within(STOP_LIMIT, settled);
+    },
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
     makeLink: async (spec, schemes): Promise<DiscreetLink> => {
       const { name: server, maxMessage } = spec;

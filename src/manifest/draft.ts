@@ -70,8 +70,13 @@ export async function writePrivate(path: string, bytes: Uint8Array): Promise<voi
 export async function replaceBy(draft: string, path: string): Promise<void> {
   try {
     await rename(draft, path);
-  } catch {
-    // A folder has that name, which no rename replaces.
+  } catch (error) {
+    // No rename replaces a folder; whatever else goes wrong must not cost what is there.
+    const isFolder = await lstat(path).then(
+      (stats) => stats.isDirectory(),
+      () => false,
+    );
+    if (!isFolder) throw error;
     await rm(path, { recursive: true, force: true });
     await rename(draft, path);
   }

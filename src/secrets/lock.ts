@@ -34,7 +34,8 @@ export interface LockOptions {
  * taken over at once, or after `SILENCE` if it ran where this process cannot look (another container).
  * @param path of the lock's file, which is made, with a private folder for it, and goes in the end
  * @param signal gives up waiting; `work` has to look at it itself
- * @throws {HubError} storeBusy if others hold it for too long; the signal's reason; what `work` throws
+ * @throws {HubError} storeBusy if others hold it for too long, storeBroken if it cannot be made; the signal's reason; what
+ * `work` throws
  */
 export async function withLock<T>(
   path: string,
@@ -59,7 +60,9 @@ interface Patience {
 }
 
 async function hold<T>(path: string, work: () => Promise<T>, patience: Patience): Promise<T> {
-  const own = await acquire(path, patience);
+  const own = await acquire(path, patience).catch((error: unknown) => {
+    throw explainWrite(dirname(path), error);
+  });
   const beat = setInterval(() => void touch(path), BEAT);
   beat.unref();
   try {
@@ -185,6 +188,14 @@ async function read(path: string): Promise<string | undefined> {
 async function touch(path: string): Promise<void> {
   const now = new Date();
   await utimes(path, now, now).catch(() => {});
+}
+
+/** What the file system says against writing to a folder, as an error that says where; anything else as it is. */
+export function explainWrite(folder: string, error: unknown): unknown {
+  if (!/^E[A-Z]+$/.test(codeOf(error))) return error;
+  const [why = ""] = (error as Error).message.split(",", 1);
+  const text = `Nothing can be kept in ${folder} (${why}): it has to be a folder that this user can write to, on a disk that has room.`;
+  return new HubError("storeBroken", text, { cause: error });
 }
 
 function busy(path: string): HubError {

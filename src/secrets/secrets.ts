@@ -6,7 +6,7 @@ import { keychainStore } from "./chain.ts";
 import { readEnvironment, variableOf } from "./environment.ts";
 import { fileStore } from "./file.ts";
 import { type Keychain, openKeychain } from "./keychain.ts";
-import type { SecretStore } from "./store.ts";
+import { isOwn, type SecretStore } from "./store.ts";
 import { type Protection, Vault } from "./vault.ts";
 
 /** A secret, and where it was found. */
@@ -54,6 +54,8 @@ export function openSecrets(
     keychain: (name) => chain.get(name),
   };
   const find: Secrets["find"] = async (name, sources = SECRET_SOURCES) => {
+    // Who may name any secret in a manifest is not to be given what lets the hub into other servers.
+    if (isOwn(name)) return undefined;
     for (const source of sources) {
       const value = await look[source](name);
       if (value !== undefined) return { value, source };
@@ -78,6 +80,8 @@ export function openSecrets(
 }
 
 function miss(name: string, sources: readonly SecretSource[], { fault }: Keychain): HubError {
+  if (isOwn(name))
+    return new HubError("valueMissing", "it is toolmux's own: no server is given it");
   const places = sources.map((source) => NAMES[source]).join(", nor in ");
   const why = sources.includes("keychain") && fault ? ` (which cannot be used: ${fault})` : "";
   const text = `it is not in ${places}${why}; run: ${provide(name, sources)}`;

@@ -1,15 +1,10 @@
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { HubError } from "../errors.ts";
-import {
-  makePrivateFolder,
-  removeDrafts,
-  rewritePrivate,
-  writePrivate,
-} from "../manifest/draft.ts";
+import { removeDrafts, rewritePrivate, writePrivate } from "../manifest/draft.ts";
 import { type Bytes, decode, readSmall } from "../manifest/file.ts";
 import type { Keychain } from "./keychain.ts";
-import { withLock } from "./lock.ts";
+import { explainWrite, withLock } from "./lock.ts";
 import { type Key, makeKey, parseKey, readHeader, seal, spellKey, unseal } from "./seal.ts";
 
 /** All that is kept in one sealed file. */
@@ -58,7 +53,6 @@ export class Vault {
    * @throws {HubError} as `read`, or storeBusy
    */
   async change(change: (content: Content) => boolean): Promise<boolean> {
-    await makePrivateFolder(this.#folder);
     const work = async (): Promise<boolean> => {
       const opened = await this.#open();
       const content = opened?.content ?? { values: new Map(), elsewhere: new Set() };
@@ -69,7 +63,11 @@ export class Vault {
       await rewritePrivate(this.path, await seal(write(content), key));
       return true;
     };
-    return withLock(join(this.#folder, "lock"), NEVER, work, { limit: LIMIT });
+    try {
+      return await withLock(join(this.#folder, "lock"), NEVER, work, { limit: LIMIT });
+    } catch (error) {
+      throw explainWrite(this.#folder, error);
+    }
   }
 
   /** @throws {HubError} storeBroken if there is a file that cannot be read */
@@ -153,10 +151,10 @@ function nameOf(keyId: string): string {
   return `key/${keyId}`;
 }
 
-/** Whoever has copied it there may have let others read it. */
+/** Whoever has copied it there may have let others read it. Where that cannot be changed it can be read all the same. */
 async function makePrivate(path: string): Promise<void> {
   const { mode } = await stat(path);
-  if ((mode & 0o077) !== 0) await chmod(path, 0o600);
+  if ((mode & 0o077) !== 0) await chmod(path, 0o600).catch(() => {});
 }
 
 function encode(text: string): Bytes {

@@ -267,6 +267,26 @@ describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
     });
   });
 
+  it("is there at once for a hub that was refused, when somebody has logged in by hand", async () => {
+    await withVisit(async (visit) => {
+      const { page, club } = visit;
+      await serve(visit, async (client) => {
+        const refused = new URL(await page(1)).searchParams;
+        const back = new URL(refused.get("redirect_uri") ?? "");
+        back.search = `?error=access_denied&state=${refused.get("state")}`;
+        assert.match(await (await fetch(back)).text(), /Not authorized/);
+        await withPage(async (browser) => {
+          const login = say(visit, "auth", "login", "club");
+          assert.match(await logIn(browser, await page(2)), /Thank you/);
+          assert.equal((await login).code, 0);
+        });
+        const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
+        assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
+      });
+      assert.equal((await club.counts()).logins, 1);
+    });
+  });
+
   it("says what to run where a login by hand is needed, and what is wrong with names", async () => {
     await withVisit(async (visit) => {
       const strange = await say(visit, "auth", "login", "clob");

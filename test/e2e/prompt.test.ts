@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { RawClient } from "../harness/client.ts";
+import { poll } from "../harness/clock.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 
 const SCRIPT = "/usr/bin/script";
@@ -14,14 +15,22 @@ const skip = isThere ? false : `NOT TESTED: the hidden prompt, for want of ${SCR
 const type = (stage: Stage, ...keys: readonly string[]) =>
   typeAt(stage, "secret set x", "it is not shown", keys);
 
-/** Runs a command at a terminal, says after it how the terminal is, and types when it asks. */
+/** Runs a command at a terminal, says after it how the terminal is, and types when it asks. What it writes into `notes` counts as shown. */
 async function typeAt(stage: Stage, command: string, prompt: string, keys: readonly string[]) {
   const line = `trap : INT; '${executable()}' ${command}; echo "code $?"; stty -a`;
   const env = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh" };
   const terminal = new RawClient(SCRIPT, ["-qfec", line, "/dev/null"], stage.dir, env);
+  const notes = join(stage.dir, "notes");
   const shown = (): string =>
-    terminal.lines.map(({ text }) => text).join("\n") + terminal.rest + terminal.stderr;
-  await terminal.until(10_000, "the prompt", () => shown().includes(prompt) || undefined);
+    terminal.lines.map(({ text }) => text).join("\n") +
+    terminal.rest +
+    terminal.stderr +
+    (existsSync(notes) ? readFileSync(notes, "utf8") : "");
+  await poll(
+    10_000,
+    () => "the prompt",
+    () => shown().includes(prompt) || undefined,
+  );
   for (const key of keys) terminal.write(key);
   await terminal.until(
     10_000,
@@ -63,6 +72,18 @@ describe("a value that is typed", { skip }, () => {
       }),
     );
   }
+
+  it("is hidden also where the question goes elsewhere", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const where = `2>'${join(stage.dir, "notes")}'`;
+      const { output, code } = await typeAt(stage, `secret set x ${where}`, "it is not shown", [
+        "hunter2-typed\r",
+      ]);
+      assert.equal(code, 0, output);
+      assert.doesNotMatch(output, /hunter2/);
+      assert.equal(await read(stage), "hunter2-typed");
+    }),
+  );
 
   for (const [what, keys, exit] of [
     ["Ctrl-C", ["half\u0003"], 130],

@@ -1,3 +1,4 @@
+import { systemClock } from "../../clock.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 import type { ResolvedRemote } from "../../manifest/secrets.ts";
 import type { Challenge } from "../../wire/http/credentials.ts";
@@ -11,6 +12,9 @@ import { clean, printLine } from "../report.ts";
 import { describeStanding, standingToJson } from "./standing.ts";
 import { fillIn, pickRemotes } from "./subject.ts";
 
+/** How long nothing need be said while a login is prepared, in ms. */
+const PATIENCE = 3000;
+
 /** Has the person at this terminal log in to a server, whatever there is for it. */
 export async function login(invocation: Invocation, world: World, name: string): Promise<number> {
   const { json, scope, noBrowser } = invocation;
@@ -22,10 +26,17 @@ export async function login(invocation: Invocation, world: World, name: string):
       `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
     );
   }
-  const authorizer = await openOwnAuthorizer(world, askHere(world, noBrowser));
+  const undo = systemClock.after(PATIENCE, () => {
+    printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
+  });
+  const ask = askHere(world, noBrowser);
+  const authorizer = await openOwnAuthorizer(world, (url, server) => {
+    undo();
+    return ask(url, server);
+  });
   const proceeding = { signal: world.signal, progressed: () => {} };
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
-  await authorizer.login(spec, resolved, challenge, proceeding, scopes);
+  await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
   const standing = await authorizer.stand(spec, resolved);
   if (json !== false) own.log(formatJson(standingToJson(spec, standing)));
   else
@@ -78,7 +89,8 @@ async function findChallenge(
   const { dialer } = await import("../../wire/http/dialer.ts");
   const { knock } = await import("../../auth/knock.ts");
   const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
-  return (await knock({ url, headers, dial: dialer({ ca, env }), signal })) ?? unsaid;
+  const dial = dialer({ ca, env });
+  return (await knock({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
 }
 
 /** On stderr, as stdout is for what comes of it. */

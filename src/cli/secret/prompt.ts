@@ -8,9 +8,9 @@ const SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
 /** How long the rest of what was pasted may take to come, in ms: the shell must not get it. */
 const REST = 50;
 
-/** Whether there is somebody who can be asked. */
+/** Whether there is somebody who can be asked: what a terminal is typed at it shows, wherever the question goes. */
 export function canAsk(): boolean {
-  return process.stdin.isTTY && process.stderr.isTTY;
+  return process.stdin.isTTY;
 }
 
 /**

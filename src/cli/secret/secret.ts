@@ -77,10 +77,12 @@ async function setSecret(
 async function readValue(): Promise<string> {
   const decoder = new TextDecoder("utf-8", { fatal: true });
   let value = "";
+  let size = 0;
   try {
     for await (const chunk of process.stdin) {
+      size += (chunk as Uint8Array).length;
       value += decoder.decode(chunk as Uint8Array, { stream: true });
-      if (value.length > MAX_VALUE) throw usage(`A value has ${MAX_VALUE} bytes at most.`);
+      if (size > MAX_VALUE) throw usage(`A value has ${MAX_VALUE} bytes at most.`);
     }
     value += decoder.decode();
   } catch (error) {
