@@ -100,6 +100,19 @@ describe("toolmux import", () => {
     }),
   );
 
+  it("shows nothing that a terminal would obey, whatever a client's file holds", LIMIT, () =>
+    withHome(async (home) => {
+      const entry = { command: "x\u001b[31m", args: ["\u0007"], "odd\u001b[2J": 1 };
+      home.write(".cursor/mcp.json", { mcpServers: { "e\u001b[2Jvil\u009b": entry } });
+      for (const args of [["--dry-run"], ["--yes"], ["--yes"]]) {
+        const { stdout, stderr } = await home.run("import", ...args);
+        assert.match(stdout, /vil/);
+        // oxlint-disable-next-line no-control-regex
+        assert.doesNotMatch(stdout + stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/);
+      }
+    }),
+  );
+
   it("looks at what stands in the folder only when it is told to", LIMIT, () =>
     withHome(async (home) => {
       home.write("../.cursor/mcp.json", CURSOR({}));
