@@ -102,13 +102,22 @@ describe("toolmux import", () => {
 
   it("shows nothing that a terminal would obey, whatever a client's file holds", LIMIT, () =>
     withHome(async (home) => {
-      const entry = { command: "x\u001b[31m", args: ["\u0007"], "odd\u001b[2J": 1 };
+      const entry = { command: "x\u001b[31m", args: ["\u0007\u009b"], "odd\u001b[2J": 1 };
       home.write(".cursor/mcp.json", { mcpServers: { "e\u001b[2Jvil\u009b": entry } });
-      for (const args of [["--dry-run"], ["--yes"], ["--yes"]]) {
-        const { stdout, stderr } = await home.run("import", ...args);
-        assert.match(stdout, /vil/);
+      for (const line of [
+        "import --dry-run",
+        "import --yes",
+        "import --yes",
+        "import --json",
+        "check",
+        "check --json",
+        "list servers --json",
+        "status --json",
+      ]) {
+        const { stdout, stderr } = await home.run(...line.split(" "));
+        assert.match(stdout, /vil/, line);
         // oxlint-disable-next-line no-control-regex
-        assert.doesNotMatch(stdout + stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/);
+        assert.doesNotMatch(stdout + stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/, line);
       }
     }),
   );
