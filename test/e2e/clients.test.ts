@@ -197,6 +197,22 @@ describe("toolmux install", () => {
       }),
   );
 
+  it("shows the lines of its entry, and nothing of what stands beside it", LIMIT, () =>
+    withHome(async (home) => {
+      home.write(
+        ".cursor/mcp.json",
+        '{\n\t"mcpServers": {\n\t\t"a": { "command": "x" } // theirs\n\t}\n}\n',
+      );
+      const { stdout } = await home.run("install", "cursor", "--dry-run");
+      const shown = stdout.split("\n").filter((line) => line.startsWith("+"));
+      assert.equal(shown[0], '+     "toolmux": {');
+      assert.deepEqual(
+        shown.filter((line) => line.includes("theirs") || line.includes(",")),
+        [`+       "command": ${JSON.stringify(executable())},`],
+      );
+    }),
+  );
+
   it("says which file it cannot read, where, and leaves it", LIMIT, () =>
     withHome(async (home) => {
       const file = home.write(".cursor/mcp.json", '{\n"mcpServers": oh\n}');
