@@ -158,6 +158,17 @@ describe("what is wrong with a manifest", () => {
     }));
 });
 
+it("names a few of many servers that nothing is known of, and how many more there are", () =>
+  withPatient(async (patient) => {
+    const more = Array.from(
+      { length: 30 },
+      (_, i) => `[servers.s${i}]\ncommand = "/bin/true"\nargs = ["${i}"]\n`,
+    );
+    await patient.write(more.join(""));
+    const found = (await patient.examine()).find(({ code }) => code === "TM803");
+    assert.match(found?.text ?? "", /: good, s0, .*, s8 and 21 more\.$/);
+  }));
+
 describe("a snapshot in the form of another toolmux", () => {
   it("counts as too old, and costs the doctor nothing else", () =>
     withPatient(async (patient) => {

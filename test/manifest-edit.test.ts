@@ -651,6 +651,17 @@ describe("a manifest's file that is edited", () => {
       assert.equal(await findUserFile({ env, cwd: box.cwd, platform: "linux" }), file);
     }));
 
+  it("is not said to hold on some line what was to be written into it", async () => {
+    const bad: Change = { kind: "add", name: "x", entry: { command: "c", prefix: "a__b" } };
+    await assert.rejects(edit('[servers.a]\ncommand = "b"\n', bad), {
+      code: "manifestInvalid",
+      message: /^\/x\/toolmux\.toml: servers\.x\.prefix: /,
+    });
+    await assert.rejects(edit('[servers.a]\ncomand = "b"\n', ADD), {
+      message: /^\/x\/toolmux\.toml:2:1: servers\.a\.comand: /m,
+    });
+  });
+
   it("is not made where a link leads nowhere, which stays", () =>
     withSandbox(async (box) => {
       const link = join(box.root, "toolmux.toml");

@@ -16,7 +16,7 @@ import { openLog } from "./open.ts";
 import { openSchemes } from "./outside.ts";
 import { drawProblem } from "./picture.ts";
 import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";
-import { alignTable, count, findPaper } from "./print.ts";
+import { alignTable, count, findPaper, formatJson } from "./print.ts";
 import { clean, printLine } from "./report.ts";
 import { settleRunner } from "./runner.ts";
 
@@ -53,7 +53,7 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
       secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
       plugins: plugins.map(pluginToJson),
     };
-    console.log(JSON.stringify(document, null, 2));
+    console.log(formatJson(document));
     return ok ? 0 : 2;
   }
   const log = openLog(invocation);

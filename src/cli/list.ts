@@ -10,7 +10,7 @@ import { own } from "./console.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
 import { openHub, openLog, openManifest } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { alignTable, count, findPaper } from "./print.ts";
+import { alignTable, count, findPaper, formatJson } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
@@ -71,7 +71,7 @@ async function printEntries(
       return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
     });
     const told = remarks.map((remark) => remarkToJson(noun, remark));
-    const more = all ? `,\n"remarks":${JSON.stringify(told, null, 2)}` : "";
+    const more = all ? `,\n"remarks":${formatJson(told)}` : "";
     own.log(`{${members.join(",\n")}${more}}`);
     return;
   }
@@ -139,7 +139,7 @@ function printServers(
     ),
   );
   if (json !== false) {
-    own.log(JSON.stringify({ servers: standings.map((it) => toJson(it, urls)) }, null, 2));
+    own.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
     return;
   }
   // Where all are started here, there is nothing to say of how they are reached.

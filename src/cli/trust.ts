@@ -9,6 +9,7 @@ import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { describePlugin } from "./plugins.ts";
 import { clean } from "./report.ts";
+import { takeTurn } from "./turn.ts";
 
 /** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
 export async function trustFile({ words }: Invocation, world: World): Promise<number> {
@@ -18,7 +19,7 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
   const loaded = await loadManifest({ files: [path], env, cwd, platform });
   if (!loaded.ok) throw manifestError(loaded.problems);
-  const real = await trust(path, stateFolder(env, platform));
+  const real = await takeTurn(world, () => trust(path, stateFolder(env, platform)));
   console.log(`trusted: ${real}`);
   console.log(`As long as it stays as it is, toolmux runs from it in ${dirname(real)}:`);
   for (const spec of loaded.manifest.servers) {

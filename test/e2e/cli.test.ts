@@ -1,8 +1,18 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { appendFileSync, closeSync, openSync, realpathSync, writeSync } from "node:fs";
+import {
+  appendFileSync,
+  closeSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { stateFolder } from "../../src/manifest/folders.ts";
+import { isTrusted } from "../../src/manifest/trust.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
@@ -489,6 +499,24 @@ describe("a manifest in the working directory", () => {
         assert.deepEqual([code, stdout], [1, ""]);
         assert.match(stderr, /^toolmux: .*\n$/);
       }),
+  );
+
+  it("is trusted beside others that are trusted at the same moment", LIMIT, () =>
+    withStage({ servers: {} }, async (stage) => {
+      const files = Array.from({ length: 6 }, (_, i) => join(stage.dir, `t${i}.toml`));
+      for (const [i, file] of files.entries()) {
+        writeFileSync(file, `[servers.s${i}]\ncommand = "x"\n`);
+      }
+      const all = await Promise.all(files.map((file) => run(stage, ["trust", file])));
+      assert.deepEqual(
+        all.map(({ code }) => code),
+        files.map(() => 0),
+      );
+      const folder = stateFolder(stage.env, process.platform);
+      for (const file of files) {
+        assert.ok(await isTrusted(file, new Uint8Array(readFileSync(file)), folder), file);
+      }
+    }),
   );
 
   it("that is wrong or missing is not trusted", LIMIT, () =>

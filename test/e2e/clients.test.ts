@@ -100,6 +100,28 @@ describe("toolmux import", () => {
     }),
   );
 
+  it("shows nothing that a terminal would obey, whatever a client's file holds", LIMIT, () =>
+    withHome(async (home) => {
+      const entry = { command: "x\u001b[31m", args: ["\u0007\u009b"], "odd\u001b[2J": 1 };
+      home.write(".cursor/mcp.json", { mcpServers: { "e\u001b[2Jvil\u009b": entry } });
+      for (const line of [
+        "import --dry-run",
+        "import --yes",
+        "import --yes",
+        "import --json",
+        "check",
+        "check --json",
+        "list servers --json",
+        "status --json",
+      ]) {
+        const { stdout, stderr } = await home.run(...line.split(" "));
+        assert.match(stdout, /vil/, line);
+        // oxlint-disable-next-line no-control-regex
+        assert.doesNotMatch(stdout + stderr, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/, line);
+      }
+    }),
+  );
+
   it("looks at what stands in the folder only when it is told to", LIMIT, () =>
     withHome(async (home) => {
       home.write("../.cursor/mcp.json", CURSOR({}));
@@ -173,6 +195,22 @@ describe("toolmux install", () => {
         assert.ok(readFileSync(file).equals(before));
         assert.deepEqual(readdirSync(dirname(file)), ["mcp.json"]);
       }),
+  );
+
+  it("shows the lines of its entry, and nothing of what stands beside it", LIMIT, () =>
+    withHome(async (home) => {
+      home.write(
+        ".cursor/mcp.json",
+        '{\n\t"mcpServers": {\n\t\t"a": { "command": "x" } // theirs\n\t}\n}\n',
+      );
+      const { stdout } = await home.run("install", "cursor", "--dry-run");
+      const shown = stdout.split("\n").filter((line) => line.startsWith("+"));
+      assert.equal(shown[0], '+     "toolmux": {');
+      assert.deepEqual(
+        shown.filter((line) => line.includes("theirs") || line.includes(",")),
+        [`+       "command": ${JSON.stringify(executable())},`],
+      );
+    }),
   );
 
   it("says which file it cannot read, where, and leaves it", LIMIT, () =>

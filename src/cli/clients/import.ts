@@ -6,7 +6,7 @@ import type { Invocation, World } from "../command.ts";
 import { describeCommand, describeUrl } from "../commandline.ts";
 import { openStore } from "./keeping.ts";
 import { alignTable, count, findPaper, formatJson, type Paper } from "../print.ts";
-import { printLine } from "../report.ts";
+import { clean, printLine } from "../report.ts";
 import { usage } from "../parse.ts";
 import { askConsent } from "./consent.ts";
 import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
@@ -83,11 +83,13 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
   const fate = moves
     ? "moved into the secret store"
     : "stands there in the clear, and would in the manifest: --secrets moves it into the secret store";
-  return [
-    ...notes.map((note) => `  ${name}: ${note}`),
-    ...(clear.length === 0 ? [] : [`  ${name}: ${labels} ${fate}`]),
-    ...wanted.map((secret) => `  ${name}: needs a value: toolmux secret set ${secret}`),
+  const told = [
+    ...notes,
+    ...(clear.length === 0 ? [] : [`${labels} ${fate}`]),
+    ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
   ];
+  // Names and keys in them are as they stand in the client's file.
+  return told.map((text) => `  ${name}: ${clean(text)}`);
 }
 
 /** What an entry starts, without what looks like a secret. */

@@ -195,6 +195,6 @@ function showDifference(
   return [
     colors.bold(`${file}:${line}`),
     ...removed.map((name) => colors.red(`- "${clean(name)}"`)),
-    ...lines.map((text) => colors.green(`+ ${clean(text)}`)),
+    ...lines.map((text) => colors.green(`+ ${clean(text.replaceAll("\t", "  "))}`)),
   ].join("\n");
 }

@@ -30,6 +30,8 @@ export const SEARCH: Command = {
     "",
     "Others are named by --from, by TOOLMUX_DIRECTORIES (with spaces between), or in",
     "the manifest ([search] directories). A URL is one with the official API.",
+    "",
+    "Exit codes: 0 found, 1 nothing found, 3 no directory could be asked.",
   ],
   options: [
     FROM,
@@ -52,6 +54,9 @@ export const ADD: Command = {
     "",
     "A NAME alone, such as io.github.owner/name, is looked up in the directories that",
     "`toolmux search` asks; what has to be set is named.",
+    "",
+    "Exit codes: 0 added; 2 wrong usage, or something is wrong with the manifest;",
+    "3 the server could not be started, or nobody be asked; then nothing is written.",
   ],
   options: [
     { name: "url", value: "URL", summary: "a server over HTTP" },

@@ -1,10 +1,10 @@
-import { join, resolve } from "node:path";
+import { resolve } from "node:path";
 import type { Change } from "../../manifest/edit/edit.ts";
 import { type Edit, findUserFile, prepareEdit } from "../../manifest/edit/file.ts";
 import { expandHome, stateFolder } from "../../manifest/folders.ts";
 import { isTrusted, trust } from "../../manifest/trust.ts";
-import { withLock } from "../../secrets/lock.ts";
 import type { Invocation, World } from "../command.ts";
+import { takeTurn } from "../turn.ts";
 
 /** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
 export function findFile({ values, config }: Invocation, world: World): Promise<string> {
@@ -20,7 +20,7 @@ export function findFile({ values, config }: Invocation, world: World): Promise<
  */
 export function changeFile(file: string, change: Change, world: World): Promise<Edit> {
   const folder = stateFolder(world.env, world.platform);
-  return withLock(join(folder, "manifest.lock"), world.signal, async () => {
+  return takeTurn(world, async () => {
     const edit = await prepareEdit(file, change);
     const { before } = edit;
     const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));

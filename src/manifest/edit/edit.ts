@@ -48,7 +48,7 @@ export async function editText(draft: Draft, change: Change): Promise<Edited> {
   const isMeant = parsed.ok && isEqual(withServers(parsed.root, group), expected);
   if (!isMeant)
     throw refuse(draft, group, change, "is written in a way that toolmux cannot change");
-  const after = await read({ ...draft, text: edited });
+  const after = await read({ ...draft, text: edited }, false);
   const isThere = ({ name }: ServerSpec): boolean => "name" in change && name === change.name;
   return {
     text: mark + edited,
@@ -74,8 +74,8 @@ interface Content {
   readonly servers: readonly ServerSpec[];
 }
 
-/** What a text holds. @throws {HubError} manifestInvalid */
-async function read({ file, baseDir, text, format }: Draft): Promise<Content> {
+/** What a text holds. @param isWritten whether the file has it: else there is no line to look at @throws {HubError} manifestInvalid */
+async function read({ file, baseDir, text, format }: Draft, isWritten = true): Promise<Content> {
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
     const { message, position } = parsed;
@@ -89,7 +89,10 @@ async function read({ file, baseDir, text, format }: Draft): Promise<Content> {
     ...reading.complaints,
     ...faults,
   ]);
-  if (problems.length > 0) throw manifestError(problems);
+  if (problems.length > 0) {
+    const told = problems.map((problem) => ({ ...problem, position: undefined }));
+    throw manifestError(isWritten ? problems : told);
+  }
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
