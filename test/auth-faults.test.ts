@@ -42,6 +42,39 @@ function knowClient({ authority }: Scene, secret = "a secret"): NonNullable<Said
   return { auth: "oauth", oauth };
 }
 
+describe("a server that says too much", LIMIT, () => {
+  const many = (text: string): string[] => Array.from({ length: 10_000 }, (_, at) => text + at);
+
+  it("of its authorization servers fills no error with that", async () => {
+    const scene = await setScene({}, { issuers: many("https://auth.example/") });
+    const more = { oauth: { issuer: "https://trusted.example" } };
+    await assert.rejects(authorize(scene, scene.open(), more), (error: unknown) => {
+      assert.ok(String(error).length < 1000, String(error).slice(0, 1000));
+      return refusing(/auth\.example\/0.*trusted\.example/)(error);
+    });
+  });
+
+  it("of its scopes sends nobody to a page with an endless address", async () => {
+    const scene = await setScene({}, { scopes: many("scope:") });
+    await authorize(scene, scene.open());
+    assert.ok((scene.visited[0] ?? "").length < 8000);
+  });
+
+  it("of what it lacks fills no error with that", async () => {
+    const scene = await setScene();
+    const authorizer = scene.open();
+    const scope = many("s").slice(0, 2000).join(" ");
+    await authorize(scene, authorizer, {}, wanting(scope, 401));
+    await assert.rejects(
+      authorize(scene, authorizer, {}, wanting(scope, 403)),
+      (error: unknown) => {
+        assert.ok(String(error).length < 1000, String(error).slice(0, 1000));
+        return refusing(/wants more.*s0 s1/)(error);
+      },
+    );
+  });
+});
+
 describe("the life of a token", LIMIT, () => {
   for (const life of [null, 0, -1, "", 1e300]) {
     it(`is not known if the authorization server says ${JSON.stringify(life)}`, async () => {
@@ -228,7 +261,7 @@ describe("a login that is given up", LIMIT, () => {
         progressed: () => {},
       });
       await assert.rejects(run, (error) => error === reason);
-      await Promise.allSettled(scene.visits);
+      await Promise.allSettled(scene.visits.splice(0));
       const [registered] = scene.authority.at("/register");
       const [back] = (registered?.json["redirect_uris"] ?? []) as readonly string[];
       if (back !== undefined) await assert.rejects(fetch(back));

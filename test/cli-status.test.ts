@@ -637,6 +637,8 @@ describe("what can be done about a server over HTTP", () => {
     assert.match(about("unauthorized", { headers: { authorization: "x" } }), /headers\.authoriz/);
     assert.match(about("unauthorized", { auth: "none" }), /switched off/);
     assert.match(about("unauthorized", { keyFile: "k" }), /keyFile/);
+    const slip = new HubError("serverRefused", "whatever", { step: "authorize" });
+    assert.match(suggestRemedies(slip, remote, {}).join("\n"), /oauth\.clientSecret/);
   });
 
   it("comes with its url, in which nothing looks like a secret", () => {

@@ -40,7 +40,7 @@ export async function discover(search: Search): Promise<Authority> {
   const resource = await findResource(search);
   const named = resource?.issuers ?? [];
   if (wanted !== undefined && named.length > 0 && !named.includes(wanted)) {
-    const others = named.map((issuer) => quote(issuer)).join(", ");
+    const others = quote(named.join(", "));
     const why = `it takes tokens of ${others}, and oauth.issuer in the manifest says ${wanted}`;
     throw refuse(server, why);
   }
@@ -118,8 +118,12 @@ interface RawResource {
   readonly scopes_supported?: unknown;
 }
 
+/** So many of a list, and of that length in characters, are all that is read: they go into addresses. */
+const MOST = { texts: 100, length: 500 };
+
 function readTexts(value: unknown): readonly string[] {
-  return Array.isArray(value) ? value.filter((it): it is string => typeof it === "string") : [];
+  const isText = (it: unknown): it is string => typeof it === "string" && it.length <= MOST.length;
+  return Array.isArray(value) ? value.filter(isText).slice(0, MOST.texts) : [];
 }
 
 /** A token for another resource would be good there, too, for whoever gets it here. */

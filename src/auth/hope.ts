@@ -1,6 +1,6 @@
 import type { Demand } from "./challenge.ts";
 import type { Kept } from "./kept.ts";
-import { refuseUntilLogin } from "./refusal.ts";
+import { quote, refuseUntilLogin } from "./refusal.ts";
 import { isStepUp } from "./scopes.ts";
 
 /** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */
@@ -42,7 +42,7 @@ export class Hope {
   /** @param found what there is @throws {HubError} unauthorized if there is none */
   check(demand: Demand, found: Kept | undefined): void {
     if (demand.status === 403 && !isStepUp(demand, found)) {
-      const scopes = demand.scopes.length > 0 ? ` (${demand.scopes.join(" ")})` : "";
+      const scopes = demand.scopes.length > 0 ? ` (${quote(demand.scopes.join(" "))})` : "";
       throw refuseUntilLogin(this.#server, `it wants more than it was asked to give${scopes}`);
     }
     const since = this.#now() - LOGINS_WITHIN;

@@ -6,7 +6,7 @@ export interface Limit {
   readonly after: number;
   readonly signal: AbortSignal;
   /** What its signal is aborted with then. */
-  reason(): Error;
+  readonly reason: () => Error;
 }
 
 /** Does something that is given up after a while, or when the signal says so. */

@@ -20,6 +20,11 @@ export function adviseOnRemote(error: HubError, spec: RemoteServer): readonly st
         "If the certificate has expired, or is for another host, only those who run the server can put that right.",
       ];
     case "serverRefused":
+      if (error.step === "authorize") {
+        return [
+          "Compare oauth.clientId, and oauth.clientSecret or oauth.privateKey, with what its authorization server has of them.",
+        ];
+      }
       return [
         "Compare its url with the server's documentation: it ends in a path, often /mcp or /sse.",
         transport === "auto"
