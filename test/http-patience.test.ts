@@ -221,6 +221,34 @@ describe("a session over HTTP", () => {
     ));
 });
 
+describe("a stream that was gone on with", () => {
+  it("is asked for no more once it has brought the answer", async () => {
+    let asked: Visit | undefined;
+    await facing(
+      (visit) => {
+        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.answer(405);
+        else if (visit.method === "GET" && asked !== undefined) {
+          const stream = visit.begin(200, EVENTS);
+          stream.write(`id: 2\ndata: ${resultOf(asked)}\n\n`);
+          stream.end();
+        } else if (methodOf(visit) === "a") {
+          asked = visit;
+          const stream = visit.begin(200, EVENTS);
+          stream.write("id: 1\nretry: 0\ndata:\n\n");
+          stream.end();
+        } else answerJson(visit);
+      },
+      async (witness, server) => {
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        const before = gets(server);
+        // As long as it takes to ask again and again.
+        for (let n = 0; n < 20; n++) await witness.ask("b").outcome;
+        assert.equal(gets(server), before);
+      },
+    );
+  });
+});
+
 describe("a proxy", () => {
   it("may have a password with a percent sign in it", async () => {
     const server = await RawServer.start((visit) => visit.answer(200));
