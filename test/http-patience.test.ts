@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { existsSync, readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import { HubError } from "../src/errors.ts";
 import { openRoad } from "../src/wire/http/road.ts";
@@ -137,7 +138,7 @@ describe("a session over HTTP", () => {
       },
       async (witness, server) => {
         for (let n = 0; n < 40; n++) witness.tell("word");
-        const words = (): number => server.visits.filter((it) => methodOf(it) === "word").length;
+        const words = (): number => server.visits.filter((one) => methodOf(one) === "word").length;
         await poll(
           5000,
           () => `${words()} words`,
@@ -219,6 +220,65 @@ describe("a session over HTTP", () => {
         assert.equal(witness.causes.length, 0);
       },
     ));
+});
+
+describe("a connection over HTTP", () => {
+  /** What the system does with connections of IPv4: after the addresses, the state and the queues it says which timer runs. */
+  const TABLE = "/proc/net/tcp";
+
+  it("is asked by the system whether it is still there", { skip: !existsSync(TABLE) }, () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.begin(200, EVENTS);
+        else answerJson(visit);
+      },
+      async (_, server) => {
+        await poll(
+          5000,
+          () => "a stream",
+          () => gets(server) || undefined,
+        );
+        const port = server.port.toString(16).toUpperCase().padStart(4, "0");
+        const isKept = (): boolean =>
+          readFileSync(TABLE, "utf8")
+            .split("\n")
+            .some((line) => new RegExp(`^ *\\d+: \\S+ \\S+:${port} 01 \\S+ 02:`).test(line));
+        await poll(
+          5000,
+          () => `a timer for ${port}`,
+          () => isKept() || undefined,
+        );
+      },
+    ),
+  );
+});
+
+describe("a stream that was gone on with", () => {
+  it("is asked for no more once it has brought the answer", async () => {
+    let asked: Visit | undefined;
+    await facing(
+      (visit) => {
+        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.answer(405);
+        else if (visit.method === "GET" && asked !== undefined) {
+          const stream = visit.begin(200, EVENTS);
+          stream.write(`id: 2\ndata: ${resultOf(asked)}\n\n`);
+          stream.end();
+        } else if (methodOf(visit) === "a") {
+          asked = visit;
+          const stream = visit.begin(200, EVENTS);
+          stream.write("id: 1\nretry: 0\ndata:\n\n");
+          stream.end();
+        } else answerJson(visit);
+      },
+      async (witness, server) => {
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        const before = gets(server);
+        // As long as it takes to ask again and again.
+        for (let n = 0; n < 20; n++) await witness.ask("b").outcome;
+        assert.equal(gets(server), before);
+      },
+    );
+  });
 });
 
 describe("a proxy", () => {

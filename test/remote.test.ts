@@ -80,6 +80,37 @@ function tool(name: string, more: object = {}): string {
 const textOfResult = ({ result }: Json): string =>
   (result?.["content"] as { text: string }[] | undefined)?.map(({ text }) => text).join() ?? "";
 
+describe("a ping over HTTP", () => {
+  const pings = (links: readonly StreamedLink[]): readonly Posted[] =>
+    links.flatMap(({ posted }) => posted.filter(({ json }) => json.method === "ping"));
+
+  for (const code of ["serverRefused", "serverFailed"] as const) {
+    it(`is a sign of life also where it is turned away (${code})`, async () => {
+      const s = new Script("x");
+      s.onPing = () => undefined;
+      const { links, clock } = await begin(s);
+      for (let n = 1; n <= 5; n++) {
+        await clock.run(30_000);
+        const ping = pings(links).at(-1);
+        assert.ok(ping !== undefined);
+        links[0]?.lose(ping, code);
+      }
+      assert.equal(links.length, 1);
+    });
+  }
+
+  it("is let go of when the next one is sent", async () => {
+    const s = hanging(new Script("x"));
+    s.onPing = () => undefined;
+    const { links, clock, client } = await begin(s, { callTimeout: 600_000 });
+    client.send(call(1, "s__x"));
+    await clock.run(150_000);
+    const abandoned = pings(links).map(({ isAbandoned }) => isAbandoned);
+    assert.ok(abandoned.length > 2);
+    assert.deepEqual(abandoned, [...abandoned.slice(1).map(() => true), false]);
+  });
+});
+
 describe("what a server over HTTP says on the stream of a request", () => {
   it("reaches that request's client alone, although several share the server", async () => {
     const { client, connect, links } = await begin(hanging(new Script("x")));

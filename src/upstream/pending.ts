@@ -139,11 +139,10 @@ export class PendingTable {
   }
 
   /** Sends a request of the hub's own, whatever comes of it. @returns its id */
-  post(method: string, params?: object): number {
-    const ignore = (): void => {};
+  post(method: string, params?: object, fail: (error: HubError) => void = ignore): number {
     const id = this.nextId();
     const name = nameOf(params);
-    const record = { method, name, settle: ignore, fail: ignore, progress: ignore };
+    const record = { method, name, settle: ignore, fail, progress: ignore };
     this.send(id, record, buildRequest(id, method, params));
     return id;
   }
@@ -245,6 +244,8 @@ export class PendingTable {
     return new HubError("notReading", text, { server: this.#server });
   }
 }
+
+const ignore = (): void => {};
 
 /** What a request of the hub's own is about, where that has to be said beside it: only those about tasks have such a name. */
 function nameOf(params: object | undefined): string | undefined {

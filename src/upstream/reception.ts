@@ -1,3 +1,4 @@
+import type { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import type { Frame, Response } from "../wire/jsonrpc.ts";
 import type { Exchange } from "../wire/link.ts";
@@ -11,7 +12,7 @@ export interface ReceptionParts extends NewsParts {
 
 /** Takes in what a server sends: answers go to those who wait for them, all else to those whom it concerns. */
 export class Reception {
-  /** Messages that ever came. */
+  /** Messages that ever came, and refusals of pings. */
   heard = 0;
   readonly #parts: ReceptionParts;
   readonly #news: News;
@@ -52,6 +53,11 @@ export class Reception {
     const text = this.#parts.pending.lose(head, tail, size);
     if (text !== undefined) this.#parts.log("warn", text);
   }
+
+  /** What was asked for a sign of life was turned away: only who lives can do that. */
+  readonly turnedAway = ({ code }: HubError): void => {
+    if (code === "serverRefused" || code === "serverFailed") this.heard++;
+  };
 
   /** For a while nothing was heard of changes of these kinds. */
   missed(...[kinds]: Parameters<News["missed"]>): void {

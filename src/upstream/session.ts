@@ -193,9 +193,10 @@ export class Session implements LinkEvents {
 
   /** Asks for a sign of life: whatever comes back shows in `heard`. A ping that was not answered is forgotten. */
   ping(): void {
-    if (this.#ping !== undefined) this.#pending.take(this.#ping);
-    const dialect = this.#dialect;
-    this.#ping = this.#pending.post(dialect?.pulse ?? Method.ping, dialect?.complete(undefined));
+    if (this.#ping !== undefined) this.#pending.drop(this.#ping);
+    const { pulse = Method.ping } = this.#dialect ?? {};
+    const params = this.#dialect?.complete(undefined);
+    this.#ping = this.#pending.post(pulse, params, this.#reception.turnedAway);
   }
 
   /** Settles when no client's request is in flight. */
@@ -212,8 +213,7 @@ export class Session implements LinkEvents {
     const id = this.#pending.nextId();
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
-    const { sender } = record;
-    if (sender !== undefined) this.#dialect?.dress(request, sender, edits);
+    if (record.sender !== undefined) this.#dialect?.dress(request, record.sender, edits);
     const by = String(id);
     for (const { start, end } of tokens) edits.push({ start, end, by });
     for (const { start, end } of request.ids) edits.push({ start, end, by });

@@ -87,7 +87,7 @@ export class Post implements Exchange, Customer {
     if (!this.#isAnswered) this.finish();
   }
 
-  /** No answer comes; the owner of the message is told. */
+  /** No answer comes; the owner of the message is told, if there was none. */
   lose(cause: HubError): void {
     if (this.#isOver) return;
     this.finish();
@@ -109,6 +109,7 @@ export class Post implements Exchange, Customer {
     if (isGood && isEventStream(head)) {
       this.#thread = new Thread(this.#owner.passage, {
         fields: () => this.#owner.fieldsFor(undefined),
+        isDone: () => this.#isAnswered,
         event: (type, data) => this.#event(type, data),
         oversized: (excess) => this.#exceeded(excess),
         lost: (cause) => this.lose(cause),
@@ -128,7 +129,7 @@ export class Post implements Exchange, Customer {
   end(): void {
     if (this.#isOver) return;
     if (this.#thread !== undefined) {
-      this.#dropped(this.#thread);
+      this.#thread.dropped();
       return;
     }
     const content = withoutMark(this.#text?.take() ?? Buffer.alloc(0));
@@ -147,7 +148,7 @@ export class Post implements Exchange, Customer {
       this.lose(told);
       this.#owner.unreachable(cause);
     } else if (this.#thread !== undefined) {
-      this.#dropped(this.#thread, cause);
+      this.#thread.dropped(cause);
     } else {
       this.lose(cause);
     }
@@ -156,12 +157,6 @@ export class Post implements Exchange, Customer {
   #event(type: string, data: Buffer): void {
     if (type !== "message" || this.#isOver) return;
     this.#deliver(readFrame(data));
-  }
-
-  /** Its own stream has ended. */
-  #dropped(thread: Thread, cause?: HubError): void {
-    if (this.#isAnswered) this.finish();
-    else thread.dropped(cause);
   }
 
   #deliver(frame: Frame): void {

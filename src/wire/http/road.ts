@@ -18,6 +18,8 @@ export interface RoadParts {
 
 /** How long a connection may take until it is there, in ms. */
 const CONNECT_LIMIT = 20_000;
+/** After how long a silence the system asks whether the other end is still there, in ms: nobody says that a way is lost. */
+const SILENCE = 30_000;
 
 /**
  * Opens a connection to the server of a URL: over a proxy where the environment names one, and with TLS for `https:`.
@@ -70,6 +72,7 @@ async function reach(
   const port = portOf(url);
   if (url.protocol === "http:") {
     const socket = connect({ host, port, noDelay: true });
+    socket.setKeepAlive(true, SILENCE);
     return settle(socket, "connect", url, signal);
   }
   const authorities = await readAuthorities(ca, env);
@@ -88,7 +91,10 @@ async function reach(
     const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
     throw fail("tlsFailed", text);
   }
-  if (through === undefined) socket.setNoDelay(true);
+  if (through === undefined) {
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, SILENCE);
+  }
   return settle(socket, "secureConnect", url, signal);
 }
 

@@ -8,6 +8,8 @@ import type { Passage } from "./passage.ts";
 export interface ThreadSink extends EventSink {
   /** The headers of a request that goes on with it. */
   fields(): string;
+  /** Whether nothing is waited for any more. */
+  isDone(): boolean;
   /** It has ended, and cannot be gone on with. */
   lost(cause: HubError): void;
   unreachable(cause: HubError): void;
@@ -39,7 +41,7 @@ export class Thread {
   /** A stream of it has ended. Without an id there is nothing to go on from. */
   dropped(cause?: HubError): void {
     const lastId = this.#feed?.lastId ?? this.#events.lastId;
-    if (lastId === undefined || this.#resumed >= RESUME.times) {
+    if (lastId === undefined || this.#resumed >= RESUME.times || this.#sink.isDone()) {
       const text = "it ended its stream without an answer.";
       this.#sink.lost(cause ?? this.#passage.error("answerLost", text));
       return;

@@ -16,12 +16,13 @@ export function judge(head: Head, body: Buffer, passage: Passage, isMet: boolean
   }
   const retry = fields.get("retry-after");
   const later = retry === undefined ? "" : ` (Retry-After: ${retry.slice(0, 50)})`;
-  return passage.error(codeOf(status, isMet), `it answered HTTP ${status}${later}${said}`);
+  return passage.error(codeOf(head, isMet), `it answered HTTP ${status}${later}${said}`);
 }
 
-function codeOf(status: number, isMet: boolean): HubError["code"] {
-  // It says that it has done nothing, but may later.
-  if (status === 429 || status === 503) return isMet ? "notDelivered" : "serverFailed";
+function codeOf({ status, fields }: Head, isMet: boolean): HubError["code"] {
+  // It has said when it will, and was asked as often as it may be.
+  if (status === 429 || (status === 503 && fields.has("retry-after"))) return "serverFailed";
+  if (status === 503) return isMet ? "notDelivered" : "serverFailed";
   if (status >= 500) return isMet ? "answerLost" : "serverFailed";
   return "serverRefused";
 }
