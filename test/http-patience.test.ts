@@ -129,6 +129,19 @@ describe("what a server of the legacy era says unasked", () => {
 });
 
 describe("a session over HTTP", () => {
+  it("is named as the server names it, whatever a header can hold", async () => {
+    const name = "odd id=1; \u00fc~";
+    const server = await RawServer.start(governed(answerJson, name));
+    const witness = await Witness.met(server);
+    await witness.ask("a").outcome;
+    const asked = server.visits.find((visit) => methodOf(visit) === "a");
+    await witness.link.close();
+    await server.gone();
+    // Heads are read byte by byte here, and written as UTF-8.
+    const said = asked?.headers.get("mcp-session-id") ?? "";
+    assert.equal(Buffer.from(said, "latin1").toString(), name);
+  });
+
   it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
     facing(
       (visit) => {

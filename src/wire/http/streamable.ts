@@ -156,7 +156,7 @@ export class Streamable implements Course, PostOwner {
   }
 
   #enter(id: string | undefined): void {
-    this.#session = id !== undefined && /^[\x21-\x7e]+$/.test(id) ? id : undefined;
+    this.#session = id !== undefined && /^[\x20-\x7e\x80-\xff]+$/.test(id) ? id : undefined;
     this.#describe();
   }
 
