@@ -32,20 +32,47 @@ const CHECKS: readonly Step[] = [
   { name: "lint", command: "oxlint", args: [], limit: 2 * MINUTE },
   { name: "types-bun", command: "bun", args: ["check"], limit: 2 * MINUTE },
   { name: "types-deno", command: "deno", args: ["check", "--quiet"], limit: 2 * MINUTE },
-  { name: "conformance", command: "bun", args: ["scripts/conformance.ts"], limit: 3 * MINUTE },
-].map((step) => ({ ...step, log: `${OUTPUT}/${step.name}.log` }));
+].map(logged);
+
+/** The referees' suites: the executable behind and before servers and clients of theirs. */
+const CONFORMANCE: Step = logged({
+  name: "conformance",
+  command: "bun",
+  args: ["scripts/conformance.ts"],
+  limit: 4 * MINUTE,
+});
+
+function logged(step: Omit<Step, "log">): Step {
+  return { ...step, log: `${OUTPUT}/${step.name}.log` };
+}
 
 /**
- * The runs over `files`; those of one row at the same time. Tests of test/e2e drive the executable: they run once, under bun,
- * and with nothing beside them, as they kill and wait for real processes.
+ * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
+ * executable: they run once, under bun, and with nothing beside them, as they kill and wait for real processes.
  */
-function testSteps(files: readonly string[]): (readonly TestStep[])[] {
+function planSteps(files: readonly string[], isWhole: boolean): (readonly Lane[])[] {
   const isEndToEnd = (file: string): boolean => file.startsWith("test/e2e/");
   const [portable, endToEnd] = [files.filter((it) => !isEndToEnd(it)), files.filter(isEndToEnd)];
+  const isPortable = portable.length > 0;
   return [
-    ...(portable.length > 0 ? [[bunStep("test-bun", portable), denoStep(portable)]] : []),
-    ...(endToEnd.length > 0 ? [[bunStep("test-e2e", endToEnd)]] : []),
+    [isWhole ? CHECKS : []],
+    [
+      [...(isPortable ? [bunStep("test-bun", portable)] : []), ...(isWhole ? [CONFORMANCE] : [])],
+      isPortable ? [denoStep(portable)] : [],
+    ],
+    [endToEnd.length > 0 ? [bunStep("test-e2e", endToEnd)] : []],
   ];
+}
+
+/** Steps that run one after the other. */
+type Lane = readonly (Step | TestStep)[];
+
+async function runLane(lane: Lane): Promise<readonly Verdict[]> {
+  const verdicts: Verdict[] = [];
+  for (const step of lane) {
+    verdicts.push(await show(step, "report" in step ? test(step) : check(step)));
+  }
+  return verdicts;
 }
 
 function bunStep(name: string, files: readonly string[]): TestStep {
@@ -119,9 +146,8 @@ async function main(names: readonly string[]): Promise<Totals> {
     return { passed: 0, failed: 1, skipped: 0 };
   }
   const verdicts: Verdict[] = [];
-  for (const step of names.length === 0 ? CHECKS : []) verdicts.push(await show(step, check(step)));
-  for (const row of testSteps(files)) {
-    verdicts.push(...(await Promise.all(row.map((step) => show(step, test(step))))));
+  for (const lanes of planSteps(files, names.length === 0)) {
+    verdicts.push(...(await Promise.all(lanes.map(runLane))).flat());
   }
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {
