@@ -1,10 +1,17 @@
 import { join } from "node:path";
+import { HubError } from "../errors.ts";
 import { stateFolder } from "../manifest/folders.ts";
 import { withLock } from "../secrets/lock.ts";
 import type { World } from "./command.ts";
 
 /** Changes a manifest, or what is trusted, while no other command of this user does. @throws {HubError} as `withLock` */
-export function takeTurn<T>(world: World, work: () => Promise<T>): Promise<T> {
+export async function takeTurn<T>(world: World, work: () => Promise<T>): Promise<T> {
   const { env, platform, signal } = world;
-  return withLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
+  try {
+    return await withLock(join(stateFolder(env, platform), "manifest.lock"), signal, work);
+  } catch (error) {
+    // No server was to be reached, which is what the exit code of a store would say.
+    const isBroken = error instanceof HubError && error.code === "storeBroken";
+    throw isBroken ? new HubError("internal", error.message, { cause: error }) : error;
+  }
 }
