@@ -48,7 +48,7 @@ function logged(step: Omit<Step, "log">): Step {
 
 /**
  * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
- * executable: they run once, under bun, and with nothing beside them, as they kill and wait for real processes.
+ * executable: they run once, under bun, and mostly wait.
  */
 function planSteps(files: readonly string[], isWhole: boolean): (readonly Lane[])[] {
   const isEndToEnd = (file: string): boolean => file.startsWith("test/e2e/");
@@ -56,11 +56,11 @@ function planSteps(files: readonly string[], isWhole: boolean): (readonly Lane[]
   const isPortable = portable.length > 0;
   return [
     [isWhole ? CHECKS : []],
+    [isPortable ? [bunStep("test-bun", portable)] : [], isWhole ? [CONFORMANCE] : []],
     [
-      [...(isPortable ? [bunStep("test-bun", portable)] : []), ...(isWhole ? [CONFORMANCE] : [])],
+      endToEnd.length > 0 ? [bunStep("test-e2e", endToEnd)] : [],
       isPortable ? [denoStep(portable)] : [],
     ],
-    [endToEnd.length > 0 ? [bunStep("test-e2e", endToEnd)] : []],
   ];
 }
 
