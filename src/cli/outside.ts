@@ -162,8 +162,8 @@ function remember<Spec extends OuterServer, Resolved>(
 }
 
 /**
- * The schemes that the hub has by itself, where `schemes` has none of that name, beside those of plugins: for filling in one specification once: each value is asked
- * for once. Their code is loaded when a value is wanted.
+ * Makes the schemes that one specification is filled in with, once: those of plugins, and where they have none of that name
+ * the hub's own, which ask for each value once. Their code is loaded when a value is wanted.
  */
 export function openSchemes(
   world: Pick<World, "env" | "platform">,
