@@ -4,10 +4,15 @@
  */
 import { Buffer } from "node:buffer";
 import process from "node:process";
+import { Caller } from "./caller.ts";
+import { contest } from "./contest.ts";
+import { flood } from "./flood.ts";
 import { Flight } from "./flight.ts";
+import { grow } from "./growth.ts";
 import { loadHttp } from "./http/load.ts";
 import { mixHttp } from "./http/mixture.ts";
 import { listenHttp } from "./http/streams.ts";
+import { idle } from "./idle.ts";
 import type {
   FirstJob,
   FirstResult,
@@ -23,48 +28,31 @@ import type {
   StartResult,
 } from "./job.ts";
 import { kill } from "./kills.ts";
+import { park } from "./park.ts";
 import { Peer } from "./peer.ts";
-import { median, quantile } from "./stats.ts";
+import { reload } from "./reload.ts";
+import { median } from "./stats.ts";
 import { readUsage } from "./usage.ts";
 
 /** Measurements of a soak. */
 const SOAK_SAMPLES = 100;
 
 async function load(job: LoadJob): Promise<LoadResult> {
-  const { tool, lines, flight: width } = job;
-  const peer = new Peer(job.peer, job.era);
-  peer.awaitTools((names) => names.includes(tool));
-  const flight = new Flight(tool, lines, width, peer.envelope);
-  begin(peer, flight);
-  let now = cycle(peer, flight);
-  for (const end = now + job.warmUp; now < end;) now = cycle(peer, flight);
-
-  flight.record();
-  const before = { calls: flight.answered, usage: readUsage(peer.pid), now: performance.now() };
-  for (const end = before.now + job.duration; now < end;) now = cycle(peer, flight);
-  const seconds = (performance.now() - before.now) / 1000;
-  const after = readUsage(peer.pid);
-
-  const calls = flight.answered - before.calls;
-  const latencies = flight.latencies();
-  await finish(peer, flight, width);
-  const used = after && before.usage && after.cpu - before.usage.cpu;
-  return {
-    calls,
-    p50: quantile(latencies, 0.5),
-    p99: quantile(latencies, 0.99),
-    rate: calls / seconds,
-    cpu: used === undefined ? null : used / calls,
-    rss: after?.rss ?? null,
-    peak: after?.peak ?? null,
-  };
+  const { peer, tool, era, flight, lines, pad = 0, warmUp, duration } = job;
+  const entrant = { peer, tools: [tool] as const, ...(era !== undefined && { era }) };
+  const caller = new Caller(entrant, { flight, lines, pad });
+  caller.run(warmUp);
+  const turn = caller.run(duration);
+  const weight = caller.weigh();
+  await caller.end();
+  return { ...turn, ...weight };
 }
 
 async function soak(job: SoakJob): Promise<SoakResult> {
   const { tool, calls, flight: width } = job;
   const peer = new Peer(job.peer);
   peer.awaitTools((names) => names.includes(tool));
-  const flight = new Flight(tool, 1, width);
+  const flight = new Flight([tool], 1, width);
   begin(peer, flight);
   const rss: number[] = [];
   for (let sample = 1; sample <= SOAK_SAMPLES; sample++) {
@@ -158,6 +146,20 @@ async function finish(peer: Peer, flight: Flight, width: number): Promise<void> 
 
 async function perform(job: Job): Promise<Results[Job["kind"]]> {
   switch (job.kind) {
+    case "catalog":
+      return (await import("./listing.ts")).listCatalogs(job);
+    case "contest":
+      return contest(job);
+    case "flood":
+      return flood(job);
+    case "growth":
+      return grow(job);
+    case "idle":
+      return idle(job);
+    case "park":
+      return park(job);
+    case "reload":
+      return reload(job);
     case "load":
       return load(job);
     case "soak":
@@ -171,7 +173,7 @@ async function perform(job: Job): Promise<Results[Job["kind"]]> {
     case "kills":
       return kill(job);
     case "cycles":
-      // Only this job has a hub in its own process.
+      // Only these jobs have a hub, or a part of it, in their own process.
       return (await import("./cycles.ts")).cycle(job);
     case "httpLoad":
       return loadHttp(job);

@@ -62,22 +62,20 @@ export class Stage {
     }
   }
 
-  /**
-   * Many echo servers behind a hub that remembers nothing of another.
-   * @param plugins the entries of its manifest
-   * @returns undefined if it has not been built
-   */
-  hub(count: number, options: EchoOptions, plugins: readonly object[] = []): HubScene | undefined {
+  /** Many echo servers behind a hub that remembers nothing of another. @returns undefined if it has not been built */
+  hub(count: number, options: EchoOptions, setup: HubSetup = {}): HubScene | undefined {
     const { file: command, args } = this.#echo(options);
     const known = options.era === undefined ? {} : { era: options.era };
     const names = Array.from({ length: count }, (_, at) => `s${String(at).padStart(3, "0")}`);
     const argsOf = (name: string) =>
       options.mutes === undefined ? args : [...args, join(options.mutes, name)];
     const servers = Object.fromEntries(
-      names.map((name) => [name, { command, args: argsOf(name), ...known }]),
+      names.map((name) => [name, { command, args: argsOf(name), ...known, ...setup.server }]),
     );
-    const peer = this.#serve({ servers, plugins });
-    return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names };
+    const manifest = { servers, plugins: setup.plugins ?? [] };
+    const peer = this.#serve(manifest, setup.args);
+    const file = peer?.args[2] ?? "";
+    return peer && { peer, tool: `${names[count >> 1] ?? ""}__echo`, servers: names, file };
   }
 
   /** One echo server behind what serves over HTTP. @returns undefined if that is not there. */
@@ -102,13 +100,23 @@ export class Stage {
   /** A folder that goes with the benchmark. */
   makeFolder(name: string): string {
     const folder = join(this.#folder, name);
-    mkdirSync(folder);
+    mkdirSync(folder, { recursive: true });
     return folder;
   }
 
   /** What any program of this runtime needs to start. */
   hello(): Command {
     return this.#command(this.programs.hello, []);
+  }
+
+  /** The server behind every contestant. */
+  server(options: EchoOptions): Command {
+    return this.#echo(options);
+  }
+
+  /** Any other program. */
+  program(file: string, args: readonly string[]): Command {
+    return this.#command(file, args);
   }
 
   /** A hub of a manifest. */
@@ -139,7 +147,18 @@ export interface Scene {
   readonly tool: string;
 }
 
-/** A hub, and the names of the servers behind it. */
+/** A hub, the names of the servers behind it, and its manifest. */
 export interface HubScene extends Scene {
   readonly servers: readonly string[];
+  readonly file: string;
+}
+
+/** What a hub is told beyond its servers. */
+export interface HubSetup {
+  /** Entries of its manifest. */
+  readonly plugins?: readonly object[];
+  /** Keys that each of its servers has. */
+  readonly server?: object;
+  /** Further arguments. */
+  readonly args?: readonly string[];
 }

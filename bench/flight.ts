@@ -19,7 +19,8 @@ const SLOTS = 4096;
 export class Flight {
   readonly #lines: number;
   readonly #width: number;
-  readonly #request: Buffer;
+  /** One for each tool, all of one length. */
+  readonly #requests: readonly Buffer[];
   readonly #requestDigits: readonly [number, number];
   readonly #output: Buffer;
   readonly #input: Buffer;
@@ -37,16 +38,33 @@ export class Flight {
   #count = 0;
   #recording = false;
 
-  /** @param width the most calls that are in flight at once; `lines` of text come back for each; `more` params go with each. */
-  constructor(tool: string, lines: number, width: number, more: object = {}) {
+  /**
+   * @param tools called in turn; their names are of one length
+   * @param width the most calls that are in flight at once; `lines` of text come back for each; `more` params go with each
+   * @param pad bytes that each call has in its arguments and nobody needs
+   */
+  constructor(
+    tools: readonly [string, ...string[]],
+    lines: number,
+    width: number,
+    more: object = {},
+    pad = 0,
+  ) {
     this.#lines = lines;
     this.#width = width;
     const digits = String(FIRST_ID);
-    const params = JSON.stringify({ name: tool, arguments: { key: digits, lines }, ...more });
-    const text = `{"jsonrpc":"2.0","id":${digits},"method":"tools/call","params":${params}}\n`;
-    this.#request = Buffer.from(text);
+    const load = pad > 0 ? { pad: "x".repeat(pad) } : {};
+    const texts = tools.map((name) => {
+      const params = { name, arguments: { key: digits, lines, ...load }, ...more };
+      return `{"jsonrpc":"2.0","id":${digits},"method":"tools/call","params":${JSON.stringify(params)}}\n`;
+    });
+    const [text = ""] = texts;
+    if (texts.some(({ length }) => length !== text.length)) {
+      throw new Error(`not of one length: ${tools.join(" ")}`);
+    }
+    this.#requests = texts.map((each) => Buffer.from(each));
     this.#requestDigits = [text.indexOf(digits), text.lastIndexOf(digits)];
-    this.#output = Buffer.alloc(this.#request.length * width);
+    this.#output = Buffer.alloc(text.length * width);
     this.#input = Buffer.alloc(Math.max(1 << 20, 4 * answerSize(lines)));
   }
 
@@ -68,14 +86,15 @@ export class Flight {
   take(now: number): Buffer {
     const count = this.free;
     const out = this.#output;
-    const length = this.#request.length;
+    const requests = this.#requests;
+    const length = out.length / this.#width;
     for (let k = 0, at = 0; k < count; k++, at += length) {
       const id = this.#next++;
       const slot = id % SLOTS;
       if (this.#ids[slot] !== 0) throw new Error(`call ${this.#ids[slot]} was never answered`);
       this.#ids[slot] = id;
       this.#starts[slot] = now;
-      this.#request.copy(out, at);
+      requests[id % requests.length]?.copy(out, at);
       for (const offset of this.#requestDigits) writeDigits(out, at + offset, id);
     }
     return out.subarray(0, count * length);
@@ -96,8 +115,9 @@ export class Flight {
     }
   }
 
-  /** From now on latencies are kept; those so far were warming up. */
+  /** From now on latencies are kept; those so far are forgotten. */
   record(): void {
+    this.#count = 0;
     this.#recording = true;
   }
 

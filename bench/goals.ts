@@ -1,10 +1,17 @@
+import type { CopiesResult } from "./copies.ts";
+import type { CatalogResult, GrowthsResult, ReloadsResult } from "./curves.ts";
 import type { SnapshotsResult } from "./endurance.ts";
 import { CELLS, type ErasResult } from "./eras.ts";
+import type { FaceResult } from "./faces.ts";
 import type { HttpResult } from "./http.ts";
 import type { BroadResult, SlowResult, SoakResult, StartResult } from "./hub.ts";
+import type { IdleResult } from "./idle.ts";
 import type { CyclesResult, HttpStreamsResult, KillsResult, Weight } from "./job.ts";
 import type { PluginsResult } from "./plugins.ts";
 import type { Figures, RelayResult } from "./relay.ts";
+import type { ParkedResult } from "./rest.ts";
+import type { Setting } from "./spread.ts";
+import type { FloodsResult } from "./torrents.ts";
 
 /** All that was measured; what is undefined was not. */
 export interface Measurements {
@@ -16,6 +23,16 @@ export interface Measurements {
   readonly kills?: KillsResult | undefined;
   readonly cycles?: CyclesResult | undefined;
   readonly plugins?: PluginsResult | undefined;
+  readonly policies?: readonly Setting[] | undefined;
+  readonly spread?: readonly Setting[] | undefined;
+  readonly flood?: FloodsResult | undefined;
+  readonly copies?: CopiesResult | undefined;
+  readonly catalogs?: CatalogResult | undefined;
+  readonly growth?: GrowthsResult | undefined;
+  readonly reload?: ReloadsResult | undefined;
+  readonly parked?: ParkedResult | undefined;
+  readonly idle?: IdleResult | undefined;
+  readonly faces?: readonly FaceResult[] | undefined;
   readonly eras?: ErasResult | undefined;
   readonly http?: HttpResult | undefined;
   readonly soak?: SoakResult | undefined;
@@ -26,7 +43,7 @@ export interface Goal {
   readonly bound: "atMost" | "atLeast";
   readonly limit: number;
   /** Empty for what is counted. */
-  readonly unit: "×" | "ms" | "%" | "kB" | "";
+  readonly unit: "×" | "ms" | "%" | "kB" | "MB" | "";
   /** undefined: not measured. */
   readonly figure: number | undefined;
 }
@@ -36,6 +53,8 @@ export type Verdict = "reached" | "missed" | "not measured";
 /** What the hub is held to. Where several loads count, the worst of them does. */
 export function setGoals({ relay, start, slow, broad, soak, ...others }: Measurements): Goal[] {
   const { snapshots, kills, cycles, plugins, eras, http } = others;
+  const { flood, copies, catalogs, growth, idle } = others;
+  const catalog = catalogs?.points.at(-1);
   const hubs = (size: "small" | "large", flights: readonly number[]): Figures[] =>
     relay
       .filter(({ load }) => load.size === size && flights.includes(load.flight))
@@ -46,23 +65,51 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
     {
       name: "a small call, 1 in flight: p50 to the pump's",
       bound: "atMost",
-      limit: 1.25,
+      limit: 1.1,
       unit: "×",
       figure: highest(hubs("small", [1]).map(({ toPump }) => toPump.p50)),
     },
     {
       name: "small calls, 64 in flight: rate to the SDK relay's",
       bound: "atLeast",
-      limit: 5,
+      limit: 8,
       unit: "×",
       figure: lowest(hubs("small", [64]).map(({ toSdk }) => toSdk.rate)),
     },
     {
+      name: "small calls, 64 in flight: CPU to the pump's",
+      bound: "atMost",
+      limit: 3,
+      unit: "×",
+      figure: highest(hubs("small", [64]).map(({ toPump }) => toPump.cpu)),
+    },
+    {
       name: "results of 1 MB: rate to the pump's",
       bound: "atLeast",
-      limit: 0.8,
+      limit: 1,
       unit: "×",
       figure: lowest(hubs("large", [1, 4, 16]).map(({ toPump }) => toPump.rate)),
+    },
+    {
+      name: "results of 16 MB: copies alive of each",
+      bound: "atMost",
+      limit: 3,
+      unit: "",
+      figure: copies && highest([copies.alone, copies.four]),
+    },
+    {
+      name: "results of 16 MB: memory after many to after few",
+      bound: "atMost",
+      limit: 1.1,
+      unit: "×",
+      figure: copies?.growth,
+    },
+    {
+      name: "floods of progress: notifications missing, out of order, late or another's",
+      bound: "atMost",
+      limit: 0,
+      unit: "",
+      figure: flood && flood.one.faults + flood.several.faults,
     },
     {
       name: "memory, last tenth of a million calls to the second: change",
@@ -72,11 +119,60 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
       figure: soak && Math.abs(soak.late / soak.early - 1) * 100,
     },
     {
-      name: "initialize answered, to the first line of hello-world",
+      name: "initialize answered, of a manifest served before, to hello-world",
       bound: "atMost",
-      limit: 4,
+      limit: 2,
       unit: "×",
       figure: start && start.toolmux / start.hello,
+    },
+    {
+      name: "10 servers and nothing to do: memory that is shared with nobody",
+      bound: "atMost",
+      limit: 60,
+      unit: "MB",
+      figure: idle?.holding ? idle.holding.own / 1e6 : undefined,
+    },
+    {
+      name: "10 servers and nothing to do: part of a core",
+      bound: "atMost",
+      limit: 0.1,
+      unit: "%",
+      figure: typeof idle?.core === "number" ? idle.core * 100 : undefined,
+    },
+    {
+      name: "5,000 tools of 100 servers: the first list, in a fresh process",
+      bound: "atMost",
+      limit: 10,
+      unit: "ms",
+      figure: catalog?.cold,
+    },
+    {
+      name: "5,000 tools of 100 servers: the list again when one has changed",
+      bound: "atMost",
+      limit: 5,
+      unit: "ms",
+      figure: catalog?.rebuild,
+    },
+    {
+      name: "a look-up grows with the number of servers to the power of",
+      bound: "atMost",
+      limit: 0.1,
+      unit: "",
+      figure: catalogs?.fits.find.b,
+    },
+    {
+      name: "a call grows with the number of servers to the power of",
+      bound: "atMost",
+      limit: 0.1,
+      unit: "",
+      figure: growth?.fits.call.b,
+    },
+    {
+      name: "a list grows with the number of servers to the power of",
+      bound: "atMost",
+      limit: 1.1,
+      unit: "",
+      figure: growth?.fits.list.b,
     },
     {
       name: "20 servers that sleep 500 ms, all listed",
@@ -165,7 +261,7 @@ export function setGoals({ relay, start, slow, broad, soak, ...others }: Measure
     {
       name: "small calls over HTTP, 64 in flight: rate to the SDK relay's",
       bound: "atLeast",
-      limit: 2.5,
+      limit: 4,
       unit: "×",
       figure: http?.toSdk,
     },

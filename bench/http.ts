@@ -56,7 +56,7 @@ async function measureLoads(
     for (const contestant of round % 2 === 0 ? FACES : FACES.toReversed()) {
       const scene = stage.face(contestant, ECHO);
       if (scene === undefined) return undefined;
-      const load = { clients: CLIENTS, warmUp: WARMTH * warmUp, duration: 2 * duration };
+      const load = { clients: CLIENTS, lines: 1, warmUp: WARMTH * warmUp, duration: 2 * duration };
       own[contestant] = await runJob({ kind: "httpLoad", ...scene, ...load });
     }
     const { toolmux, sdk } = own;

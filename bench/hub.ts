@@ -6,7 +6,9 @@ import { mean, median } from "./stats.ts";
 /** From the start of a process to its first line, in ms: medians. */
 export interface StartResult {
   readonly hello: number;
+  /** With a manifest that was served before, and with one that never was. */
   readonly toolmux: number;
+  readonly first: number;
 }
 
 /** Servers that are slow to start, in parallel. */
@@ -58,14 +60,18 @@ export async function measureStart(
   stage: Stage,
   { starts }: Plan,
 ): Promise<StartResult | undefined> {
-  const hub = stage.hub(1, ONE);
-  if (hub === undefined) return undefined;
+  const [known, fresh] = [stage.hub(1, ONE), stage.hub(1, ONE)];
+  if (known === undefined || fresh === undefined) return undefined;
+  // What a start may rest on is kept at the end of one that has met its servers, once the manifest is not quite new.
+  await runJob({ kind: "first", peer: known.peer, tools: 1, runs: 10 });
   const peers = [
     { command: stage.hello(), speaksFirst: true },
-    { command: hub.peer, speaksFirst: false },
+    { command: known.peer, speaksFirst: false },
+    { command: fresh.peer, speaksFirst: false },
   ];
   const { times } = await runJob({ kind: "start", peers, runs: starts });
-  return { hello: median(times[0] ?? []), toolmux: median(times[1] ?? []) };
+  const [hello, toolmux, first] = times.map((each) => median(each));
+  return { hello: hello ?? NaN, toolmux: toolmux ?? NaN, first: first ?? NaN };
 }
 
 export async function measureSlow(stage: Stage, { rounds }: Plan): Promise<SlowResult | undefined> {

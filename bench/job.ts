@@ -1,8 +1,22 @@
 import type { Era } from "../src/protocol/era.ts";
+import type { CatalogJob, CatalogTimes } from "./listing.ts";
+import type { ContestJob, ContestResult } from "./contest.ts";
+import type { FloodJob, FloodResult } from "./flood.ts";
+import type { GrowthJob, GrowthResult } from "./growth.ts";
+import type { IdleJob, IdleResult } from "./idle.ts";
+import type { ParkJob, ParkResult } from "./park.ts";
 import type { Command } from "./peer.ts";
+import type { ReloadJob, ReloadResult } from "./reload.ts";
 
 /** What one run of the load client does; all times in ms, all sizes in bytes, all latencies in µs. */
 export type Job =
+  | CatalogJob
+  | ContestJob
+  | FloodJob
+  | GrowthJob
+  | IdleJob
+  | ParkJob
+  | ReloadJob
   | LoadJob
   | SoakJob
   | ListJob
@@ -16,6 +30,13 @@ export type Job =
 
 /** What a job yields. */
 export interface Results {
+  readonly catalog: readonly CatalogTimes[];
+  readonly contest: ContestResult;
+  readonly flood: readonly FloodResult[];
+  readonly growth: GrowthResult;
+  readonly idle: IdleResult;
+  readonly park: ParkResult;
+  readonly reload: ReloadResult;
   readonly load: LoadResult;
   readonly soak: SoakResult;
   readonly list: ListResult;
@@ -37,6 +58,8 @@ export interface LoadJob {
   readonly flight: number;
   /** Lines of text in an answer. */
   readonly lines: number;
+  /** Bytes in a call's arguments that nobody needs. */
+  readonly pad?: number;
   readonly warmUp: number;
   readonly duration: number;
   /** Of the client; legacy if it is left out. */
@@ -51,7 +74,8 @@ export interface LoadResult {
   readonly rate: number;
   /** What a call costs the peer's own process, in µs; null where that cannot be known. */
   readonly cpu: number | null;
-  /** Memory at the end, and the most it ever was; null where that cannot be known. */
+  /** Memory before the first call, at the end, and the most that it was since the first; null where that cannot be known. */
+  readonly base: number | null;
   readonly rss: number | null;
   readonly peak: number | null;
 }
@@ -193,6 +217,8 @@ export interface HttpLoadJob {
   readonly tool: string;
   /** Each has a session and a connection, and one call at a time. */
   readonly clients: number;
+  /** Lines of text in an answer. */
+  readonly lines: number;
   readonly warmUp: number;
   readonly duration: number;
 }

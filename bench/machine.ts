@@ -29,7 +29,8 @@ export function describeMachine(): Machine {
   };
 }
 
-function versionOf(name: string): string {
+/** The version of a package that is installed here. */
+export function versionOf(name: string): string {
   const require = createRequire(import.meta.url);
   return (require(`../node_modules/${name}/package.json`) as { version: string }).version;
 }

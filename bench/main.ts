@@ -8,9 +8,13 @@ import { dirname, join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { buildPrograms } from "./build.ts";
+import { check } from "./check.ts";
 import { Stage } from "./contestants.ts";
+import { measureCopies } from "./copies.ts";
+import { measureCatalogs, measureGrowth, measureReload } from "./curves.ts";
 import { measureCycles, measureKills, measureSnapshots } from "./endurance.ts";
 import { measureEras } from "./eras.ts";
+import { measureFaces } from "./faces.ts";
 import { judge, type Measurements, setGoals } from "./goals.ts";
 import { measureBroad, measureSlow, measureSoak, measureStart } from "./hub.ts";
 import { measureHttp } from "./http.ts";
@@ -19,7 +23,11 @@ import { parsePlan, type Plan, type Scenario, USAGE } from "./plan.ts";
 import { measurePlugins } from "./plugins.ts";
 import { measureRelays } from "./relay.ts";
 import { formatGoals, formatHub, formatMachine, formatRelay } from "./report.ts";
+import { measureIdle, measureParked } from "./rest.ts";
 import { killAll } from "./runner.ts";
+import { formatLoads, formatRest } from "./summary.ts";
+import { measurePolicies, measureSpread } from "./spread.ts";
+import { measureFlood } from "./torrents.ts";
 
 const LATEST = fileURLToPath(new URL("results/latest.json", import.meta.url));
 
@@ -37,10 +45,16 @@ async function main(plan: Plan, folder: string): Promise<number> {
   if (toolmux === undefined) report("dist/toolmux has not been built: run `npm run build`");
   if (stale) report("dist/toolmux is older than its sources: run `npm run build`");
 
+  if (plan.budget !== undefined) {
+    if (problems.length === 0) problems.push(...(await check(stage, plan.budget)));
+    for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
+    return problems.length > 0 ? 1 : 0;
+  }
   const measurements = await measure(stage, plan, report);
   const goals = setGoals(measurements);
   for (const relay of measurements.relay) console.log(`\n${formatRelay(relay)}`);
-  console.log(["", ...formatHub(measurements), "", formatGoals(goals)].join("\n"));
+  const findings = [formatHub, formatLoads, formatRest].flatMap((format) => format(measurements));
+  console.log(["", ...findings, "", formatGoals(goals)].join("\n"));
   for (const problem of problems) console.log(`\nPROBLEM: ${problem}`);
 
   const { mode, rounds, warmUp, duration } = plan;
@@ -74,8 +88,18 @@ async function measure(
     kills: await attempt("kills", measureKills),
     cycles: await attempt("cycles", measureCycles),
     plugins: await attempt("plugins", measurePlugins),
+    policies: await attempt("policies", measurePolicies),
+    spread: await attempt("spread", measureSpread),
+    flood: await attempt("flood", measureFlood),
+    copies: await attempt("copies", measureCopies),
+    catalogs: await attempt("catalogs", measureCatalogs),
+    growth: await attempt("growth", measureGrowth),
+    reload: await attempt("reload", measureReload),
+    parked: await attempt("parked", measureParked),
+    idle: await attempt("idle", measureIdle),
     eras: await attempt("eras", measureEras),
     http: await attempt("http", measureHttp),
+    faces: await attempt("faces", measureFaces),
     soak: await attempt("soak", measureSoak),
   };
 }

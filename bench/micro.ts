@@ -3,21 +3,16 @@
  * With an argument, only the tasks with that in their names.
  */
 import { Buffer } from "node:buffer";
-import { createHash } from "node:crypto";
 import process from "node:process";
 import { Bench } from "tinybench";
 import { utf8 } from "../src/bytes.ts";
-import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
-import { readPage } from "../src/catalog/item.ts";
-import { NO_OFFER } from "../src/catalog/offer.ts";
-import type { ShapeRules } from "../src/catalog/shape.ts";
-import type { Digest, NameRules } from "../src/catalog/names.ts";
 import { scanObject } from "../src/json.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import { readdress, type Response } from "../src/wire/jsonrpc.ts";
 import { Splitter } from "../src/wire/lines.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";
+import { build, sourcesOf } from "./listing.ts";
 import { formatNumber, formatTable } from "./report.ts";
 
 /** ms for each task; ns that one sample lasts at least, so that reading the clock does not count. */
@@ -45,28 +40,6 @@ function responseOf(shape: Shape, size: number): Response {
   return frame;
 }
 
-function rulesOf(at: number): ShapeRules {
-  return { prefix: `server${at}`, allow: undefined, deny: [], rename: {} };
-}
-
-function sourcesOf(servers: number, tools: number): Source[] {
-  const inputSchema = { type: "object", properties: { path: { type: "string" } } };
-  const listed = Array.from({ length: tools }, (_, at) => ({
-    name: `tool_${at}`,
-    description: "Reads a file and returns it as text.",
-    inputSchema,
-  }));
-  const bytes = utf8(JSON.stringify({ tools: listed }));
-  const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
-  const limits = { timeout: 60_000, maxTimeout: 900_000 };
-  return Array.from({ length: servers }, (_, at) => ({
-    server: `server${at}`,
-    rules: { tools: rulesOf(at), prompts: rulesOf(at) },
-    offer: { ...NO_OFFER, tools: items },
-    limits: () => limits,
-  }));
-}
-
 /** Tasks by name; each does its work once. */
 function listTasks(): Map<string, () => unknown> {
   const tasks = new Map<string, () => unknown>();
@@ -90,19 +63,22 @@ function listTasks(): Map<string, () => unknown> {
   const splitter = new Splitter(1 << 20, { line() {}, oversized() {} });
   tasks.set("Splitter 64 kB of lines", () => splitter.push(chunk));
 
-  const names: NameRules = { separator: "__", limit: 50 };
-  const digest: Digest = (text) => createHash("sha256").update(text).digest();
   for (const [servers, tools] of [
     [10, 20],
     [100, 50],
   ] as const) {
     const sources = sourcesOf(servers, tools);
     const label = `${servers} × ${tools}`;
-    const catalog = buildCatalog(sources, names, digest);
+    const catalog = build(sources);
     const wanted = `server${servers >> 1}__tool_${tools >> 1}`;
-    if (catalog.tools.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
-    tasks.set(`buildCatalog ${label}`, () => buildCatalog(sources, names, digest));
-    tasks.set(`catalog.find ${label}`, () => catalog.tools.find(wanted));
+    if (catalog.find(wanted) === undefined) throw new Error(`${wanted} is missing`);
+    // What a source comes to may be remembered: each of these is another one.
+    const fresh = () => sources.map((source) => ({ ...source }));
+    tasks.set(`buildCatalog and list ${label}`, () => build(fresh()));
+    tasks.set(`buildCatalog and list ${label}, one changed`, () => {
+      return build(sources.map((source, at) => (at === 0 ? { ...source } : source)));
+    });
+    tasks.set(`catalog.find ${label}`, () => catalog.find(wanted));
   }
   return tasks;
 }

@@ -21,6 +21,9 @@ const ENVELOPE = {
   [MetaKey.client]: { name: "bench", version: "1.0.0" },
   [MetaKey.capabilities]: {},
 };
+/** Where a list goes on, and the bytes at either end of an answer among which that, its id and its kind are. */
+const NEXT = /"nextCursor": ?"([^"]+)"/;
+const END = 300;
 const LF = 10;
 /** ms that a peer has to end after its stdin has. */
 const END_LIMIT = 5000;
@@ -95,15 +98,7 @@ export class Peer {
 
   /** Sends a request and waits for its answer; other messages are passed over. @throws if the answer is an error. */
   request(method: string, params: object): unknown {
-    const id = ++this.#id;
-    this.#send({ jsonrpc: "2.0", id, method, params: { ...params, ...this.envelope } });
-    for (;;) {
-      const text = this.line().toString();
-      const message = JSON.parse(text) as { id?: unknown; result?: unknown };
-      if (message.id !== id) continue;
-      if (message.result === undefined) throw new Error(`${method}: ${text.slice(0, 300)}`);
-      return message.result;
-    }
+    return (JSON.parse(this.#ask(method, params).toString()) as { result: unknown }).result;
   }
 
   /** The handshake of an MCP client, if its era has one. */
@@ -128,8 +123,21 @@ export class Peer {
 
   /** The names of the tools that it lists now. */
   listTools(): string[] {
-    const { tools } = this.request("tools/list", {}) as { tools: { name: string }[] };
-    return tools.map(({ name }) => name);
+    return this.listPages().flatMap((page) => {
+      const { result } = JSON.parse(page.toString()) as { result: { tools: { name: string }[] } };
+      return result.tools.map(({ name }) => name);
+    });
+  }
+
+  /** The answers that the whole list of tools comes in, unread. @throws if one is an error */
+  listPages(): Buffer[] {
+    const pages: Buffer[] = [];
+    for (let cursor: string | undefined, isMore = true; isMore; isMore = cursor !== undefined) {
+      const page = this.#ask("tools/list", cursor === undefined ? {} : { cursor });
+      pages.push(page);
+      cursor = NEXT.exec(page.toString("latin1", Math.max(0, page.length - END)))?.[1];
+    }
+    return pages;
   }
 
   /** Ends its stdin, and the process itself if that does not. */
@@ -142,6 +150,23 @@ export class Peer {
     const timer = setTimeout(() => void this.#child.kill("SIGKILL"), END_LIMIT);
     await exit;
     clearTimeout(timer);
+  }
+
+  /** The whole answer, unread but for its ends. */
+  #ask(method: string, params: object): Buffer {
+    const id = ++this.#id;
+    const isOwn = new RegExp(`"id": ?${id}[,}]`);
+    this.#send({ jsonrpc: "2.0", id, method, params: { ...params, ...this.envelope } });
+    for (;;) {
+      const line = this.line();
+      // The id stands at one end or the other, whoever answers.
+      const ends = [line.subarray(0, END), line.subarray(-END)].map(String);
+      if (!ends.some((end) => isOwn.test(end))) continue;
+      if (!ends.some((end) => end.includes('"result"'))) {
+        throw new Error(`${method}: ${line.toString().slice(0, 300)}`);
+      }
+      return line;
+    }
   }
 
   #send(message: object): void {

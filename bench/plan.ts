@@ -1,15 +1,20 @@
 import { parseArgs } from "node:util";
-import { SHAPES, type Shape } from "./contestants.ts";
+import { type Contestant, SHAPES, type Shape } from "./contestants.ts";
+import type { Pace } from "./race.ts";
 
 /** One kind of load on a relay. */
 export interface Load {
   readonly name: string;
-  readonly size: "small" | "large";
+  readonly size: keyof typeof LINES;
   /** Lines of text in an answer. */
   readonly lines: number;
+  /** Bytes in a call's arguments that nobody needs. */
+  readonly pad: number;
   /** Calls in flight. */
   readonly flight: number;
   readonly shape: Shape;
+  /** Who cannot bear it, and why. */
+  readonly without?: { readonly contestant: Contestant; readonly why: string };
 }
 
 /** Everything but loads that can be measured. */
@@ -21,21 +26,37 @@ export const SCENARIOS = [
   "kills",
   "cycles",
   "plugins",
+  "policies",
+  "spread",
+  "flood",
+  "copies",
+  "catalogs",
+  "growth",
+  "reload",
+  "parked",
+  "idle",
   "eras",
   "http",
+  "faces",
   "soak",
 ] as const;
+/** What takes long also when it is done quickly: only what is asked for of these is part of a quick run. */
+const LONG: readonly string[] = ["soak", "spread", "growth", "reload", "idle", "faces", "copies"];
 export type Scenario = (typeof SCENARIOS)[number];
 
 /** What is measured, and how long; times in ms. */
 export interface Plan {
   readonly mode: "full" | "quick";
+  /** Only what budget.json limits is measured, and nothing else; `reset`: its limits are made anew. */
+  readonly budget: { readonly reset: boolean; readonly only: readonly string[] } | undefined;
   readonly rounds: number;
   readonly loads: readonly Load[];
   readonly scenarios: readonly Scenario[];
   /** Of each load, of each contestant, in each round. */
   readonly warmUp: number;
   readonly duration: number;
+  /** Of peers that take turns. */
+  readonly pace: Pace;
   readonly starts: number;
   readonly soakCalls: number;
   /** Kills that warm up and that count, and how long memory rests before it is looked at. */
@@ -53,24 +74,55 @@ export interface Plan {
     readonly clients: number;
     readonly duration: number;
   };
+  /** Notifications of one call, and how often it is made. */
+  readonly flood: { readonly notes: number; readonly rounds: number };
+  /** How long a hub is left alone, and is looked at after that. */
+  readonly idle: { readonly rest: number; readonly duration: number };
+  /** How often a server makes its list another, a list is asked for, and for how long calls are made. */
+  readonly growth: { readonly changes: number; readonly runs: number; readonly duration: number };
+  /** How often a manifest is changed, and catalogs are built in one process. */
+  readonly changes: number;
+  readonly catalogs: number;
   /** Where the figures go; undefined for the usual place. */
   readonly json: string | undefined;
 }
 
-/** Answers of about 120 bytes, and of one million. */
-const LINES = { small: 1, large: 31_250 } as const;
+/** Answers of about 120 bytes, of ten thousand, of one million and of sixteen; with arguments of ten thousand bytes, and of a million. */
+const LINES = {
+  small: 1,
+  medium: 312,
+  large: 31_250,
+  huge: 500_000,
+  asking10k: 1,
+  asking1M: 1,
+} as const;
+const PADS: Partial<Record<keyof typeof LINES, number>> = {
+  asking10k: 10_000,
+  asking1M: 1_000_000,
+};
+
+const SDK_LIMIT = {
+  contestant: "sdk",
+  why: "the SDK closes a connection on which a message of more than 10 MiB comes",
+} as const;
 
 const LOADS: readonly Load[] = [
-  ...matrix("small", [1, 16, 64], ["head"]),
+  ...matrix("small", [1, 16, 64, 256], ["head"]),
   ...matrix("small", [1, 64], ["tail", "spaced"]),
+  ...matrix("medium", [1, 16, 64], ["head"]),
   ...matrix("large", [1, 4, 16], ["head"]),
   ...matrix("large", [4], ["tail", "spaced"]),
+  ...matrix("huge", [1, 4], ["head"]),
+  ...matrix("asking10k", [16], ["head"]),
+  ...matrix("asking1M", [4], ["head"]),
 ];
 const QUICK = ["small-1-head", "small-64-head", "small-64-spaced", "large-4-head"];
 
-export const USAGE = `usage: bun bench/main.ts [--quick] [--soak] [--only NAME]… [--rounds N] [--json FILE]
+export const USAGE = `usage: bun bench/main.ts [--quick | --check [--reset]] [--soak] [--only NAME]… [--rounds N] [--json FILE]
 
-  --quick      fewer loads, one short round: less than half a minute
+  --check      holds the hub to bench/budget.json instead, in about a minute
+  --reset      writes the limits of bench/budget.json anew, with room above what is measured
+  --quick      fewer loads and scenarios, one short round: about a minute
   --soak       a million calls also with --quick
   --only NAME  only what has NAME in its name; all names are:
                ${[...SCENARIOS, ...LOADS.map(({ name }) => name)].join(" ")}
@@ -82,6 +134,8 @@ export function parsePlan(argv: readonly string[]): Plan {
   const { values } = parseArgs({
     args: [...argv],
     options: {
+      check: { type: "boolean", default: false },
+      reset: { type: "boolean", default: false },
       quick: { type: "boolean", default: false },
       soak: { type: "boolean", default: false },
       only: { type: "string", multiple: true, default: [] },
@@ -89,7 +143,8 @@ export function parsePlan(argv: readonly string[]): Plan {
       json: { type: "string" },
     },
   });
-  const { quick, only, json } = values;
+  const { quick, only, json, check, reset } = values;
+  if (reset && !check) throw new TypeError("--reset needs --check");
   const rounds = Number(values.rounds ?? (quick ? 1 : 5));
   if (!Number.isInteger(rounds) || rounds < 1) throw new TypeError("--rounds wants a number");
   const asked = (name: string) => only.some((part) => name.includes(part));
@@ -98,18 +153,22 @@ export function parsePlan(argv: readonly string[]): Plan {
     only.length > 0 ? asked(name) : inQuick || !quick;
   const loads = LOADS.filter(({ name }) => isWanted(name, QUICK.includes(name)));
   const scenarios = SCENARIOS.filter((name) =>
-    name === "soak" ? values.soak || isWanted(name, false) : isWanted(name, true),
+    name === "soak" && values.soak ? true : isWanted(name, !LONG.includes(name)),
   );
-  if (loads.length + scenarios.length === 0) {
+  if (!check && loads.length + scenarios.length === 0) {
     throw new TypeError(`nothing has ${only.join(" or ")} in its name`);
   }
   return {
     mode: quick ? "quick" : "full",
+    budget: check ? { reset, only } : undefined,
     rounds,
     loads,
     scenarios,
     warmUp: quick ? 150 : 300,
     duration: quick ? 300 : 1000,
+    pace: quick
+      ? { rounds: 5, warmUp: 400, duration: 80 }
+      : { rounds: 4 * rounds + 1, warmUp: 1000, duration: 200 },
     starts: quick ? 20 : 40,
     soakCalls: 1_000_000,
     siege: quick ? { warmUp: 20, kills: 100, rest: 0 } : { warmUp: 300, kills: 1000, rest: 15_000 },
@@ -117,6 +176,13 @@ export function parsePlan(argv: readonly string[]): Plan {
     http: quick
       ? { sessions: 100, rest: 0, clients: 20, duration: 3000 }
       : { sessions: 1000, rest: 15_000, clients: 200, duration: 60_000 },
+    flood: quick ? { notes: 20_000, rounds: 2 } : { notes: 100_000, rounds: 5 },
+    idle: quick ? { rest: 2000, duration: 20_000 } : { rest: 10_000, duration: 300_000 },
+    growth: quick
+      ? { changes: 2, runs: 20, duration: 800 }
+      : { changes: 5, runs: 100, duration: 1000 },
+    changes: quick ? 2 : 5,
+    catalogs: 10,
     json,
   };
 }
@@ -132,8 +198,10 @@ function matrix(
       name: `${size}-${flight}-${shape}`,
       size,
       lines: LINES[size],
+      pad: PADS[size] ?? 0,
       flight,
       shape,
+      ...(size === "huge" && { without: SDK_LIMIT }),
     })),
   );
 }

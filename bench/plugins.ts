@@ -60,7 +60,7 @@ async function measureSize(
     const own: Partial<Record<Custom, LoadResult>> = {};
     for (const [at] of CUSTOMS.entries()) {
       const custom = CUSTOMS[(at + round) % CUSTOMS.length] ?? "none";
-      const hub = stage.hub(1, ECHO, entriesOf(custom, folder));
+      const hub = stage.hub(1, ECHO, { plugins: entriesOf(custom, folder) });
       if (hub === undefined) return undefined;
       const load = { ...SIZES[size], warmUp, duration };
       own[custom] = await runJob({ kind: "load", ...hub, ...load });

@@ -15,6 +15,7 @@ export interface Figures extends LoadResult {
 export interface Ratios {
   readonly p50: number;
   readonly rate: number;
+  readonly cpu: number;
 }
 
 export interface RelayResult {
@@ -42,13 +43,14 @@ export async function measureRelays(
 async function runRound(
   stage: Stage,
   { warmUp, duration }: Plan,
-  { name, flight, lines, shape }: Load,
+  { name, flight, lines, pad, shape, without }: Load,
   round: number,
   report: (text: string) => void,
 ): Promise<Partial<Record<Contestant, LoadResult>>> {
   const results: Partial<Record<Contestant, LoadResult>> = {};
   for (const [at] of CONTESTANTS.entries()) {
     const contestant = CONTESTANTS[(at + round) % CONTESTANTS.length] ?? "direct";
+    if (contestant === without?.contestant) continue;
     const scene = stage.relay(contestant, { shape, tools: 1, delay: 0 });
     if (scene === undefined) continue;
     try {
@@ -57,6 +59,7 @@ async function runRound(
         ...scene,
         flight,
         lines,
+        pad,
         warmUp,
         duration,
       });
@@ -84,6 +87,7 @@ export function summarize(rounds: Rounds): Partial<Record<Contestant, Figures>> 
       p99: middle(({ p99 }) => p99),
       rate: middle(({ rate }) => rate),
       cpu: known(({ cpu }) => cpu),
+      base: known(({ base }) => base),
       rss: known(({ rss }) => rss),
       peak: known(({ peak }) => peak),
       toPump: compare(rounds, contestant, "pump"),
@@ -101,5 +105,9 @@ function compare(rounds: Rounds, contestant: Contestant, other: Contestant): Rat
         return mine && theirs ? of(mine) / of(theirs) : [];
       }),
     );
-  return { p50: ratio(({ p50 }) => p50), rate: ratio(({ rate }) => rate) };
+  return {
+    p50: ratio(({ p50 }) => p50),
+    rate: ratio(({ rate }) => rate),
+    cpu: ratio(({ cpu }) => cpu ?? Number.NaN),
+  };
 }

@@ -27,18 +27,26 @@ export function formatNumber(value: number | null | undefined): string {
 
 export function formatRelay({ load, contestants }: RelayResult): string {
   const size = formatNumber(answerSize(load.lines));
-  const heading = `${load.name}: answers of ${size} bytes, ${load.flight} in flight, ${SHAPE_TEXTS[load.shape]}`;
+  const asked = load.pad > 0 ? `arguments of ${formatNumber(load.pad)} bytes, ` : "";
+  const heading = `${load.name}: ${asked}answers of ${size} bytes, ${load.flight} in flight, ${SHAPE_TEXTS[load.shape]}`;
   const columns = ["p50 µs", "p99 µs", "calls/s", "CPU µs", "RSS MB", "peak MB"];
-  const ratios = ["p50:pump", "rate:pump", "p50:sdk", "rate:sdk"];
+  const ratios = ["p50:pump", "rate:pump", "CPU:pump", "p50:sdk", "rate:sdk", "CPU:sdk"];
   const rows = CONTESTANTS.flatMap((contestant) => {
     const figures = contestants[contestant];
     if (figures === undefined) return [];
     const { p50, p99, rate, cpu, rss, peak, toPump, toSdk } = figures;
     const numbers = [p50, p99, rate, cpu, megabytes(rss), megabytes(peak)];
-    const compared = [toPump.p50, toPump.rate, toSdk.p50, toSdk.rate];
+    const compared = [toPump, toSdk].flatMap(({ p50: middle, rate: pace, cpu: cost }) => [
+      middle,
+      pace,
+      cost,
+    ]);
     return [[contestant, ...[...numbers, ...compared].map(formatNumber)]];
   });
-  return `${heading}\n${formatTable([["", ...columns, ...ratios], ...rows])}`;
+  const table = formatTable([["", ...columns, ...ratios], ...rows]);
+  const { without } = load;
+  const absent = without ? [`  ${without.contestant}: LEFT OUT, as ${without.why}`] : [];
+  return [heading, table, ...absent].join("\n");
 }
 
 const SHAPE_TEXTS = {
@@ -55,9 +63,10 @@ function megabytes(bytes: number | null): number | null {
 export function formatHub({ start, slow, broad, soak, ...others }: Measurements): string[] {
   const lines: string[] = [];
   if (start) {
-    const { hello, toolmux } = start;
+    const { hello, toolmux, first } = start;
+    const times = [hello, toolmux, first].map(formatNumber);
     lines.push(
-      `start: hello-world ${formatNumber(hello)} ms, initialize ${formatNumber(toolmux)} ms`,
+      `start: hello-world ${times[0]} ms, initialize ${times[1]} ms, with a new manifest ${times[2]} ms`,
     );
   }
   if (slow) {

@@ -8,6 +8,8 @@ import type { Job, Results } from "./job.ts";
 const PATIENCE = 60_000;
 /** ms from one kill to the next, where starting a process is dear. */
 const KILL_LIMIT = 100;
+/** So many of the last characters of what a job complains of are kept: a hub that logs each call is talkative. */
+const COMPLAINTS = 1 << 16;
 const CLIENT = fileURLToPath(new URL("client.ts", import.meta.url));
 const running = new Set<ChildProcess>();
 
@@ -30,7 +32,10 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
   let output = "";
   let complaints = "";
   child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
-  child.stderr.on("data", (chunk: Buffer) => (complaints += chunk.toString()));
+  child.stderr.on(
+    "data",
+    (chunk: Buffer) => (complaints = (complaints + chunk.toString()).slice(-COMPLAINTS)),
+  );
   // Its pipes close only when all of its group that has them is gone as well.
   child.on("exit", () => killGroup(child));
   try {
@@ -46,7 +51,9 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
 
 /** ms that a job takes by itself; 0 if `PATIENCE` is enough for it. */
 function durationOf(job: Job): number {
+  if (job.kind === "contest") return job.entrants.length * (job.warmUp + job.rounds * job.duration);
   if ("warmUp" in job && "duration" in job) return job.warmUp + job.duration;
+  if (job.kind === "idle") return job.rest + job.duration;
   if (job.kind === "httpMix") return job.duration;
   if (job.kind === "httpStreams") return 2 * job.rest;
   if (job.kind === "kills") return (job.warmUp + job.kills) * KILL_LIMIT + 2 * job.rest;

@@ -42,25 +42,38 @@ const CONFORMANCE: Step = logged({
   limit: 4 * MINUTE,
 });
 
+/** What the hub may cost, measured: nothing runs beside it. */
+const BUDGET: Step = logged({
+  name: "budget",
+  command: "bun",
+  args: ["bench/main.ts", "--check"],
+  limit: 5 * MINUTE,
+});
+
 function logged(step: Omit<Step, "log">): Step {
   return { ...step, log: `${OUTPUT}/${step.name}.log` };
 }
 
+/** They look at what hubs that were killed have left, which any other hub that starts on this machine ends. */
+const LONELY = ["test/e2e/endings.test.ts", "test/e2e/orphans.test.ts"];
+
 /**
  * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
- * executable: they run once, under bun, and mostly wait.
+ * executable: they run once, under bun, and mostly wait, so two of their files run at once.
  */
 function planSteps(files: readonly string[], isWhole: boolean): (readonly Lane[])[] {
   const isEndToEnd = (file: string): boolean => file.startsWith("test/e2e/");
-  const [portable, endToEnd] = [files.filter((it) => !isEndToEnd(it)), files.filter(isEndToEnd)];
-  const isPortable = portable.length > 0;
+  const portable = files.filter((file) => !isEndToEnd(file));
+  const lonely = files.filter((file) => LONELY.includes(file));
+  const endToEnd = files.filter((file) => isEndToEnd(file) && !lonely.includes(file));
   return [
     [isWhole ? CHECKS : []],
-    [isPortable ? [bunStep("test-bun", portable)] : [], isWhole ? [CONFORMANCE] : []],
     [
-      endToEnd.length > 0 ? [bunStep("test-e2e", endToEnd)] : [],
-      isPortable ? [denoStep(portable)] : [],
+      testOnBun("test-bun", portable),
+      [...(isWhole ? [CONFORMANCE] : []), ...testOnBun("test-lonely", lonely)],
     ],
+    [testOnBun("test-e2e", endToEnd, ["--parallel=2"]), testOnDeno(portable)],
+    [isWhole ? [BUDGET] : []],
   ];
 }
 
@@ -75,39 +88,33 @@ async function runLane(lane: Lane): Promise<readonly Verdict[]> {
   return verdicts;
 }
 
-function bunStep(name: string, files: readonly string[]): TestStep {
+/** None if there is nothing to test. */
+function testOnBun(name: string, files: readonly string[], options: readonly string[] = []): Lane {
+  if (files.length === 0) return [];
   const report = `${OUTPUT}/${name}.xml`;
-  return {
-    name,
-    command: "bun",
-    args: [
-      "test",
-      "--only-failures",
-      // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
-      "--timeout=30000",
-      "--reporter=junit",
-      `--reporter-outfile=${report}`,
-      ...files.map((file) => `./${file}`),
-    ],
-    limit: 10 * MINUTE,
-    log: `${OUTPUT}/${name}.log`,
-    report,
-    reporting: files,
-  };
+  const args = [
+    "test",
+    "--only-failures",
+    // What one test may take in ms; the setting in bunfig.toml does not reach those of node:test.
+    "--timeout=30000",
+    "--reporter=junit",
+    `--reporter-outfile=${report}`,
+    ...options,
+    ...files.map((file) => `./${file}`),
+  ];
+  const log = `${OUTPUT}/${name}.log`;
+  return [{ name, command: "bun", args, limit: 10 * MINUTE, log, report, reporting: files }];
 }
 
-function denoStep(files: readonly string[]): TestStep {
-  const report = `${OUTPUT}/test-deno.xml`;
-  return {
-    name: "test-deno",
-    command: "deno",
-    args: ["test", "-A", "--no-check", `--junit-path=${report}`, ...files],
-    limit: 8 * MINUTE,
-    log: `${OUTPUT}/test-deno.log`,
-    report,
-    // Deno's report does not say which file ran, only where a test was declared.
-    reporting: [],
-  };
+/** None if there is nothing to test. */
+function testOnDeno(files: readonly string[]): Lane {
+  if (files.length === 0) return [];
+  const name = "test-deno";
+  const report = `${OUTPUT}/${name}.xml`;
+  const args = ["test", "-A", "--no-check", `--junit-path=${report}`, ...files];
+  const log = `${OUTPUT}/${name}.log`;
+  // Deno's report does not say which file ran, only where a test was declared.
+  return [{ name, command: "deno", args, limit: 8 * MINUTE, log, report, reporting: [] }];
 }
 
 async function check(step: Step): Promise<Verdict> {

@@ -22,6 +22,33 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
+/** The longest text that is remembered, in bytes, and how many are: a power of two. */
+const SHORT = 64;
+const REMEMBERED = 1024;
+const remembered: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] =
+  Array.from({
+    length: REMEMBERED,
+  });
+
+/**
+ * The same as `textOf` for what comes again and again, such as keys and names: recent short texts are found by their bytes,
+ * which costs a tenth of decoding them, and are the same string each time, whose hash a Map need not make again.
+ */
+export function shortTextOf(bytes: Uint8Array, start: number, end: number): string {
+  const length = end - start;
+  if (length > SHORT) return textOf(bytes, start, end);
+  let hash = length;
+  for (let i = start; i < end; i++) hash = (Math.imul(hash, 31) + (bytes[i] as number)) | 0;
+  const slot = (hash ^ (hash >>> 10)) & (REMEMBERED - 1);
+  const known = remembered[slot];
+  if (known?.bytes.length === length && matches(bytes, start, known.bytes)) {
+    return known.text;
+  }
+  const text = textOf(bytes, start, end);
+  remembered[slot] = { bytes: Uint8Array.from(bytes.subarray(start, end)), text };
+  return text;
+}
+
 /** Whether `pattern` stands at `at`. */
 export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boolean {
   for (let i = 0; i < pattern.length; i++) if (bytes[at + i] !== pattern[i]) return false;
@@ -31,10 +58,17 @@ export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boo
 /** A run of bytes inside bigger memory: much cheaper to make than a typed array over it. */
 export interface Slice extends Range {
   readonly of: Uint8Array;
+  /** It is all of its memory, and nobody looks at that again: who writes it may free it then. */
+  readonly isGiven?: true | undefined;
 }
 
 /** A part of something that is written: whole memory or a run of it, neither changed afterwards, or a text of ASCII characters. */
 export type Piece = Uint8Array | Slice | string;
+
+/** Whether its memory goes with it: whoever keeps it for longer has to copy it. */
+export function isGiven(piece: Piece): boolean {
+  return typeof piece === "object" && "isGiven" in piece;
+}
 
 /** A replacement of a byte range. */
 export interface Edit extends Range {
@@ -115,7 +149,11 @@ const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after it. */
 export function copyPiece(piece: Piece, target: Buffer, at: number): number {
-  if (typeof piece === "string") return at + target.write(piece, at, "latin1");
+  if (typeof piece === "string") {
+    if (piece.length > LOOP_LIMIT) return at + target.write(piece, at, "latin1");
+    for (let i = 0; i < piece.length; i++) target[at + i] = piece.charCodeAt(i);
+    return at + piece.length;
+  }
   const whole = piece instanceof Uint8Array;
   const of = whole ? piece : piece.of;
   const start = whole ? 0 : piece.start;

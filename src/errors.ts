@@ -50,6 +50,7 @@ const TABLE = {
   messageTooLarge: { rpc: -31004, exit: 1, retryable: false, kind: "terminal" },
   pluginFailed: { rpc: -31006, exit: 1, retryable: false, kind: "terminal" },
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
+  notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
 } as const satisfies Record<string, ErrorTraits>;
 

@@ -1,6 +1,5 @@
 import { Alerts } from "./alerts.ts";
 import type { Catalog } from "./catalog/catalog.ts";
-import type { Item } from "./catalog/item.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import type { EventKind, Listener } from "./events.ts";
 import { Equipment } from "./hub/equipment.ts";
@@ -64,8 +63,7 @@ export class Hub {
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
       accept: (link, signal, plugin) => this.#clients.accept(link, signal, { plugin }),
-      identify: (spec, schemes) => parts.identify(spec, schemes),
-      makeLink: (spec, schemes) => parts.makeLink(spec, schemes),
+      outside: parts,
     });
     this.equipment.exchange(parts.plugins);
     this.#memory = new Recollection(
@@ -94,9 +92,9 @@ export class Hub {
       changed: () => this.#changed(),
       settled: () => this.#settle(),
     });
-    const revise = (server: string, items: readonly Item[]): readonly Item[] =>
-      this.equipment.revise(server, items);
-    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, revise };
+    const { equipment } = this;
+    const reviser = () => equipment.set && equipment.revise.bind(equipment);
+    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, reviser };
     this.#showcase = new Showcase(namesOf(manifest.hub), shown);
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({

@@ -4,7 +4,8 @@
  * be stringified again. Pure; the only state is a scratch stack that no call leaves in use.
  */
 
-import { matches, type Range, textOf, utf8 } from "./bytes.ts";
+import { matches, type Range, shortTextOf, textOf, utf8 } from "./bytes.ts";
+import { skipPlain, wordsOf } from "./words.ts";
 
 /** One member of an object: the decoded key and the byte range of its value, `[start, end)`. */
 export interface Member {
@@ -170,13 +171,23 @@ const PLAIN = new Uint8Array(256).fill(1, 0x20);
 PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
 
+/** A run of bytes that is longer is looked at by words from there on: to set that up takes as long as this. */
+const SHORT = 48;
+
 /** The index after the string that starts at `at`, or -1. */
 export function skipString(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return -1;
   const length = bytes.length;
+  let words: Int32Array | undefined;
   let i = at + 1;
   while (i < length) {
-    while (PLAIN[bytes[i] as number] === 1) i++;
+    const soon = i + SHORT;
+    while (i < soon && PLAIN[bytes[i] as number] === 1) i++;
+    if (i === soon) {
+      words ??= wordsOf(bytes);
+      i = skipPlain(words, bytes, i);
+      while (PLAIN[bytes[i] as number] === 1) i++;
+    }
     const byte = bytes[i];
     if (byte === QUOTE) return i + 1;
     if (byte !== BACKSLASH) return -1;
@@ -262,39 +273,8 @@ function skipDigits(bytes: Uint8Array, at: number): number {
   return i;
 }
 
-/** The keys that most messages are made of: found by their bytes, which is cheaper than decoding each of them. */
-const KNOWN_KEYS: readonly (readonly { text: string; bytes: Uint8Array }[] | undefined)[] =
-  byLength([
-    "id",
-    "name",
-    "_meta",
-    "error",
-    "method",
-    "params",
-    "result",
-    "jsonrpc",
-    "content",
-    "arguments",
-    "resultType",
-    "progressToken",
-    "io.modelcontextprotocol/clientInfo",
-    "io.modelcontextprotocol/serverInfo",
-    "io.modelcontextprotocol/protocolVersion",
-    "io.modelcontextprotocol/clientCapabilities",
-  ]);
-
-function byLength(keys: readonly string[]): { text: string; bytes: Uint8Array }[][] {
-  const table: { text: string; bytes: Uint8Array }[][] = [];
-  for (const text of keys) (table[text.length] ??= []).push({ text, bytes: utf8(text) });
-  return table;
-}
-
 /** The decoded text between two quotes. */
 function keyOf(bytes: Uint8Array, start: number, end: number): string {
-  const known = KNOWN_KEYS[end - start];
-  if (known !== undefined) {
-    for (const key of known) if (matches(bytes, start, key.bytes)) return key.text;
-  }
-  const text = textOf(bytes, start, end);
+  const text = shortTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }

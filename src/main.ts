@@ -1,9 +1,11 @@
 import process from "node:process";
-import { runCli } from "./cli/cli.ts";
+import { Greetings } from "./cli/greetings.ts";
 import { Notices } from "./cli/notices.ts";
 import { formatLine } from "./cli/report.ts";
 import { HubError } from "./errors.ts";
+import { Welcome } from "./frontend/welcome.ts";
 import { runtimeName } from "./runtime.ts";
+import { VERSION } from "./version.ts";
 
 /** Exit codes by signal: 128 and its number, as shells have it. */
 const SIGNALS = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -44,10 +46,18 @@ function tell(error: unknown): void {
   new Notices(String).print(lines.join("\n"));
 }
 
-const code = await runCli(process.argv.slice(2), {
-  env: process.env,
-  cwd: process.cwd(),
-  platform: process.platform,
+const argv = process.argv.slice(2);
+const surroundings = { env: process.env, cwd: process.cwd(), platform: process.platform };
+const greetings = new Greetings(argv, surroundings);
+const greeting = greetings.recall();
+const welcome = greeting && new Welcome({ name: greeting.name, version: VERSION }, greeting);
+// A client that has asked already is answered before all the rest is loaded.
+await welcome?.listen();
+const { runCli } = await import("./cli/cli.ts");
+const code = await runCli(argv, {
+  ...surroundings,
+  greetings,
+  welcome,
   signal: stop.signal,
   claims,
   hangups,

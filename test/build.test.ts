@@ -135,7 +135,9 @@ function portablePackages(): string[] {
 
 /** Whether a build can want it: folders, code and JSON, which is a third of what packages hold. */
 function isRead(path: string): boolean {
-  return statSync(path).isDirectory() || /(?<!\.d)\.(?:[cm]?js|ts|json)$/.test(path);
+  return (
+    statSync(path).isDirectory() || /(?:(?<!\.d)\.(?:[cm]?js|ts|json|css)|\/LICENSE)$/.test(path)
+  );
 }
 
 /** Runs the build in a clone, without what the surroundings say of proxies and caches. */

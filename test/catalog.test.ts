@@ -49,6 +49,44 @@ describe("a catalog", () => {
     assert.equal(make(), make());
   });
 
+  it("is what it would be without those before it, whichever of their servers it has", () => {
+    // Prefixes that make runs of names meet, and servers without one, whose names others take.
+    const drawn = [3, 7, 1, 5, 0, 6, 2, 4, 7, 0, 3, 5];
+    const make = (prefix: string, at: number): Source => {
+      const rules = { prefix, rename: at % 3 === 0 ? { x: "y" } : {} };
+      return source(
+        `s${at}`,
+        ["x", "y", `z${at}`, "_a", "a__x"].map((name) => tool(name)),
+        rules,
+      );
+    };
+    const all = ["", "a", "b", "", "a_b", "", "B", "ab"].map(make);
+    for (let from = 0; from + 4 <= drawn.length; from++) {
+      const taken = [...new Set(drawn.slice(from, from + 4))].flatMap((at) => all[at] ?? []);
+      const before = build(...taken);
+      const fresh = build(...taken.map((one) => ({ ...one })));
+      assert.equal(list(before), list(fresh));
+      assert.deepEqual(before.remarks, fresh.remarks);
+      assert.ok(before.tools.isSame(fresh.tools) && fresh.tools.isSame(before.tools));
+      for (const { name, server } of fresh.tools.routes) {
+        assert.equal(before.tools.find(name)?.server, server);
+      }
+    }
+  });
+
+  it("shapes anew only what another server lists, or all if names are made in another way", () => {
+    const [one, two] = [source("a", [tool("x")]), source("b", [tool("x")])];
+    const before = build(one, two).tools;
+    const after = build(one, source("b", [tool("x"), tool("y")])).tools;
+    assert.equal(after.find("a__x"), before.find("a__x"));
+    assert.notEqual(after.find("b__x"), before.find("b__x"));
+    const dotted = buildCatalog([one, two], { separator: "-", limit: 50 }, digest).tools;
+    assert.deepEqual(
+      dotted.routes.map(({ name }) => name),
+      ["a-x", "b-x"],
+    );
+  });
+
   it("is compared with each other one by what clients see, however often and with whichever", () => {
     const [one, same, other] = ["x", "x", "y"].map(
       (name) => build(source("s", [tool(name)])).tools,

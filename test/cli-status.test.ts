@@ -93,7 +93,7 @@ const UP = connection("connected", {
   startDuration: 1834.2,
 });
 
-const VITALS: Vitals = { pid: 4711, processes: 1, memory: 23_400_000 };
+const VITALS: Vitals = { pid: 4711, processes: 1, memory: 23_400_000, each: [] };
 
 const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', {
   server: "git",

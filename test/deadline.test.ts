@@ -51,6 +51,39 @@ describe("deadlines", () => {
     assert.equal(probe.expired, 150);
   });
 
+  it("keep their own times when others are removed, or come back", () => {
+    const { clock, deadlines, at } = setUp();
+    const probes = [at(100), at(200), at(300), at(400)];
+    const [first, second] = probes;
+    if (first === undefined || second === undefined) throw new Error("There are four.");
+    for (const probe of [first, second, second]) deadlines.remove(probe);
+    for (let time = 0; time < 2; time++) deadlines.add(second);
+    clock.advanceTo(1000);
+    assert.deepEqual(
+      probes.map((probe) => probe.expired),
+      [undefined, 200, 300, 400],
+    );
+  });
+
+  it("do not expire if the end of another one, due at the same time, has ended them or moved them back", () => {
+    const { clock, deadlines, at } = setUp();
+    const ended = at(100);
+    const moved = at(100);
+    const expire = (): void => {
+      deadlines.remove(ended);
+      moved.deadline = 500;
+    };
+    deadlines.add({ deadline: 50, expire });
+    deadlines.hold(true);
+    clock.advanceTo(200);
+    deadlines.hold(false);
+    for (const probe of [ended, moved]) probe.deadline = 60;
+    clock.advanceTo(499);
+    assert.deepEqual([ended.expired, moved.expired], [undefined, undefined]);
+    clock.advanceTo(1000);
+    assert.deepEqual([ended.expired, moved.expired !== undefined], [undefined, true]);
+  });
+
   it("expire once", () => {
     const { clock, deadlines } = setUp();
     let count = 0;

@@ -5,8 +5,6 @@ import { COMMANDS } from "../src/cli/cli.ts";
 import type { Invocation } from "../src/cli/command.ts";
 import { parseCommandLine } from "../src/cli/parse.ts";
 import { HubError } from "../src/errors.ts";
-import { BODY_TIME } from "../src/frontend/http/body.ts";
-import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { BOTH, setUpHttp, type Visitor } from "./fixtures/http.ts";
 import { INITIALIZE, type Json, Script } from "./fixtures/memory.ts";
 
@@ -259,41 +257,6 @@ describe("a request over HTTP", () => {
     const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
     const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
     await refused(await visitor.post(big, headers), 413, -31004);
-  });
-
-  for (const length of ["100", "100000"])
-    it(`of ${length} bytes that do not all come is 408, and 400 if they end before`, async () => {
-      const clock = new VirtualClock();
-      const { face } = setUpHttp({}, { clock });
-      const send = (body: ReadableStream): Response | Promise<Response> => {
-        const type = { "Content-Type": "application/json", Host: "localhost" };
-        const headers = { ...type, "Content-Length": length };
-        const init = { method: "POST", headers, body, duplex: "half" };
-        return face.fetch(new Request("http://localhost/mcp", init));
-      };
-      const late = send(new ReadableStream());
-      await clock.run(BODY_TIME);
-      await refused(await late, 408);
-      const start = (controller: ReadableStreamDefaultController) =>
-        controller.error(new Error("gone"));
-      await refused(await send(new ReadableStream({ start })), 400);
-    });
-
-  it("whose body does not end is 408", async () => {
-    const clock = new VirtualClock();
-    const { face } = setUpHttp({}, { clock });
-    let isCancelled = false;
-    const body = new ReadableStream({
-      start: (controller) => controller.enqueue(new TextEncoder().encode('{"jsonrpc":')),
-      cancel: () => void (isCancelled = true),
-    });
-    const headers = { "Content-Type": "application/json", Host: "localhost" };
-    const init = { method: "POST", headers, body, duplex: "half" };
-    const response = face.fetch(new Request("http://localhost/mcp", init));
-    await clock.run(BODY_TIME);
-    await refused(await response, 408);
-    await turn();
-    assert.ok(isCancelled);
   });
 });
 

@@ -28,6 +28,6 @@ describe("serving on stdin and stdout", () => {
     assert.deepEqual(ofHttp, ["src/frontend/http/loopback.ts"]);
     const wanted = [...loadedBy("src/frontend/http/listen.ts")];
     assert.ok(wanted.includes("hono"), "what is looked for can be found");
-    assert.ok(!wanted.includes("node:http"), "only Node needs it");
+    assert.ok(!wanted.includes("node:http"), "it is slower than plain sockets");
   });
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
-import { streamed } from "../src/frontend/http/refusal.ts";
+import { streamed } from "../src/frontend/http/answer.ts";
 import { BOUNDS, EventStream, KEEP_ALIVE, readEventId } from "../src/frontend/http/stream.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
 import { Events } from "./fixtures/http.ts";

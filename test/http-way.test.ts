@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
-import { BODY_TIME } from "../src/frontend/http/body.ts";
 import { Face, type FaceHub } from "../src/frontend/http/face.ts";
 import { PATIENCE } from "../src/frontend/http/reply.ts";
 import { buildResult, type Frame } from "../src/wire/jsonrpc.ts";
@@ -59,7 +58,7 @@ describe("the way that nearly all messages go", () => {
     const clock = new VirtualClock();
     const visitor = setUpHttp({}, { clock }).visit();
     await visitor.introduce();
-    await clock.run(BODY_TIME);
+    await clock.run(60_000);
     const { armed } = clock;
     const declared = { "Content-Length": String(JSON.stringify(PING).length) };
     for (const headers of [{}, declared])

@@ -6,6 +6,7 @@ import {
   scanArray,
   scanObject,
   skipSpace,
+  skipString,
   skipValue,
   stringOf,
   valueOf,
@@ -136,6 +137,27 @@ describe("the scanner", () => {
         check(tried);
       } catch (error) {
         assert.fail(`TOOLMUX_TEST_SEED=${SEED + i}, ${JSON.stringify(tried)}: ${String(error)}`);
+      }
+    }
+  });
+
+  it("sees every byte of a long string for what it is, wherever it stands and whatever stands beside it", () => {
+    const length = 72;
+    for (let byte = 0; byte < 256; byte++) {
+      for (const beside of [0x20, 0x61, 0x7f, 0x80, 0xff]) {
+        for (let place = 0; place < 4 * length; place++) {
+          const lead = place % 4;
+          const at = place >> 2;
+          const memory = new Uint8Array(lead + length + 6).fill(beside);
+          memory[lead] = memory[lead + length + 1] = 0x22;
+          memory[lead + 1 + at] = byte;
+          // No escape is spelled with any of those beside it, and an escaped quote ends nothing.
+          const whole = byte < 0x20 || byte === 0x5c ? -1 : length + 2;
+          const expected = byte === 0x22 ? at + 2 : whole;
+          const found = skipString(memory.subarray(lead), 0);
+          if (found !== expected)
+            assert.fail(`${found}: ${byte} at ${at} of ${lead}, by ${beside}`);
+        }
       }
     }
   });

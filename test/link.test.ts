@@ -1,73 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { createServer, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
-import type { Frame } from "../src/wire/jsonrpc.ts";
-import { memoryPair } from "../src/wire/memory.ts";
 import { Splitter } from "../src/wire/lines.ts";
 import { stdioLink } from "../src/wire/stdio.ts";
-import { utf8 } from "../src/bytes.ts";
 import { type Pair, type Peer, linkContract } from "./contract/link.ts";
-import { deadline, poll } from "./harness/clock.ts";
+import { Inbox, memory } from "./fixtures/inbox.ts";
+import { poll } from "./harness/clock.ts";
 import { carrying } from "./harness/processes.ts";
-
-/** Messages in the order in which they came, and those who wait for more of them. */
-class Inbox {
-  readonly #texts: string[] = [];
-  #look = (): void => {};
-
-  put(text: string): void {
-    this.#texts.push(text);
-    this.#look();
-  }
-
-  get size(): number {
-    return this.#texts.length;
-  }
-
-  take(count: number): Promise<readonly string[]> {
-    return deadline(
-      20_000,
-      () => `${count} messages, got ${this.#texts.length}`,
-      (resolve) => {
-        this.#look = () => {
-          if (this.#texts.length >= count) resolve(this.#texts.splice(0, count));
-        };
-        this.#look();
-      },
-    );
-  }
-}
-
-async function memory(): Promise<Pair> {
-  const [link, other] = memoryPair();
-  const inbox = new Inbox();
-  const { promise: gone, resolve: closed } = Promise.withResolvers<void>();
-  const events = {
-    frame: (frame: Frame) => {
-      if (frame.kind !== "batch") inbox.put(frame.bytes.toString());
-    },
-    log: () => {},
-    oversized: () => {},
-    pressure: () => {},
-    closed: () => closed(),
-  };
-  await other.open(events, new AbortController().signal);
-  const peer: Peer = {
-    send(texts) {
-      for (const text of texts) other.send(utf8(text));
-    },
-    receive: (count) => inbox.take(count),
-    get waiting() {
-      return inbox.size;
-    },
-    unsent: () => new Promise((resolve) => setImmediate(() => resolve(other.queued))),
-    stopReading: () => other.pause(),
-    startReading: () => other.resume(),
-    end: () => void other.close(),
-    gone: () => gone,
-  };
-  return { link, peer, limit: undefined };
-}
 
 async function stdio(): Promise<Pair> {
   const limit = 6 * 1024 * 1024;

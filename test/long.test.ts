@@ -89,6 +89,57 @@ describe("a long response", () => {
   }
 });
 
+describe("a long response that was searched while it came in", () => {
+  /** Chunks that are long enough to be searched at once, and in between crumbs that are not. */
+  const STEPS = [20_000, 7, 33_000, 1, 65_536, 3];
+
+  function arrive(bytes: Buffer, end: string, first: number): Response | undefined {
+    let found: Response | undefined;
+    const splitter = new Splitter(1e9, {
+      line: () => {},
+      long: (chunks, size, clear) => void (found = readLong(chunks, size, clear)),
+      oversized: () => assert.fail("there is no limit"),
+    });
+    splitter.push(Buffer.from("before\n"));
+    const all = Buffer.concat([bytes, Buffer.from(end)]);
+    let step = first;
+    for (let at = 0, count = 0; at < all.length; count++) {
+      splitter.push(all.subarray(at, at + step));
+      at += step;
+      step = STEPS[count % STEPS.length] ?? 1;
+    }
+    return found;
+  }
+
+  for (const name of ["head", "tail"]) {
+    const make = SHAPES[name] ?? ((text) => Buffer.from(text));
+
+    it(`of the shape ${name} is the same as if it had come at once`, () => {
+      const bytes = make(filler);
+      const whole = readFrame(bytes);
+      assert.ok(whole.kind === "response");
+      for (const end of ["\n", "\r\n"]) {
+        for (const first of [1, 20_000, 70_000]) {
+          const found = arrive(bytes, end, first);
+          assert.ok(found !== undefined && sent(found) === sent(whole));
+        }
+      }
+    });
+
+    it(`of the shape ${name} hides nothing in any place of its chunks`, () => {
+      for (const hidden of ['"method"', "\\u006dethod", '"jsonrpc"', "\r"]) {
+        const bytes = make(withAt(70_000, hidden));
+        const place = bytes.indexOf(hidden);
+        const inside = Array.from({ length: hidden.length + 1 }, (_, n) => place + n);
+        // In the first chunk, and where it, or the one after it, ends.
+        for (const first of [place + 5000, ...inside, ...inside.map((at) => at - 20_000)]) {
+          assert.equal(arrive(bytes, "\n", first), undefined, `${hidden} at ${place}, ${first}`);
+        }
+      }
+    });
+  }
+});
+
 describe("a line of many chunks", () => {
   const split = (text: string, step: number): string[] => {
     const found: string[] = [];

@@ -149,7 +149,8 @@ describe("a listing that waits for nothing", () => {
         (await listProcesses()).find((entry) => entry.pid === pid);
       const now = [...table.listNow()].find((entry) => entry.pid === pid);
       assert.deepEqual(now?.tags, [tag]);
-      assert.deepEqual({ ...now, memory: 0 }, { ...(await shown()), memory: 0 });
+      const idle = { memory: 0, cpu: 0 };
+      assert.deepEqual({ ...now, ...idle }, { ...(await shown()), ...idle });
     });
   });
 });
@@ -432,10 +433,10 @@ describe("sweepOrphans", () => {
 describe("parsePs", () => {
   it("reads pid, group, user, memory, start and tags, and leaves zombies and other lines out", () => {
     const text = `
-  301   300   501  2048 S    Fri Nov 21 07:40:11 2026     /usr/local/bin/node server.js A=1 TOOLMUX_OWNER=9/Fri_Nov_21_07:40:00_2026/B-1/mac/r,8/t/B-1/mac/r HOME=/Users/x
-    1     1     0   512 Ss   Mon Nov  3 17:00:00 2026     /sbin/launchd
-  302   300    -2     0 Z    Fri Nov 21 07:40:11 2026     (node)
-  303   303    -2    16 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
+  301   300   501  2048   0:01.25 S    Fri Nov 21 07:40:11 2026     /usr/local/bin/node server.js A=1 TOOLMUX_OWNER=9/Fri_Nov_21_07:40:00_2026/B-1/mac/r,8/t/B-1/mac/r HOME=/Users/x
+    1     1     0   512 1-02:03:04 Ss   Mon Nov  3 17:00:00 2026     /sbin/launchd
+  302   300    -2     0   0:00.00 Z    Fri Nov 21 07:40:11 2026     (node)
+  303   303    -2    16   0:00.00 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
  garbage
 `;
     assert.deepEqual(parsePs(text), [
@@ -445,6 +446,7 @@ describe("parsePs", () => {
         uid: 501,
         started: "Fri_Nov_21_07:40:11_2026",
         memory: 2 * 1024 * 1024,
+        cpu: 1250,
         tags: ["9/Fri_Nov_21_07:40:00_2026/B-1/mac/r", "8/t/B-1/mac/r"],
       },
       {
@@ -453,6 +455,7 @@ describe("parsePs", () => {
         uid: 0,
         started: "Mon_Nov_3_17:00:00_2026",
         memory: 512 * 1024,
+        cpu: 93_784_000,
         tags: [],
       },
       {
@@ -461,6 +464,7 @@ describe("parsePs", () => {
         uid: -2,
         started: "Fri_Nov_21_07:40:12_2026",
         memory: 16 * 1024,
+        cpu: 0,
         tags: [],
       },
     ]);

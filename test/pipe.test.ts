@@ -1,5 +1,7 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import { describe, it } from "node:test";
 import { utf8 } from "../src/bytes.ts";
@@ -130,6 +132,101 @@ describe("what is sent into a pipe", () => {
     assert.equal(pipe.queued, 0);
   });
 
+  it("waits also if a full sink was met before the turn ended", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("small"));
+    pipe.send(new Uint8Array(BIG).fill(98));
+    const ended = pipe.end();
+    for (const count of [1, 2, 3]) {
+      await turn();
+      assert.deepEqual([sink.writes.length, sink.ended], [count, 0]);
+      await sink.drain();
+    }
+    await ended;
+    assert.ok(sink.texts.join("") === `small\n${"b".repeat(BIG)}\n`);
+  });
+
+  it("stays as it is until the sink has taken it, whatever is sent meanwhile", async () => {
+    const taken: Buffer[] = [];
+    let kept: Uint8Array | undefined;
+    let release = (): void => {};
+    let writes = 0;
+    const take = (bytes: Uint8Array): void => void taken.push(Buffer.from(bytes));
+    const sink: ByteSink = {
+      keepsNothing: true,
+      end: () => {},
+      write(bytes) {
+        assert.equal(kept, undefined, "nothing is written while the sink is full");
+        if (writes++ % 3 === 0) {
+          take(bytes);
+          return undefined;
+        }
+        kept = bytes;
+        return new Promise((resolve) => (release = resolve));
+      },
+    };
+    const ignore = (): void => {};
+    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+    const pipe = new Pipe(new Source(), sink, 1000, events);
+    const sent: string[] = [];
+    for (let n = 0; n < 600; n++) {
+      for (let k = 0; k <= (n * 7) % 5; k++) {
+        const text = `${n}.${k} ${"abcdefgh".repeat([0, 1, 30, 600, 3000][(n + k * 3) % 5] ?? 0)}`;
+        sent.push(text);
+        pipe.send(k % 2 === 0 ? utf8(text) : [text.slice(0, 2), utf8(text.slice(2))]);
+      }
+      await (n % 2 === 0 ? Promise.resolve() : turn());
+      if (n % 3 !== 0 || kept === undefined) continue;
+      take(kept);
+      kept = undefined;
+      release();
+    }
+    while (pipe.queued > 0) {
+      if (kept !== undefined) take(kept);
+      kept = undefined;
+      release();
+      await turn();
+    }
+    assert.ok(Buffer.concat(taken).toString() === `${sent.join("\n")}\n`, "every byte, in order");
+  });
+
+  for (const keepsNothing of [true, undefined] as const) {
+    const what =
+      keepsNothing === true
+        ? "once it was taken, if it was given"
+        : "by nobody if the sink may keep it";
+    it(`is freed ${what}`, async () => {
+      const taken: Buffer[] = [];
+      let release: (() => void) | undefined;
+      const sink: ByteSink = {
+        keepsNothing,
+        end: () => {},
+        write(bytes) {
+          taken.push(Buffer.from(bytes));
+          return taken.length % 2 === 0 ? new Promise((resolve) => (release = resolve)) : undefined;
+        },
+      };
+      const ignore = (): void => {};
+      const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+      const pipe = new Pipe(new Source(), sink, 1000, events);
+      const [first, second, own] = [1, 2, 3].map((byte) => new Uint8Array(BIG).fill(byte));
+      assert.ok(first && second && own);
+      const given = (of: Uint8Array) => ({ of, start: 0, end: of.length, isGiven: true }) as const;
+      pipe.send([given(first), given(second), own, "end"]);
+      const isFreed = keepsNothing === true;
+      const sizes = () => [first, second, own].map(({ length }) => length);
+      assert.deepEqual(sizes(), [isFreed ? 0 : BIG, BIG, BIG]);
+      while (pipe.queued > 0) {
+        release?.();
+        await turn();
+      }
+      assert.deepEqual(sizes(), isFreed ? [0, 0, BIG] : [BIG, BIG, BIG]);
+      const expected = [1, 2, 3].map((byte) => Buffer.alloc(BIG, byte));
+      assert.ok(Buffer.concat(taken).equals(Buffer.concat([...expected, utf8("end\n")])));
+    });
+  }
+
   it("may have empty pieces", async () => {
     const { pipe, sink } = make();
     sink.slow = true;
@@ -213,6 +310,63 @@ describe("what comes out of a pipe", () => {
     pipe.pause();
     pipe.resume();
     assert.deepEqual(source.calls, ["pause", "resume"]);
+  });
+});
+
+describe("a child", () => {
+  it("gets every byte in its place, however slowly it reads", async () => {
+    const child = spawn("cat", { stdio: ["pipe", "pipe", "inherit"] });
+    const echoed: Buffer[] = [];
+    child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
+    const ignore = (): void => {};
+    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+    const pipe = new Pipe(new Source(), sinkOf(child.stdin), 1000, events);
+    const sent: string[] = [];
+    for (let round = 0; round < 40; round++) {
+      // Nobody reads what it says, so it reads no more, until much waits for it.
+      child.stdout.pause();
+      for (let n = 0; n < 300 || pipe.queued < 100_000; n++) {
+        const size = [0, 9, 200, 4000, 20_000, 90_000][(n * 7 + round) % (n % 60 === 0 ? 6 : 3)];
+        sent.push(`${round}.${n} `.repeat((size ?? 0) / 6 + 1));
+        pipe.send(utf8(sent.at(-1) ?? ""));
+        if (n % 3 === 0) await Promise.resolve();
+        if (n % 50 === 0) await turn();
+      }
+      child.stdout.resume();
+      while (pipe.queued > (round % 2) * 50_000) await turn();
+    }
+    const ended = once(child, "close");
+    await pipe.end();
+    await ended;
+    assert.ok(Buffer.concat(echoed).toString() === `${sent.join("\n")}\n`);
+  });
+});
+
+describe("a child that closes its input", () => {
+  it("breaks its sink once, whatever is written, and nothing else", async () => {
+    for (const size of [100, 5000, 200_000]) {
+      // It lives on until its other input ends.
+      const script = "exec 0<&-; echo closed; cat <&3";
+      const child = spawn("sh", ["-c", script], { stdio: ["pipe", "pipe", "inherit", "pipe"] });
+      const { stdin, stdout } = child;
+      assert.ok(stdin !== null && stdout !== null);
+      const ended = once(child, "close");
+      await once(stdout, "data");
+      let count = 0;
+      const broken = new Promise<void>((resolve) => {
+        const sink = sinkOf(stdin, () => {
+          count++;
+          resolve();
+        });
+        for (let n = 0; n < 20; n++) void sink.write(new Uint8Array(size));
+      });
+      await broken;
+      await turn();
+      assert.equal(count, 1);
+      const other = child.stdio[3];
+      if (other !== null && other !== undefined && "end" in other) other.end();
+      await ended;
+    }
   });
 });
 

@@ -1,10 +1,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Command } from "../peer.ts";
+import { Wire } from "./wire.ts";
 
 /** ms that it has to say where it is, and to end. */
 const START_LIMIT = 15_000;
 const END_LIMIT = 5000;
+/** ms between two looks whether it is there. */
+const START_PAUSE = 20;
 
 /** A program that serves over HTTP, and says on stderr where. */
 export class Host {
@@ -18,8 +21,12 @@ export class Host {
     this.pid = pid;
   }
 
-  /** @throws if it does not serve in time. */
-  static async start({ file, args, env }: Command): Promise<Host> {
+  /** @param known where it will be, if it does not say so. @throws if it does not serve in time. */
+  static async start(command: Command, known?: URL): Promise<Host> {
+    return known === undefined ? Host.#hear(command) : Host.#await(command, known);
+  }
+
+  static async #hear({ file, args, env }: Command): Promise<Host> {
     const child = spawn(file, args, { stdio: ["ignore", "ignore", "pipe"], env });
     const { pid, stderr } = child;
     const timer = setTimeout(() => void child.kill("SIGKILL"), START_LIMIT);
@@ -36,6 +43,21 @@ export class Host {
       throw new Error(`${file} does not serve: ${said.slice(-300)}`);
     } finally {
       clearTimeout(timer);
+    }
+  }
+
+  static async #await({ file, args, env }: Command, url: URL): Promise<Host> {
+    const child = spawn(file, args, { stdio: "ignore", env });
+    const deadline = performance.now() + START_LIMIT;
+    for (;;) {
+      const isOver = child.exitCode !== null || performance.now() > deadline;
+      if (isOver || child.pid === undefined) throw new Error(`${file} does not serve`);
+      try {
+        (await Wire.open(url)).close();
+        return new Host(child, url, child.pid);
+      } catch {
+        await new Promise((resolve) => setTimeout(resolve, START_PAUSE));
+      }
     }
   }
 

@@ -1,7 +1,9 @@
 import type { Buffer } from "node:buffer";
+import { answerSize } from "../answer.ts";
+import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contest.ts";
 import type { HttpLoadJob, LoadResult } from "../job.ts";
 import { quantile } from "../stats.ts";
-import { readUsage } from "../usage.ts";
+import { forgetPeak, readUsage } from "../usage.ts";
 import { Host } from "./host.ts";
 import { Visitor } from "./visitor.ts";
 import { Wire } from "./wire.ts";
@@ -9,84 +11,108 @@ import { Wire } from "./wire.ts";
 /** Keys have eight digits. */
 const FIRST_KEY = 10_000_000;
 
-interface Tally {
-  calls: number;
-  readonly latencies: number[];
-  isRecording: boolean;
-  isOver: boolean;
+/** One of those who call: in a session and on a connection of its own, with one call at a time. */
+interface Client {
+  readonly visitor: Visitor;
+  readonly wire: Wire;
 }
 
-/** Calls one tool for a while, each client in a session and on a connection of its own, with one call at a time. */
+/** Calls one tool for a while. */
 export async function loadHttp(job: HttpLoadJob): Promise<LoadResult> {
-  const host = await Host.start(job.peer);
-  const tally: Tally = { calls: 0, latencies: [], isRecording: false, isOver: false };
-  const clients = await Promise.all(
-    Array.from({ length: job.clients }, async (_, at) => {
-      const visitor = await Visitor.arrive(host.url);
-      return { visitor, wire: await Wire.open(host.url), first: FIRST_KEY + at };
-    }),
-  );
-  const runs = Promise.all(
-    clients.map(({ visitor, wire, first }) => callOn(wire, visitor.postHead, first, job, tally)),
-  );
-  const measured = measure(host, job, tally);
-  // Whatever fails first ends it.
-  await Promise.race([measured, runs]);
-  const figures = await measured;
-  await runs;
-  for (const { visitor, wire } of clients) {
-    visitor.close();
-    wire.close();
+  const { peer, tool, clients, lines, warmUp, duration } = job;
+  const crowd = await Crowd.open({ peer, tools: [tool] }, { flight: clients, lines, pad: 0 });
+  await crowd.run(warmUp);
+  const turn = await crowd.run(duration);
+  const weight = crowd.weigh();
+  await crowd.end();
+  return { ...turn, ...weight };
+}
+
+/** Those who call a peer over HTTP. */
+export class Crowd implements Racer {
+  readonly #host: Host;
+  readonly #clients: readonly Client[];
+  readonly #tools: Entrant["tools"];
+  readonly #load: ContestLoad;
+  readonly #base: number | null;
+  #key = FIRST_KEY;
+  #latencies: number[] = [];
+
+  private constructor(
+    host: Host,
+    clients: readonly Client[],
+    tools: Entrant["tools"],
+    load: ContestLoad,
+  ) {
+    this.#host = host;
+    this.#clients = clients;
+    this.#tools = tools;
+    this.#load = load;
+    this.#base = readUsage(host.pid)?.rss ?? null;
+    forgetPeak(host.pid);
   }
-  await host.end();
-  return figures;
-}
 
-async function measure(host: Host, job: HttpLoadJob, tally: Tally): Promise<LoadResult> {
-  await pass(job.warmUp);
-  tally.calls = 0;
-  tally.isRecording = true;
-  const before = { usage: readUsage(host.pid), now: performance.now() };
-  await pass(job.duration);
-  const seconds = (performance.now() - before.now) / 1000;
-  const after = readUsage(host.pid);
-  const { calls } = tally;
-  tally.isOver = true;
-  const latencies = Float64Array.from(tally.latencies).sort();
-  const used = after && before.usage && after.cpu - before.usage.cpu;
-  return {
-    calls,
-    p50: quantile(latencies, 0.5),
-    p99: quantile(latencies, 0.99),
-    rate: calls / seconds,
-    cpu: used === undefined ? null : used / calls,
-    rss: after?.rss ?? null,
-    peak: after?.peak ?? null,
-  };
-}
+  /** Starts the peer, and a session for each client. */
+  static async open({ peer, tools }: Entrant, load: ContestLoad): Promise<Crowd> {
+    const host = await Host.start(peer);
+    const open = async (): Promise<Client> => {
+      return { visitor: await Visitor.arrive(host.url), wire: await Wire.open(host.url) };
+    };
+    const clients = await Promise.all(Array.from({ length: load.flight }, open));
+    return new Crowd(host, clients, tools, load);
+  }
 
-async function callOn(
-  wire: Wire,
-  head: string,
-  first: number,
-  { tool, clients }: HttpLoadJob,
-  tally: Tally,
-): Promise<void> {
-  for (let key = first; !tally.isOver; key += clients) {
-    const text = `{"jsonrpc":"2.0","id":${key},"method":"tools/call","params":{"name":"${tool}","arguments":{"key":"${key}","lines":1}}}`;
-    const asked = performance.now();
-    const { body, status } = await wire.exchange(`${head}${text.length}\r\n\r\n${text}`);
-    if (!isAnswerTo(key, body))
-      throw new Error(`not the answer to ${key}: ${status} ${body.toString()}`);
-    tally.calls++;
-    if (tally.isRecording) tally.latencies.push((performance.now() - asked) * 1000);
+  async run(ms: number): Promise<Turn> {
+    this.#latencies = [];
+    const began = performance.now();
+    const before = readUsage(this.#host.pid);
+    await Promise.all(this.#clients.map((client) => this.#call(client, began + ms)));
+    const seconds = (performance.now() - began) / 1000;
+    const after = readUsage(this.#host.pid);
+    const calls = this.#latencies.length;
+    const latencies = Float64Array.from(this.#latencies).sort();
+    const used = after && before && after.cpu - before.cpu;
+    return {
+      calls,
+      p50: quantile(latencies, 0.5),
+      p99: quantile(latencies, 0.99),
+      rate: calls / seconds,
+      cpu: used === undefined ? null : used / calls,
+    };
+  }
+
+  weigh(): Omit<EntrantResult, "turns"> {
+    const usage = readUsage(this.#host.pid);
+    return { base: this.#base, peak: usage?.peak ?? null, rss: usage?.rss ?? null };
+  }
+
+  async end(): Promise<void> {
+    for (const { visitor, wire } of this.#clients) {
+      visitor.close();
+      wire.close();
+    }
+    await this.#host.end();
+  }
+
+  async #call({ visitor, wire }: Client, end: number): Promise<void> {
+    const { lines, pad } = this.#load;
+    const more = pad > 0 ? `,"pad":"${"x".repeat(pad)}"` : "";
+    const head = visitor.postHead;
+    for (let now = performance.now(); now < end;) {
+      const key = this.#key++;
+      const tool = this.#tools[key % this.#tools.length] ?? "";
+      const text = `{"jsonrpc":"2.0","id":${key},"method":"tools/call","params":{"name":"${tool}","arguments":{"key":"${key}","lines":${lines}${more}}}}`;
+      const asked = performance.now();
+      const { body, status } = await wire.exchange(`${head}${text.length}\r\n\r\n${text}`);
+      if (!isAnswerTo(key, body) || body.length < answerSize(lines) - answerSize(0)) {
+        throw new Error(`not the answer to ${key}: ${status} ${body.toString().slice(0, 300)}`);
+      }
+      now = performance.now();
+      this.#latencies.push((now - asked) * 1000);
+    }
   }
 }
 
 function isAnswerTo(key: number, body: Buffer): boolean {
   return body.includes(`"id":${key}`) && body.includes(`"text":"${key} `);
-}
-
-function pass(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }

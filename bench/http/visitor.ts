@@ -27,7 +27,7 @@ export class Visitor {
     this.#url = url;
   }
 
-  /** Begins a session. @throws if there is none to be had. */
+  /** Begins a session, if the server has sessions. @throws if it does not let clients in. */
   static async arrive(url: URL): Promise<Visitor> {
     const visitor = new Visitor(url);
     const clientInfo = { name: "bench", version: "1.0.0" };
@@ -35,8 +35,9 @@ export class Visitor {
     const text = JSON.stringify({ jsonrpc: "2.0", id: 0, method: "initialize", params });
     const { head, status } = await visitor.post(text);
     const session = /\r\nmcp-session-id: *([^\r]+)/i.exec(head)?.[1];
-    if (session === undefined) throw new Error(`no session, but ${status}`);
-    visitor.#session = `Mcp-Session-Id: ${session}\r\nMCP-Protocol-Version: ${VERSION}\r\n`;
+    if (status !== 200) throw new Error(`no session, but ${status}`);
+    const named = session === undefined ? "" : `Mcp-Session-Id: ${session}\r\n`;
+    visitor.#session = `${named}MCP-Protocol-Version: ${VERSION}\r\n`;
     await visitor.notify("notifications/initialized");
     return visitor;
   }

@@ -1,10 +1,11 @@
 /*
  * The server behind every contestant: an MCP server that answers a call as fast as it can be read.
  *   echo SHAPE TOOLS DELAY [MUTE]
- * SHAPE of its answers: head, tail or spaced, or modern: as head, in that era of the protocol; TOOLS: how many it lists, the first is "echo", the second "pid";
+ * SHAPE of its answers: head, tail or spaced, or modern: as head, in that era of the protocol; TOOLS: how many it lists, the first are "echo", "pid",
+ * "park", which is never answered, and "change", which makes the list another;
  * DELAY: ms that it sleeps before it reads; MUTE: a file that, if it is there, makes it read and never answer.
  * A call's arguments are {"key":"<8 digits>","lines":<number>}; its answer's text is the key, a space, and that many
- * times LINE, or of "pid" its process's number. echo.ts is the same for machines without a C compiler.
+ * times LINE, or of "pid" its process's number. With "notes":<number> that many progress notifications come first. echo.ts is the same for machines without a C compiler.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -15,6 +16,8 @@
 
 #define LINE "  return read(path, \\\"utf8\\\");\\n"
 #define CHUNK (1 << 18)
+/* What a call is about stands in its first bytes: what follows may be long. */
+#define HEAD_SIZE 1024
 
 #define DISCOVERY                                                                                      \
   "{\"supportedVersions\":[\"2026-07-28\"],\"capabilities\":{\"tools\":{}},"                           \
@@ -23,6 +26,7 @@
 
 static enum { HEAD, TAIL, SPACED } shape;
 static int is_modern;
+static int changes;
 static char *out;
 static size_t out_size, out_room;
 
@@ -104,16 +108,18 @@ static void emit_pid(void) {
 }
 
 static void list_tools(int tools) {
-  char name[16] = "echo", tool[512];
+  static const char *const first[] = {"echo", "pid", "park", "change"};
+  char name[16], tool[512], made[64];
   emit_text("{\"tools\":[");
   for (int i = 0; i < tools; i++) {
-    if (i == 1) strcpy(name, "pid");
-    if (i > 1) snprintf(name, sizeof name, "tool_%03d", i);
+    if (i < 4) strcpy(name, first[i]);
+    else snprintf(name, sizeof name, "tool_%03d", i);
+    snprintf(made, sizeof made, "Makes the list another, %d times so far.", changes);
     snprintf(tool, sizeof tool,
-             "%s{\"name\":\"%s\",\"description\":\"Returns the key and as many lines of text as it is asked for.\","
+             "%s{\"name\":\"%s\",\"description\":\"%s\","
              "\"inputSchema\":{\"type\":\"object\",\"properties\":{\"key\":{\"type\":\"string\"},"
              "\"lines\":{\"type\":\"integer\"}},\"required\":[\"key\"]}}",
-             i > 0 ? "," : "", name);
+             i > 0 ? "," : "", name, i == 3 ? made : "Returns the key and as many lines of text as it is asked for.");
     emit_text(tool);
   }
   emit_text("]");
@@ -125,19 +131,38 @@ static const char *find(const char *line, size_t size, const char *key) {
   return found == NULL ? NULL : found + strlen(key);
 }
 
+static void notify(const char *line, size_t size, unsigned long notes) {
+  const char *token = find(line, size, "\"progressToken\":");
+  if (token == NULL) return;
+  size_t token_size = strcspn(token, ",}");
+  char count[32];
+  for (unsigned long i = 1; i <= notes; i++) {
+    emit_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":");
+    emit(token, token_size);
+    snprintf(count, sizeof count, ",\"progress\":%lu}}\n", i);
+    emit_text(count);
+    if (out_size >= CHUNK) flush_out();
+  }
+}
+
 static void answer(const char *line, size_t size, int tools) {
   const char *id = find(line, size, "\"id\":");
   if (id == NULL) return;
   size_t id_size = 0;
   while (id[id_size] != ',' && id[id_size] != '}') id_size++;
-  const char *key = find(line, size, "\"key\":\"");
+  size_t head = size < HEAD_SIZE ? size : HEAD_SIZE;
+  const char *key = find(line, head, "\"key\":\"");
+  if (key != NULL && find(line, head, "\"name\":\"park\"") != NULL) return;
+  int is_change = key != NULL && find(line, head, "\"name\":\"change\"") != NULL;
+  const char *notes = key == NULL ? NULL : find(line, head, "\"notes\":");
+  if (notes != NULL) notify(line, head, strtoul(notes, NULL, 10));
   open_result(id, id_size);
   if (key != NULL) {
-    const char *lines = find(line, size, "\"lines\":");
+    const char *lines = find(line, head, "\"lines\":");
     emit_text("{\"content\":[{\"type\":\"text\",\"text\":\"");
     emit(key, 8);
     emit_text(" ");
-    if (find(line, size, "\"name\":\"pid\"") != NULL) emit_pid();
+    if (find(line, head, "\"name\":\"pid\"") != NULL) emit_pid();
     else emit_lines(lines == NULL ? 0 : strtoul(lines, NULL, 10));
     emit_text("\"}]");
     close_object("");
@@ -145,7 +170,7 @@ static void answer(const char *line, size_t size, int tools) {
     emit_text(DISCOVERY);
     close_object(CACHE);
   } else if (find(line, size, "\"initialize\"") != NULL) {
-    emit_text("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}},"
+    emit_text("{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{\"listChanged\":true}},"
               "\"serverInfo\":{\"name\":\"echo\",\"version\":\"1.0.0\"}}");
   } else if (find(line, size, "\"tools/list\"") != NULL) {
     list_tools(tools);
@@ -153,6 +178,10 @@ static void answer(const char *line, size_t size, int tools) {
     emit_text("{}");
   }
   close_result(id, id_size);
+  if (is_change) {
+    changes++;
+    emit_text("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n");
+  }
   if (out_size >= CHUNK) flush_out();
 }
 
@@ -165,24 +194,29 @@ int main(int count, char **words) {
   struct timespec pause = {delay / 1000, delay % 1000 * 1000000};
   nanosleep(&pause, NULL);
 
-  static char in[2 * CHUNK];
+  size_t room = 2 * CHUNK;
+  char *in = malloc(room);
+  if (in == NULL) return 1;
   if (count > 4 && access(words[4], F_OK) == 0) {
-    while (read(0, in, sizeof in) > 0) continue;
+    while (read(0, in, room) > 0) continue;
     return 0;
   }
-  size_t held = 0;
+  /* Bytes that are held, and how many of the first of them are known to have no line end. */
+  size_t held = 0, searched = 0;
   for (;;) {
-    ssize_t got = read(0, in + held, sizeof in - held);
+    ssize_t got = read(0, in + held, room - held);
     if (got <= 0) return 0;
     held += (size_t)got;
     char *from = in, *end;
-    while ((end = memchr(from, '\n', held - (size_t)(from - in))) != NULL) {
+    while ((end = memchr(from + searched, '\n', held - (size_t)(from - in) - searched)) != NULL) {
       answer(from, (size_t)(end - from), tools);
       from = end + 1;
+      searched = 0;
     }
     held -= (size_t)(from - in);
+    searched = held;
     memmove(in, from, held);
-    if (held == sizeof in) return 1;
+    if (held == room && (in = realloc(in, room *= 2)) == NULL) return 1;
     flush_out();
   }
 }

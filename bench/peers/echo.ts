@@ -7,7 +7,10 @@ import { input, output } from "./streams.ts";
 
 const [shape = "head", tools = "1", delay = "0", mute] = process.argv.slice(2);
 const LF = 10;
-const WORDS = ["id", "key", "lines"] as const;
+const WORDS = ["id", "key", "lines", "notes", "progressToken"] as const;
+/** What a call is about stands in its first bytes: what follows may be long. */
+const HEAD_SIZE = 1024;
+const NAMES = ["echo", "pid", "park", "change"];
 const KEYS = Object.fromEntries(WORDS.map((name) => [name, Buffer.from(`"${name}":`)]));
 const ESCAPED_LINE = JSON.stringify(LINE).slice(1, -1);
 
@@ -25,12 +28,28 @@ const IDENTITY = '{"io.modelcontextprotocol/serverInfo":{"name":"echo","version"
 const COMPLETE = shape === "modern" ? ',"resultType":"complete"' : "";
 const CACHE = shape === "modern" ? ',"ttlMs":0,"cacheScope":"private"' : "";
 
-function answer(line: Buffer): void {
-  const id = word(line, "id");
-  if (id === undefined) return;
+let changes = 0;
+
+function answer(whole: Buffer): void {
+  const line = whole.subarray(0, HEAD_SIZE);
+  const id = word(whole, "id");
+  const isCall = line.includes('"key":');
+  if (id === undefined || (isCall && line.includes('"name":"park"'))) return;
+  notify(line);
   const [before, between] = OPENINGS[shape] ?? ["", ""];
   if (shape === "tail") pieces.push('{"result":', result(line), `,"jsonrpc":"2.0","id":${id}}\n`);
   else pieces.push(before, id, between, result(line), "}\n");
+  if (!isCall || !line.includes('"name":"change"')) return;
+  changes++;
+  pieces.push('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n');
+}
+
+function notify(line: Buffer): void {
+  const notes = Number(word(line, "notes") ?? 0);
+  const token = word(line, "progressToken");
+  if (token === undefined) return;
+  const head = `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":${token},"progress":`;
+  for (let at = 1; at <= notes; at++) pieces.push(`${head}${at}}}\n`);
 }
 
 function result(line: Buffer): string {
@@ -43,7 +62,7 @@ function result(line: Buffer): string {
     return `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":${IDENTITY}${CACHE}${COMPLETE}}`;
   }
   if (line.includes('"initialize"')) {
-    return '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1.0.0"}}';
+    return '{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"echo","version":"1.0.0"}}';
   }
   return line.includes('"tools/list"') ? listTools(Number(tools)) : "{}";
 }
@@ -56,14 +75,17 @@ function linesOf(line: Buffer): string {
 }
 
 function listTools(count: number): string {
-  const description = "Returns the key and as many lines of text as it is asked for.";
+  const returns = "Returns the key and as many lines of text as it is asked for.";
+  const makes = `Makes the list another, ${changes} times so far.`;
   const properties = { key: { type: "string" }, lines: { type: "integer" } };
   const inputSchema = { type: "object", properties, required: ["key"] };
   const names = Array.from(
     { length: count },
-    (_, at) => ["echo", "pid"][at] ?? `tool_${String(at).padStart(3, "0")}`,
+    (_, at) => NAMES[at] ?? `tool_${String(at).padStart(3, "0")}`,
   );
-  const list = JSON.stringify(names.map((name) => ({ name, description, inputSchema })));
+  const list = JSON.stringify(
+    names.map((name, at) => ({ name, description: at === 3 ? makes : returns, inputSchema })),
+  );
   return `{"tools":${list}${CACHE}${COMPLETE}}`;
 }
 

@@ -5,7 +5,7 @@ import { interfaceEdits } from "./interfaces.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
 import { joinHints, NO_CACHE, type Offer } from "./offer.ts";
-import { type Entry, type Limits, Section } from "./section.ts";
+import { byName, type Entry, type Limits, type ListedRoute, type Run, Section } from "./section.ts";
 import {
   firstOfEach,
   isNamed,
@@ -16,13 +16,13 @@ import {
   type ShapeRules,
 } from "./shape.ts";
 
-/** One server's part of a catalog. */
+/** One server's part of a catalog. What it comes to is remembered, so that another catalog with the same one is made sooner. */
 export interface Source {
   readonly server: string;
   readonly offer: Offer;
   readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
   limits(kind: Kind, remoteName: string): Limits;
-  /** What plugins make of those tools that the rules let through. */
+  /** What plugins make of those tools that the rules let through. A source that has this may be used once only. */
   revise?(tools: readonly Item[]): readonly Item[];
 }
 
@@ -57,10 +57,9 @@ export function buildCatalog(
   const sections = eachKind((kind) => {
     const origin = { hint: isWhole ? joinHints(kind, offers) : NO_CACHE, modern };
     if (kind === "resources") return new Section(kind, resources, origin);
-    const entries = isNamed(kind)
-      ? nameEntries(kind, sources, { names, digest, renamed }, remarks)
-      : locateEntries(kind, sources, remarks);
-    return new Section(kind, entries, origin);
+    if (!isNamed(kind)) return new Section(kind, locateEntries(kind, sources, remarks), origin);
+    const { entries, runs } = nameEntries(kind, sources, { names, digest, renamed }, remarks);
+    return new Section(kind, entries, origin, runs);
   });
   return { ...sections, instructions: joinInstructions(sources), remarks };
 }
@@ -84,45 +83,88 @@ function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
   return renamed;
 }
 
-const NO_NAMES: ReadonlyMap<string, string> = new Map();
+/** What a server's list comes to by itself: all that clients would see if there were no other server. */
+interface Part {
+  readonly names: NameRules;
+  /** In the order in which they get their names. */
+  readonly entries: readonly Entry[];
+  readonly run: Run;
+  readonly remarks: readonly Remark[];
+}
 
 function nameEntries(
   kind: NamedKind,
   sources: readonly Source[],
-  { names, digest, renamed }: Naming,
+  naming: Naming,
   remarks: Remark[],
-): ReadonlyMap<string, Entry> {
+): { readonly entries: ReadonlyMap<string, Entry>; readonly runs: readonly Run[] } {
   const entries = new Map<string, Entry>();
+  const runs: Run[] = [];
   const ordered = [
     ...sources.filter(({ rules }) => rules[kind].prefix !== ""),
     ...sources.filter(({ rules }) => rules[kind].prefix === ""),
   ];
   for (const source of ordered) {
-    const { server, offer, rules } = source;
-    const revise = kind === "tools" && source.revise !== undefined;
-    const raw = {
-      server,
-      list: kind,
-      items: offer[kind],
-      rules: rules[kind],
-      ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
-    };
-    const shaped = shape(raw, names, digest);
+    const { server } = source;
+    const part = partOf(kind, source, naming);
     // There may be more than a call can have arguments.
-    for (const remark of shaped.remarks) remarks.push(remark);
-    const { shown } = shaped;
-    for (const one of [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)]) {
-      const owner = entries.get(one.name)?.route;
+    for (const remark of part.remarks) remarks.push(remark);
+    const before = entries.size;
+    for (const entry of part.entries) {
+      const { name, remoteName } = entry.route;
+      const owner = entries.get(name)?.route;
       if (owner === undefined) {
-        const edits = interfaceEdits(one.item, renamed.get(server) ?? NO_NAMES);
-        entries.set(one.name, toEntry(kind, source, one, edits));
+        entries.set(name, entry);
         continue;
       }
-      const text = `"${one.name}" is already ${owner.remoteName} of server "${owner.server}".`;
-      remarks.push({ server, list: kind, remoteName: one.item.key, kind: "clash", text });
+      const text = `"${name}" is already ${owner.remoteName} of server "${owner.server}".`;
+      remarks.push({ server, list: kind, remoteName, kind: "clash", text });
     }
+    const isWhole = entries.size - before === part.entries.length;
+    runs.push(isWhole ? part.run : part.run.filter((it) => entries.get(it.route.name) === it));
   }
-  return entries;
+  return { entries, runs };
+}
+
+/** By source, of each kind the last one. */
+const parts = new WeakMap<Source, Map<NamedKind, Part>>();
+
+function partOf(kind: NamedKind, source: Source, { names, digest, renamed }: Naming): Part {
+  const interfaces = renamed.get(source.server);
+  // How resources are called depends on other servers.
+  if (interfaces !== undefined) return makePart(kind, source, names, digest, interfaces);
+  const known = parts.get(source);
+  const before = known?.get(kind);
+  if (before?.names === names) return before;
+  const part = makePart(kind, source, names, digest);
+  if (known === undefined) parts.set(source, new Map([[kind, part]]));
+  else known.set(kind, part);
+  return part;
+}
+
+const NO_NAMES: ReadonlyMap<string, string> = new Map();
+
+function makePart(
+  kind: NamedKind,
+  source: Source,
+  names: NameRules,
+  digest: Digest,
+  interfaces = NO_NAMES,
+): Part {
+  const { server, offer, rules } = source;
+  const revise = kind === "tools" && source.revise !== undefined;
+  const raw = {
+    server,
+    list: kind,
+    items: offer[kind],
+    rules: rules[kind],
+    ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
+  };
+  const { shown, remarks } = shape(raw, names, digest);
+  const entries = [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)].map(
+    (one) => new Listed(kind, source, one, interfaceEdits(one.item, interfaces)),
+  );
+  return { names, entries, run: entries.toSorted(byName), remarks };
 }
 
 function locateEntries(
@@ -143,7 +185,7 @@ function locateEntries(
       const named = readLocator(item.key)?.server;
       const isOfHub = sources.some((each) => each.server === named);
       const name = owner === undefined && !isOfHub ? item.key : write(server, item.key);
-      entries.set(name, toEntry(kind, source, { item, name, full: name, renamed: false }));
+      entries.set(name, new Listed(kind, source, { item, name, full: name, renamed: false }));
       if (name === item.key) continue;
       const why =
         owner === undefined ? `It names server "${named}"` : `Server "${owner}" has the same`;
@@ -154,18 +196,31 @@ function locateEntries(
   return entries;
 }
 
-function toEntry(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edit[] = []): Entry {
-  const { item, name } = shaped;
-  const route = {
-    kind,
-    server: source.server,
-    name,
-    remoteName: item.key,
-    remoteNameJson: utf8(JSON.stringify(item.key)),
-    item,
-    limits: source.limits(kind, item.key),
-  };
-  return { route, bytes: bytesOf(shaped, edits) };
+/** An entry whose bytes are made when somebody wants them: of a long list most clients see the first page. */
+class Listed implements Entry {
+  readonly route: ListedRoute;
+  readonly #shaped: Shaped;
+  readonly #edits: readonly Edit[];
+  #bytes: Uint8Array | undefined;
+
+  constructor(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edit[] = []) {
+    const { item, name } = shaped;
+    this.#shaped = shaped;
+    this.#edits = edits;
+    this.route = {
+      kind,
+      server: source.server,
+      name,
+      remoteName: item.key,
+      remoteNameJson: utf8(JSON.stringify(item.key)),
+      item,
+      limits: source.limits(kind, item.key),
+    };
+  }
+
+  get bytes(): Uint8Array {
+    return (this.#bytes ??= bytesOf(this.#shaped, this.#edits));
+  }
 }
 
 /** The entry as the server wrote it, but for its name and, if that was cut, a word on what it was. */

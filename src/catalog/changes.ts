@@ -13,12 +13,13 @@ export interface CatalogChange {
 
 /** Compares two lists of a kind; undefined if clients see the same. */
 export function compareSections(before: Section, after: Section): CatalogChange | undefined {
-  const removed = before.routes.filter(({ name }) => after.find(name) === undefined);
   const added: string[] = [];
   const altered: string[] = [];
   const moved: { from: ListedRoute; to: ListedRoute }[] = [];
   for (const to of after.routes) {
     const from = before.find(to.name);
+    // What has not changed is mostly the very same.
+    if (from === to) continue;
     if (from === undefined) added.push(to.name);
     else if (from.server !== to.server || from.remoteName !== to.remoteName) {
       moved.push({ from, to });
@@ -27,6 +28,8 @@ export function compareSections(before: Section, after: Section): CatalogChange 
       altered.push(to.name);
     }
   }
+  const isLess = before.routes.length + added.length > after.routes.length;
+  const removed = isLess ? before.routes.filter(({ name }) => after.find(name) === undefined) : [];
   if (removed.length + added.length + altered.length === 0) return undefined;
   return { added, removed: removed.map(({ name }) => name), altered, moved };
 }

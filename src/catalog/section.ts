@@ -37,6 +37,13 @@ export interface Entry {
   readonly bytes: Uint8Array;
 }
 
+/** Sorted by exposed name. */
+export type Run = readonly Entry[];
+
+export function byName(a: Entry, b: Entry): number {
+  return a.route.name < b.route.name ? -1 : 1;
+}
+
 /** So many entries are on one page: more than almost anybody has, as some clients ask for one page only. */
 const PAGE = 1000;
 
@@ -56,19 +63,28 @@ export class Section {
   readonly origin: Origin;
   /** Sorted by exposed name. */
   readonly routes: readonly ListedRoute[];
-  /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
-  readonly result: Uint8Array;
-  readonly #entries: readonly Entry[];
+  readonly #entries: Run;
   readonly #byName: ReadonlyMap<string, Entry>;
+  #result: Uint8Array | undefined;
   #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
-  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>, origin: Origin = NOWHERE) {
+  /** @param runs the same entries, in runs that are sorted already, where there are such */
+  constructor(
+    kind: Kind,
+    entries: ReadonlyMap<string, Entry>,
+    origin: Origin = NOWHERE,
+    runs: readonly Run[] = [[...entries.values()].sort(byName)],
+  ) {
     this.kind = kind;
     this.origin = origin;
     this.#byName = entries;
-    this.#entries = [...entries.values()].sort((a, b) => (a.route.name < b.route.name ? -1 : 1));
+    this.#entries = joinRuns(runs);
     this.routes = this.#entries.map(({ route }) => route);
-    this.result = this.#write(0);
+  }
+
+  /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
+  get result(): Uint8Array {
+    return (this.#result ??= this.#write(0));
   }
 
   find(name: string): ListedRoute | undefined {
@@ -84,13 +100,15 @@ export class Section {
   /** The same with other bytes for its entries; the very same if none has others. */
   dress(dress: (entry: Entry) => Uint8Array): Section {
     let isOther = false;
-    const entries = new Map<string, Entry>();
-    for (const [name, entry] of this.#byName) {
+    const run = this.#entries.map((entry) => {
       const bytes = dress(entry);
-      isOther ||= bytes !== entry.bytes;
-      entries.set(name, bytes === entry.bytes ? entry : { route: entry.route, bytes });
-    }
-    return isOther ? new Section(this.kind, entries, this.origin) : this;
+      if (bytes === entry.bytes) return entry;
+      isOther = true;
+      return { route: entry.route, bytes };
+    });
+    if (!isOther) return this;
+    const entries = new Map(run.map((entry) => [entry.route.name, entry]));
+    return new Section(this.kind, entries, this.origin, [run]);
   }
 
   /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */
@@ -103,12 +121,13 @@ export class Section {
 
   #compare(other: Section): boolean {
     const [own, others] = [this.#entries, other.#entries];
-    if (own === others) return true;
     return (
       own.length === others.length &&
-      own.every(({ bytes }, i) => {
-        const twin = others[i]?.bytes;
-        return twin !== undefined && (bytes === twin || Buffer.compare(bytes, twin) === 0);
+      own.every((entry, i) => {
+        const twin = others[i];
+        // Those of servers that have not changed are the very same, and nobody has asked for their bytes.
+        if (entry === twin) return true;
+        return twin !== undefined && Buffer.compare(entry.bytes, twin.bytes) === 0;
       })
     );
   }
@@ -124,6 +143,25 @@ export class Section {
       utf8(end),
     ]);
   }
+}
+
+/** One run of several. Servers with prefixes mostly have names that only need to be put one behind the other. */
+function joinRuns(runs: readonly Run[]): Run {
+  const [one, another] = runs;
+  if (one !== undefined && another === undefined) return one;
+  const all = runs
+    .filter(({ length }) => length > 0)
+    .sort(byFirst)
+    .flat();
+  const isSorted = all.every((entry, i) => {
+    const before = all[i - 1];
+    return before === undefined || before.route.name < entry.route.name;
+  });
+  return isSorted ? all : all.sort(byName);
+}
+
+function byFirst([a]: Run, [b]: Run): number {
+  return a === undefined || b === undefined ? 0 : byName(a, b);
 }
 
 /** What says after which name to go on with a list. */

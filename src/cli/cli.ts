@@ -1,5 +1,6 @@
 import { HubError, toHubError } from "../errors.ts";
 import { AUTH } from "./auth/command.ts";
+import { BENCH } from "./bench/command.ts";
 import { IMPORT, INSTALL } from "./clients/commands.ts";
 import { ADD, REMOVE, SEARCH } from "./servers/commands.ts";
 import { own } from "./console.ts";
@@ -13,6 +14,7 @@ import {
 } from "./command.ts";
 import { DOCTOR } from "./doctor/command.ts";
 import { DEFAULT_COMMAND, findCommand, guessTopic, parseCommandLine } from "./parse.ts";
+import { RECORD, REPLAY } from "./recording/command.ts";
 import { printError } from "./report.ts";
 import { SECRET } from "./secret/command.ts";
 
@@ -43,11 +45,13 @@ export const COMMANDS: readonly Command[] = [
         summary: "the variable with the token that clients bear",
       },
       { name: "stdio", summary: "with --http: also serve stdin and stdout" },
+      ...RECORD,
     ],
     examples: [
       "toolmux",
       "toolmux --config servers.toml --config ~/.cursor/mcp.json",
       "toolmux serve --http 127.0.0.1:8700",
+      "toolmux serve --record session.jsonl",
     ],
     load: async () => (await import("./serve.ts")).serve,
   },
@@ -173,11 +177,13 @@ export const COMMANDS: readonly Command[] = [
   SEARCH,
   ADD,
   REMOVE,
+  BENCH,
+  REPLAY,
   {
     name: "demo",
     summary: "see it work: four small servers, one client, every result checked",
     usage: "",
-    words: [0, 1],
+    words: [0, Number.POSITIVE_INFINITY],
     details: [
       "Starts this program as a hub with four servers that it contains, and drives it",
       "with an MCP client. Needs no manifest and no network. Exit code 1 if anything is",

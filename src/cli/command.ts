@@ -1,11 +1,20 @@
 import type { LogLevel } from "../events.ts";
+import type { Welcome } from "../frontend/welcome.ts";
 import type { Surroundings } from "../manifest/folders.ts";
+import type { Greetings } from "./greetings.ts";
 
 /** What `list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
 
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;
+
+/** How `bench` measures if it is not told. */
+export const BENCH_DEFAULTS = {
+  concurrency: "1,4,16,64",
+  duration: "10s",
+  timeout: "30s",
+} as const;
 
 /** What `secret` can do, and where it can keep what it is given. */
 export const SECRET_VERBS = ["set", "list", "remove"] as const;
@@ -24,6 +33,10 @@ export interface World extends Surroundings {
   readonly claims: Set<(error: unknown) => boolean>;
   /** What a hangup (SIGHUP) does; if there is nothing, it ends the process. */
   readonly hangups: Set<() => void>;
+  /** What was said to clients by this very command line; absent where nothing is kept of that. */
+  readonly greetings?: Greetings | undefined;
+  /** Own stdin and stdout, if a client has been, or may be, greeted there. */
+  readonly welcome?: Welcome | undefined;
 }
 
 /** What an option's value or a word of a command can be, as far as a shell can complete it without running anything. */

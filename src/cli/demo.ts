@@ -18,8 +18,14 @@ const LAST_WORDS = "cannot read the price list: no such file";
 
 /** Shows the whole hub at work, on servers of its own; with a server's name, is that server. */
 export async function demo({ words }: Invocation, world: World): Promise<number> {
-  const [word] = words;
+  const [word, ...rest] = words;
   if (word === undefined) return showAll(world);
+  if (word === "tap") return beTap(rest);
+  if (rest.length > 0) throw usage(`Command "demo" does not take "${rest[0]}".`);
+  if (word === "echo") {
+    await (await import("../bench/echo.ts")).serveEcho();
+    return 0;
+  }
   const server = SERVERS.find((one) => one === word);
   if (server !== undefined) return beServer(server);
   throw usage(`The demo has no server "${word}".${suggest(word, SERVERS)}`);
@@ -35,6 +41,13 @@ async function beServer(server: Server): Promise<number> {
   serveStdio(createServer);
   await new Promise((resolve) => process.stdin.once("end", resolve).once("close", resolve));
   return 0;
+}
+
+/** What `toolmux bench` puts in front of a server: see `src/cli/tap.ts`. */
+async function beTap([folder = "", delay, command, ...args]: readonly string[]): Promise<number> {
+  if (command === undefined) throw usage("A tap needs a folder, a delay and a command.");
+  const { runTap } = await import("../bench/tap.ts");
+  return runTap({ folder, delay: Number(delay), command, args });
 }
 
 function loadServer(server: Exclude<Server, "broken">) {

@@ -1,6 +1,8 @@
 import process from "node:process";
+import type { Authorizer } from "../auth/authorizer.ts";
 import { Bus, type EventKind, type HubEvent, type LogLevel } from "../events.ts";
 import { Hub } from "../hub.ts";
+import type { Tap } from "../hub/parts.ts";
 import { stateFolder } from "../manifest/folders.ts";
 import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
@@ -11,7 +13,7 @@ import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
 import type { Invocation, World } from "./command.ts";
 import { divertConsole } from "./console.ts";
 import { createRecord, describeEvent, isTold, type LogRecord, retell } from "./log.ts";
-import { openOutside } from "./outside.ts";
+import { openOutside, type Outside } from "./outside.ts";
 import { printRecord } from "./report.ts";
 import { sweepBeside } from "./sweep.ts";
 
@@ -67,6 +69,10 @@ export interface HubOptions {
   readonly choose?: (manifest: Manifest) => Manifest;
   /** Whether servers may be authorized, with a person's help if need be; true by default. */
   readonly authorizes?: boolean;
+  /** Makes what is put into every server's link. @param redact takes out of a text what must not be shown */
+  readonly openTap?: ((redact: (text: string) => string) => Tap) | undefined;
+  /** What gives the hub its servers; by default what the manifest says. */
+  readonly outside?: Outside;
 }
 
 /** A hub, and how whoever opened it closes it. */
@@ -105,16 +111,19 @@ export async function openHub(
     snapshots = memorySnapshots(),
     choose = (it) => it,
     authorizes = true,
+    openTap,
+    outside: given,
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
-  const { redact, authorize, finish, ...outside } = openOutside(world, async () => {
+  const openAuthorizer = async (): Promise<Authorizer> => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
       log(level, createRecord(level, text, { server })),
     );
     return openOwnAuthorizer(world, show);
-  });
+  };
+  const { redact, authorize, finish, ...outside } = given ?? openOutside(world, openAuthorizer);
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };
@@ -145,6 +154,7 @@ export async function openHub(
     snapshots,
     plugins,
     redact,
+    tap: openTap?.(redact),
     ...outside,
     ...(authorizes && authorize && { authorize }),
   });

@@ -14,20 +14,26 @@ import type { Way, Wayfinder } from "../wire/http/target.ts";
 import type { DiscreetLink } from "../wire/link.ts";
 import { Redactor } from "../wire/redact.ts";
 import type { World } from "./command.ts";
+import { putTapBefore } from "./tap.ts";
 
 /** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
 const FRESH = 10_000;
 
 /** What gives a hub the servers that are not in this process. */
-export interface Outside extends Pick<HubParts, "identify" | "makeLink" | "authorize"> {
+export interface Outside extends Pick<HubParts, "identify" | "authorize" | "makeLink"> {
   /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
   readonly redact: (text: string) => string;
   /** Waits a little for what must not be broken off. */
   readonly finish: () => Promise<void>;
 }
 
+/** Servers as they are in fact: processes, or reached over HTTP. */
+interface RealOutside extends Outside {
+  readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<DiscreetLink>;
+}
+
 /** @param openAuthorizer is asked for one when the first server over HTTP wants it */
-export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): Outside {
+export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): RealOutside {
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
@@ -55,7 +61,7 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
       const { name: server, maxMessage } = spec;
       // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
       if (spec.kind === "stdio") {
-        const resolved = await fill.server(spec, schemes, "start");
+        const resolved = putTapBefore(await fill.server(spec, schemes, "start"), env);
         const { stdioLink } = await import("../wire/stdio.ts");
         return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
       }

@@ -1,16 +1,29 @@
 import process from "node:process";
 import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
-import type { Hub } from "../hub.ts";
-import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import type { FaceHub } from "../frontend/http/face.ts";
+import { listFiles } from "../manifest/load.ts";
+import { LIMIT_DEFAULTS, type Manifest, type ServerSpec } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
+import type { Snapshots } from "../snapshot/snapshot.ts";
 import { within } from "../wire/grace.ts";
 import { type Address, closeAddress, readAddress } from "./address.ts";
 import type { Invocation, World } from "./command.ts";
 import { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
 import { Notices } from "./notices.ts";
-import { loadOptions, type Log, openBasis, openHub, openLog, openSnapshots } from "./open.ts";
+import {
+  type Equip,
+  loadOptions,
+  type Log,
+  openBasis,
+  openHub,
+  openLog,
+  type OpenHub,
+  openSnapshots,
+} from "./open.ts";
+import { usage } from "./parse.ts";
+import type { Recording } from "./recording/record.ts";
 import { formatRecord } from "./report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
@@ -19,6 +32,8 @@ const SETTLING = 100;
 const PARENT_INTERVAL = 2000;
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;
+/** How long a slow disk can hold it up that has to take what was said to the client, in ms. */
+const KEEP_LIMIT = 500;
 
 /**
  * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
@@ -52,12 +67,20 @@ interface Voices {
 async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
   const { journal, log } = voices;
   const wanted = readAddress(invocation, world);
+  // Whether something can be recorded shows only now.
+  const isKept = wanted === undefined && !invocation.values.has("record");
+  if (isKept) world.greetings?.note(listFiles(loadOptions(invocation, world)));
   const basis = await openBasis(invocation, world, log);
   const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
-  const { hub, bus, equip, close } = await openHub(basis.manifest, world, log, {
+  const recording = await openRecording(invocation, world, address, log);
+  const classes = new Set<string>();
+  const opened = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
-    snapshots: openSnapshots(world, log),
+    snapshots: noteClasses(openSnapshots(world, log), classes),
+    openTap: recording?.openTap,
   });
+  const { hub, bus, close } = opened;
+  recording?.manifest(opened.manifest);
   // The first server moves when the first client has got its first answer, which is written before that.
   const forget = bus.subscribe(() => {
     forget();
@@ -66,7 +89,10 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
   const limit = messageLimit(basis.manifest);
   const isOnStdio = address === undefined || invocation.stdio;
   const ends = [aborted(world.signal)];
-  if (isOnStdio) ends.push(hub.accept(new OwnStdio(limit), world.signal), orphaned());
+  if (isOnStdio) {
+    const own = new OwnStdio(limit, world.welcome);
+    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
+  }
   let isOver = false;
   let following: Watch | undefined;
   const look = (): void => following?.look();
@@ -76,13 +102,20 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
     journal.open();
     const { followManifest } = await import("./reload.ts");
     if (isOver) return;
+    const equip: Equip = async (manifest, stay) => {
+      const equipped = await opened.equip(manifest, stay);
+      if (equipped.ok) recording?.manifest(equipped.manifest);
+      return equipped;
+    };
     following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
     await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
   let face: OpenFace | undefined;
   try {
-    if (address !== undefined) face = await openHttp(hub, address, limit);
+    if (address !== undefined) {
+      face = await openHttp(recording?.face(hub) ?? hub, address, limit);
+    }
     if (face !== undefined) tellPlace(face, basis.manifest, invocation, voices);
     await Promise.race(ends);
   } finally {
@@ -90,13 +123,73 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
     world.hangups.delete(look);
     following?.close();
     await face?.close();
+    const kept = keepGreeting(opened, classes, world);
     await close();
+    await recording?.close();
+    await within(KEEP_LIMIT, kept);
   }
   return 0;
 }
 
+/** What writes down all that crosses the hub; nothing of it is loaded, or looked at, if that is not wanted. */
+async function openRecording(
+  invocation: Invocation,
+  world: World,
+  address: Address | undefined,
+  log: Log,
+): Promise<Recording | undefined> {
+  const path = invocation.values.get("record")?.at(-1);
+  if (path === undefined) {
+    if (!invocation.values.has("record-limit")) return undefined;
+    throw usage("--record-limit says how much a recording holds: it needs --record.");
+  }
+  const { openRecording: open } = await import("./recording/record.ts");
+  const secrets = address?.token === undefined ? [] : [address.token];
+  return open(path, invocation, world, secrets, (text) => log("warn", text));
+}
+
+/** Adds up for clients of which class servers are listed. */
+function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
+  return {
+    load(subject) {
+      if (subject.era === "legacy") classes.add(subject.capabilities);
+      return snapshots.load(subject);
+    },
+    save: (subject, offer, verdict) => snapshots.save(subject, offer, verdict),
+    flush: () => snapshots.flush(),
+  };
+}
+
+/** Keeps what the next client is to be told of the hub, once that is known. What plugins have to say can be another thing each time. */
+async function keepGreeting(
+  { hub, manifest }: Pick<OpenHub, "hub" | "manifest">,
+  classes: ReadonlySet<string>,
+  { greetings }: World,
+): Promise<void> {
+  const isKnown = hub.status().every(({ goal, connections }) => {
+    const [first] = connections;
+    return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
+  });
+  if (!isKnown || hub.equipment.set !== undefined) return;
+  const { name } = hub.serverInfo;
+  const { instructions } = hub.catalog;
+  const [capabilities, other] = classes;
+  const isSame = other === undefined && manifest.servers.every(isFixed);
+  if (instructions === undefined) await greetings?.keep({ name });
+  else await greetings?.keep(isSame ? { name, instructions, capabilities } : undefined);
+}
+
+/**
+ * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
+ * may have other things to say.
+ */
+function isFixed(spec: ServerSpec): boolean {
+  if (!spec.enabled) return true;
+  return spec.kind === "stdio" && !JSON.stringify(spec).includes("${");
+}
+
 /** Nothing of HTTP is loaded before somebody wants it. */
-async function openHttp(hub: Hub, address: Address, maxMessage: number): Promise<OpenFace> {
+async function openHttp(hub: FaceHub, address: Address, maxMessage: number): Promise<OpenFace> {
   const { openFace } = await import("../frontend/http/listen.ts");
   return openFace(hub, { ...address, maxMessage });
 }
@@ -154,15 +247,16 @@ async function greet(manifest: Manifest): Promise<string> {
   ].join("\n");
 }
 
-function aborted(signal: AbortSignal): Promise<void> {
+/** Settles when the signal is aborted. */
+export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     signal.addEventListener("abort", () => resolve(), { once: true });
     if (signal.aborted) resolve();
   });
 }
 
-/** A client that was killed may leave stdin open in somebody else's hands. */
-function orphaned(): Promise<void> {
+/** Settles when the parent is gone: a client that was killed may leave stdin open in somebody else's hands. */
+export function orphaned(): Promise<void> {
   const parent = process.ppid;
   return new Promise((resolve) => {
     const timer = setInterval(() => {

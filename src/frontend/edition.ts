@@ -10,8 +10,19 @@ export function legacyEdition(section: Section): Section {
   const before = known.get(section);
   if (before !== undefined) return before;
   const edition = section.dress(({ route, bytes }) =>
-    origin.modern.has(route.server) ? wrapSchema(bytes) : bytes,
+    origin.modern.has(route.server) ? wrap(bytes) : bytes,
   );
   known.set(section, edition);
   return edition;
+}
+
+/** By what was wrapped: entries of servers that have not changed have the very same bytes in the next section. */
+const wrapped = new WeakMap<Uint8Array, Uint8Array>();
+
+function wrap(bytes: Uint8Array): Uint8Array {
+  const before = wrapped.get(bytes);
+  if (before !== undefined) return before;
+  const made = wrapSchema(bytes);
+  wrapped.set(bytes, made);
+  return made;
 }

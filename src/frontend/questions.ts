@@ -45,7 +45,8 @@ export class Questions implements Ask {
 
   /** From now on the client can be asked. */
   ready(): void {
-    const early = this.#early ?? [];
+    const early = this.#early;
+    if (early === undefined) return;
     this.#early = undefined;
     for (const number of early) this.#pose(number);
   }

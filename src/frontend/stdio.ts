@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
 import { HubError } from "../errors.ts";
-import { ownStdin, ownStdout } from "../runtime.ts";
 import { sleep } from "../wire/grace.ts";
 import type { Message } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, LinkEvents } from "../wire/link.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
 import { PIPE_EXCHANGE } from "../wire/memory.ts";
 import { Pipe } from "../wire/pipe.ts";
+import { openStreams, type OwnStreams } from "./welcome.ts";
 
 /** ms that a client which does not read can hold up the hub's end. */
 const FLUSH_LIMIT = 500;
@@ -13,20 +13,29 @@ const FLUSH_LIMIT = 500;
 /** The hub's own stdin and stdout as a Link: the peer is the client that launched it. */
 export class OwnStdio implements Link {
   readonly #limit: number;
+  readonly #streams: OwnStreams;
+  /** The way back of a request that has been answered: the hub takes note of it, and what it says to it is not wanted. */
+  readonly #nowhere: Inbound = { notify: (message) => void this.send(message), respond() {} };
   #pipe: Pipe | undefined;
   #events: LinkEvents | undefined;
 
-  /** @param limit the longest message that is read, in bytes. */
-  constructor(limit: number) {
+  /** @param limit the longest message that is read, in bytes; @param streams which may have been used before */
+  constructor(limit: number, streams: OwnStreams = openStreams()) {
     this.#limit = limit;
+    this.#streams = streams;
   }
 
   open(events: LinkEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
     const gone = (): void => this.#finish("The client has closed its end.");
-    this.#pipe = new Pipe(ownStdin(), ownStdout(gone), this.#limit, {
-      frame: (frame) => this.#events?.frame(frame),
+    const { input, isGreeted } = this.#streams;
+    let isAnswered = isGreeted;
+    this.#pipe = new Pipe(input, this.#streams.output(gone), this.#limit, {
+      frame: (frame) => {
+        this.#events?.frame(frame, undefined, isAnswered ? this.#nowhere : undefined);
+        isAnswered = false;
+      },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
       pressure: (full) => this.#events?.pressure(full),
       ended: gone,

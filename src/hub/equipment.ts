@@ -3,7 +3,7 @@ import type { Item } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { LocalClient } from "../frontend/local.ts";
-import type { OuterServer, RemoteServer, RunnableServer } from "../manifest/schema.ts";
+import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { REST } from "../plugin/breaker.ts";
@@ -14,6 +14,7 @@ import type { PluginSet } from "../plugin/set.ts";
 import { toTool } from "../plugin/revise.ts";
 import type { Identify } from "../upstream/recollection.ts";
 import type { Link } from "../wire/link.ts";
+import type { HubParts } from "./parts.ts";
 
 export interface EquipmentParts {
   readonly clock: Clock;
@@ -24,8 +25,8 @@ export interface EquipmentParts {
   serverInfo(): Implementation;
   /** Serves a plugin as a client. */
   accept(link: Link, signal: AbortSignal, plugin: Member): Promise<void>;
-  identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
-  makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
+  /** What is not in this process. */
+  readonly outside: Pick<HubParts, "identify" | "makeLink" | "tap">;
 }
 
 /** How long the calls of plugins that make place for others may take to finish, in ms. */
@@ -90,12 +91,18 @@ export class Equipment {
   identify(spec: RunnableServer): ReturnType<Identify> {
     // What a plugin's server lists is known as soon as it is there.
     if (spec.kind === "plugin") return Promise.resolve(undefined);
-    return this.#parts.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
+    return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
 
-  makeLink(spec: RunnableServer): Promise<Link> {
+  async makeLink(spec: RunnableServer): Promise<Link> {
+    const link = await this.#makeLink(spec);
+    return this.#parts.outside.tap?.(link, spec.name) ?? link;
+  }
+
+  #makeLink(spec: RunnableServer): Promise<Link> {
     const set = this.#set;
-    if (spec.kind !== "plugin") return this.#parts.makeLink(spec, set?.schemes ?? NO_SCHEMES);
+    const { outside } = this.#parts;
+    if (spec.kind !== "plugin") return outside.makeLink(spec, set?.schemes ?? NO_SCHEMES);
     if (set !== undefined) return set.makeLink(spec);
     const text = `There is no plugin "${spec.plugin}".`;
     return Promise.reject(new HubError("notSupported", text, { server: spec.name }));

@@ -19,6 +19,9 @@ import type { ServerStatus } from "../upstream/status.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Link } from "../wire/link.ts";
 
+/** Gives a link that does the same as this one to a server. */
+export type Tap = (link: Link, server: string) => Link;
+
 /** What a hub is made of; the parts with effects are arguments. */
 export interface HubParts {
   readonly manifest: Manifest;
@@ -30,6 +33,8 @@ export interface HubParts {
   identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
   makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
+  /** Gives what stands in the place of a server's link, as to write down what crosses it. */
+  readonly tap?: Tap | undefined;
   /**
    * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
    * @throws {HubError} unauthorized, or the signal's reason

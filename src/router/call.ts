@@ -94,6 +94,7 @@ const SHUTDOWN: CallEnd = { by: "shutdown" };
 export abstract class Call<Parts extends CallCore = CallCore> implements Timed, Occasion {
   readonly number: number;
   deadline: number;
+  slot: number | undefined;
   protected readonly parts: Parts;
   /** It has got its answer, or will get none. */
   isOver = false;

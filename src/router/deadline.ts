@@ -3,6 +3,8 @@ import { type Clock, systemClock } from "../clock.ts";
 /** Something that must end by a time, in ms of the clock; the time may be moved back while it waits. */
 export interface Timed {
   deadline: number;
+  /** Where it stands among those that wait, if it does: a matter of `Deadlines` alone. */
+  slot?: number | undefined;
   expire(): void;
 }
 
@@ -19,7 +21,8 @@ const BREATH = 100;
  */
 export class Deadlines {
   readonly #clock: Clock;
-  readonly #waiting = new Set<Timed>();
+  /** In no order. Each knows its slot: a Set would make a hundred bytes of garbage for every call. */
+  readonly #waiting: Timed[] = [];
   #armed: { at: number; cancel: () => void } | undefined;
   /** How long time stood still in all, up to the present hold, in ms. */
   #lost = 0;
@@ -51,25 +54,33 @@ export class Deadlines {
     }
     this.#lost += now - this.#heldSince;
     this.#heldSince = undefined;
-    let earliest = Infinity;
-    for (const { deadline } of this.#waiting) earliest = Math.min(earliest, deadline);
-    this.#arm(Math.max(earliest, this.now() + BREATH));
+    this.#arm(Math.max(this.#earliest, this.now() + BREATH));
   }
 
   add(timed: Timed): void {
-    this.#waiting.add(timed);
+    timed.slot ??= this.#waiting.push(timed) - 1;
     this.#arm(timed.deadline);
   }
 
   /** The timer stays: clearing it for every call that ends would be a timer per call again. */
   remove(timed: Timed): void {
-    this.#waiting.delete(timed);
+    const { slot } = timed;
+    if (slot === undefined) return;
+    timed.slot = undefined;
+    const last = this.#waiting.pop();
+    if (last === undefined || last === timed) return;
+    this.#waiting[slot] = last;
+    last.slot = slot;
   }
 
   /** Nothing expires any more. */
   end(): void {
-    this.#waiting.clear();
+    for (const timed of this.#waiting.splice(0)) timed.slot = undefined;
     this.#disarm();
+  }
+
+  get #earliest(): number {
+    return this.#waiting.reduce((earliest, { deadline }) => Math.min(earliest, deadline), Infinity);
   }
 
   #arm(at: number): void {
@@ -88,15 +99,17 @@ export class Deadlines {
   readonly #fire = (): void => {
     this.#armed = undefined;
     const now = this.now();
-    let earliest = Infinity;
-    for (const timed of this.#waiting) {
-      if (timed.deadline > now) {
-        earliest = Math.min(earliest, timed.deadline);
-      } else {
-        this.#waiting.delete(timed);
-        timed.expire();
-      }
+    const isDue = ({ deadline }: Timed): boolean => deadline <= now;
+    for (const timed of this.#waiting.filter(isDue).sort(byDeadline)) {
+      // The end of one may have been that of another, or have given it more time.
+      if (timed.slot === undefined || !isDue(timed)) continue;
+      this.remove(timed);
+      timed.expire();
     }
-    this.#arm(earliest);
+    this.#arm(this.#earliest);
   };
+}
+
+function byDeadline(a: Timed, b: Timed): number {
+  return a.deadline - b.deadline;
 }

@@ -10,6 +10,7 @@ import type { Common, Entry } from "./inquiry.ts";
 /** A request for all tasks of a client: each one's server is asked how it stands. */
 export class Muster implements Running, Timed {
   readonly deadline: number;
+  slot: number | undefined;
   readonly call = undefined;
   readonly #common: Common;
   readonly #roll: Roll<Entry>;

@@ -34,9 +34,6 @@ const DONE: Place = { at: "done" };
 
 /** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
 export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
-  readonly method: string;
-  readonly isRelayed = true;
-  readonly name: string;
   #place: Place = WAITING;
   #sequel: Sequel | undefined;
   /** Its second tries; there are none over a pipe. */
@@ -44,10 +41,16 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   /** It was not sent at once: its tool may be known only from an older listing. */
   #waited = false;
 
-  constructor(parts: CallParts) {
-    super(parts);
-    this.method = parts.request.method;
-    this.name = parts.route.remoteName;
+  get isRelayed(): true {
+    return true;
+  }
+
+  get method(): string {
+    return this.parts.request.method;
+  }
+
+  get name(): string {
+    return this.parts.route.remoteName;
   }
 
   enter(session: Session): void {

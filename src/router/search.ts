@@ -35,6 +35,7 @@ export interface SearchParts {
 /** A request for something that nobody has listed yet: starts whoever may have it, and becomes the call once it is listed. */
 export class Search implements Timed {
   readonly deadline: number;
+  slot: number | undefined;
   readonly #parts: SearchParts;
   readonly #visits = new Map<Connection, Visitor>();
   /** Why a server that may have it did not come up: a better answer than that nobody has it. */

@@ -5,6 +5,7 @@ import type { Severity } from "../protocol/severity.ts";
 import { readEdges } from "../wire/frame.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
+import { PIPE_EXCHANGE } from "../wire/memory.ts";
 import type { Occasion } from "./audience.ts";
 import type { Sender } from "./sender.ts";
 
@@ -47,7 +48,9 @@ export class PendingTable {
   readonly #server: string;
   readonly #link: Link;
   readonly #lost: (record: Pending) => void;
-  readonly #entries = new Map<number, { record: Pending; exchange: Exchange | undefined }>();
+  readonly #records = new Map<number, Pending>();
+  /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
+  readonly #exchanges = new Map<number, Exchange>();
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
@@ -65,34 +68,31 @@ export class PendingTable {
   }
 
   get(id: number): Pending | undefined {
-    return this.#entries.get(id)?.record;
+    return this.#records.get(id);
   }
 
   /** The request on whose stream something came; undefined if it is over. */
   at(exchange: Exchange): Pending | undefined {
-    for (const entry of this.#entries.values()) {
-      if (entry.exchange === exchange) return entry.record;
-    }
+    for (const [id, own] of this.#exchanges) if (own === exchange) return this.#records.get(id);
     return undefined;
   }
 
   /** How many of the requests in flight are clients'. */
   get relayed(): number {
     let count = 0;
-    for (const { record } of this.#entries.values()) if (record.isRelayed === true) count++;
+    for (const record of this.#records.values()) if (record.isRelayed === true) count++;
     return count;
   }
 
   /** Those whose clients want log messages, oldest first. */
   logged(): readonly Pending[] {
-    const records = Array.from(this.#entries.values(), ({ record }) => record);
-    return records.filter(({ sender }) => sender?.level !== undefined);
+    return [...this.#records.values()].filter(({ sender }) => sender?.level !== undefined);
   }
 
   /** Lets the time of what is in flight, and what is sent meanwhile, stand still or go on. */
   halt(halted: boolean): void {
     this.#isHalted = halted;
-    for (const { record } of this.#entries.values()) record.halt?.(halted);
+    for (const record of this.#records.values()) record.halt?.(halted);
   }
 
   /** Settles when no client's request is in flight. */
@@ -116,11 +116,11 @@ export class PendingTable {
       queueMicrotask(() => record.fail(refusal));
       return;
     }
-    const entry = { record, exchange: undefined as Exchange | undefined };
-    this.#entries.set(id, entry);
+    this.#records.set(id, record);
     if (this.#isHalted) record.halt?.(true);
     const isRemote = this.#link.adopt !== undefined;
-    entry.exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+    const exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+    if (exchange !== PIPE_EXCHANGE && this.#records.has(id)) this.#exchanges.set(id, exchange);
   }
 
   /** What a link over HTTP is told, which may lose a single request and go on. */
@@ -188,9 +188,10 @@ export class PendingTable {
 
   /** Removes the record that an answer is for. */
   take(id: number): Pending | undefined {
-    const record = this.#entries.get(id)?.record;
+    const record = this.#records.get(id);
     if (record === undefined) return undefined;
-    this.#entries.delete(id);
+    this.#records.delete(id);
+    if (this.#exchanges.size > 0) this.#exchanges.delete(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
   }
@@ -208,20 +209,19 @@ export class PendingTable {
 
   /** Removes a record that nobody waits for any more. @returns it, if it was still there */
   drop(id: number): Pending | undefined {
-    const entry = this.#entries.get(id);
-    if (entry === undefined) return undefined;
-    this.#entries.delete(id);
-    entry.exchange?.abandon();
-    if (this.#quieted.length > 0) this.#tellQuiet();
-    return entry.record;
+    const exchange = this.#exchanges.get(id);
+    const record = this.take(id);
+    exchange?.abandon();
+    return record;
   }
 
   /** Fails everything in flight, and all that is sent later; the first cause stays. */
   fail(cause: HubError): void {
     this.ended ??= cause;
-    const entries = [...this.#entries.values()];
-    this.#entries.clear();
-    for (const { record } of entries) record.fail(this.#lossOf(record, cause, "answerLost"));
+    const records = [...this.#records.values()];
+    this.#records.clear();
+    this.#exchanges.clear();
+    for (const record of records) record.fail(this.#lossOf(record, cause, "answerLost"));
     this.#tellQuiet();
   }
 

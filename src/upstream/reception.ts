@@ -26,7 +26,6 @@ export class Reception {
   /** @param exchange the request on whose stream it came, where the link can tell */
   take(frame: Frame, exchange: Exchange | undefined): void {
     this.heard++;
-    const dialect = this.#parts.dialect();
     switch (frame.kind) {
       case "response":
         this.#settle(frame);
@@ -35,12 +34,15 @@ export class Reception {
         this.#news.notified(frame, exchange);
         return;
       case "request":
-        if (dialect?.era !== "modern") this.#news.asked(frame, exchange);
+        if (this.#parts.dialect()?.era !== "modern") this.#news.asked(frame, exchange);
         else this.complain("A request was dropped: servers of its era send none.");
         return;
       case "batch":
-        if (dialect?.hasBatches === true) for (const item of frame.items) this.take(item, exchange);
-        else this.complain("A batch was dropped: this revision has none.");
+        if (this.#parts.dialect()?.hasBatches !== true) {
+          this.complain("A batch was dropped: this revision has none.");
+          return;
+        }
+        for (const item of frame.items) this.take(item, exchange);
         return;
       case "invalid":
         this.complain(`A message was dropped: ${frame.reason}.`);

@@ -1,4 +1,3 @@
-import { applyEdits } from "../bytes.ts";
 import type { Item, Kind } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import type { Era } from "../protocol/era.ts";
@@ -7,7 +6,7 @@ import type { LogLevel, LogSource } from "../events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
-import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
+import { type Frame, reissue, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
@@ -214,10 +213,7 @@ export class Session implements LinkEvents {
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
     if (record.sender !== undefined) this.#dialect?.dress(request, record.sender, edits);
-    const by = String(id);
-    for (const { start, end } of tokens) edits.push({ start, end, by });
-    for (const { start, end } of request.ids) edits.push({ start, end, by });
-    this.#pending.send(id, record, applyEdits(request.bytes, edits));
+    this.#pending.send(id, record, reissue(request, String(id), edits, tokens));
     return id;
   }
 

@@ -3,21 +3,21 @@ import { buildCatalog, type Catalog, type Source } from "../catalog/catalog.ts";
 import type { Item, Kind } from "../catalog/item.ts";
 import { compareSections } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
-import { NOUNS } from "../catalog/offer.ts";
+import { NOUNS, type Offer } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
 import type { Bus, LogLevel } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
-import { EVERYTHING, prefixIn } from "./scope.ts";
+import { EVERYTHING, prefixIn, type Scope } from "./scope.ts";
 
 export interface ShowcaseParts {
   readonly pool: Pool;
   readonly bus: Bus;
   readonly alerts: Alerts;
   readonly digest: Digest;
-  /** What plugins make of a server's listing. */
-  revise(server: string, items: readonly Item[]): readonly Item[];
+  /** What plugins make of a server's listing; undefined if there are none. */
+  reviser(): ((server: string, items: readonly Item[]) => readonly Item[]) | undefined;
 }
 
 /** How many catalogs are kept for whoever comes next: clients choose of which servers they want one. */
@@ -34,6 +34,11 @@ export class Showcase {
   version = 0;
   readonly #parts: ShowcaseParts;
   readonly #catalogs = new Map<string, Catalog>();
+  /** What was last made of each offer, and for which prefix. */
+  readonly #sources = new WeakMap<
+    Offer,
+    { readonly spec: RunnableServer; readonly prefix: string; readonly source: Source }
+  >();
   /** What was said of servers' entries, by server. */
   readonly #remarked = new Map<string, Set<string>>();
   /** The exposed names that belong to another tool than to the one that had them first, and which that was. */
@@ -113,16 +118,7 @@ export class Showcase {
     const shown = connections.flatMap(({ spec, offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
-    const sources = shown.map(({ spec, offer }): Source => ({
-      server: spec.name,
-      offer,
-      rules: {
-        tools: { prefix: prefixIn(scope, spec), ...spec.tools },
-        prompts: { prefix: prefixIn(scope, spec), ...spec.prompts },
-      },
-      limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
-      revise: (listed) => this.#parts.revise(spec.name, listed),
-    }));
+    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope));
     const isWhole = shown.length === connections.length;
     const catalog = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
     // Of a part there is nothing to say that was not said of the whole.
@@ -134,6 +130,20 @@ export class Showcase {
       this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
+  }
+
+  /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
+  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope): Source {
+    const prefix = prefixIn(scope, spec);
+    const revise = this.#parts.reviser();
+    if (revise !== undefined) {
+      return { ...makeSource(spec, offer, prefix), revise: (listed) => revise(spec.name, listed) };
+    }
+    const known = this.#sources.get(offer);
+    if (known?.spec === spec && known.prefix === prefix) return known.source;
+    const source = makeSource(spec, offer, prefix);
+    this.#sources.set(offer, { spec, prefix, source });
+    return source;
   }
 
   /** Says it once, and not without end: servers may list other odd things every time. */
@@ -149,6 +159,15 @@ export class Showcase {
 }
 
 const NOTHING = new Section("tools", new Map());
+
+function makeSource(spec: RunnableServer, offer: Offer, prefix: string): Source {
+  return {
+    server: spec.name,
+    offer,
+    rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
+    limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
+  };
+}
 
 function limitsOf(
   { tools, callTimeout, maxCallTimeout }: RunnableServer,

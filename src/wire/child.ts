@@ -87,7 +87,7 @@ export class Child implements Group {
     const entries = await this.#find().catch(() => []);
     if (this.#exit !== undefined || entries.length === 0) return undefined;
     const memory = entries.reduce((sum, entry) => sum + entry.memory, 0);
-    return { pid: this.#pid, processes: entries.length, memory };
+    return { pid: this.#pid, processes: entries.length, memory, each: entries };
   }
 
   /**

@@ -11,11 +11,15 @@ import {
 } from "../json.ts";
 import { integerOf, readId } from "./id.ts";
 import type { Frame, Id, Invalid, Notification, Request, Response } from "./jsonrpc.ts";
-import { CR, hasLineBreak, LF, readCommonRequest, readSpliceable } from "./shapes.ts";
+import { readCommonRequest, readSpliceable } from "./shapes.ts";
+import { CR, hasLineBreak, LF, type Sight } from "./sight.ts";
 
-/** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
-export function readFrame(bytes: Buffer): Frame {
-  return readSpliceable(bytes) ?? readCommonRequest(bytes) ?? readScanned(bytes);
+/**
+ * Reads one message, without its line end. Never throws: what is no message is `invalid`.
+ * @param sight what is known of the bytes that it was cut from
+ */
+export function readFrame(bytes: Buffer, sight?: Sight): Frame {
+  return readSpliceable(bytes, sight) ?? readCommonRequest(bytes, sight) ?? readScanned(bytes);
 }
 
 /** The same message with edits in it, which leave it the message that it is. */

@@ -117,6 +117,21 @@ export function readdress(response: Response, id: Piece, edits: readonly Edit[] 
 
 const NONE: readonly Edit[] = [];
 
+/** The same request under another id, which is also in the place of its tokens, and with the edits of it. */
+export function reissue(
+  { bytes, ids }: Pick<Request, "bytes" | "ids">,
+  id: Piece,
+  edits: readonly Edit[],
+  tokens: readonly Range[],
+): Message {
+  // One list, as this is done for every call; most clients write the id first, so that it need not be sorted.
+  const all: Edit[] = [];
+  for (const { start, end } of ids) all.push({ start, end, by: id });
+  for (const edit of edits) all.push(edit);
+  for (const { start, end } of tokens) all.push({ start, end, by: id });
+  return applyEdits(bytes, all);
+}
+
 /** From `start` to the end of the body. */
 function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
   const { bytes, body, shape } = response;

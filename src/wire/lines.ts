@@ -1,20 +1,27 @@
 import { Buffer } from "node:buffer";
-import { LONG } from "./long.ts";
+import { isClear, LONG } from "./long.ts";
+import { ChunkSight, CR, LF, type Sight } from "./sight.ts";
 
 /** What a splitter finds. Slices share the memory of the chunks that were pushed. */
 export interface LineSink {
-  /** A line without its end; never empty, and without the byte order mark that may begin a stream. */
-  line(bytes: Buffer): void;
-  /** Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined. */
-  long?(chunks: readonly Buffer[], size: number): void;
+  /**
+   * A line without its end; never empty, and without the byte order mark that may begin a stream.
+   * @param sight of the chunk that it was cut from, if that is one
+   */
+  line(bytes: Buffer, sight: Sight | undefined): void;
+  /**
+   * Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined.
+   * @param isClear for each chunk whether it was searched as it came in and hides nothing, see `isClear` of long.ts
+   */
+  long?(chunks: readonly Buffer[], size: number, isClear: readonly boolean[]): void;
   /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
 
-const LF = 0x0a;
-const CR = 0x0d;
 /** How much of a dropped message is kept of either end, in bytes. */
 export const EDGE = 4096;
+/** A piece of a line that is as long as this is likely to be of a long one, in bytes. */
+const SOON = 16 * 1024;
 
 /**
  * Cuts a stream of chunks into lines. A line inside one chunk is not copied; one that spans chunks is
@@ -24,6 +31,8 @@ export class Splitter {
   readonly #limit: number;
   readonly #sink: LineSink;
   #pending: Buffer[] = [];
+  /** Of those that are pending. */
+  #clear: boolean[] = [];
   #size = 0;
   /** Set while an oversized line is being dropped. */
   #dropped: { head: Buffer; tail: Buffer } | undefined;
@@ -37,13 +46,21 @@ export class Splitter {
 
   /** The chunk belongs to the splitter from now on. */
   push(chunk: Buffer): void {
+    const sight = new ChunkSight(chunk);
+    const size = chunk.length;
     let from = 0;
-    for (let at = chunk.indexOf(LF); at >= 0; at = chunk.indexOf(LF, from)) {
-      if (at > from) this.#add(chunk.subarray(from, at));
-      this.#finish();
+    // Most chunks end with a line: behind that there is nothing to search for.
+    for (let at = chunk.indexOf(LF); at >= 0; at = from < size ? chunk.indexOf(LF, from) : -1) {
+      if (this.#size > 0 || this.#first || this.#dropped !== undefined || at - from > this.#limit) {
+        if (at > from) this.#add(chunk.subarray(from, at));
+        this.#finish();
+      } else {
+        const end = chunk[at - 1] === CR ? at - 1 : at;
+        if (end > from) this.#sink.line(chunk.subarray(from, end), sight);
+      }
       from = at + 1;
     }
-    if (from < chunk.length) this.#add(from === 0 ? chunk : chunk.subarray(from));
+    if (from < size) this.#add(from === 0 ? chunk : chunk.subarray(from));
   }
 
   /** The stream has ended: gives out a last line without a line end. */
@@ -57,17 +74,21 @@ export class Splitter {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
+    // While the peer makes the next one: when the line is whole, somebody waits for it.
+    this.#clear.push(piece.length >= SOON && isClear(piece, this.#pending.length === 0));
     this.#pending.push(piece);
     if (this.#size > this.#limit) {
       const start = Buffer.concat(this.#pending, Math.min(this.#size, EDGE));
       this.#dropped = { head: start, tail: this.#pending.reduce(lastBytes, Buffer.alloc(0)) };
       this.#pending = [];
+      this.#clear = [];
     }
   }
 
   #finish(): void {
     const pending = this.#pending;
     const dropped = this.#dropped;
+    const clear = this.#clear;
     const size = this.#size;
     this.#size = 0;
     if (dropped !== undefined) {
@@ -77,13 +98,15 @@ export class Splitter {
     }
     if (size === 0) return;
     this.#pending = [];
+    this.#clear = [];
     if (size >= LONG && pending.length > 1 && this.#sink.long !== undefined && !this.#first) {
-      this.#sink.long(...withoutCr(pending, size));
+      const [chunks, length] = withoutCr(pending, size);
+      this.#sink.long(chunks, length, clear);
       return;
     }
     const only = pending.length === 1 ? pending[0] : undefined;
     const line = this.#trim(only ?? Buffer.concat(pending, size));
-    if (line.length > 0) this.#sink.line(line);
+    if (line.length > 0) this.#sink.line(line, undefined);
   }
 
   #trim(line: Buffer): Buffer {

@@ -2,6 +2,7 @@ import type { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import type { Challenge } from "./http/credentials.ts";
 import type { Frame, Message } from "./jsonrpc.ts";
+import type { ProcessEntry } from "./table.ts";
 
 /**
  * One request sent over a Link, and what comes back on it. Over HTTP it is the stream of its own POST;
@@ -72,6 +73,8 @@ export interface Vitals {
   readonly processes: number;
   /** Resident memory of all of them, in bytes. */
   readonly memory: number;
+  /** Each of them. */
+  readonly each: readonly ProcessEntry[];
 }
 
 /**

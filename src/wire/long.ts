@@ -13,13 +13,19 @@ const SEAM = 16;
 /**
  * The fast path for long responses: what `readSpliceable` does, on the chunks as they came. Joining them would
  * cost more than all else that happens to a result of a megabyte. The chunks are those of a line: no LF is in them.
+ * @param clear of each chunk what `isClear` said
  * @returns undefined if the line is none of the two shapes, or has to be looked at whole.
  */
-export function readLong(chunks: readonly Buffer[], size: number): Response | undefined {
+export function readLong(
+  chunks: readonly Buffer[],
+  size: number,
+  clear: readonly boolean[] = [],
+): Response | undefined {
   const ends = [...cut(chunks, 0, EDGE), ...cut(chunks, size - EDGE, size)];
   const edges = readSpliceable(Buffer.concat(ends.map(bufferOf)));
   if (edges === undefined || edges.shape.at === "scanned") return undefined;
-  if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM))) return undefined;
+  const isKnown = new Set(chunks.filter((_, at) => clear[at]));
+  if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM), isKnown)) return undefined;
   const { id, outcome, shape } = edges;
   const body = { start: edges.body.start, end: edges.body.end + size - 2 * EDGE };
   let joined: Buffer | undefined;
@@ -42,17 +48,30 @@ function cut(chunks: readonly Buffer[], start: number, end: number): Slice[] {
   for (const chunk of chunks) {
     const from = Math.max(start - at, 0);
     const to = Math.min(end - at, chunk.length);
-    if (from < to) slices.push(sliceOf(chunk, from, to));
+    if (from < to) slices.push(give(sliceOf(chunk, from, to)));
     at += chunk.length;
   }
   return slices;
 }
 
-function hides(slices: readonly Slice[]): boolean {
+/** A chunk that has its memory for itself goes with what is written of it. */
+function give(slice: Slice): Slice {
+  const { of, start, end } = slice;
+  const isAll = end - start === of.buffer.byteLength;
+  return isAll ? { of, start, end, isGiven: true } : slice;
+}
+
+/** Whether a chunk of a long line hides nothing that would make it another message than it seems; of the first one, from where the edge ends. */
+export function isClear(chunk: Buffer, isFirst: boolean): boolean {
+  return !hidesMessage(isFirst ? chunk.subarray(EDGE - SEAM) : chunk);
+}
+
+/** @param isKnown the chunks that hide nothing */
+function hides(slices: readonly Slice[], isKnown: ReadonlySet<Uint8Array>): boolean {
   let before: Buffer = Buffer.alloc(0);
   for (const slice of slices) {
     const bytes = bufferOf(slice);
-    if (hidesMessage(bytes)) return true;
+    if (!isKnown.has(slice.of) && hidesMessage(bytes)) return true;
     const seam = Buffer.concat([before, bytes.subarray(0, SEAM)]);
     if (hidesMessage(seam)) return true;
     // Of a chunk shorter than a seam, what came before it still matters.

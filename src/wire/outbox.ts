@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
-import { copyPiece, memoryOf, type Piece, sizeOf } from "../bytes.ts";
+import { copyPiece, isGiven, memoryOf, type Piece, sizeOf } from "../bytes.ts";
 
 /** From this size on a piece is written by itself; below, it is copied into the write that it is part of. */
 const COPY_LIMIT = 16 * 1024;
-/** Small pieces are gathered in memory of this size, which is used up piece by piece and never written to twice. */
+/** Small pieces are gathered in memory of this size, which is used up piece by piece, and again only after a rewind. */
 const SHEET = 64 * 1024;
 
 /**
@@ -12,6 +12,8 @@ const SHEET = 64 * 1024;
  */
 export class Outbox {
   readonly #writes: Uint8Array[] = [];
+  /** Of these, those whose memory is free once they are out. Weak: where the sink may keep what it took, nothing is released. */
+  readonly #given = new WeakSet<Uint8Array>();
   #sheet = EMPTY;
   /** The part of the sheet that no write has yet: from `#start` up to `#end`. */
   #start = 0;
@@ -30,7 +32,9 @@ export class Outbox {
     this.#size += size;
     if (size >= COPY_LIMIT) {
       this.#seal();
-      this.#writes.push(memoryOf(piece));
+      const write = memoryOf(piece);
+      if (isGiven(piece)) this.#given.add(write);
+      this.#writes.push(write);
       return;
     }
     if (this.#end + size > this.#sheet.length) {
@@ -44,17 +48,34 @@ export class Outbox {
 
   /** The next write, or undefined if nothing waits. */
   take(): Uint8Array | undefined {
-    if (this.#writes.length === 0) this.#seal();
-    const next = this.#writes.shift();
+    const next = this.#writes.length > 0 ? this.#writes.shift() : this.#cutSheet();
     if (next !== undefined) this.#size -= next.length;
     return next;
   }
 
-  /** Makes a write of what was gathered. */
+  /** What was taken is out: memory that was given with it is freed, sooner than a collection would see that it can be. */
+  release(write: Uint8Array): void {
+    if (this.#given.delete(write)) (write.buffer as ArrayBuffer).transfer(0);
+  }
+
+  /** All that was taken is out, and nothing waits: its memory can be used again, so that small messages need no more. */
+  rewind(): void {
+    this.#start = 0;
+    this.#end = 0;
+  }
+
+  /** Puts a write of what was gathered behind the others. */
   #seal(): void {
-    if (this.#end === this.#start) return;
-    this.#writes.push(this.#sheet.subarray(this.#start, this.#end));
+    const write = this.#cutSheet();
+    if (write !== undefined) this.#writes.push(write);
+  }
+
+  /** A write of what was gathered, if anything was. */
+  #cutSheet(): Uint8Array | undefined {
+    if (this.#end === this.#start) return undefined;
+    const write = this.#sheet.subarray(this.#start, this.#end);
     this.#start = this.#end;
+    return write;
   }
 }
 

@@ -10,12 +10,15 @@ import {
   type ProcessTable,
   splitTags,
   TAG_VARIABLE,
+  type Usage,
 } from "./table.ts";
 
 /** So many processes are looked at side by side; each takes a file descriptor. */
 const BATCH = 64;
 /** An exec takes well below a millisecond, unless other programs have the processors; one look takes at least one. */
 const EXEC_LOOKS = 50;
+/** What processor time is counted in, in ms: 1/100 s wherever Linux runs. */
+const TICK = 10;
 /** PF_KTHREAD among the flags of /proc/<pid>/stat: such a process never has an environment. */
 const KERNEL_THREAD = 0x20_00_00;
 
@@ -49,6 +52,11 @@ export const procTable: ProcessTable = {
   },
 
   recheck: () => Promise.resolve(isSame),
+
+  async usage(names) {
+    const found = await Promise.all(names.map(readUsage));
+    return found.filter((usage) => usage !== undefined);
+  },
 
   async system() {
     const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8");
@@ -90,7 +98,7 @@ function* read(pid: number): Reader {
   const uid = numberIn(status, /^Uid:\s*(\d+)/m);
   const user = process.getuid?.();
   if (uid === undefined || (user !== 0 && uid !== user)) return undefined;
-  const memory = (numberIn(status, /^VmRSS:\s*(\d+) kB/m) ?? 0) * 1024;
+  const memory = memoryIn(status);
   let blanks = 0;
   for (let look = 1; ; look++) {
     const environ = yield "environ";
@@ -100,11 +108,20 @@ function* read(pid: number): Reader {
     // During an exec the end of the environment reads as 0; twice something else is an environment without entries.
     blanks = stat.isExec ? 0 : blanks + 1;
     if (!isBlank || blanks === 2 || look === EXEC_LOOKS) {
-      const { group, started } = stat;
-      return { pid, group, uid, started, memory, tags: environ ? tagsIn(environ) : [] };
+      const { group, started, cpu } = stat;
+      return { pid, group, uid, started, memory, cpu, tags: environ ? tagsIn(environ) : [] };
     }
     yield undefined;
   }
+}
+
+async function readUsage({ pid, started }: ProcessName): Promise<Usage | undefined> {
+  const [line, status] = await Promise.all(
+    ["stat", "status"].map((file) => readFile(`/proc/${pid}/${file}`).catch(excuse)),
+  );
+  const stat = parseStat(line);
+  if (stat?.started !== started) return undefined;
+  return { pid, started, cpu: stat.cpu, memory: memoryIn(String(status)) };
 }
 
 async function readSoon(pid: number): Promise<ProcessEntry | undefined> {
@@ -143,6 +160,7 @@ function excuse(error: unknown): undefined {
 interface Stat {
   readonly group: number;
   readonly started: string;
+  readonly cpu: number;
   readonly isKernel: boolean;
   readonly isExec: boolean;
 }
@@ -153,14 +171,20 @@ function parseStat(content: Buffer | undefined): Stat | undefined {
   // The second field is the program's name in parentheses, with whatever characters it likes.
   const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
   const [state, , group, , , , flags] = fields;
+  const [user, system] = fields.slice(11);
   const started = fields[19];
   if (state === "Z" || state === "X" || started === undefined) return undefined;
   return {
     group: Number(group),
     started,
+    cpu: (Number(user) + Number(system)) * TICK,
     isKernel: (Number(flags) & KERNEL_THREAD) !== 0,
     isExec: fields[48] === "0",
   };
+}
+
+function memoryIn(status: string): number {
+  return (numberIn(status, /^VmRSS:\s*(\d+) kB/m) ?? 0) * 1024;
 }
 
 function numberIn(text: string, pattern: RegExp): number | undefined {

@@ -1,7 +1,7 @@
 import { execFile, spawnSync } from "node:child_process";
 import { type ProcessEntry, type ProcessTable, splitTags, TAG_VARIABLE } from "./table.ts";
 
-const COLUMNS = ["-Eww", "-o", "pid=,pgid=,ruid=,rss=,stat=,lstart=,command="];
+const COLUMNS = ["-Eww", "-o", "pid=,pgid=,ruid=,rss=,time=,stat=,lstart=,command="];
 
 /** One language and time zone whoever asks, and a limit for the time in ms and for the output in bytes. */
 const OPTIONS = {
@@ -32,6 +32,12 @@ export const psTable: ProcessTable = {
     return ({ pid, started }) => starts.get(pid) === started;
   },
 
+  async usage(names) {
+    const found = await ask(["-p", names.map(({ pid }) => pid).join(",")]);
+    const known = new Set(names.map(({ pid, started }) => `${pid}/${started}`));
+    return found.filter(({ pid, started }) => known.has(`${pid}/${started}`));
+  },
+
   async system() {
     const boot = await run("sysctl", ["-n", "kern.bootsessionuuid"]);
     return { boot: boot.trim(), space: "mac" };
@@ -42,13 +48,13 @@ async function ask(which: readonly string[]): Promise<ProcessEntry[]> {
   return parsePs(await run("ps", [...COLUMNS, ...which]));
 }
 
-/** Reads lines of `ps` with the columns pid, pgid, ruid, rss, stat, lstart and command, the environment behind the command. */
+/** Reads lines of `ps` with the columns pid, pgid, ruid, rss, time, stat, lstart and command, the environment behind the command. */
 export function parsePs(text: string): ProcessEntry[] {
   const row =
-    /^\s*(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)\s+(\S+)\s+(\w+\s+\w+\s+\w+\s+[\d:]+\s+\d+)\s(.*)$/;
+    /^\s*(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)\s+([\d:.-]+)\s+(\S+)\s+(\w+\s+\w+\s+\w+\s+[\d:]+\s+\d+)\s(.*)$/;
   const variable = new RegExp(`(?:^|\\s)${TAG_VARIABLE}=(\\S+)`);
   return text.split("\n").flatMap((line) => {
-    const [, pid, group, uid, memory, state, started, command] = row.exec(line) ?? [];
+    const [, pid, group, uid, memory, time = "", state, started, command] = row.exec(line) ?? [];
     if (started === undefined || command === undefined || state?.startsWith("Z")) return [];
     return {
       pid: Number(pid),
@@ -56,9 +62,17 @@ export function parsePs(text: string): ProcessEntry[] {
       uid: Number(uid),
       started: started.replace(/\s+/g, "_"),
       memory: Number(memory) * 1024,
+      cpu: parseTime(time),
       tags: splitTags(variable.exec(command)?.[1] ?? ""),
     };
   });
+}
+
+/** Reads `MM:SS.hh`, with days and hours in front if there are any. @returns ms */
+function parseTime(text: string): number {
+  const [days, clock = ""] = text.includes("-") ? text.split("-") : ["0", text];
+  const seconds = clock.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
+  return Math.round((Number(days) * 86_400 + seconds) * 1000);
 }
 
 /** A system tool's output. An exit code alone is no failure: `ps` has one if it found nothing. */

@@ -1,8 +1,9 @@
 import { Buffer } from "node:buffer";
-import { matches, type Range, textOf, utf8 } from "../bytes.ts";
+import { matches, type Range, sliceOf, textOf, utf8 } from "../bytes.ts";
 import { isDigit, scanObject, skipSpace } from "../json.ts";
 import { plainInteger, readId } from "./id.ts";
-import { ERROR_MEMBER, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
+import { ERROR_MEMBER, type Id, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
+import { hasLineBreak, see, type Sight } from "./sight.ts";
 
 const HEAD = utf8('{"jsonrpc":"2.0","id":');
 const RESULT_START = utf8('{"result":');
@@ -14,56 +15,56 @@ const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
 const METHOD_START = utf8('{"method":"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
-const METHOD_KEY = Buffer.from('"method"');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
-const ESCAPE = Buffer.from("\\u00");
+/** As long as a needle may be that is searched for twice as fast as longer ones. */
+const VERSION_END = VERSION_KEY.subarray(1);
+const AT_HEAD = { at: "head" } as const;
+const AT_TAIL = { at: "tail" } as const;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
-export const CR = 0x0d;
-export const LF = 0x0a;
 
 /**
  * The fast path: a response in one of the two shapes that every JSON library writes, whose body is left unread.
  * It can only be fooled about the message's kind or id by a second `id`, `result`, `error` or `method` key;
  * `readdress` writes the id last, so that a second `id` loses, and a `method`, spelled or escaped, is searched for.
  */
-export function readSpliceable(bytes: Buffer): Response | undefined {
+export function readSpliceable(bytes: Buffer, sight?: Sight): Response | undefined {
   const end = bytes.length - 1;
   if (bytes[end] !== 0x7d) return undefined;
   const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
   if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
   const version = bytes.indexOf(VERSION_KEY, response.body.start);
-  const hasVersion = version >= 0 && version < response.body.end;
-  return hasVersion || bytes.includes(LF) || hidesKey(bytes) ? undefined : response;
+  if (version >= 0 && version < response.body.end) return undefined;
+  return (sight !== undefined && isPlain(sight)) || isPlain(see(bytes)) ? response : undefined;
+}
+
+function isPlain({ hasBreak, hidesMethod }: Sight): boolean {
+  return !hasBreak && !hidesMethod;
 }
 
 /** Whether a part of a line's body has to be looked at: it might make the message another than it seems. */
 export function hidesMessage(bytes: Buffer): boolean {
   // A second message could follow a body that ends early, for clients that read a stream of values.
-  return bytes.includes(VERSION_KEY) || hidesKey(bytes);
-}
-
-function hidesKey(bytes: Buffer): boolean {
-  if (bytes.includes(CR) || bytes.includes(METHOD_KEY)) return true;
-  return bytes.includes(ESCAPE) && ESCAPED_LETTERS.some((letter) => bytes.includes(letter));
+  const hasVersion = bytes.includes(VERSION_END) && bytes.includes(VERSION_KEY);
+  return hasVersion || !isPlain(see(bytes));
 }
 
 function readHeadShape(bytes: Buffer, end: number): Response | undefined {
   if (!matches(bytes, 0, HEAD)) return undefined;
   let i = HEAD.length;
   while (isDigit(bytes[i])) i++;
-  const id = plainInteger(bytes, HEAD.length, i);
-  if (id === undefined) return undefined;
   const outcome = matches(bytes, i, RESULT_MEMBER)
     ? "result"
     : matches(bytes, i, ERROR_MEMBER)
       ? "error"
       : undefined;
+  // Requests begin so, too, and their id is read elsewhere.
   if (outcome === undefined) return undefined;
+  const id = plainInteger(bytes, HEAD.length, i);
+  if (id === undefined) return undefined;
   const start = i + (outcome === "result" ? RESULT_MEMBER.length : ERROR_MEMBER.length);
   if (start >= end) return undefined;
-  return { kind: "response", bytes, id, outcome, body: { start, end }, shape: { at: "head" } };
+  return { kind: "response", bytes, id, outcome, body: { start, end }, shape: AT_HEAD };
 }
 
 function readTailShape(bytes: Buffer, end: number): Response | undefined {
@@ -80,7 +81,7 @@ function readTailShape(bytes: Buffer, end: number): Response | undefined {
   const start = outcome === "result" ? RESULT_START.length : ERROR_START.length;
   if (id === undefined || tail <= start || !matches(bytes, tail, TAIL)) return undefined;
   const body = { start, end: tail };
-  return { kind: "response", bytes, id, outcome, body, shape: { at: "tail" } };
+  return { kind: "response", bytes, id, outcome, body, shape: AT_TAIL };
 }
 
 /** Whoever reads a body expects the value alone: white space around it is for the scanner. */
@@ -92,61 +93,57 @@ function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
  * A request in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
  * only once: their members are kept for whoever looks at them next.
  */
-export function readCommonRequest(bytes: Buffer): Request | undefined {
+export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undefined {
   const end = bytes.length - 1;
   if (bytes[end] !== 0x7d) return undefined;
   let at = 0;
-  let id: Range | undefined;
+  let id: Id | undefined;
   if (matches(bytes, 0, HEAD)) {
     id = plainId(bytes, HEAD.length);
-    if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
-    at = id.end + METHOD_MEMBER.length;
+    if (id === undefined || !matches(bytes, id.slice.end, METHOD_MEMBER)) return undefined;
+    at = id.slice.end + METHOD_MEMBER.length;
   } else if (matches(bytes, 0, METHOD_START)) {
     at = METHOD_START.length;
   } else {
     return undefined;
   }
-  const quote = bytes.indexOf(QUOTE, at);
+  const isCall = matches(bytes, at, TOOLS_CALL);
+  const quote = isCall ? at + TOOLS_CALL.length - 1 : bytes.indexOf(QUOTE, at);
   if (quote < 0 || !matches(bytes, quote + 1, PARAMS_MEMBER)) return undefined;
-  const method = matches(bytes, at, TOOLS_CALL) ? "tools/call" : textOf(bytes, at, quote);
+  const method = isCall ? "tools/call" : textOf(bytes, at, quote);
   const start = quote + 1 + PARAMS_MEMBER.length;
   const params = scanObject(bytes, start);
-  if (params === undefined || !PLAIN_METHOD.test(method)) return undefined;
+  if (params === undefined || (!isCall && !PLAIN_METHOD.test(method))) return undefined;
   if (id === undefined) {
     if (!matches(bytes, params.end, TAIL)) return undefined;
     id = plainId(bytes, params.end + TAIL.length);
-    if (id?.end !== end) return undefined;
+    if (id?.slice.end !== end) return undefined;
   } else if (params.end !== end) {
     return undefined;
   }
-  const read = readId(bytes, id);
-  if (read === undefined || hasLineBreak(bytes)) return undefined;
+  if (sight?.hasBreak !== false && hasLineBreak(bytes)) return undefined;
   return {
     kind: "request",
     bytes,
-    id: read,
-    ids: [id],
+    id,
+    ids: [id.slice],
     method,
     params: { start, end: params.end },
     members: params.items,
   };
 }
 
-/** The range of an id that is plain digits or a string without escapes. */
-function plainId(bytes: Buffer, start: number): Range | undefined {
+/** An id that is plain digits or a string without escapes. */
+function plainId(bytes: Buffer, start: number): Id | undefined {
   let i = start;
   if (bytes[i] !== QUOTE) {
     while (isDigit(bytes[i])) i++;
-    return plainInteger(bytes, start, i) === undefined ? undefined : { start, end: i };
+    const key = plainInteger(bytes, start, i);
+    return key === undefined ? undefined : { key, slice: sliceOf(bytes, start, i) };
   }
   for (i++; bytes[i] !== QUOTE; i++) {
     const byte = bytes[i];
     if (byte === undefined || byte < 0x20 || byte === BACKSLASH) return undefined;
   }
-  return { start, end: i + 1 };
-}
-
-/** Whether a line reader would see a line end in it. */
-export function hasLineBreak(bytes: Buffer): boolean {
-  return bytes.includes(CR) || bytes.includes(LF);
+  return readId(bytes, { start, end: i + 1 });
 }

@@ -1,6 +1,7 @@
 import type { Buffer } from "node:buffer";
 import type { Readable, Writable } from "node:stream";
-import { closureOf } from "../runtime.ts";
+import { childSinkOf } from "../runtime.ts";
+import { sinkOutput } from "../streams.ts";
 import type { ByteSink, ByteSource } from "./pipe.ts";
 
 /** So much of one stream is read before all else gets its turn, in bytes: some runtimes read on as long as there is something. */
@@ -68,25 +69,43 @@ export function sinkOf(stream: Writable, onBroken: () => void = () => {}): ByteS
   stream.on("drain", () => release?.());
   stream.on("error", fail);
   stream.on("close", end);
-  const isClosed = closureOf(stream);
+  const direct = childSinkOf(stream);
+  if (direct === undefined) {
+    return {
+      write(bytes) {
+        if (!alive || stream.write(bytes)) return undefined;
+        return new Promise((resolve) => {
+          release = resolve;
+        });
+      },
+      end: () => void stream.end(),
+    };
+  }
   let looking = false;
   const look = (): void => {
-    if (looking || isClosed === undefined) return;
+    if (looking) return;
     looking = true;
     setTimeout(() => {
       looking = false;
-      if (isClosed()) fail();
+      if (direct.isClosed()) fail();
     }, CLOSURE_PAUSE).unref();
   };
+  const output = sinkOutput(direct, fail);
   return {
     write(bytes) {
       if (!alive) return undefined;
       look();
-      if (stream.write(bytes)) return undefined;
-      return new Promise((resolve) => {
-        release = resolve;
-      });
+      const written = output.write(bytes);
+      return (
+        written &&
+        new Promise((resolve) => {
+          // A stream that is destroyed may never say what became of it.
+          release = resolve;
+          void written.then(resolve);
+        })
+      );
     },
     end: () => void stream.end(),
+    keepsNothing: true,
   };
 }

@@ -11,12 +11,17 @@ export interface ProcessEntry {
   readonly started: string;
   /** What is resident of it, in bytes. */
   readonly memory: number;
+  /** The processor time that it has used, in ms; systems count in steps of 10. */
+  readonly cpu: number;
   /** The owner tags in the environment that it was started with, the nearest hub's first; none if it cannot be read. */
   readonly tags: readonly string[];
 }
 
 /** A pid, and the start of the process that is meant by it. */
 export type ProcessName = Pick<ProcessEntry, "pid" | "started">;
+
+/** What a process has used. */
+export type Usage = ProcessName & Pick<ProcessEntry, "memory" | "cpu">;
 
 /** The system that pids belong to: one boot of the kernel, and within it one space of pids (a container has its own). */
 export interface System {
@@ -44,6 +49,8 @@ export interface ProcessTable {
    * become another's.
    */
   recheck(names: readonly ProcessName[]): Promise<(name: ProcessName) => boolean>;
+  /** What these have used; those that are gone are left out. Cheap enough to be asked for a few of them all the time. */
+  usage(names: readonly ProcessName[]): Promise<readonly Usage[]>;
   /** @throws {Error} where the system does not say */
   system(): Promise<System>;
 }

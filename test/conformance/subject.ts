@@ -1,7 +1,8 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Era } from "../../src/protocol/era.ts";
-import { listenNatively } from "../../src/runtime.ts";
+import { listen } from "../../src/frontend/http/listener.ts";
+import { answerWith } from "../fixtures/web.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, withStage } from "../harness/hub.ts";
 import { Everything } from "./http.ts";
@@ -16,10 +17,10 @@ export type Subject = <Value>(play: (url: string) => Promise<Value>) => Promise<
 
 /** The everything server without a hub: what fails here is its own fault. */
 export const withServer: Subject = async (play) => {
-  if (listenNatively === undefined) throw new Error("this needs Bun or Deno");
   const { fetch } = new Everything();
   const hostname = "127.0.0.1";
-  const listener = await listenNatively({ hostname, port: 0, maxBody: MAX_BODY, fetch });
+  const answer = answerWith(fetch, MAX_BODY);
+  const listener = await listen({ hostname, port: 0, answer });
   try {
     return await play(`http://${hostname}:${listener.port}/mcp`);
   } finally {

@@ -38,8 +38,11 @@ function runSession(stage: Stage, keychain: "unlocked" | "locked" | "none", ...l
   return { stdout, stderr, status };
 }
 
-describe("the keychain of this system", { skip: reason }, () => {
-  it("keeps a secret, gives it to a server, and forgets it", LIMIT, () =>
+/** Of each test: a file whose tests are skipped as a whole reports none. */
+const OPTIONS = { ...LIMIT, skip: reason };
+
+describe("the keychain of this system", () => {
+  it("keeps a secret, gives it to a server, and forgets it", OPTIONS, () =>
     withStage({ servers: {} }, (stage) => {
       writeFileSync(
         stage.config,
@@ -67,7 +70,7 @@ describe("the keychain of this system", { skip: reason }, () => {
     }),
   );
 
-  it("keeps the key of the file, which is worth nothing without it", LIMIT, () =>
+  it("keeps the key of the file, which is worth nothing without it", OPTIONS, () =>
     withStage({ servers: {} }, (stage) => {
       const folder = join(stage.dir, "config", "toolmux", "secrets");
       const kept = runSession(
@@ -104,7 +107,7 @@ describe("the keychain of this system", { skip: reason }, () => {
 
   it(
     "that is locked, or not there, makes the key lie beside a new file, and that is said",
-    LIMIT,
+    OPTIONS,
     async () => {
       for (const keychain of ["locked", "none"] as const) {
         await withStage({ servers: {} }, (stage) => {

@@ -154,6 +154,20 @@ describe("the package for Node", () => {
     },
   );
 
+  it("records, and replays what it has recorded", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const talk = async (...args: string[]): Promise<string> => {
+        const client = new RawClient("node", [program(), ...args], stage.dir, stage.env);
+        await client.open();
+        const { text } = await client.call("a__echo", '{"n":1.0}');
+        await end(client);
+        return text;
+      };
+      const heard = await talk("--config", stage.config, "--record", "r.jsonl");
+      assert.equal(await talk("replay", "r.jsonl", "--speed", "max"), heard);
+    }),
+  );
+
   it("shows the demo", LIMIT, () =>
     withStage({ servers: {} }, async (stage) => {
       const demo = new RawClient("node", [program(), "demo"], stage.dir, stage.env);

@@ -79,7 +79,7 @@ interface Visit {
 /** A stage whose manifest has the club, and whose browser only notes where it is sent. */
 function withVisit<Value>(run: (visit: Visit) => Promise<Value>, guard = MEMBERS): Promise<Value> {
   return withClub(guard, (club) =>
-    withStage(`[servers.club]\nurl = "${club.url}"\n`, (stage) => {
+    withStage(`[hub]\nlistWait = "500ms"\n[servers.club]\nurl = "${club.url}"\n`, (stage) => {
       const notes = join(stage.dir, "pages");
       const env = {
         ...stage.env,

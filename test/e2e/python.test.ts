@@ -22,6 +22,9 @@ const TIME = module("mcp_server_time", ["--local-timezone", "Europe/Oslo"]);
 const GIT = module("mcp_server_git");
 
 /** A repository with one commit, and a change. */
+/** Python takes seconds to start where others are at work: a first list waits for it. */
+const PATIENT = { listWait: "30s" };
+
 function makeRepository({ dir, env }: Stage): string {
   const repository = join(dir, "repository");
   const git = (...args: string[]): unknown => execFileSync("git", args, { cwd: dir, env });
@@ -36,7 +39,7 @@ function makeRepository({ dir, env }: Stage): string {
 
 describe("servers made with the Python SDK behind the hub", () => {
   it("are listed as they list themselves, but for the prefix", OPTIONS, () =>
-    withFace("stdio", { servers: { time: TIME, git: GIT } }, async (stage) => {
+    withFace("stdio", { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
       const direct = Object.entries({ time: TIME, git: GIT }).map(async ([key, server]) => {
         const args = [...(server.args ?? [])];
         const program = { command: PYTHON, args, cwd: stage.dir, env: { ...stage.env } };
@@ -57,7 +60,7 @@ describe("servers made with the Python SDK behind the hub", () => {
 
   for (const face of FACES) {
     it(`tell the time, and what is in a repository, over ${face}`, OPTIONS, () =>
-      withFace(face, { servers: { time: TIME, git: GIT } }, async (stage) => {
+      withFace(face, { hub: PATIENT, servers: { time: TIME, git: GIT } }, async (stage) => {
         const repository = makeRepository(stage);
         const client = await connectFull("SDK v2", stage.reach);
         await client.sdk.listTools();
@@ -90,7 +93,7 @@ const CLIENTS = [
 for (const [sdk, face] of CLIENTS) {
   describe(`a FastMCP server behind the hub, for a client of ${sdk} over ${face}`, () => {
     it("asks for all that it needs, and says how far it is", OPTIONS, () =>
-      withFace(face, { servers: { fast: FAST } }, async ({ reach }) => {
+      withFace(face, { hub: PATIENT, servers: { fast: FAST } }, async ({ reach }) => {
         const client = await connectFull(sdk, reach, "one");
         await client.sdk.listTools();
         const text = async (name: string, args?: Record<string, unknown>): Promise<string> =>
@@ -185,7 +188,7 @@ describe("a client made with the Python SDK", () => {
     const fast: ServerEntry = era === "legacy" ? FAST : { ...FAST, era: "legacy" };
     for (const face of FACES) {
       it(`does all of it in the ${era} era over ${face}, and is asked for all of it`, OPTIONS, () =>
-        withFace(face, { servers: { fast } }, async ({ reach, ...stage }) => {
+        withFace(face, { hub: PATIENT, servers: { fast } }, async ({ reach, ...stage }) => {
           assert.deepEqual(await drive(stage, "one", era, reach), success("one", era));
         }),
       );
@@ -193,13 +196,16 @@ describe("a client made with the Python SDK", () => {
   }
 
   it("is alone with its own server while others are with theirs", OPTIONS, () =>
-    withHttp({ servers: { fast: { ...FAST, isolation: "perClient" } } }, async (hub) => {
-      const names = ["one", "two", "three"];
-      const told = await Promise.all(names.map((name) => drive(hub, name, "legacy", hub.reach)));
-      assert.deepEqual(
-        told,
-        names.map((name) => success(name, "legacy")),
-      );
-    }),
+    withHttp(
+      { hub: PATIENT, servers: { fast: { ...FAST, isolation: "perClient" } } },
+      async (hub) => {
+        const names = ["one", "two", "three"];
+        const told = await Promise.all(names.map((name) => drive(hub, name, "legacy", hub.reach)));
+        assert.deepEqual(
+          told,
+          names.map((name) => success(name, "legacy")),
+        );
+      },
+    ),
   );
 });

@@ -16,7 +16,7 @@ describe("a refresh token that is good once", () => {
     const authority = await Authority.open({ rotates: true });
     const server = await Guarded.open(authority);
     try {
-      const manifest = `[servers.guarded]\nurl = "${server.url.href}"\n`;
+      const manifest = `[hub]\nlistWait = "500ms"\n[servers.guarded]\nurl = "${server.url.href}"\n`;
       await withStage(manifest, async (stage) => {
         const env = { ...stage.env, TOOLMUX_KEYCHAIN: "off" };
         const open = () =>

@@ -1,4 +1,5 @@
 import type { Era } from "../../src/protocol/era.ts";
+import { ask } from "../fixtures/web.ts";
 import type { Hub } from "../../src/hub.ts";
 import type { Face } from "../../src/frontend/http/face.ts";
 import type { Params } from "./kit.ts";
@@ -99,7 +100,7 @@ export function fetchFrom(face: Face) {
   return async (_url: string | globalThis.URL, init: RequestInit = {}): Promise<Response> => {
     const headers = new Headers(init.headers);
     headers.set("Host", "127.0.0.1:8700");
-    const response = await face.fetch(new Request(URL, { ...init, headers }));
+    const response = await ask(face, new Request(URL, { ...init, headers }));
     const { signal } = init;
     if (response.body === null || !signal) return response;
     // Who does not want an answer any more stops reading it.

@@ -69,12 +69,18 @@ function readEnv(values: Values): Table {
   return readPairs(values.get("env") ?? [], /^([^=\s]+)=(.*)$/s, "--env", "KEY=VALUE");
 }
 
-function readHeaders(values: Values): Table {
+/** What requests are to bear, by --header. @throws {HubError} usage, without showing the value */
+export function readHeaders(values: Values): Readonly<Record<string, string>> {
   return readPairs(values.get("header") ?? [], /^([^:\s]+):\s*(.*)$/s, "--header", "NAME: VALUE");
 }
 
 /** @throws {HubError} usage, without showing the value */
-function readPairs(given: readonly string[], form: RegExp, option: string, shape: string): Table {
+function readPairs(
+  given: readonly string[],
+  form: RegExp,
+  option: string,
+  shape: string,
+): Record<string, string> {
   const pairs = createTable<string>();
   for (const text of given) {
     const [, key, value = ""] = form.exec(text) ?? [];

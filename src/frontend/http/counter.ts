@@ -7,9 +7,9 @@ import type { Deadlines, Timed } from "../../router/deadline.ts";
 import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import { readFrame } from "../../wire/frame.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
-import { signalsLoss } from "../../runtime.ts";
 import type { WayBack } from "../modern/wayback.ts";
-import { accepted, answer, streamed } from "./refusal.ts";
+import { accepted, answer, type Answer, streamed } from "./answer.ts";
+import type { Query } from "./query.ts";
 import { PATIENCE, type Wants } from "./reply.ts";
 import { BOUNDS, KEEP_ALIVE, onOneLine } from "./stream.ts";
 
@@ -24,25 +24,25 @@ export interface CounterParts {
 /** Where the client of one POST without a session waits: it gets JSON if that is all there is to send, and comes soon; else a stream of events, which nobody can come back for. */
 export class Counter implements WayBack, Timed {
   readonly isPipe = false;
-  readonly response: Promise<Response>;
+  readonly answer: Promise<Answer>;
   /** When it becomes a stream. */
   readonly deadline: number;
+  slot: number | undefined;
   readonly #parts: CounterParts;
-  /** Aborted when the client goes; undefined: that shows when there is a stream. */
-  readonly #signal: AbortSignal | undefined;
-  #settle: (response: Response) => void = () => {};
+  /** The undo of the wait for its client to go. */
+  readonly #stay: () => void;
+  #settle: (answer: Answer) => void = () => {};
   #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
   /** The undo of the wait for something to send. */
   #disarm: () => void = () => {};
   #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
   #isOver = false;
 
-  constructor(request: Request, parts: CounterParts) {
+  constructor(query: Query, parts: CounterParts) {
     this.#parts = parts;
     this.deadline = parts.deadlines.now() + PATIENCE;
-    this.#signal = signalsLoss ? request.signal : undefined;
-    this.response = new Promise((resolve) => (this.#settle = resolve));
-    this.#signal?.addEventListener("abort", this.#leave, { once: true });
+    this.answer = new Promise((resolve) => (this.#settle = resolve));
+    this.#stay = query.whenGone(this.#leave);
     if (parts.wants === "events") this.#begin();
     else if (parts.wants === "either") parts.deadlines.add(this);
   }
@@ -71,8 +71,6 @@ export class Counter implements WayBack, Timed {
 
   whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
     this.#gone = callback;
-    // It may have gone while the message came in.
-    if (this.#signal?.aborted === true) queueMicrotask(this.#leave);
   }
 
   #push(message: Message): void {
@@ -128,7 +126,7 @@ export class Counter implements WayBack, Timed {
     this.#isOver = true;
     this.#disarm();
     this.#parts.deadlines.remove(this);
-    this.#signal?.removeEventListener("abort", this.#leave);
+    this.#stay();
     this.#parts.over(this);
   }
 }

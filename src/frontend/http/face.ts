@@ -1,7 +1,6 @@
 import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
-import { isModernVersion } from "../../protocol/modern.ts";
 import { Deadlines } from "../../router/deadline.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
@@ -9,12 +8,21 @@ import { readFrame } from "../../wire/frame.ts";
 import { within } from "../../wire/grace.ts";
 import type { Link } from "../../wire/link.ts";
 import { isModern } from "../modern/letter.ts";
-import type { Parties } from "../modern/parties.ts";
-import { readBody, type Trouble } from "./body.ts";
+import type { Taker } from "../modern/parties.ts";
+import { type Answer, answerOf, done, requestOf, responseOf } from "./answer.ts";
 import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
+import type { Query, QueryHead } from "./query.ts";
 import { type Readiness, standingOf } from "./readiness.ts";
-import { refuse } from "./refusal.ts";
-import { readWants } from "./reply.ts";
+import {
+  refuse,
+  refuseBody,
+  refuseEnd,
+  refuseFailure,
+  refuseMethod,
+  refuseNothing,
+  refuseSessionless,
+} from "./refusal.ts";
+import { type Saying, Sayings } from "./saying.ts";
 import type { SessionLink } from "./session.ts";
 import { MOST_SESSIONS, Sessions } from "./sessions.ts";
 import { Stateless } from "./stateless.ts";
@@ -28,7 +36,7 @@ export interface FaceHub {
   accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
   /** Serves requests of the modern era. @param client who makes them, if it can be told */
-  gather(client: string | undefined): Parties;
+  gather(client: string | undefined): Taker;
   readonly equipment: {
     /** What a plugin's web application answers; undefined if there is none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
@@ -53,12 +61,14 @@ export class Face {
   readonly #hub: FaceHub;
   readonly #sessions: Sessions;
   readonly #stateless: Stateless;
-  readonly #app: Hono;
+  readonly #app: Hono<Asked>;
+  readonly #sayings: Sayings;
   #isClosing = false;
 
   constructor(hub: FaceHub, settings: FaceSettings) {
     const { clock = systemClock, maxSessions = MOST_SESSIONS } = settings;
     this.#settings = settings;
+    this.#sayings = new Sayings(settings);
     this.#deadlines = new Deadlines(clock);
     this.#hub = hub;
     this.#sessions = new Sessions({
@@ -85,8 +95,8 @@ export class Face {
   }
 
   /** Never rejects. */
-  readonly fetch = (request: Request): Response | Promise<Response> =>
-    isUsual(request) ? this.#serveUsual(request) : this.#app.fetch(request);
+  readonly answer = (query: Query): Promise<Answer> =>
+    isUsual(query.head) ? this.#serveUsual(query) : this.#serve(query);
 
   /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
   async close(): Promise<void> {
@@ -99,58 +109,74 @@ export class Face {
   }
 
   /** A message at /mcp: routes would cost more than all else. */
-  async #serveUsual(request: Request): Promise<Response> {
+  async #serveUsual(query: Query): Promise<Answer> {
     try {
-      const refusal =
-        refuseStranger(request, this.#settings) ?? refuseUnknown(request, this.#settings);
-      return refusal ?? (await this.#post(request, undefined));
+      const saying = this.#sayings.of(query.head);
+      return saying.refusal ?? (await this.#post(query, saying, undefined));
     } catch (error) {
       return refuseFailure(error);
     }
   }
 
-  #route(): Hono {
-    const app = new Hono();
-    app.use(async ({ req }, next) => refuseStranger(req.raw, this.#settings) ?? (await next()));
+  async #serve(query: Query): Promise<Answer> {
+    try {
+      const request = requestOf(query.head);
+      if (request === undefined) return refuse(501, "This method is not served here.");
+      return answerOf(await this.#app.fetch(request, { query }));
+    } catch (error) {
+      return refuseFailure(error);
+    }
+  }
+
+  #route(): Hono<Asked> {
+    const app = new Hono<Asked>();
+    const guard = (answer: Answer | undefined): Response | undefined =>
+      answer && responseOf(answer);
+    app.use(async ({ env }, next) => {
+      return guard(refuseStranger(env.query.head.fields, this.#settings)) ?? (await next());
+    });
     app.get("/healthz", (c) => c.json({ alive: true }));
     app.get("/readyz", (c) => this.#tellReadiness(c));
-    app.use(async ({ req }, next) => refuseUnknown(req.raw, this.#settings) ?? (await next()));
+    app.use(async ({ env }, next) => {
+      return guard(refuseUnknown(env.query.head.fields, this.#settings)) ?? (await next());
+    });
     for (const path of ["/mcp", "/mcp/:server"]) {
-      app.post(path, ({ req }) => this.#post(req.raw, serversIn(req)));
-      app.get(path, ({ req }) => this.#get(req.raw, serversIn(req)));
-      app.delete(path, ({ req }) => this.#delete(req.raw, serversIn(req)));
-      app.all(path, refuseMethod);
+      app.post(path, async ({ req, env: { query } }) =>
+        responseOf(await this.#post(query, this.#sayings.of(query.head), serversIn(req))),
+      );
+      app.get(path, ({ req, env }) => responseOf(this.#get(env.query.head, serversIn(req))));
+      app.delete(path, async ({ req, env }) =>
+        responseOf(await this.#delete(env.query.head, serversIn(req))),
+      );
+      app.all(path, () => responseOf(refuseMethod()));
     }
     for (const path of ["/plugins/:plugin", "/plugins/:plugin/*"]) {
-      app.all(path, ({ req }) => this.#visit(req.raw, req.param("plugin") ?? ""));
+      app.all(path, ({ req, env }) => this.#visit(req.raw, env.query, req.param("plugin") ?? ""));
     }
-    app.notFound(refuseNothing);
-    app.onError(refuseFailure);
+    app.notFound(() => responseOf(refuseNothing()));
+    app.onError((error) => responseOf(refuseFailure(error)));
     return app;
   }
 
-  async #post(request: Request, servers: Servers): Promise<Response> {
+  async #post(query: Query, saying: Saying, servers: Servers): Promise<Answer> {
     const scope = readScope(servers);
-    const isStateless = isModernVersion(request.headers.get("MCP-Protocol-Version"));
+    const { isStateless, wants } = saying;
     const named =
-      hasSession(request) && !isStateless
-        ? this.#find(request, scope)
+      saying.session !== null && !isStateless
+        ? this.#find(saying, scope)
         : this.#refuseMissing(servers);
-    if (named instanceof Response) return named;
-    const wants = readWants(request.headers.get("Accept"));
+    if (named !== undefined && "status" in named) return named;
     if (wants === undefined) {
       return refuse(406, "Answers are application/json or text/event-stream.");
     }
-    if (!/^application\/json\s*(?:;|$)/i.test(request.headers.get("Content-Type") ?? "")) {
-      return refuse(415, "Messages are application/json.");
-    }
+    if (!saying.isJson) return refuse(415, "Messages are application/json.");
     // Without a session there is one thing to say, and it is short.
     const limit =
       named === undefined && !isStateless
         ? Math.min(FIRST_BODY, this.#settings.maxMessage)
         : this.#settings.maxMessage;
-    const body = await readBody(request, limit, this.#deadlines);
-    if (typeof body === "string") return explain(body, limit);
+    const body = await query.read(limit);
+    if (typeof body === "string") return refuseBody(body, limit);
     await this.#turn.end;
     const frame = readFrame(body);
     if (frame.kind === "invalid") {
@@ -161,44 +187,56 @@ export class Face {
     const isAsking = frame.kind === "request" || frame.kind === "batch";
     if (this.#isClosing && isAsking) return refuseEnd();
     if (isStateless || (frame.kind === "request" && isModern(frame))) {
-      return this.#stateless.take(frame, request, wants, scope);
+      return this.#stateless.take(frame, query, wants, scope);
     }
     if (named !== undefined) return named.receive(frame, wants);
     const isFirst = frame.kind === "request" && frame.method === "initialize";
     return isFirst ? this.#sessions.begin(frame, wants, scope) : refuseSessionless();
   }
 
-  #get(request: Request, servers: Servers): Response {
+  #get(head: QueryHead, servers: Servers): Answer {
     // The router takes HEAD for GET; a stream that nobody reads is not to be opened.
-    if (request.method !== "GET") return refuseMethod();
-    const wants = readWants(request.headers.get("Accept"));
+    if (head.method !== "GET") return refuseMethod();
+    const saying = this.#sayings.of(head);
+    const { wants } = saying;
     if (wants !== "events" && wants !== "either") {
       return refuse(406, "What is here to GET is text/event-stream.");
     }
     if (this.#isClosing) return refuseEnd();
-    const session = this.#find(request, readScope(servers));
-    if (session instanceof Response) return session;
-    return session.listen(request.headers.get("Last-Event-ID") ?? undefined);
+    const session = this.#find(saying, readScope(servers));
+    if ("status" in session) return session;
+    return session.listen(head.fields.get("Last-Event-ID") ?? undefined);
   }
 
-  async #delete(request: Request, servers: Servers): Promise<Response> {
-    const session = this.#find(request, readScope(servers));
-    if (session instanceof Response) return session;
+  async #delete(head: QueryHead, servers: Servers): Promise<Answer> {
+    const session = this.#find(this.#sayings.of(head), readScope(servers));
+    if ("status" in session) return session;
     await session.close();
-    return new Response(null, { status: 204 });
+    return done();
   }
 
   /** A plugin's web application sees its own paths, as if it were alone. */
-  #visit(request: Request, plugin: string): Response | Promise<Response> {
+  async #visit(request: Request, query: Query, plugin: string): Promise<Response> {
+    const { method, headers } = request;
     const url = new URL(request.url);
     const [, , , ...path] = url.pathname.split("/");
     url.pathname = `/${path.join("/")}`;
-    const answer = this.#hub.equipment.serve(plugin, new Request(url, request));
-    return answer ?? refuseNothing();
+    const limit = this.#settings.maxMessage;
+    const body = await query.read(limit);
+    if (typeof body === "string") return responseOf(refuseBody(body, limit));
+    const gone = new AbortController();
+    const stay = query.whenGone(() => gone.abort());
+    // A Request to GET has none, although one on the wire may.
+    const isBare = body.length === 0 || method === "GET" || method === "HEAD";
+    const given = isBare ? {} : { body: body as Uint8Array<ArrayBuffer> };
+    const init = { method, headers, signal: gone.signal, ...given };
+    const answer = await this.#hub.equipment.serve(plugin, new Request(url, init));
+    stay();
+    return answer ?? responseOf(refuseNothing());
   }
 
   /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
-  #refuseMissing(servers: Servers): Response | undefined {
+  #refuseMissing(servers: Servers): Answer | undefined {
     const known = this.#hub.status().map(({ server }) => server);
     const missing = servers?.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
@@ -207,20 +245,18 @@ export class Face {
   }
 
   /** The session that the request names, if it was opened for these servers, or why it is not served. */
-  #find({ headers }: Request, scope: Scope): SessionLink | Response {
-    const version = headers.get("MCP-Protocol-Version");
+  #find({ version, session: id }: Saying, scope: Scope): SessionLink | Answer {
     if (version !== null && !isLegacyVersion(version)) {
       return refuse(400, `This protocol version is not spoken here: ${version}.`);
     }
-    const id = headers.get("Mcp-Session-Id");
     if (id === null) return refuseSessionless();
     const session = this.#sessions.find(id);
     return session?.scope.key === scope.key ? session : refuse(404, "There is no such session.");
   }
 
-  #tellReadiness(c: Context): Response {
+  #tellReadiness(c: Context<Asked>): Response {
     const readiness = this.#readiness();
-    const isKnown = refuseUnknown(c.req.raw, this.#settings) === undefined;
+    const isKnown = refuseUnknown(c.env.query.head.fields, this.#settings) === undefined;
     const servers = isKnown ? { servers: standingOf(this.#hub.status()) } : {};
     return c.json({ ...readiness, ...servers }, readiness.ready ? 200 : 503);
   }
@@ -232,58 +268,18 @@ export class Face {
   }
 }
 
-/** Addresses are spelled as URLs are: nothing else has this path. */
-const USUAL_PATH = /^\w+:\/\/[^/?#]*\/mcp$/;
-
-function isUsual({ method, url }: Request): boolean {
-  return method === "POST" && USUAL_PATH.test(url);
+/** What routes are given beside the request. */
+interface Asked {
+  Bindings: { readonly query: Query };
 }
 
-function explain(trouble: Trouble, limit: number): Response {
-  switch (trouble) {
-    case "tooLarge": {
-      const text = `A message has at most ${limit} bytes here.`;
-      return refuse(413, text, { code: "messageTooLarge", headers: CLOSE });
-    }
-    case "tooSlow":
-      return refuse(408, "The message took too long to come in.", { headers: CLOSE });
-    case "broken":
-      return refuse(400, "The message has no end.");
-  }
+function isUsual({ method, target }: QueryHead): boolean {
+  return method === "POST" && target === "/mcp";
 }
 
 const NEVER = new AbortController().signal;
 /** What may be sent without a session, in bytes. */
 const FIRST_BODY = 1024 * 1024;
-const CLOSE = { Connection: "close" };
-
-function refuseNothing(): Response {
-  return refuse(404, "There is nothing here. MCP is spoken at /mcp.");
-}
-
-function hasSession({ headers }: Request): boolean {
-  return headers.has("Mcp-Session-Id");
-}
-
-function refuseSessionless(): Response {
-  return refuse(400, "This needs a session: begin with initialize.");
-}
-
-function refuseMethod(): Response {
-  const headers = { Allow: "GET, POST, DELETE" };
-  return refuse(405, "There is no such method here.", { headers });
-}
-
-function refuseFailure(error: unknown): Response {
-  return refuse(500, error instanceof Error ? error.message : String(error), { code: "internal" });
-}
-
-function refuseEnd(): Response {
-  return refuse(503, "The hub is stopping.", {
-    code: "connectionLost",
-    headers: { "Retry-After": "1" },
-  });
-}
 
 /** The servers that an address names; undefined if it leaves that open. */
 type Servers = readonly string[] | undefined;

@@ -1,5 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { isLoopback } from "./loopback.ts";
+import type { Answer } from "./answer.ts";
+import type { Fields } from "./query.ts";
 import { refuse } from "./refusal.ts";
 
 export interface Guard {
@@ -13,12 +15,12 @@ export interface Guard {
  * Refuses what does not come from where it should. A page of the web can make a browser of this machine ask any address: it
  * is told by its Origin, and by the Host under which it has that address ("DNS rebinding").
  */
-export function refuseStranger(request: Request, { hostname }: Guard): Response | undefined {
-  const host = request.headers.get("Host") ?? new URL(request.url).host;
+export function refuseStranger(fields: Fields, { hostname }: Guard): Answer | undefined {
+  const host = fields.get("Host") ?? "";
   if (isLoopback(hostname) && !isLoopback(hostnameOf(`http://${host}`))) {
     return refuse(403, "This host name is not served here.");
   }
-  const origin = request.headers.get("Origin");
+  const origin = fields.get("Origin");
   if (origin === null) return undefined;
   const from = hostnameOf(origin);
   const isKnown = isLoopback(hostname) ? isLoopback(from) : from === hostnameOf(`http://${host}`);
@@ -26,9 +28,9 @@ export function refuseStranger(request: Request, { hostname }: Guard): Response 
 }
 
 /** Refuses who does not know the token. */
-export function refuseUnknown(request: Request, { token }: Guard): Response | undefined {
+export function refuseUnknown(fields: Fields, { token }: Guard): Answer | undefined {
   if (token === undefined) return undefined;
-  const given = /^Bearer +(\S+) *$/i.exec(request.headers.get("Authorization") ?? "")?.[1];
+  const given = /^Bearer +(\S+) *$/i.exec(fields.get("Authorization") ?? "")?.[1];
   if (given !== undefined && isSame(given, token)) return undefined;
   const error = given === undefined ? "" : ', error="invalid_token"';
   return refuse(401, "This needs a bearer token.", {

@@ -1,6 +1,6 @@
 import { HubError } from "../../errors.ts";
-import { type Listener, listenNatively } from "../../runtime.ts";
 import { Face, type FaceHub, type FaceSettings } from "./face.ts";
+import { listen } from "./listener.ts";
 
 /** What connections get to give out what was answered, in ms, when the face closes. */
 const FLUSH = 250;
@@ -22,7 +22,8 @@ export interface OpenFace {
 export async function openFace(hub: FaceHub, settings: HttpSettings): Promise<OpenFace> {
   const face = new Face(hub, settings);
   const { hostname, port } = settings;
-  const listener = await listen(face, settings).catch((error: unknown) => {
+  const place = { hostname: hostname.replace(/^\[|\]$/g, ""), port };
+  const listener = await listen({ ...place, answer: face.answer }).catch((error: unknown) => {
     void face.close();
     const why = error instanceof Error ? error.message : String(error);
     throw new HubError("usage", `Nothing can listen on ${hostname}:${port}: ${why}`);
@@ -34,17 +35,4 @@ export async function openFace(hub: FaceHub, settings: HttpSettings): Promise<Op
       await listener.close(FLUSH);
     },
   };
-}
-
-async function listen(face: Face, { hostname, port, maxMessage }: HttpSettings): Promise<Listener> {
-  const options = {
-    hostname: hostname.replace(/^\[|\]$/g, ""),
-    port,
-    // A little more, so that it is the face that says what was too large.
-    maxBody: maxMessage + 64 * 1024,
-    fetch: face.fetch,
-  };
-  if (listenNatively !== undefined) return listenNatively(options);
-  const { listenOnNode } = await import("./node.ts");
-  return listenOnNode(options);
 }

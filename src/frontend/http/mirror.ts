@@ -6,6 +6,7 @@ import { Method } from "../../protocol/legacy.ts";
 import { decode, lookUp, mirroredBy } from "../../protocol/mirror.ts";
 import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import { type Letter, textIn, versionOf } from "../modern/letter.ts";
+import type { Fields } from "./query.ts";
 
 /** What of its params the header `Mcp-Name` of a request repeats. */
 const NAMED: ReadonlyMap<string, string> = new Map([
@@ -21,20 +22,20 @@ const NAMED: ReadonlyMap<string, string> = new Map([
  * Checks the headers that repeat what a request says, for those who read no bodies (Streamable HTTP, standard headers).
  * @throws {HubError} headerMismatch
  */
-export function checkHeaders(request: RpcRequest, headers: Headers): void {
+export function checkHeaders(request: RpcRequest, fields: Fields): void {
   const { method, params, bytes } = request;
-  check("Mcp-Method", headers.get("Mcp-Method"), method);
+  check("Mcp-Method", fields.get("Mcp-Method"), method);
   const key = NAMED.get(method);
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const name = key === undefined ? undefined : stringOf(bytes, lastMember(members, key));
-  if (name !== undefined) check("Mcp-Name", decode(headers.get("Mcp-Name")), name);
+  if (name !== undefined) check("Mcp-Name", decode(fields.get("Mcp-Name")), name);
   const version = versionOf(request);
   if (typeof version !== "string") return;
-  check("MCP-Protocol-Version", headers.get("MCP-Protocol-Version"), version);
+  check("MCP-Protocol-Version", fields.get("MCP-Protocol-Version"), version);
 }
 
 /** Checks the headers that repeat a tool's arguments, as its schema says. @throws {HubError} headerMismatch */
-export function checkArguments(letter: Letter, headers: Headers, catalog: Catalog): void {
+export function checkArguments(letter: Letter, fields: Fields, catalog: Catalog): void {
   const { request, members } = letter;
   if (request.method !== Method.toolsCall) return;
   const item = catalog.tools.find(textIn(letter, "name") ?? "")?.item;
@@ -44,7 +45,7 @@ export function checkArguments(letter: Letter, headers: Headers, catalog: Catalo
   const given = member && valueOf(request.bytes, member);
   for (const { header, path } of mirrored) {
     const value = path.reduce(lookUp, given) ?? undefined;
-    const said = decode(headers.get(header));
+    const said = decode(fields.get(header));
     if (typeof value === "number") check(header, said && String(Number(said)), String(value));
     else if (typeof value === "string") check(header, said, value);
     else if (typeof value === "boolean") check(header, said, String(value));

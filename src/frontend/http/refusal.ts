@@ -1,25 +1,17 @@
-import { joinPieces, type Piece } from "../../bytes.ts";
+import type { Piece } from "../../bytes.ts";
 import { type ErrorCode, HubError } from "../../errors.ts";
-import { buildError, type Message } from "../../wire/jsonrpc.ts";
-
-const JSON_HEADERS = new Headers({ "Content-Type": "application/json" });
-
-/** One message, and nothing else, as the whole answer to a request. */
-export function answer(message: Message, status = 200): Response {
-  const bytes = joinPieces(message instanceof Uint8Array ? [message] : message);
-  // Copied, so its memory is no other thread's.
-  return new Response(bytes as Uint8Array<ArrayBuffer>, { status, headers: JSON_HEADERS });
-}
+import { buildError } from "../../wire/jsonrpc.ts";
+import { answer, type Answer, withHeaders } from "./answer.ts";
+import type { Trouble } from "./query.ts";
 
 /** Refuses a request: an HTTP status, and the reason as a JSON-RPC error for whoever shows it. */
 export function refuse(
   status: number,
   text: string,
-  { code = "invalidRequest", id, headers = {} }: Refusal = {},
-): Response {
-  const response = answer(buildError(id, new HubError(code, text).toRpc()), status);
-  for (const [name, value] of Object.entries(headers)) response.headers.set(name, value);
-  return response;
+  { code = "invalidRequest", id, headers }: Refusal = {},
+): Answer {
+  const refusal = answer(buildError(id, new HubError(code, text).toRpc()), status);
+  return headers === undefined ? refusal : withHeaders(refusal, Object.entries(headers));
 }
 
 interface Refusal {
@@ -29,19 +21,40 @@ interface Refusal {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Nothing is to be said about what was sent. */
-export function accepted(): Response {
-  return new Response(null, { status: 202 });
+/** Refuses a request whose body was not read. */
+export function refuseBody(trouble: Trouble, limit: number): Answer {
+  switch (trouble) {
+    case "tooLarge": {
+      const text = `A message has at most ${limit} bytes here.`;
+      return refuse(413, text, { code: "messageTooLarge" });
+    }
+    case "tooSlow":
+      return refuse(408, "The message took too long to come in.");
+    case "broken":
+      return refuse(400, "The message has no end.");
+  }
 }
 
-/** A stream of server-sent events. */
-export function streamed(body: ReadableStream<Uint8Array>): Response {
-  return new Response(body, {
-    headers: {
-      "Content-Type": "text/event-stream",
-      "Cache-Control": "no-cache, no-transform",
-      // Some gateways gather what they pass on, unless they are told not to.
-      "X-Accel-Buffering": "no",
-    },
+export function refuseNothing(): Answer {
+  return refuse(404, "There is nothing here. MCP is spoken at /mcp.");
+}
+
+export function refuseSessionless(): Answer {
+  return refuse(400, "This needs a session: begin with initialize.");
+}
+
+export function refuseMethod(): Answer {
+  const headers = { Allow: "GET, POST, DELETE" };
+  return refuse(405, "There is no such method here.", { headers });
+}
+
+export function refuseFailure(error: unknown): Answer {
+  return refuse(500, error instanceof Error ? error.message : String(error), { code: "internal" });
+}
+
+export function refuseEnd(): Answer {
+  return refuse(503, "The hub is stopping.", {
+    code: "connectionLost",
+    headers: { "Retry-After": "1" },
   });
 }

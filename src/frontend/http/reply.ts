@@ -1,7 +1,8 @@
 import type { Deadlines, Timed } from "../../router/deadline.ts";
 import type { Message } from "../../wire/jsonrpc.ts";
 import type { Inbound } from "../../wire/link.ts";
-import { accepted, answer, refuse, streamed } from "./refusal.ts";
+import { accepted, answer, type Answer, streamed } from "./answer.ts";
+import { refuse } from "./refusal.ts";
 import type { EventStream } from "./stream.ts";
 
 /** What a client takes for an answer. */
@@ -43,20 +44,21 @@ export interface Asker {
 
 /** The answer to one POST: JSON if that is all there is to send, and comes soon; else a stream of events. */
 export class Reply implements Inbound, Timed {
-  readonly response: Promise<Response>;
+  readonly answer: Promise<Answer>;
   /** When it becomes a stream. */
   readonly deadline: number;
+  slot: number | undefined;
   readonly #asker: Asker;
   readonly #wants: Wants;
   #stream: EventStream | undefined;
-  #settle: (response: Response) => void = () => {};
+  #settle: (answer: Answer) => void = () => {};
   #isOver = false;
 
   constructor(asker: Asker, wants: Wants) {
     this.#asker = asker;
     this.#wants = wants;
     this.deadline = asker.deadlines.now() + PATIENCE;
-    this.response = new Promise((resolve) => (this.#settle = resolve));
+    this.answer = new Promise((resolve) => (this.#settle = resolve));
     if (wants === "events") this.#open();
     else if (wants === "either") asker.deadlines.add(this);
   }

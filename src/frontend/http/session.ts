@@ -10,7 +10,8 @@ import { readFrame } from "../../wire/frame.ts";
 import type { Frame, Message } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
 import { PIPE_EXCHANGE } from "../../wire/memory.ts";
-import { accepted, refuse, streamed } from "./refusal.ts";
+import { accepted, type Answer, done, streamed } from "./answer.ts";
+import { refuse } from "./refusal.ts";
 import { type Asker, Reply, type Wants } from "./reply.ts";
 import { EventStream, readEventId } from "./stream.ts";
 
@@ -147,7 +148,7 @@ export class SessionLink implements Link {
   }
 
   /** Takes what a POST has brought. */
-  receive(frame: Frame, wants: Wants): Response | Promise<Response> {
+  receive(frame: Frame, wants: Wants): Answer | Promise<Answer> {
     this.#touch();
     if (this.#gate !== undefined) return this.#gate.opened.then(() => this.receive(frame, wants));
     if (this.#isClosed) return refuse(404, "The session has ended.");
@@ -166,11 +167,11 @@ export class SessionLink implements Link {
     this.#replies.add(reply);
     const isFirst = frame.kind === "request" && frame.method === "initialize";
     this.#events?.frame(frame, undefined, isFirst ? this.#greeting(reply) : reply);
-    return reply.response;
+    return reply.answer;
   }
 
   /** The stream of what belongs to no request, or of what was said since an event, on whatever stream that was. */
-  listen(lastEvent: string | undefined): Response {
+  listen(lastEvent: string | undefined): Answer {
     this.#touch();
     if (lastEvent === undefined) return this.#listen(this.#own);
     const event = readEventId(lastEvent);
@@ -179,9 +180,9 @@ export class SessionLink implements Link {
     return this.#listen(stream, event?.seq);
   }
 
-  #listen(stream: EventStream, after?: number): Response {
+  #listen(stream: EventStream, after?: number): Answer {
     // To readers of events this status means that there is nothing to come back for.
-    if (stream.isOver(after)) return new Response(null, { status: 204 });
+    if (stream.isOver(after)) return done();
     return streamed(stream.attach(after));
   }
 

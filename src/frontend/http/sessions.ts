@@ -3,6 +3,7 @@ import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import type { Link } from "../../wire/link.ts";
+import { type Answer, withHeaders } from "./answer.ts";
 import { refuse } from "./refusal.ts";
 import type { Wants } from "./reply.ts";
 import { SessionLink } from "./session.ts";
@@ -47,7 +48,7 @@ export class Sessions {
   }
 
   /** A new one, for an `initialize`: it lasts if that is answered well. */
-  async begin(frame: RpcRequest, wants: Wants, scope: Scope): Promise<Response> {
+  async begin(frame: RpcRequest, wants: Wants, scope: Scope): Promise<Answer> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };
@@ -66,10 +67,11 @@ export class Sessions {
     this.#sessions.set(session.id, session);
     // It ends with the session, or fails before it has begun.
     void this.#parts.accept(session, scope).catch(() => session.close());
-    const response = await session.receive(frame, wants);
-    if (session.version === undefined && session.running === 0) await session.close();
-    else response.headers.set("Mcp-Session-Id", session.id);
-    return response;
+    const answer = await session.receive(frame, wants);
+    const isLost = session.version === undefined && session.running === 0;
+    if (!isLost) return withHeaders(answer, [["Mcp-Session-Id", session.id]]);
+    await session.close();
+    return answer;
   }
 
   /** Settles when no request of any session runs. */

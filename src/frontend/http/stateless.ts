@@ -5,11 +5,13 @@ import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Frame } from "../../wire/jsonrpc.ts";
 import { Letters } from "../modern/letter.ts";
-import type { Parties } from "../modern/parties.ts";
+import type { Taker } from "../modern/parties.ts";
 import { buildRefusal } from "../modern/refusal.ts";
 import { Counter } from "./counter.ts";
 import { checkArguments, checkHeaders } from "./mirror.ts";
-import { accepted, answer, refuse } from "./refusal.ts";
+import { accepted, answer, type Answer } from "./answer.ts";
+import { refuse } from "./refusal.ts";
+import type { Query } from "./query.ts";
 import type { Wants } from "./reply.ts";
 
 /** So many requests may wait for their answers. */
@@ -18,7 +20,7 @@ const MOST = 10_000;
 export interface StatelessParts {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  gather(): Parties;
+  gather(): Taker;
 }
 
 /** Requests of the modern era over HTTP: each is answered by what it says itself. */
@@ -28,14 +30,14 @@ export class Stateless {
   readonly #counters = new Set<Counter>();
   /** Those who wait until nothing runs. */
   readonly #waiting = new Set<() => void>();
-  #parties: Parties | undefined;
+  #parties: Taker | undefined;
 
   constructor(parts: StatelessParts) {
     this.#parts = parts;
   }
 
   /** Takes what a POST has brought. */
-  take(frame: Frame, request: Request, wants: Wants, scope: Scope): Response | Promise<Response> {
+  take(frame: Frame, query: Query, wants: Wants, scope: Scope): Answer | Promise<Answer> {
     if (frame.kind === "notification") return accepted();
     if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
     if (this.#counters.size >= MOST) {
@@ -44,20 +46,20 @@ export class Stateless {
     }
     let counter: Counter | undefined;
     try {
-      const { headers } = request;
-      checkHeaders(frame, headers);
+      const { fields } = query.head;
+      checkHeaders(frame, fields);
       const letter = this.#letters.open(frame);
       if (wants === "json" && frame.method === ModernMethod.listen) {
         return refuse(406, "What is listened to comes as text/event-stream.", {
           id: frame.id.slice,
         });
       }
-      counter = this.#open(request, wants);
+      counter = this.#open(query, wants);
       this.#parties ??= this.#parts.gather();
       this.#parties.take(letter, counter, scope, (catalog) =>
-        checkArguments(letter, headers, catalog),
+        checkArguments(letter, fields, catalog),
       );
-      return counter.response;
+      return counter.answer;
     } catch (thrown) {
       const error = toHubError(thrown);
       counter?.respond(undefined);
@@ -82,8 +84,8 @@ export class Stateless {
     this.#parties?.close();
   }
 
-  #open(request: Request, wants: Wants): Counter {
-    const counter = new Counter(request, {
+  #open(query: Query, wants: Wants): Counter {
+    const counter = new Counter(query, {
       wants,
       clock: this.#parts.clock,
       deadlines: this.#parts.deadlines,

@@ -21,6 +21,9 @@ export interface PartiesParts extends PartyParts {
   ended(parties: Parties): void;
 }
 
+/** What takes the modern requests of one client. */
+export type Taker = Pick<Parties, "take" | "stop" | "close">;
+
 /** The modern requests of one client, or of all that cannot be told apart: in parties, by what they can be asked for and which servers they have to do with. */
 export class Parties {
   readonly #parts: PartiesParts;

@@ -17,7 +17,7 @@ export function bodyOf({ status, fields }: Head, method: string): Body | "none" 
   if (method === "HEAD" || status === 204 || status === 304) return "none";
   const coding = fields.get("transfer-encoding");
   if (coding !== undefined) {
-    return coding.toLowerCase() === "chunked" ? new ChunkedBody() : "malformed";
+    return coding.toLowerCase() === "chunked" ? new ChunkedBody(false) : "malformed";
   }
   const length = fields.get("content-length");
   if (length === undefined) return OPEN_BODY;
@@ -33,6 +33,15 @@ const OPEN_BODY: Body = {
     return "more";
   },
 };
+
+/**
+ * A body in chunks, each behind its size.
+ * @param isStrict whether lines end with both CR and LF alone, as they have to: servers are forgiven what might hide another
+ * request if a client did it
+ */
+export function chunkedBody({ isStrict }: { readonly isStrict: boolean }): Body {
+  return new ChunkedBody(isStrict);
+}
 
 class SizedBody implements Body {
   #left: number;
@@ -54,16 +63,24 @@ class SizedBody implements Body {
 
 const LF = 0x0a;
 const SIZE = /^([0-9a-f]{1,12})[ \t]*(?:;|$)/i;
+/** What some take for the end of a line. */
+// oxlint-disable-next-line no-control-regex
+const ENDS_ELSEWHERE = /[\x00\r]/;
 /** The longest line that is none of the body, and all that may follow it, in bytes. */
 const LONGEST = { line: 4096, trailers: 16 * 1024 };
 
 /** The body in chunks, each behind its size (RFC 9112, 7.1). */
 class ChunkedBody implements Body {
+  readonly #isStrict: boolean;
   #at: "size" | "data" | "break" | "trailer" = "size";
   #left = 0;
   /** A line that has not ended yet. */
   #line = "";
   #trailers = 0;
+
+  constructor(isStrict: boolean) {
+    this.#isStrict = isStrict;
+  }
 
   push(chunk: Buffer, take: (bytes: Buffer) => void): Progress {
     let from = 0;
@@ -81,8 +98,10 @@ class ChunkedBody implements Body {
       if (this.#line.length > LONGEST.line) return "malformed";
       if (end < 0) return "more";
       from = end + 1;
-      const line = this.#line.endsWith("\r") ? this.#line.slice(0, -1) : this.#line;
+      const isWhole = this.#line.endsWith("\r");
+      const line = isWhole ? this.#line.slice(0, -1) : this.#line;
       this.#line = "";
+      if (this.#isStrict && (!isWhole || ENDS_ELSEWHERE.test(line))) return "malformed";
       const found = this.#read(line);
       if (found === "end") return from === chunk.length ? "end" : "beyond";
       if (found === "malformed") return found;

@@ -44,6 +44,8 @@ export class Lane {
   /** The first bytes of a head. */
   #start: Buffer | undefined;
   #head: Head | undefined;
+  /** The last head that was read, and its bytes: those of a server's answers are often alike, and comparing is cheaper than reading. */
+  #known: { readonly bytes: Buffer; readonly head: Head } | undefined;
   #body: Body | undefined;
   #isGone = false;
   /** Not all of the request was taken yet. */
@@ -119,10 +121,24 @@ export class Lane {
       return;
     }
     const bytes = this.#start === undefined ? chunk : Buffer.concat([this.#start, chunk]);
-    const found = readHead(bytes);
+    const found = this.#readHead(bytes);
     if (found === "malformed") this.#lose(new Error(describe(bytes)));
     else if (found === undefined) this.#start = bytes;
     else this.#begin(found.head, bytes.subarray(found.end));
+  }
+
+  #readHead(bytes: Buffer): ReturnType<typeof readHead> {
+    const known = this.#known;
+    const end = known?.bytes.length ?? Infinity;
+    if (known !== undefined && end <= bytes.length) {
+      if (known.bytes.compare(bytes, 0, end) === 0) return { head: known.head, end };
+    }
+    const found = readHead(bytes);
+    if (found !== undefined && found !== "malformed") {
+      // Copied, so that the answer it came with is not kept.
+      this.#known = { bytes: Buffer.from(bytes.subarray(0, found.end)), head: found.head };
+    }
+    return found;
   }
 
   #begin(head: Head, rest: Buffer): void {

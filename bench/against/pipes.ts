@@ -1,0 +1,44 @@
+import { Flight } from "../flight.ts";
+import { Peer } from "../peer.ts";
+import type { Job, Tell } from "./job.ts";
+import { Kin, summarize } from "./kin.ts";
+
+/** Runs a job over stdio. @throws as soon as an answer is not what was asked for; what was told until then holds. */
+export async function runOverPipes(job: Job, tell: Tell): Promise<void> {
+  const peer = new Peer(job.peer);
+  peer.awaitTools((names) => names.includes(job.tool));
+  const kin = new Kin(job);
+  for (const { flight: width, lines } of job.laps) {
+    const flight = new Flight([job.tool], lines, width);
+    const turn = (ms: number) => {
+      const from = performance.now();
+      let now = from;
+      for (; now < from + ms; now = receive(peer, flight)) send(peer, flight);
+      return (now - from) / 1000;
+    };
+    turn(job.warmUp);
+    flight.record();
+    const before = kin.weigh();
+    const seconds = turn(job.duration);
+    const after = kin.weigh();
+    const latencies = flight.latencies();
+    while (flight.free < width) receive(peer, flight);
+    flight.verify();
+    tell(summarize(latencies, seconds, before, after));
+  }
+  await peer.end();
+}
+
+/** Makes all calls that may be made now. */
+function send(peer: Peer, flight: Flight): void {
+  if (flight.free > 0) peer.write(flight.take(performance.now()));
+}
+
+/** Reads once. @returns when, in ms. */
+function receive(peer: Peer, flight: Flight): number {
+  const { bytes, offset, length } = flight.room();
+  const read = peer.read(bytes, offset, length);
+  const now = performance.now();
+  flight.accept(read, now);
+  return now;
+}

@@ -1,0 +1,192 @@
+/**
+ * Holds the hub to the ratios of budget.json, in a minute: whoever is compared takes turns with the others in many
+ * short rounds, so that a busy machine is busy for all of them.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import {
+  formatVerdicts,
+  groupLimits,
+  hold,
+  type Limit,
+  resetLimits,
+  type Trial,
+} from "./budget.ts";
+import { awaitCalm } from "./calm.ts";
+import type { Entrant, Turn } from "./contest.ts";
+import type { Stage } from "./contestants.ts";
+import { policyOf } from "./policies.ts";
+import { ECHO, entrantOf, hubOf, type Pace, race, ratioAtBest, relayOf } from "./race.ts";
+import { runJob } from "./runner.ts";
+import { median } from "./stats.ts";
+import { measureCatalog } from "./listing.ts";
+
+const BUDGET = fileURLToPath(new URL("budget.json", import.meta.url));
+/** The room that `reset` leaves above what is measured: less than the half that must be noticed. */
+const ROOM = 1.25;
+
+/** ms that are waited in all, before trials are repeated, for others to have less to do on this machine. */
+const PATIENCE = 60_000;
+
+const SHORT: Pace = { rounds: 15, warmUp: 500, duration: 80 };
+/** What a request over HTTP runs through takes longer to be compiled. */
+const HTTP: Pace = { rounds: 15, warmUp: 1500, duration: 120 };
+const STARTS = 21;
+const NOTES = 20_000;
+const NOTE_ROUNDS = 11;
+
+const cpu = (turn: Turn) => turn.cpu;
+const p50 = (turn: Turn) => turn.p50;
+
+/**
+ * The SDK's relay does what it does the same way at any time, so that it shows how fast the machine is just then; what
+ * the pump costs depends on how many messages happen to come at once.
+ */
+function relays(stage: Stage): Readonly<Record<"pump" | "toolmux" | "sdk", Entrant | undefined>> {
+  return {
+    pump: relayOf(stage, "pump"),
+    toolmux: relayOf(stage, "toolmux"),
+    sdk: relayOf(stage, "sdk"),
+  };
+}
+
+/** Each measures what stands in budget.json with its name in front. */
+const TRIALS: Readonly<Record<string, (stage: Stage) => Promise<Trial>>> = {
+  async call(stage) {
+    const alone = await race(relays(stage), { flight: 1 }, SHORT);
+    return {
+      "call p50 to the pump's": ratioAtBest(alone, p50, "toolmux", "pump"),
+      "call CPU to the SDK relay's": ratioAtBest(alone, cpu, "toolmux", "sdk"),
+    };
+  },
+  async calls(stage) {
+    const crowd = await race(relays(stage), { flight: 64 }, SHORT);
+    const [hub, pump] = [crowd["toolmux"]?.base, crowd["pump"]?.base];
+    return {
+      "calls CPU to the SDK relay's": ratioAtBest(crowd, cpu, "toolmux", "sdk"),
+      "calls memory at rest to the pump's": hub && pump ? hub / pump : Number.NaN,
+    };
+  },
+  async answers(stage) {
+    const large = await race(relays(stage), { flight: 4, lines: 31_250 }, SHORT);
+    const [hub, pump] = [large["toolmux"]?.peak, large["pump"]?.peak];
+    return {
+      "answers CPU to the SDK relay's": ratioAtBest(large, cpu, "toolmux", "sdk"),
+      "answers peak of memory to the pump's": hub && pump ? hub / pump : Number.NaN,
+    };
+  },
+  async arguments(stage) {
+    const large = await race(relays(stage), { flight: 4, pad: 1_000_000 }, SHORT);
+    return { "arguments CPU to the SDK relay's": ratioAtBest(large, cpu, "toolmux", "sdk") };
+  },
+  async http(stage) {
+    const face = { face: "http" } as const;
+    const entrants = {
+      toolmux: entrantOf(stage.face("toolmux", ECHO), face),
+      sdk: entrantOf(stage.face("sdk", ECHO), face),
+    };
+    const crowd = await race(entrants, { flight: 16 }, HTTP);
+    return { "http CPU to the SDK relay's": ratioAtBest(crowd, cpu, "toolmux", "sdk") };
+  },
+  async policies(stage) {
+    const entrants = {
+      sdk: relayOf(stage, "sdk"),
+      renamed: policyOf(stage, "renamed"),
+      plugged: policyOf(stage, "plugged"),
+    };
+    const crowd = await race(entrants, {}, SHORT);
+    return {
+      "policies CPU with a rename to the SDK relay's": ratioAtBest(crowd, cpu, "renamed", "sdk"),
+      "policies CPU with a plugin to the SDK relay's": ratioAtBest(crowd, cpu, "plugged", "sdk"),
+    };
+  },
+  async mixture(stage) {
+    const modern = stage.hub(1, { ...ECHO, era: "modern" });
+    const entrants = {
+      sdk: relayOf(stage, "sdk"),
+      ten: hubOf(stage, 10),
+      modern: entrantOf(modern, { era: "modern" }),
+    };
+    const crowd = await race(entrants, {}, SHORT);
+    return {
+      "mixture CPU with ten servers to the SDK relay's": ratioAtBest(crowd, cpu, "ten", "sdk"),
+      "mixture CPU in the modern era to the SDK relay's": ratioAtBest(crowd, cpu, "modern", "sdk"),
+    };
+  },
+  async progress(stage) {
+    const hub = stage.relay("toolmux", ECHO);
+    if (hub === undefined) throw new Error("toolmux has not been built");
+    const entrants = [{ peer: hub.peer, tools: [hub.tool] }];
+    const job = { entrants, notes: NOTES, rounds: NOTE_ROUNDS };
+    const [result] = await runJob({ kind: "flood", ...job });
+    const { cpus = [], readings = [], faults = Number.NaN } = result ?? {};
+    const ratios = cpus.map((each, at) => (each ?? Number.NaN) / (readings[at] ?? Number.NaN));
+    return {
+      "progress CPU to that of reading it": median(ratios.filter((each) => !Number.isNaN(each))),
+      "progress out of order or missing": faults,
+    };
+  },
+  async start(stage) {
+    const hub = stage.relay("toolmux", ECHO);
+    if (hub === undefined) throw new Error("toolmux has not been built");
+    const peers = [
+      { command: stage.hello(), speaksFirst: true },
+      { command: hub.peer, speaksFirst: false },
+    ];
+    const { times } = await runJob({ kind: "start", peers, runs: STARTS });
+    const [hello = [], toolmux = []] = times;
+    const ratios = toolmux.map((time, at) => time / (hello[at] ?? Number.NaN));
+    return { "start time to hello-world's": median(ratios) };
+  },
+  catalog() {
+    return measureCatalog();
+  },
+};
+
+/**
+ * Measures all that has a limit.
+ * @param reset writes limits of what was measured, with the usual room above it
+ * @param only the trials with one of these in their names; all of them without any
+ * @returns what failed, as text
+ */
+export async function check(
+  stage: Stage,
+  { reset, only }: { readonly reset: boolean; readonly only: readonly string[] },
+): Promise<string[]> {
+  const limits = readBudget();
+  const problems: string[] = [];
+  const reached: Limit[] = [];
+  let patience = PATIENCE;
+  for (const [name, own] of groupLimits(limits)) {
+    const trial = TRIALS[name];
+    if (trial === undefined) {
+      problems.push(`bench/budget.json: nothing is called "${name}"`);
+      continue;
+    }
+    if (only.length > 0 && !only.some((part) => name.includes(part))) {
+      reached.push(...own);
+      continue;
+    }
+    let isRepeated = false;
+    const attempt = async (): Promise<Trial> => {
+      if (isRepeated) patience -= await awaitCalm(patience);
+      isRepeated = true;
+      return trial(stage);
+    };
+    const verdicts = await hold(own, attempt, reset ? "always" : "ifExceeded");
+    console.log(formatVerdicts(verdicts));
+    reached.push(...resetLimits(verdicts, ROOM));
+    problems.push(...verdicts.filter(({ isKept }) => !isKept).map(({ name: which }) => which));
+  }
+  const known = groupLimits(limits);
+  const open = Object.keys(TRIALS).filter((name) => !known.has(name));
+  problems.push(...open.map((name) => `bench/budget.json: "${name}" has no limit`));
+  if (!reset) return problems;
+  writeFileSync(BUDGET, `${JSON.stringify(reached, undefined, 2)}\n`);
+  return [];
+}
+
+/** The limits, as they stand in the file. @throws if that is no list of them */
+export function readBudget(): readonly Limit[] {
+  return JSON.parse(readFileSync(BUDGET, "utf8")) as Limit[];
+}

@@ -1,0 +1,58 @@
+import type { EntrantResult } from "./contest.ts";
+import type { Stage } from "./contestants.ts";
+import type { Plan } from "./plan.ts";
+import { ECHO, entrantOf, middle, race, ratio } from "./race.ts";
+
+/** One kind of load over HTTP. */
+interface FaceLoad {
+  readonly name: string;
+  readonly flight: number;
+  readonly lines: number;
+}
+
+export interface FaceResult extends FaceLoad {
+  /** Calls per second, and CPU in µs for each; NaN where that cannot be known. */
+  readonly rate: number;
+  readonly p50: number;
+  readonly cpu: number;
+  /** Medians of the ratios to the SDK's relay within each round. */
+  readonly rateToSdk: number;
+  readonly cpuToSdk: number;
+  readonly memory: Omit<EntrantResult, "turns">;
+}
+
+const LOADS: readonly FaceLoad[] = [
+  { name: "small-1", flight: 1, lines: 1 },
+  { name: "small-16", flight: 16, lines: 1 },
+  { name: "small-64", flight: 64, lines: 1 },
+  { name: "small-256", flight: 256, lines: 1 },
+  { name: "medium-16", flight: 16, lines: 312 },
+  { name: "large-4", flight: 4, lines: 31_250 },
+];
+const NO_MEMORY = { base: null, peak: null, rss: null };
+
+/** The hub and a relay made of the SDK over HTTP, in turns. @throws if one is not there, or fails */
+export async function measureFaces(stage: Stage, { pace }: Plan): Promise<readonly FaceResult[]> {
+  const results: FaceResult[] = [];
+  for (const load of LOADS) {
+    const face = { face: "http" } as const;
+    const entrants = {
+      toolmux: entrantOf(stage.face("toolmux", ECHO), face),
+      sdk: entrantOf(stage.face("sdk", ECHO), face),
+    };
+    const { flight, lines } = load;
+    // What a request over HTTP runs through takes longer to be compiled.
+    const own = await race(entrants, { flight, lines }, { ...pace, warmUp: 3 * pace.warmUp });
+    const { base, peak, rss } = own["toolmux"] ?? NO_MEMORY;
+    results.push({
+      ...load,
+      rate: middle(own, ({ rate }) => rate, "toolmux"),
+      p50: middle(own, ({ p50 }) => p50, "toolmux"),
+      cpu: middle(own, ({ cpu }) => cpu, "toolmux"),
+      rateToSdk: ratio(own, ({ rate }) => rate, "toolmux", "sdk"),
+      cpuToSdk: ratio(own, ({ cpu }) => cpu, "toolmux", "sdk"),
+      memory: { base, peak, rss },
+    });
+  }
+  return results;
+}

@@ -1,0 +1,22 @@
+/** The power law `y = a · x^b` that comes closest to some points. */
+export interface Fit {
+  readonly a: number;
+  /** 0: it does not grow; 1: it grows as `x` does. */
+  readonly b: number;
+}
+
+/** Least squares on logarithms; points that have none are left out. NaN with fewer than two different `x`. */
+export function fitPower(points: readonly (readonly [x: number, y: number])[]): Fit {
+  const logs = points
+    .filter(([x, y]) => x > 0 && y > 0)
+    .map(([x, y]) => [Math.log(x), Math.log(y)]);
+  const mean = (of: number) => logs.reduce((sum, point) => sum + (point[of] ?? 0), 0) / logs.length;
+  const [x, y] = [mean(0), mean(1)];
+  let [covariance, variance] = [0, 0];
+  for (const [u = 0, v = 0] of logs) {
+    covariance += (u - x) * (v - y);
+    variance += (u - x) ** 2;
+  }
+  const b = covariance / variance;
+  return { a: Math.exp(y - b * x), b };
+}

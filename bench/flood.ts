@@ -1,0 +1,123 @@
+import { Buffer } from "node:buffer";
+import process from "node:process";
+import { Order, type Said } from "./order.ts";
+import { type Command, Peer } from "./peer.ts";
+import { forgetPeak, readUsage } from "./usage.ts";
+
+/** Peers in turn: calls that each make a server tell its progress as fast as it can. */
+export interface FloodJob {
+  readonly kind: "flood";
+  readonly entrants: readonly FloodEntrant[];
+  /** Notifications of each call. */
+  readonly notes: number;
+  readonly rounds: number;
+}
+
+export interface FloodEntrant {
+  readonly peer: Command;
+  /** Called all at once. */
+  readonly tools: readonly string[];
+}
+
+/** One of them, over all rounds. */
+export interface FloodResult {
+  /** Notifications in all. */
+  readonly notes: number;
+  /** What was missing, out of order, repeated, late or another's; the first of these as text. */
+  readonly faults: number;
+  readonly examples: readonly string[];
+  /** Notifications per second, in each round; the client reads each in full, and is a part of that. */
+  readonly rates: readonly number[];
+  /** What a notification costs the peer's own process, in µs, in each round; null where that cannot be known. */
+  readonly cpus: readonly (number | null)[];
+  /** What it costs whoever reads it, in µs, in each round: a measure of how fast the machine is just then. */
+  readonly readings: readonly (number | null)[];
+  /** Memory before, and the most that it was, in bytes; null where that cannot be known. */
+  readonly base: number | null;
+  readonly peak: number | null;
+}
+
+/** Keys have eight digits; ids of the handshake are shorter. */
+const FIRST_CALL = 10_000_001;
+
+export async function flood(job: FloodJob): Promise<readonly FloodResult[]> {
+  const torrents = job.entrants.map((entrant) => new Torrent(entrant, job.notes));
+  // The first round warms up.
+  for (let round = 0; round <= job.rounds; round++) {
+    for (const at of torrents.keys()) {
+      torrents[(at + round) % torrents.length]?.run(round > 0);
+    }
+  }
+  const results = torrents.map((torrent) => torrent.result);
+  for (const torrent of torrents) await torrent.end();
+  return results;
+}
+
+class Torrent {
+  readonly #peer: Peer;
+  readonly #tools: readonly string[];
+  readonly #notes: number;
+  readonly #base: number | null;
+  readonly #examples: string[] = [];
+  readonly #rates: number[] = [];
+  readonly #cpus: (number | null)[] = [];
+  readonly #readings: (number | null)[] = [];
+  #faults = 0;
+  #next = FIRST_CALL;
+
+  constructor({ peer, tools }: FloodEntrant, notes: number) {
+    this.#peer = new Peer(peer);
+    this.#peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
+    this.#tools = tools;
+    this.#notes = notes;
+    this.#base = readUsage(this.#peer.pid)?.rss ?? null;
+    forgetPeak(this.#peer.pid);
+  }
+
+  get result(): FloodResult {
+    return {
+      notes: this.#rates.length * this.#tools.length * this.#notes,
+      faults: this.#faults,
+      examples: this.#examples,
+      rates: this.#rates,
+      cpus: this.#cpus,
+      readings: this.#readings,
+      base: this.#base,
+      peak: readUsage(this.#peer.pid)?.peak ?? null,
+    };
+  }
+
+  run(counts: boolean): void {
+    const calls = this.#tools.map((name) => ({ name, id: this.#next++ }));
+    const order = new Order(
+      calls.map(({ id }) => id),
+      this.#notes,
+    );
+    const requests = calls.map(({ name, id }) => {
+      const given = { key: String(id), lines: 1, notes: this.#notes };
+      const params = { name, arguments: given, _meta: { progressToken: id } };
+      return `${JSON.stringify({ jsonrpc: "2.0", id, method: "tools/call", params })}\n`;
+    });
+    const before = [readUsage(this.#peer.pid), readUsage(process.pid)];
+    const began = performance.now();
+    this.#peer.write(Buffer.from(requests.join("")));
+    while (!order.isOver) order.accept(JSON.parse(this.#peer.line().toString()) as Said);
+    const seconds = (performance.now() - began) / 1000;
+    const after = [readUsage(this.#peer.pid), readUsage(process.pid)];
+    this.#faults += order.faults;
+    this.#examples.push(...order.examples);
+    if (!counts) return;
+    const notes = calls.length * this.#notes;
+    this.#rates.push(notes / seconds);
+    const [cpu = null, reading = null] = after.map((usage, at) => {
+      const earlier = before[at];
+      return usage && earlier ? (usage.cpu - earlier.cpu) / notes : null;
+    });
+    this.#cpus.push(cpu);
+    this.#readings.push(reading);
+  }
+
+  async end(): Promise<void> {
+    await this.#peer.end();
+  }
+}

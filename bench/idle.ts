@@ -1,0 +1,41 @@
+import { type Command, Peer } from "./peer.ts";
+import { type Holding, holdingOf, readUsage } from "./usage.ts";
+
+/** A peer that has nothing to do. */
+export interface IdleJob {
+  readonly kind: "idle";
+  readonly peer: Command;
+  /** How many tools it lists. */
+  readonly tools: number;
+  /** ms that it is left alone, and ms that it is looked at after that. */
+  readonly rest: number;
+  readonly duration: number;
+}
+
+export interface IdleResult {
+  /** ms that it was looked at. */
+  readonly duration: number;
+  /** The part of one core that it used; null where that cannot be known. */
+  readonly core: number | null;
+  /** At the end; null where that cannot be known. */
+  readonly holding: Holding | null;
+}
+
+export async function idle({ peer: command, ...job }: IdleJob): Promise<IdleResult> {
+  const peer = new Peer(command);
+  peer.awaitTools((names) => names.length >= job.tools);
+  await pass(job.rest);
+  const began = performance.now();
+  const before = readUsage(peer.pid);
+  await pass(job.duration);
+  const after = readUsage(peer.pid);
+  const took = performance.now() - began;
+  const holding = holdingOf(peer.pid) ?? null;
+  await peer.end();
+  const core = before && after ? (after.whole - before.whole) / 1000 / took : null;
+  return { duration: job.duration, core, holding };
+}
+
+function pass(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

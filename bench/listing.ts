@@ -1,0 +1,116 @@
+/** What a catalog of many tools takes, without any process: in this one. */
+import { createHash } from "node:crypto";
+import { utf8 } from "../src/bytes.ts";
+import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
+import { readPage } from "../src/catalog/item.ts";
+import type { Digest, NameRules } from "../src/catalog/names.ts";
+import { NO_OFFER } from "../src/catalog/offer.ts";
+import type { ShapeRules } from "../src/catalog/shape.ts";
+import type { Trial } from "./budget.ts";
+import { median } from "./stats.ts";
+
+const NAMES: NameRules = { separator: "__", limit: 50 };
+const digest: Digest = (text) => createHash("sha256").update(text).digest();
+const TOOLS = 50;
+const ROUNDS = 15;
+/** ms that look-ups are timed for at a time. */
+const LOOKING = 5;
+
+/** So many servers with so many tools each, as they have just been listed. */
+export function sourcesOf(servers: number, tools: number): Source[] {
+  const limits = { timeout: 60_000, maxTimeout: 900_000 };
+  return Array.from({ length: servers }, (_, at) => ({
+    server: `server${at}`,
+    rules: { tools: rulesOf(at), prompts: rulesOf(at) },
+    offer: { ...NO_OFFER, tools: readListing(listingOf(tools)) },
+    limits: () => limits,
+  }));
+}
+
+function rulesOf(at: number): ShapeRules {
+  return { prefix: `server${at}`, allow: undefined, deny: [], rename: {} };
+}
+
+/** What a server answers that has so many tools. */
+export function listingOf(tools: number): Uint8Array {
+  const inputSchema = { type: "object", properties: { path: { type: "string" } } };
+  const description = "Reads a file and returns it as text.";
+  const names = Array.from({ length: tools }, (_, at) => `tool_${at}`);
+  return utf8(JSON.stringify({ tools: names.map((name) => ({ name, description, inputSchema })) }));
+}
+
+function readListing(bytes: Uint8Array): Source["offer"]["tools"] {
+  return readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+}
+
+/** The answer to a client that asks for all tools. */
+export function build(sources: readonly Source[]): { find(name: string): unknown; size: number } {
+  const { tools } = buildCatalog(sources, NAMES, digest);
+  return { find: (name) => tools.find(name), size: tools.result.length };
+}
+
+/** Times in ms of a catalog of so many servers: built for the first time, and again when one of them has changed; and of one look-up. */
+export interface CatalogTimes {
+  readonly first: number;
+  readonly rebuild: number;
+  readonly find: number;
+}
+
+export function timeCatalog(servers: number): CatalogTimes {
+  const sources = sourcesOf(servers, TOOLS);
+  const first = time(() => build(sources));
+  const changed = sources.map((source, at) =>
+    at === servers >> 1
+      ? { ...source, offer: { ...source.offer, tools: readListing(listingOf(TOOLS)) } }
+      : source,
+  );
+  const rebuild = time(() => build(changed));
+  const catalog = build(changed);
+  const name = `server${servers >> 1}__tool_${TOOLS >> 1}`;
+  if (catalog.find(name) === undefined) throw new Error(`${name} is missing`);
+  let calls = 0;
+  const began = performance.now();
+  while (performance.now() < began + LOOKING) {
+    for (let at = 0; at < 100; at++) catalog.find(name);
+    calls += 100;
+  }
+  return { first, rebuild, find: (performance.now() - began) / calls };
+}
+
+/** A catalog of so many servers, again and again in a process that has not built any. */
+export interface CatalogJob {
+  readonly kind: "catalog";
+  readonly servers: number;
+  readonly rounds: number;
+}
+
+/** The first is that of a process that has not yet done anything like it. */
+export function listCatalogs({ servers, rounds }: CatalogJob): readonly CatalogTimes[] {
+  return Array.from({ length: rounds }, () => timeCatalog(servers));
+}
+
+/** Building catalogs, next to what parsing as many bytes takes, and the look-ups in a large one and a small one. */
+export async function measureCatalog(): Promise<Trial> {
+  const text = new TextDecoder().decode(listingOf(100 * TOOLS));
+  const rounds = Array.from({ length: ROUNDS }, () => {
+    const parsing = time(() => JSON.parse(text) as unknown);
+    const [one, many] = [timeCatalog(1), timeCatalog(100)];
+    return {
+      build: many.first / parsing,
+      rebuild: many.rebuild / parsing,
+      find: many.find / one.find,
+    };
+  });
+  const middle = (of: (round: (typeof rounds)[number]) => number) => median(rounds.map(of));
+  return await Promise.resolve({
+    "catalog time to build to that of parsing": middle((it) => it.build),
+    "catalog time to rebuild to that of parsing": middle((it) => it.rebuild),
+    "catalog look-up among 5,000 to among 50": middle((it) => it.find),
+  });
+}
+
+function time(task: () => unknown): number {
+  const began = performance.now();
+  task();
+  return performance.now() - began;
+}

@@ -1,0 +1,250 @@
+import type { Clock } from "../clock.ts";
+import type { HubError } from "../errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Pending } from "../upstream/pending.ts";
+import type { Session } from "../upstream/session.ts";
+import type { Response } from "../wire/jsonrpc.ts";
+import type { ContactEvents } from "./contact.ts";
+import type { Schedule } from "./schedule.ts";
+import type { Tally } from "./tally.ts";
+import type { Template } from "./template.ts";
+import { judge, judgeLoss } from "./verdict.ts";
+
+/** What calls are made over. */
+export type Line = Pick<Session, "relay" | "cancel">;
+
+/** What makes calls, and with what. */
+export interface LoadParts {
+  /** Who is called; it has no session while it is lost. */
+  readonly contact: {
+    readonly session: Line | undefined;
+    readonly failure: HubError | undefined;
+    events: ContactEvents | undefined;
+  };
+  readonly template: Template;
+  /** How many calls are in flight at most. */
+  readonly concurrency: number;
+  readonly schedule: Schedule;
+  readonly tally: Tally;
+  readonly clock: Clock;
+  /** The same time, for what has to be done to the microsecond. */
+  readonly precise: Clock;
+  /** How long a call may take, in ms. */
+  readonly timeout: number;
+  /** What is to happen to calls beside being answered. */
+  readonly chaos?: LoadChaos | undefined;
+}
+
+/** Those who disturb calls, and want to know what becomes of them. */
+export interface LoadChaos {
+  /** A call was sent. @returns after how many ms it is to be cancelled; undefined: it is not */
+  sent(): number | undefined;
+  /** It is cancelled now. @param mark which one, as its server hears of it */
+  cancelled(mark: number): void;
+  /** A call that was sent then was answered. */
+  answered(sent: number, now: number, isResult: boolean): void;
+  /** A call will never be answered. */
+  lost(): void;
+}
+
+/** How often is looked for calls that take too long, and for spans that are over, in ms. */
+const LOOK = 50;
+/** After a failure it takes a moment until the next call: what fails at once would else be all that this process does. */
+const PAUSE = 1;
+/** How long calls that are overdue are still made after the last was due, in ms, whatever the rest took. */
+const OVERTIME = 1000;
+
+/** No two calls of this process have the same mark. */
+let marks = 0;
+
+/** So many callers, who make calls as a schedule says until it is over and all are answered. */
+export class Load {
+  readonly #parts: LoadParts;
+  readonly #free: Caller[];
+  readonly #busy = new Set<Caller>();
+  #began = 0;
+  #isOver = false;
+  #undoWake: (() => void) | undefined;
+  #undoLook = (): void => {};
+  #finish: () => void = () => {};
+  #fail: (cause: unknown) => void = () => {};
+
+  constructor(parts: LoadParts) {
+    this.#parts = parts;
+    this.#free = Array.from({ length: parts.concurrency }, () => new Caller(this, parts.template));
+  }
+
+  /** Settles when everything was answered, or has failed. @throws {HubError} if the subject is lost for good, or the signal's reason */
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, tally, contact } = this.#parts;
+    signal.throwIfAborted();
+    if (contact.failure !== undefined) throw contact.failure;
+    const done = new Promise<void>((resolve, reject) => {
+      this.#finish = resolve;
+      this.#fail = reject;
+    });
+    const abort = (): void => this.#fail(signal.reason);
+    signal.addEventListener("abort", abort, { once: true });
+    contact.events = { returned: () => this.#fill(), failed: (cause) => this.#fail(cause) };
+    this.#began = clock.now();
+    tally.begin(this.#began);
+    this.#look();
+    this.#fill();
+    try {
+      await done;
+    } finally {
+      this.#isOver = true;
+      signal.removeEventListener("abort", abort);
+      this.#undoWake?.();
+      this.#undoLook();
+      contact.events = undefined;
+      for (const caller of this.#busy) this.#withdraw(caller);
+      tally.end(clock.now());
+    }
+  }
+
+  /** Makes all calls that may be made now, and sees to it that the next are. */
+  #fill(now = this.#parts.clock.now()): void {
+    if (this.#isOver) return;
+    const { contact, schedule } = this.#parts;
+    this.#undoWake?.();
+    this.#undoWake = undefined;
+    const { session } = contact;
+    if (session !== undefined && !this.#isTooLate(now)) {
+      while (this.#free.length > 0) {
+        const due = schedule.take(now);
+        if (due === undefined) break;
+        this.#send(session, due, now);
+      }
+    }
+    const wait = schedule.wait(now);
+    if (this.#busy.size === 0 && (wait === undefined || this.#isTooLate(now))) {
+      this.#end(now);
+      return;
+    }
+    if (wait !== undefined && wait > 0 && this.#free.length > 0) this.#wake(wait);
+  }
+
+  #wake(ms: number): void {
+    this.#undoWake ??= this.#parts.precise.after(ms, () => this.#fill());
+  }
+
+  /** What is left of an open loop that its subject cannot keep up with is not made any more, but it counts. */
+  #end(now: number): void {
+    const left = this.#parts.schedule.backlog(now);
+    if (left > 0) {
+      const example = "The call was due, but those before it were not answered in time.";
+      this.#parts.tally.fail({ kind: "never made", example }, left);
+    }
+    this.#finish();
+  }
+
+  #isTooLate(now: number): boolean {
+    const { end } = this.#parts.schedule;
+    return now > end + Math.max(OVERTIME, end - this.#began);
+  }
+
+  #send(session: Line, due: number, now: number): void {
+    const { template, precise, chaos } = this.#parts;
+    const caller = this.#free.pop();
+    if (caller === undefined) return;
+    this.#busy.add(caller);
+    caller.due = due;
+    caller.sent = now;
+    caller.mark = marks++;
+    caller.undoCancel = undefined;
+    caller.session = session;
+    // One that cannot be sent fails a turn later.
+    caller.id = session.relay(caller, template.request, template.rewrite(caller.mark));
+    const until = chaos?.sent();
+    if (until === undefined) return;
+    caller.undoCancel = precise.after(until, () => {
+      this.#withdraw(caller);
+      chaos?.cancelled(caller.mark);
+      this.#fill();
+    });
+  }
+
+  settle(caller: Caller, response: Response): void {
+    const { tally, clock, chaos } = this.#parts;
+    const now = clock.now();
+    this.#release(caller);
+    const failure = judge(response);
+    chaos?.answered(caller.sent, now, failure === undefined);
+    if (failure === undefined) {
+      tally.answered(caller.due, caller.sent, now);
+      this.#fill(now);
+      return;
+    }
+    tally.fail(failure);
+    this.#fillSoon();
+  }
+
+  fail(caller: Caller, error: HubError): void {
+    this.#release(caller);
+    this.#parts.chaos?.lost();
+    this.#parts.tally.fail(judgeLoss(error));
+    this.#fillSoon();
+  }
+
+  #fillSoon(): void {
+    if (!this.#isOver) this.#wake(PAUSE);
+  }
+
+  #withdraw(caller: Caller): void {
+    this.#release(caller);
+    caller.session?.cancel(caller.id, "Not wanted any more.");
+  }
+
+  #release(caller: Caller): void {
+    caller.undoCancel?.();
+    if (this.#busy.delete(caller)) this.#free.push(caller);
+  }
+
+  /** Gives up calls that take too long, and closes spans. */
+  #look(): void {
+    const { clock, tally, timeout, chaos } = this.#parts;
+    const now = clock.now();
+    tally.roll(now);
+    let isStuck = false;
+    for (const caller of this.#busy) {
+      if (now - caller.sent < timeout) continue;
+      isStuck = true;
+      this.#withdraw(caller);
+      chaos?.lost();
+      tally.fail({ kind: "timeout", example: `No answer within ${timeout} ms.` });
+    }
+    if (isStuck || this.#free.length === this.#parts.concurrency) this.#fill();
+    if (!this.#isOver) this.#undoLook = clock.after(LOOK, () => this.#look());
+  }
+}
+
+/** Who makes one call at a time: the record of the call that it waits for. */
+class Caller implements Pending {
+  readonly method = Method.toolsCall;
+  readonly name: string;
+  readonly mirrored: Readonly<Record<string, string>> | undefined;
+  readonly #load: Load;
+  id = 0;
+  mark = 0;
+  due = 0;
+  sent = 0;
+  session: Line | undefined;
+  undoCancel: (() => void) | undefined;
+
+  constructor(load: Load, { tool, mirrored }: Template) {
+    this.#load = load;
+    this.name = tool;
+    this.mirrored = mirrored;
+  }
+
+  settle(response: Response): void {
+    this.#load.settle(this, response);
+  }
+
+  fail(error: HubError): void {
+    this.#load.fail(this, error);
+  }
+
+  progress(): void {}
+}

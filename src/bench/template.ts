@@ -1,0 +1,60 @@
+import { Buffer } from "node:buffer";
+import type { Item } from "../catalog/item.ts";
+import { HubError } from "../errors.ts";
+import { lastMember, type Member, scanObject } from "../json.ts";
+import type { Era } from "../protocol/era.ts";
+import { Method } from "../protocol/legacy.ts";
+import { mirror } from "../protocol/mirror.ts";
+import { LATEST_MODERN, writeEnvelope } from "../protocol/modern.ts";
+import type { Rewrite } from "../upstream/pending.ts";
+import { readFrame } from "../wire/frame.ts";
+import type { Request } from "../wire/jsonrpc.ts";
+import { CLIENT } from "./contact.ts";
+
+/** The member of a call's `_meta` that tells it from others at the server's end, whatever ids it is given on the way. */
+export const MARK = "toolmux.bench/call";
+
+/** A call, written once: each that is made is a copy with another id in it, and another mark. */
+export interface Template {
+  readonly tool: string;
+  readonly request: Request;
+  /** The headers that repeat its arguments. */
+  readonly mirrored: Readonly<Record<string, string>> | undefined;
+  /** What to replace in a copy beside its id. */
+  rewrite(mark: number): Rewrite;
+}
+
+/**
+ * Makes calls of a tool.
+ * @param args a JSON object, sent as it is written
+ * @param isMarked whether each says which one it is
+ * @throws {HubError} usage if the arguments are no JSON object
+ */
+export function makeTemplate(tool: Item, args: string, era: Era, isMarked: boolean): Template {
+  const client = { version: LATEST_MODERN, client: CLIENT, capabilities: {}, level: undefined };
+  const members = [
+    ...(isMarked ? [`"${MARK}":0`] : []),
+    ...(era === "modern" ? [writeEnvelope(client)] : []),
+  ];
+  const meta = members.length === 0 ? "" : `,"_meta":{${members.join(",")}}`;
+  const params = `{"name":${JSON.stringify(tool.key)},"arguments":${args}${meta}}`;
+  const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
+  const request = readFrame(Buffer.from(text));
+  if (request.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+  const mark = isMarked ? findMark(request) : undefined;
+  return {
+    tool: tool.key,
+    request,
+    mirrored: era === "modern" ? mirror(tool, JSON.parse(args)) : undefined,
+    rewrite: (number) => ({
+      edits: mark === undefined ? [] : [{ ...mark, by: String(number) }],
+      tokens: [],
+    }),
+  };
+}
+
+function findMark({ bytes, params }: Request): Pick<Member, "start" | "end"> | undefined {
+  const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
+  const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
+  return mark && { start: mark.start, end: mark.end };
+}

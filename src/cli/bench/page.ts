@@ -1,0 +1,153 @@
+import type uPlot from "uplot";
+import type { Axis, Chart, Curve, Unit } from "./charts.ts";
+
+/** How quantities are written, by their units. */
+export type Formats = Readonly<Record<Unit, (value: number) => string>>;
+
+/**
+ * Draws the charts into the page's figures, each into that with its number, and again when the page's colours or its
+ * width change. It runs in a browser and gets there as text, so it uses nothing but its arguments and what browsers have.
+ */
+export function drawPage(Plot: typeof uPlot, charts: readonly Chart[], formats: Formats): void {
+  const HEIGHT = 300;
+  const FONT = "12px system-ui, sans-serif";
+  const isDark = matchMedia("(prefers-color-scheme: dark)");
+
+  const colorOf = ({ hue, shade }: Curve): string => {
+    // From what nearly is the ground's brightness to what stands out from it.
+    const light = isDark.matches ? 38 + 32 * shade : 78 - 36 * shade;
+    return hue === "hub" ? `hsl(217 85% ${light}%)` : `hsl(28 90% ${light - 4}%)`;
+  };
+
+  const themeColor = (name: string): string =>
+    getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const makeScale = ({ scale, unit }: Axis): uPlot.Scale => {
+    if (scale === "linear") return unit === "nines" || unit === "moment" ? {} : { range: fromZero };
+    return {
+      distr: 3,
+      log: scale === "log2" ? 2 : 10,
+      ...(scale === "log10" && { range: aroundLogs }),
+    };
+  };
+
+  const fromZero = (_: uPlot, _min: number, max: number): [number, number] => [0, max * 1.08 || 1];
+
+  /** Not whole decades, which would leave a chart half empty. */
+  const aroundLogs = (_: uPlot, min: number, max: number): [number, number] => [
+    min / 1.25,
+    max * 1.25,
+  ];
+
+  const makeAxis = (axis: Axis, side: "x" | "y", marks: readonly number[]): uPlot.Axis => {
+    const format = formats[axis.unit];
+    const grid = { stroke: themeColor("--grid"), width: 1 };
+    return {
+      stroke: themeColor("--quiet"),
+      font: FONT,
+      labelFont: FONT,
+      grid: side === "x" && axis.scale === "log2" ? { show: false } : grid,
+      ticks: { show: false },
+      gap: 6,
+      values: (_, splits) => splits.map((it) => (it === null ? "" : format(it))),
+      size: side === "x" ? 32 : measureLabels,
+      ...(axis.scale === "log2" && { splits: () => [...marks], filter: keepAll }),
+      ...(axis.scale === "log10" && { splits: splitLogs, filter: keepAll }),
+      ...(axis.unit === "nines" && {
+        splits: (plot: uPlot) => {
+          const { max = 2 } = plot.scales["x"] ?? {};
+          const whole = Array.from({ length: Math.floor(max ?? 2) }, (_, at) => at + 1);
+          // On a phone there is no room for the first of them.
+          return [...(plot.width > 500 ? [0] : []), Math.log10(2), ...whole];
+        },
+      }),
+    };
+  };
+
+  const keepAll = (_: uPlot, splits: number[]): number[] => splits;
+
+  /** 1, 2, 5, 10, … as far as there is room for them; 1, 10, 100, … else. */
+  const splitLogs = (plot: uPlot): number[] => {
+    const { min, max } = plot.scales["y"] ?? {};
+    if (typeof min !== "number" || typeof max !== "number") return [];
+    const first = Math.floor(Math.log10(min));
+    const decades = Array.from({ length: Math.ceil(Math.log10(max)) - first + 1 }, (_, at) => at);
+    const steps = Math.log10(max / min) > 4 ? [1] : [1, 2, 5];
+    return decades
+      .flatMap((at) => steps.map((step) => step * 10 ** (first + at)))
+      .filter((it) => it >= min && it <= max);
+  };
+
+  /** The room that an axis's labels take, in px. */
+  const measureLabels = (plot: uPlot, values: string[] | null): number => {
+    plot.ctx.save();
+    plot.ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+    const widths = (values ?? []).map((it) => plot.ctx.measureText(it).width / devicePixelRatio);
+    plot.ctx.restore();
+    return Math.ceil(Math.max(30, ...widths)) + 12;
+  };
+
+  const makePlot = ({ x, y, curves }: Chart, place: HTMLElement): uPlot => {
+    const tables = curves.map(({ points }): uPlot.AlignedData => [
+      points.map(([at]) => at),
+      points.map(([, value]) => value),
+    ]);
+    const data = Plot.join(tables);
+    return new Plot(
+      {
+        width: place.clientWidth,
+        height: HEIGHT,
+        padding: [12, 28, 0, 0],
+        scales: { x: { time: false, ...makeScale(x) }, y: makeScale(y) },
+        axes: [makeAxis(x, "x", [...data[0]]), makeAxis(y, "y", [])],
+        legend: {
+          markers: {
+            width: 3,
+            fill: () => "transparent",
+            stroke: (_, at) => nameColor(curves[at - 1]),
+            dash: (_, at) => (curves[at - 1]?.isDashed ? "dashed" : "solid"),
+          },
+        },
+        cursor: { y: false, points: { size: 7 } },
+        series: [
+          { label: x.label, value: (_, it) => (it === null ? "" : formats[x.unit](it)) },
+          ...curves.map((curve): uPlot.Series => ({
+            label: curve.name,
+            stroke: colorOf(curve),
+            width: 2,
+            spanGaps: true,
+            ...(curve.isDashed && { dash: [6, 4] }),
+            points: { show: x.scale === "log2", size: 7, fill: colorOf(curve) },
+            value: (_, it) => (it === null ? "" : formats[y.unit](it)),
+          })),
+        ],
+      },
+      data,
+      place,
+    );
+  };
+
+  const nameColor = (curve: Curve | undefined): string => (curve ? colorOf(curve) : "transparent");
+
+  const places = [...document.querySelectorAll<HTMLElement>("[data-chart]")];
+  const plots = new Map<HTMLElement, uPlot>();
+  const draw = (place: HTMLElement): void => {
+    const chart = charts[Number(place.dataset["chart"])];
+    plots.get(place)?.destroy();
+    if (chart) plots.set(place, makePlot(chart, place));
+  };
+  const resized = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      plots.get(target as HTMLElement)?.setSize({ width: target.clientWidth, height: HEIGHT });
+    }
+  });
+  for (const place of places) {
+    draw(place);
+    resized.observe(place);
+  }
+  isDark.addEventListener("change", () => places.forEach(draw));
+
+  const save = document.querySelector<HTMLAnchorElement>("#save");
+  const json = document.querySelector("#result")?.textContent ?? "";
+  if (save) save.href = URL.createObjectURL(new Blob([json], { type: "application/json" }));
+}

@@ -1,0 +1,29 @@
+import type { Env } from "../manifest/folders.ts";
+import { selfCommand } from "../runtime.ts";
+
+/** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
+export const TAP_VARIABLE = "TOOLMUX_TAP";
+
+/** What is started, and what in its place if it is not there. */
+interface Program {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly others?: readonly Pick<Program, "command" | "args">[] | undefined;
+}
+
+/** Its value. @param delay by which what a server says is held back, in ms; @param folder where taps report */
+export function writeTap(folder: string, delay: number): string {
+  return `${delay}:${folder}`;
+}
+
+/** The program with the tap in front of it that is wanted; else as it is. */
+export function putTapBefore<P extends Program>(program: P, env: Env): P {
+  const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[TAP_VARIABLE] ?? "") ?? [];
+  if (delay === undefined || folder === undefined) return program;
+  const [own, ...before] = selfCommand();
+  const tap = ({ command, args }: Pick<Program, "command" | "args">) => ({
+    command: own,
+    args: [...before, "demo", "tap", "--", folder, delay, command, ...args],
+  });
+  return { ...program, ...tap(program), others: program.others?.map(tap) };
+}

@@ -1,0 +1,226 @@
+import { Buffer } from "node:buffer";
+import type { Socket } from "node:net";
+import type { Answer } from "./answer.ts";
+import { type Fault, readHead, type RequestHead } from "./head.ts";
+import { Incoming } from "./incoming.ts";
+import { Outlet } from "./outlet.ts";
+import type { Query } from "./query.ts";
+import { refuse } from "./refusal.ts";
+
+/** What a connection is doing: waits for a request, for the rest of its head, for the answer; gives that out, waits for its client to go. */
+type Stage = "resting" | "heading" | "asking" | "giving" | "lingering" | "gone";
+
+/** How many looks in a row may find a connection as it was before. */
+const PATIENCE: Readonly<Record<Stage, number>> = {
+  resting: 12,
+  heading: 4,
+  asking: Infinity,
+  giving: 12,
+  lingering: 1,
+  gone: Infinity,
+};
+
+/** What is held of requests that come before the last one was answered, in bytes. */
+const AHEAD = 64 * 1024;
+const NOTHING: Buffer = Buffer.alloc(0);
+const CR = 0x0d;
+const LF = 0x0a;
+const CONTINUE = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/** One connection of a client: takes one request after the other. */
+export class Channel {
+  readonly #socket: Socket;
+  readonly #outlet: Outlet;
+  readonly #answer: (query: Query) => Answer | Promise<Answer>;
+  readonly #ended: () => void;
+  #stage: Stage = "resting";
+  #looks = 0;
+  /** What has come in of requests whose turn it is not. */
+  #held = NOTHING;
+  /** The last head, and its bytes: a client's heads are alike, and comparing costs a tenth of reading. */
+  #known: { readonly bytes: Buffer; readonly head: RequestHead } | undefined;
+  #incoming: Incoming | undefined;
+  #isPaused = false;
+  #isRetired = false;
+
+  /** @param ended called once, when it is closed */
+  constructor(
+    socket: Socket,
+    answer: (query: Query) => Answer | Promise<Answer>,
+    ended: () => void,
+  ) {
+    this.#socket = socket;
+    this.#outlet = new Outlet(socket);
+    this.#answer = answer;
+    this.#ended = ended;
+    socket.on("data", (chunk: Buffer) => this.#take(chunk));
+    socket.on("drain", () => {
+      this.#looks = 0;
+      this.#outlet.drain();
+    });
+    socket.on("end", () => this.#ebb());
+    socket.on("error", () => this.drop());
+    socket.on("close", () => this.drop());
+  }
+
+  /** Ends it if nothing has moved for too long. */
+  look(): void {
+    this.#incoming?.inlet.look();
+    // What is yet to be said may take its time.
+    if (this.#stage === "giving" && !this.#outlet.isFull) this.#looks = 0;
+    if (++this.#looks <= PATIENCE[this.#stage]) return;
+    if (this.#stage === "heading") this.#refuse(408);
+    else this.drop();
+  }
+
+  /** Takes no more requests. */
+  retire(): void {
+    this.#isRetired = true;
+    if (this.#stage === "resting" || this.#stage === "heading") this.drop();
+  }
+
+  /** Ends it at once. */
+  drop(): void {
+    if (this.#stage === "gone") return;
+    this.#stage = "gone";
+    this.#held = NOTHING;
+    this.#socket.destroy();
+    this.#incoming?.lose();
+    this.#incoming = undefined;
+    this.#outlet.close();
+    this.#ended();
+  }
+
+  /** Its client says no more. That is how clients go: for what they were not given yet nobody waits. */
+  #ebb(): void {
+    if (this.#stage === "giving" && this.#outlet.isFull) this.#isRetired = true;
+    else if (this.#stage !== "lingering") this.drop();
+  }
+
+  #take(chunk: Buffer): void {
+    switch (this.#stage) {
+      case "resting":
+      case "heading":
+        this.#hold(chunk);
+        this.#next();
+        return;
+      case "asking":
+      case "giving":
+        this.#hold(this.#incoming?.inlet.take(chunk) ?? chunk);
+        if (this.#held.length > AHEAD) this.#pause();
+        return;
+      case "lingering":
+      case "gone":
+    }
+  }
+
+  #hold(chunk: Buffer): void {
+    this.#held = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
+  }
+
+  #pause(): void {
+    this.#isPaused = true;
+    this.#socket.pause();
+  }
+
+  #resume(): void {
+    if (!this.#isPaused) return;
+    this.#isPaused = false;
+    this.#socket.resume();
+  }
+
+  /** Begins with the next request, if it is there. */
+  #next(): void {
+    const found = this.#readHead();
+    if (found === undefined) {
+      // From its first byte on: whoever sends one now and then shall not keep it for ever.
+      const stage = this.#held.length === 0 ? "resting" : "heading";
+      if (stage !== this.#stage) this.#enter(stage);
+    } else if ("fault" in found) {
+      this.#refuse(found.fault);
+    } else {
+      const incoming = new Incoming(found.head, this.#invite);
+      const { length } = this.#held;
+      const rest = found.end === length ? NOTHING : this.#held.subarray(found.end);
+      this.#held = incoming.inlet.take(rest);
+      this.#incoming = incoming;
+      this.#enter("asking");
+      void this.#serve(incoming);
+    }
+  }
+
+  #readHead(): { readonly head: RequestHead; readonly end: number } | Fault | undefined {
+    // Some clients send a line end behind a body (RFC 9112, 2.2).
+    while (this.#held[0] === CR && this.#held[1] === LF) this.#held = this.#held.subarray(2);
+    const known = this.#known;
+    const end = known?.bytes.length ?? Infinity;
+    if (known !== undefined && end <= this.#held.length) {
+      if (known.bytes.compare(this.#held, 0, end) === 0) return { head: known.head, end };
+    }
+    const found = readHead(this.#held);
+    if (found !== undefined && "head" in found) {
+      // Copied, so that what it came with is not kept.
+      this.#known = { bytes: Buffer.from(this.#held.subarray(0, found.end)), head: found.head };
+    }
+    return found;
+  }
+
+  readonly #invite = (): void => void this.#socket.write(CONTINUE, "latin1");
+
+  async #serve(incoming: Incoming): Promise<void> {
+    const { head, inlet } = incoming;
+    const answer = await this.#answer(incoming);
+    if (this.#incoming !== incoming) {
+      if (answer.body instanceof ReadableStream) void answer.body.cancel().catch(() => {});
+      return;
+    }
+    // Where a body ends that nobody has read is not worth waiting for.
+    const isLast = !head.isLasting || this.#isRetired || !inlet.isClean;
+    inlet.fail("broken");
+    this.#enter("giving");
+    try {
+      const given = this.#outlet.give(answer, head, isLast);
+      if (given !== undefined) await given;
+    } catch {
+      // Its client can tell from the missing end that it is not whole.
+      this.drop();
+    }
+    if (this.#incoming !== incoming) return;
+    this.#incoming = undefined;
+    if (isLast || this.#isRetired) {
+      this.#finish();
+      return;
+    }
+    this.#enter("resting");
+    this.#resume();
+    if (this.#held.length > 0) this.#next();
+  }
+
+  /** Refuses what is no request. */
+  #refuse(status: keyof typeof REFUSALS): void {
+    void this.#outlet.give(refuse(status, REFUSALS[status]), undefined, true);
+    this.#finish();
+  }
+
+  /** Nothing more is said. What its client still says is thrown away for a while: it may not have read the last answer. */
+  #finish(): void {
+    this.#held = NOTHING;
+    this.#enter("lingering");
+    this.#socket.end();
+    this.#resume();
+  }
+
+  #enter(stage: Stage): void {
+    this.#stage = stage;
+    this.#looks = 0;
+  }
+}
+
+const REFUSALS = {
+  400: "This is no HTTP request that could be answered.",
+  408: "The request took too long to come in.",
+  417: "Nothing but 100-continue can be expected here.",
+  431: "The headers of a request are shorter.",
+  501: "Bodies come as they are, or in chunks.",
+  505: "HTTP/1.1 is spoken here.",
+} as const;

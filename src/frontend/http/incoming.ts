@@ -1,0 +1,40 @@
+import type { Buffer } from "node:buffer";
+import type { RequestHead } from "./head.ts";
+import { Inlet } from "./inlet.ts";
+import type { Query, Trouble } from "./query.ts";
+
+/** One request on a connection, until it is answered. */
+export class Incoming implements Query {
+  readonly head: RequestHead;
+  /** Its body. */
+  readonly inlet: Inlet;
+  readonly #invite: () => void;
+  #gone: (() => void) | undefined;
+  #isLost = false;
+
+  /** @param invite says that the body is wanted */
+  constructor(head: RequestHead, invite: () => void) {
+    this.head = head;
+    this.inlet = new Inlet(head.body);
+    this.#invite = invite;
+  }
+
+  read(limit: number): Buffer | Trouble | Promise<Buffer | Trouble> {
+    return this.inlet.read(limit, () => {
+      if (this.head.isWaiting) this.#invite();
+    });
+  }
+
+  whenGone(callback: () => void): () => void {
+    if (this.#isLost) queueMicrotask(callback);
+    else this.#gone = callback;
+    return () => (this.#gone = undefined);
+  }
+
+  /** Its client has gone. */
+  lose(): void {
+    this.#isLost = true;
+    this.inlet.fail("broken");
+    this.#gone?.();
+  }
+}

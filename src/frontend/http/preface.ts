@@ -1,0 +1,60 @@
+import type { Answer } from "./answer.ts";
+
+/** How the end of an answer's body is told. */
+export interface Framing {
+  /** How long the body is, in bytes; undefined: it comes in chunks, or ends with the connection. */
+  readonly length: number | undefined;
+  readonly isChunked: boolean;
+  /** The connection is closed after it. */
+  readonly isLast: boolean;
+}
+
+const REASONS: Readonly<Record<number, string>> = {
+  200: "OK",
+  202: "Accepted",
+  204: "No Content",
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  405: "Method Not Allowed",
+  406: "Not Acceptable",
+  408: "Request Timeout",
+  413: "Content Too Large",
+  415: "Unsupported Media Type",
+  417: "Expectation Failed",
+  429: "Too Many Requests",
+  431: "Request Header Fields Too Large",
+  500: "Internal Server Error",
+  501: "Not Implemented",
+  503: "Service Unavailable",
+  505: "HTTP Version Not Supported",
+};
+
+/** The first line and the headers of an answer, with the empty line behind them. */
+export function writePreface({ status, headers }: Answer, framing: Framing): string {
+  const { length, isChunked, isLast } = framing;
+  let text = `HTTP/1.1 ${status} ${REASONS[status] ?? ""}\r\n`;
+  for (const [name, value] of headers) text += `${name}: ${value}\r\n`;
+  text += `Date: ${dateOf(Date.now())}\r\n`;
+  if (isChunked) text += "Transfer-Encoding: chunked\r\n";
+  else if (length !== undefined && !isBodiless(status)) text += `Content-Length: ${length}\r\n`;
+  return isLast ? `${text}Connection: close\r\n\r\n` : `${text}\r\n`;
+}
+
+/** Whether answers of a status have no body, and say nothing of its length (RFC 9110, 15.3.5 and 15.4.5). */
+export function isBodiless(status: number): boolean {
+  return status === 204 || status === 304;
+}
+
+const written = { second: 0, text: "" };
+
+/** The time as headers say it. It is written once a second: that costs more than the rest of a head. */
+function dateOf(now: number): string {
+  const second = Math.floor(now / 1000);
+  if (second !== written.second) {
+    written.second = second;
+    written.text = new Date(now).toUTCString();
+  }
+  return written.text;
+}

@@ -1,0 +1,260 @@
+import { Buffer } from "node:buffer";
+import { isGiven, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../bytes.ts";
+import { skipSpace, skipValue } from "../json.ts";
+import { VERSION } from "../version.ts";
+import { readFrame } from "../wire/frame.ts";
+import { within } from "../wire/grace.ts";
+import type { Frame, Message } from "../wire/jsonrpc.ts";
+import { disguise, type Redact } from "./disguise.ts";
+import type { Outlet } from "./file.ts";
+import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./line.ts";
+
+/** A longer message is not written, only that there was one; in bytes. */
+const MOST_MESSAGE = 32 * 1024 * 1024;
+/** So much may wait to be written, in bytes, and so much is written at a time. */
+const MOST_WAITING = 64 * 1024 * 1024;
+const AT_A_TIME = 1024 * 1024;
+/** Shorter messages are copied: they would keep all of the chunk that they came in. */
+const COPIED = 64 * 1024;
+/** What a line takes beside its message, and what is kept free for the last line, in bytes. */
+const LINE = 200;
+const LAST_LINE = 200;
+/** How long a slow disk can hold up the end, in ms. */
+const FLUSH_LIMIT = 1000;
+
+export interface RecorderParts {
+  readonly outlet: Outlet;
+  readonly redact: Redact;
+  /** The most that the recording may hold, in bytes. */
+  readonly limit: number;
+  /** ms, monotonic. */
+  now(): number;
+  /** Tells that it has ended before its time, and why. */
+  warn(text: string): void;
+}
+
+/** One line that waits, without its end. */
+type Waiting =
+  | { readonly text: string; readonly size: number }
+  | { readonly head: string; readonly message: readonly Piece[]; readonly size: number };
+
+/**
+ * Writes down what crosses a hub. It holds up nobody: what cannot be written as fast as it comes is missing in the recording,
+ * which says so there, and whatever fails ends the recording alone.
+ */
+export class Recorder {
+  readonly #parts: RecorderParts;
+  readonly #began: number;
+  readonly #runs = new Map<string, number>();
+  #clients = 0;
+  #waiting: Waiting[] = [];
+  /** Bytes that wait or are being written. */
+  #size = 0;
+  #missing = { messages: 0, bytes: 0 };
+  #written = 0;
+  #isOver = false;
+  #draining: Promise<void> | undefined;
+
+  constructor(parts: RecorderParts) {
+    this.#parts = parts;
+    this.#began = parts.now();
+    const started = new Date().toISOString();
+    const program = `toolmux ${VERSION}`;
+    const head: Head = { recording: 1, program, started, limit: parts.limit };
+    this.#add({ text: JSON.stringify(head), size: LINE });
+  }
+
+  /** A server's next run. */
+  server(name: string): Peer {
+    const run = (this.#runs.get(name) ?? 0) + 1;
+    this.#runs.set(name, run);
+    return { server: name, run };
+  }
+
+  /** The next client. */
+  client(): Peer {
+    return { client: ++this.#clients };
+  }
+
+  /** The manifest that is in force from now on, as a document. */
+  manifest(document: object): void {
+    this.#addEvent({}, { manifest: document });
+  }
+
+  event(peer: Peer, event: LinkEvent): void {
+    this.#addEvent(peer, event);
+  }
+
+  /**
+   * @param message as it is sent or was received; its memory must not change
+   * @param on the id of the request on whose stream it came, where the link can tell
+   */
+  message(peer: Peer, way: Way, message: Message, on?: string | number): void {
+    if (this.#isOver) return;
+    const pieces = message instanceof Uint8Array ? [message] : message;
+    const size = pieces.reduce((sum, piece) => sum + sizeOf(piece), LINE);
+    const head = `${JSON.stringify({ t: this.#time(), ...peer, way, on }).slice(0, -1)},`;
+    if (size > MOST_MESSAGE) {
+      this.#add({
+        text: `${head}"cut":${JSON.stringify(stubOf(joinPieces(pieces)))}}`,
+        size: LINE,
+      });
+      return;
+    }
+    const kept = size <= COPIED || pieces.some(isGiven) ? [joinPieces(pieces)] : pieces;
+    this.#add({ head, message: kept, size });
+  }
+
+  /** The same of a frame, each message of a batch by itself. */
+  frame(peer: Peer, frame: Frame, on?: string | number): void {
+    if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
+    else this.message(peer, "received", frame.bytes, on);
+  }
+
+  /** Ends the recording. @returns when all is written, or that takes too long. Never rejects. */
+  async close(): Promise<void> {
+    if (!this.#isOver) {
+      if (this.#missing.messages > 0) this.#tellMissing();
+      this.#push({ text: JSON.stringify({ t: this.#time(), event: "end" }), size: LINE });
+    }
+    const written = this.#draining ?? Promise.resolve();
+    await within(
+      FLUSH_LIMIT,
+      written.then(() => this.#parts.outlet.close()).catch(() => {}),
+    );
+    this.#stop();
+  }
+
+  /** Writes at once what waits: the process ends. */
+  flushNow(): void {
+    if (this.#isOver) return;
+    const rest = this.#take(Number.POSITIVE_INFINITY);
+    this.#isOver = true;
+    try {
+      this.#parts.outlet.appendNow(rest);
+    } catch {
+      // Nobody is left to be told.
+    }
+  }
+
+  /** ms since it began, to the µs. */
+  #time(): number {
+    return Math.round((this.#parts.now() - this.#began) * 1000) / 1000;
+  }
+
+  #addEvent(peer: Peer | object, what: LinkEvent | OwnEvent | { readonly manifest: object }): void {
+    if (this.#isOver) return;
+    const text = JSON.stringify({ t: this.#time(), ...peer, ...what });
+    this.#add({ text, size: text.length });
+  }
+
+  #add(line: Waiting): void {
+    if (this.#isOver) return;
+    if (this.#size + line.size > MOST_WAITING) {
+      this.#missing.messages++;
+      this.#missing.bytes += line.size;
+      return;
+    }
+    if (this.#missing.messages > 0) this.#tellMissing();
+    this.#push(line);
+  }
+
+  /** Also what has no room. */
+  #push(line: Waiting): void {
+    this.#waiting.push(line);
+    this.#size += line.size;
+    this.#draining ??= this.#drain();
+  }
+
+  async #drain(): Promise<void> {
+    try {
+      // All of a turn goes out together.
+      await new Promise((resolve) => setImmediate(resolve));
+      while (this.#waiting.length > 0) {
+        await this.#parts.outlet.append(this.#take(AT_A_TIME));
+        if (this.#waiting.length === 0 && this.#missing.messages > 0) this.#tellMissing();
+      }
+    } catch (error) {
+      this.#stop();
+      const why = error instanceof Error ? error.message : String(error);
+      this.#parts.warn(`the recording ends here: it cannot be written (${why})`);
+    } finally {
+      this.#draining = undefined;
+    }
+  }
+
+  /** The next lines, about as many bytes of them. */
+  #take(most: number): Buffer {
+    const lines: Uint8Array[] = [];
+    let size = 0;
+    let count = 0;
+    for (const line of this.#waiting) {
+      if (size >= most) break;
+      count++;
+      const bytes = this.#write(line);
+      if (this.#written + bytes.length > this.#parts.limit - LAST_LINE) {
+        const full: OwnEvent = { event: "full", limit: this.#parts.limit };
+        lines.push(utf8(`${JSON.stringify({ t: this.#time(), ...full })}\n`));
+        this.#stop();
+        this.#parts.warn("the recording ends here: it is as large as it may be");
+        return Buffer.concat(lines);
+      }
+      lines.push(bytes);
+      this.#written += bytes.length;
+      size += bytes.length;
+      this.#size -= line.size;
+    }
+    this.#waiting = this.#waiting.slice(count);
+    return Buffer.concat(lines);
+  }
+
+  #tellMissing(): void {
+    const { messages, bytes } = this.#missing;
+    this.#missing = { messages: 0, bytes: 0 };
+    const text = JSON.stringify({ t: this.#time(), event: "missing", messages, bytes });
+    this.#push({ text, size: LINE });
+  }
+
+  #stop(): void {
+    this.#isOver = true;
+    this.#waiting = [];
+    this.#size = 0;
+  }
+
+  #write(line: Waiting): Uint8Array {
+    const { redact } = this.#parts;
+    if ("text" in line) return utf8(`${disguise(line.text, redact) ?? WITHHELD}\n`);
+    const { head, message } = line;
+    const bytes = joinPieces(message);
+    const text = textOf(bytes);
+    // Servers' results are passed on unread, and what clients send may be anything.
+    if (skipSpace(bytes, skipValue(bytes, skipSpace(bytes, 0))) !== bytes.length) {
+      return utf8(`${disguise(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
+    }
+    const shown = disguise(text, redact);
+    if (shown === undefined) {
+      const whole = `${head}"cut":${JSON.stringify(stubOf(bytes))}}`;
+      return utf8(`${disguise(whole, redact) ?? WITHHELD}\n`);
+    }
+    const begin = `${disguise(head, redact) ?? ""}"message":`;
+    return Buffer.concat([utf8(begin), shown === text ? bytes : utf8(shown), END]);
+  }
+}
+
+const END = utf8("}\n");
+/** In the place of a line that cannot be shown. */
+const WITHHELD = JSON.stringify({ event: "withheld" });
+
+function stubOf(bytes: Buffer): Stub {
+  const frame = readFrame(bytes);
+  const { kind } = frame;
+  const size = bytes.length;
+  if (kind === "request") return { size, kind, id: plainId(frame.id.key), method: frame.method };
+  if (kind === "notification") return { size, kind, method: frame.method };
+  return { size, kind, ...(kind === "response" && { id: frame.id }) };
+}
+
+/** An id as JSON has it. */
+export function plainId(key: string | number): string | number {
+  return typeof key === "string" && key.startsWith('"') ? key.slice(1) : key;
+}

@@ -1,0 +1,68 @@
+import { HubError } from "../errors.ts";
+import { mergeSources } from "../manifest/merge.ts";
+import { readOwn } from "../manifest/own.ts";
+import type { Manifest, PromptRules, RunnableServer } from "../manifest/schema.ts";
+
+/** In the place of what a recorded server was started by, or reached at: that may hold secrets, and nothing is started. */
+const COMMAND = "recorded";
+
+const SETTINGS = [
+  "enabled",
+  "prefix",
+  "isolation",
+  "lazy",
+  "era",
+  "connectTimeout",
+  "callTimeout",
+  "maxCallTimeout",
+  "maxMessage",
+  "healthInterval",
+  "reconnect",
+  "idleStop",
+] as const satisfies readonly (keyof RunnableServer)[];
+
+/** What of a manifest matters for a recording, as a manifest of its own: names, limits and rules, and nothing of how servers are reached. */
+export function describeManifest({ hub, servers }: Manifest): object {
+  const { name, separator, nameLimit, clientPrefix, listWait, parallelStarts } = hub;
+  const runnable = servers.filter((spec) => spec.kind !== "unsupported");
+  return {
+    hub: { name, separator, nameLimit, clientPrefix, listWait, parallelStarts },
+    servers: Object.fromEntries(runnable.map((spec) => [spec.name, describeServer(spec)])),
+  };
+}
+
+function describeServer(spec: RunnableServer): object {
+  const settings = Object.fromEntries(SETTINGS.map((key) => [key, spec[key]]));
+  const { tools, prompts } = spec;
+  return {
+    command: COMMAND,
+    ...settings,
+    tools: { ...describeRules(tools), timeout: tools.timeout },
+    prompts: describeRules(prompts),
+  };
+}
+
+function describeRules({ allow, deny, rename }: PromptRules): object {
+  return { ...(allow && { allow }), deny, rename };
+}
+
+/**
+ * A manifest as a recording has it. What it does not have of these servers is as it is by default.
+ * @throws {HubError} usage if it is none
+ */
+export function readManifest(document: unknown, servers: readonly string[]): Manifest {
+  const said = document === undefined ? [] : [readOwn(document)];
+  const missing = servers.filter((name) => !said.some((reading) => reading.servers.has(name)));
+  const bare = Object.fromEntries(missing.map((name) => [name, { command: COMMAND }]));
+  const readings = [...said, readOwn({ servers: bare })];
+  const [complaint] = readings.flatMap(({ complaints }) => complaints);
+  const merged = mergeSources(readings.map((reading) => ({ file: "", baseDir: "/", reading })));
+  const [fault] = merged.faults;
+  const wrong = complaint ?? fault;
+  if (wrong !== undefined) {
+    const where = wrong.path.join(".");
+    throw new HubError("usage", `The recording's manifest is none: ${where}: ${wrong.message}.`);
+  }
+  const { hub, defaults } = merged;
+  return { hub, defaults, servers: merged.servers, plugins: [], sources: [] };
+}

@@ -1,0 +1,134 @@
+import assert from "node:assert/strict";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { end, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { scripted } from "../harness/manifest.ts";
+
+const LATEST = "2025-11-25";
+const MANIFEST = { servers: { a: scripted() } };
+
+interface Answer {
+  readonly serverInfo: { readonly name: string };
+  readonly instructions?: string;
+}
+
+function start(stage: Stage): RawClient {
+  return new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+}
+
+/** Serves a client once, so that there is something to remember. */
+async function serveOnce(stage: Stage, capabilities: object = {}): Promise<void> {
+  await settled(stage.config);
+  const client = start(stage);
+  await client.initialize(LATEST, capabilities);
+  await client.request("tools/list");
+  await end(client);
+}
+
+/** Until a file's times tell it from what it may become. */
+async function settled(path: string): Promise<void> {
+  const { ctimeMs } = statSync(path);
+  while (Date.now() - ctimeMs < 110) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
+/** Gives what the hub remembers another name, by which it is known again. */
+function mark(stage: Stage): void {
+  const path = join(stage.env["XDG_STATE_HOME"] ?? "", "toolmux/greetings.json");
+  const kept = readFileSync(path, "utf8");
+  writeFileSync(
+    path,
+    kept.replace(`"greeting":{"name":"toolmux"`, `"greeting":{"name":"remembered"`),
+  );
+}
+
+describe("a start with a manifest that has served before", () => {
+  it("greets its client with what it remembers, and serves it as any other", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      await serveOnce(stage);
+      mark(stage);
+      const client = start(stage);
+      const { serverInfo } = (await client.initialize()) as unknown as Answer;
+      assert.equal(serverInfo.name, "remembered");
+      assert.ok((await client.request("tools/list")).message.result?.tools?.length);
+      const { message } = await client.call("a__echo", { word: "still" });
+      assert.deepEqual(message.result?.structuredContent, { word: "still" });
+      assert.equal(client.lines.filter(({ text }) => text.endsWith(`"id":1}`)).length, 1);
+      await end(client);
+    }),
+  );
+
+  it("says what the manifest says now if that has changed", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      await serveOnce(stage);
+      mark(stage);
+      writeFileSync(stage.config, `[hub]\nname = "renamed"\n${readFileSync(stage.config, "utf8")}`);
+      const client = start(stage);
+      const { serverInfo } = (await client.initialize()) as unknown as Answer;
+      assert.equal(serverInfo.name, "renamed");
+      await end(client);
+    }),
+  );
+
+  it("gives every id back as it was spelled", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      await serveOnce(stage);
+      for (const id of ["1.0", "1e0", "-0", String.raw`"\u0061"`, String.raw`"a\/b"`]) {
+        const client = start(stage);
+        client.send(
+          `{"jsonrpc":"2.0","id":${id},"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+        );
+        await client.request("tools/list");
+        const [first = { text: "" }] = client.lines;
+        assert.ok(first.text.endsWith(`"id":${id}}`), first.text);
+        await end(client);
+      }
+    }),
+  );
+
+  it("says to each client what the servers say to one of its kind", LIMIT, () =>
+    withStage({ servers: { a: scripted("--instruct") } }, async (stage) => {
+      await serveOnce(stage, { sampling: {} });
+      await serveOnce(stage, {});
+      await serveOnce(stage, { sampling: {} });
+      for (const capabilities of [{}, { sampling: {} }]) {
+        const client = start(stage);
+        const { instructions } = (await client.initialize(
+          LATEST,
+          capabilities,
+        )) as unknown as Answer;
+        assert.equal(instructions, `# a\n\nFor ${JSON.stringify(capabilities)}.`);
+        await end(client);
+      }
+    }),
+  );
+
+  it("says what the servers say where a variable makes them others", LIMIT, () =>
+    withStage(
+      { servers: { a: scripted("--instruct", { env: { FOR: "${env:WHOM}" } }) } },
+      async (stage) => {
+        const as = (whom: string): Stage => ({ ...stage, env: { ...stage.env, WHOM: whom } });
+        await serveOnce(as("one"));
+        await serveOnce(as("two"));
+        for (const whom of ["one", "two"]) {
+          const client = start(as(whom));
+          const { instructions } = (await client.initialize()) as unknown as Answer;
+          assert.equal(instructions, `# a\n\nFor ${whom}.`);
+          await end(client);
+        }
+      },
+    ),
+  );
+
+  it("answers nothing if the manifest is wrong now", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      await serveOnce(stage);
+      writeFileSync(stage.config, "[servers.a]\n");
+      const client = start(stage);
+      client.send({ jsonrpc: "2.0", id: 1, method: "ping" });
+      assert.equal((await client.exit).code, 2);
+      assert.deepEqual(client.lines, []);
+    }),
+  );
+});
