@@ -278,19 +278,28 @@ async function playSuites(suites: readonly Suite[]): Promise<void> {
   for (const suite of suites.filter(({ name }) => name.includes(only))) {
     const { behind, isolation = "shared" } = suite;
     const withSubject: Subject = behind === undefined ? withServer : withHub(behind, isolation);
-    conclude(suite, await withSubject((url) => play(suite, url)));
+    await conclude(suite, () => withSubject((url) => play(suite, url)));
   }
 }
 
 async function playGuests(guests: readonly Guest[]): Promise<void> {
   for (const guest of guests.filter(({ name }) => name.includes(only))) {
-    conclude(guest, await playGuest(guest));
+    await conclude(guest, () => playGuest(guest));
   }
 }
 
-function conclude(suite: Pick<Suite, "name">, verdict: Verdict): void {
+/**
+ * Some checks give their subject only so many ms of a clock, which a busy machine may take for itself: what is not passed is
+ * played a second time, and said to be. A fault is found both times.
+ */
+async function conclude(suite: Pick<Suite, "name">, run: () => Promise<Verdict>): Promise<void> {
+  const verdict = await run();
   show(suite, verdict);
-  if (verdict.problems.length > 0) process.exitCode = 1;
+  if (verdict.problems.length === 0) return;
+  console.log("  played once more:");
+  const second = await run();
+  show(suite, second);
+  if (second.problems.length > 0) process.exitCode = 1;
 }
 
 // Most of the time each of them waits.

@@ -23,8 +23,8 @@ export interface ViewParts {
   listWait(): number;
 }
 
-/** How long a handshake waits for what is known of servers from earlier, in ms. */
-const RECALL_WAIT = 50;
+/** How long a handshake waits for what is known of servers from earlier, in ms: the time of a busy machine, as what is missing then is never said. */
+const RECALL_WAIT = 500;
 
 /** What one client sees of the hub: its catalog, and the connections that its calls go to. */
 export class View {
