@@ -494,7 +494,7 @@ describe("a client that leaves before its list is there", () => {
     a.onMake = new Latch().wait;
     const made = await begin({ a });
     const answers = askForList(made);
-    await made.clock.run(60);
+    await made.clock.run(500);
     // The server's turn, its attempt, and the list have one each.
     assert.equal(made.clock.armed.length, 3);
     await made.client.link.close();
