@@ -33,15 +33,16 @@ import { Peer } from "./peer.ts";
 import { reload } from "./reload.ts";
 import { median } from "./stats.ts";
 import { readUsage } from "./usage.ts";
+import { warmUp } from "./warmth.ts";
 
 /** Measurements of a soak. */
 const SOAK_SAMPLES = 100;
 
 async function load(job: LoadJob): Promise<LoadResult> {
-  const { peer, tool, era, flight, lines, pad = 0, warmUp, duration } = job;
+  const { peer, tool, era, flight, lines, pad = 0, warmUp: step, duration } = job;
   const entrant = { peer, tools: [tool] as const, ...(era !== undefined && { era }) };
   const caller = new Caller(entrant, { flight, lines, pad });
-  caller.run(warmUp);
+  await warmUp((ms) => caller.run(ms).rate, step);
   const turn = caller.run(duration);
   const weight = caller.weigh();
   await caller.end();

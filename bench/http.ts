@@ -28,7 +28,7 @@ export interface HttpFigures {
 const ECHO: EchoOptions = { shape: "head", tools: 1, delay: 0 };
 const CLIENTS = 64;
 /** How much longer it takes until all that a request over HTTP runs through has been compiled. */
-const WARMTH = 5;
+const WARMTH = 3;
 const CHANGES = 10;
 const SERVERS = ["a", "b", "c", "d"];
 

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Job, Results } from "./job.ts";
+import { MOST_STEPS } from "./warmth.ts";
 
 /** ms that a job may take longer than what it measures. */
 const PATIENCE = 60_000;
@@ -52,7 +53,7 @@ export async function runJob<J extends Job>(job: J): Promise<Results[J["kind"]]>
 /** ms that a job takes by itself; 0 if `PATIENCE` is enough for it. */
 function durationOf(job: Job): number {
   if (job.kind === "contest") return job.entrants.length * (job.warmUp + job.rounds * job.duration);
-  if ("warmUp" in job && "duration" in job) return job.warmUp + job.duration;
+  if ("warmUp" in job && "duration" in job) return MOST_STEPS * job.warmUp + job.duration;
   if (job.kind === "idle") return job.rest + job.duration;
   if (job.kind === "httpMix") return job.duration;
   if (job.kind === "httpStreams") return 2 * job.rest;

@@ -2,6 +2,7 @@ import type { Buffer } from "node:buffer";
 import { answerText } from "../answer.ts";
 import { Host } from "../http/host.ts";
 import { Visitor } from "../http/visitor.ts";
+import { warmUp } from "../warmth.ts";
 import { type Caller, excerpt, namesIn } from "./caller.ts";
 import { Channel } from "./channel.ts";
 import type { HttpFace, Job, Lap, Tell } from "./job.ts";
@@ -31,7 +32,12 @@ export async function runOverHttp(job: Job, face: HttpFace, tell: Tell): Promise
       Array.from({ length: lap.flight }, () => callOn(caller, job.tool, lap, nextKey, tally)),
     );
     // Whatever fails ends it at once.
-    await Promise.race([pass(job.warmUp), runs]);
+    await warmUp(async (ms) => {
+      const before = tally.latencies.length;
+      const from = performance.now();
+      await Promise.race([pass(ms), runs]);
+      return (tally.latencies.length - before) / (performance.now() - from);
+    }, job.warmUp);
     tally.latencies.length = 0;
     const before = kin.weigh();
     const from = performance.now();

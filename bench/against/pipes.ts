@@ -1,5 +1,6 @@
 import { Flight } from "../flight.ts";
 import { Peer } from "../peer.ts";
+import { warmUp } from "../warmth.ts";
 import type { Job, Tell } from "./job.ts";
 import { Kin, summarize } from "./kin.ts";
 
@@ -16,7 +17,11 @@ export async function runOverPipes(job: Job, tell: Tell): Promise<void> {
       for (; now < from + ms; now = receive(peer, flight)) send(peer, flight);
       return (now - from) / 1000;
     };
-    turn(job.warmUp);
+    await warmUp((ms) => {
+      const before = flight.answered;
+      const seconds = turn(ms);
+      return (flight.answered - before) / seconds;
+    }, job.warmUp);
     flight.record();
     const before = kin.weigh();
     const seconds = turn(job.duration);

@@ -4,6 +4,7 @@ import process from "node:process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import type { Figures, Job, Tell } from "./job.ts";
+import { MOST_STEPS } from "../warmth.ts";
 import { sweep } from "./kin.ts";
 
 /** ms: Python on a busy machine starts within ten seconds. */
@@ -26,7 +27,7 @@ export async function runJob(job: Job, tell: Tell, patience: number = PATIENCE):
     endGroup(child.pid);
     sweep(job.tag);
   };
-  const limit = patience + job.laps.length * (job.warmUp + job.duration);
+  const limit = patience + job.laps.length * (MOST_STEPS * job.warmUp + job.duration);
   let isLate = false;
   const timer = setTimeout(() => {
     isLate = true;

@@ -4,6 +4,7 @@ import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contes
 import type { HttpLoadJob, LoadResult } from "../job.ts";
 import { quantile } from "../stats.ts";
 import { forgetPeak, readUsage } from "../usage.ts";
+import { warmUp } from "../warmth.ts";
 import { Host } from "./host.ts";
 import { Visitor } from "./visitor.ts";
 import { Wire } from "./wire.ts";
@@ -19,9 +20,9 @@ interface Client {
 
 /** Calls one tool for a while. */
 export async function loadHttp(job: HttpLoadJob): Promise<LoadResult> {
-  const { peer, tool, clients, lines, warmUp, duration } = job;
+  const { peer, tool, clients, lines, warmUp: step, duration } = job;
   const crowd = await Crowd.open({ peer, tools: [tool] }, { flight: clients, lines, pad: 0 });
-  await crowd.run(warmUp);
+  await warmUp(async (ms) => (await crowd.run(ms)).rate, step);
   const turn = await crowd.run(duration);
   const weight = crowd.weigh();
   await crowd.end();
