@@ -62,8 +62,11 @@ export interface Slice extends Range {
   readonly isGiven?: true | undefined;
 }
 
-/** A part of something that is written: whole memory or a run of it, neither changed afterwards, or a text of ASCII characters. */
-export type Piece = Uint8Array | Slice | string;
+/**
+ * A part of something that is written: whole memory or a run of it, neither changed afterwards, a text of ASCII characters, or
+ * an integer from 0 on, in digits.
+ */
+export type Piece = Uint8Array | Slice | string | number;
 
 /** Whether its memory goes with it: whoever keeps it for longer has to copy it. */
 export function isGiven(piece: Piece): boolean {
@@ -84,6 +87,13 @@ export function bufferOf({ of, start, end }: Slice): Buffer {
   return Buffer.from(of.buffer, of.byteOffset + start, end - start);
 }
 
+/** A run of bytes with edits to be made in it when it is written: half as much garbage as the pieces that come of it. */
+export interface Patch extends Range {
+  readonly bytes: Uint8Array;
+  /** In order, none over another. */
+  readonly edits: readonly Edit[];
+}
+
 /** The bytes of a range with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
 export function applyEdits(
   bytes: Uint8Array,
@@ -91,9 +101,14 @@ export function applyEdits(
   start = 0,
   end = bytes.length,
 ): Piece[] {
+  return cutPatch({ bytes, start, end, edits: sortEdits([...edits]) });
+}
+
+/** What a patch becomes. */
+export function cutPatch({ bytes, start, end, edits }: Patch): Piece[] {
   const pieces: Piece[] = [];
   let from = start;
-  for (const edit of inOrder(edits)) {
+  for (const edit of edits) {
     if (edit.start > from) pieces.push(sliceOf(bytes, from, edit.start));
     pieces.push(edit.by);
     from = edit.end;
@@ -102,19 +117,15 @@ export function applyEdits(
   return pieces;
 }
 
-/** By insertion: there are two or three, often in order, and the built-in sort costs as much as all else here. */
-function inOrder(edits: readonly Edit[]): readonly Edit[] {
-  let sorted: Edit[] | undefined;
+/** Puts them in order, by insertion: there are two or three, often in order, and the built-in sort costs as much as all else here. */
+export function sortEdits(edits: Edit[]): Edit[] {
   for (let i = 1; i < edits.length; i++) {
-    const list: readonly Edit[] = sorted ?? edits;
-    const edit = list[i] as Edit;
-    if (!isAfter(list[i - 1] as Edit, edit)) continue;
-    sorted ??= [...edits];
+    const edit = edits[i] as Edit;
     let k = i - 1;
-    for (; k >= 0 && isAfter(sorted[k] as Edit, edit); k--) sorted[k + 1] = sorted[k] as Edit;
-    sorted[k + 1] = edit;
+    for (; k >= 0 && isAfter(edits[k] as Edit, edit); k--) edits[k + 1] = edits[k] as Edit;
+    edits[k + 1] = edit;
   }
-  return sorted ?? edits;
+  return edits;
 }
 
 /** An insertion comes before a replacement that begins at the same place. */
@@ -133,14 +144,21 @@ export function joinPieces(pieces: readonly Piece[]): Buffer {
 }
 
 export function sizeOf(piece: Piece): number {
+  if (typeof piece === "number") return countDigits(piece);
   return typeof piece === "string" || piece instanceof Uint8Array
     ? piece.length
     : piece.end - piece.start;
 }
 
+function countDigits(integer: number): number {
+  let count = 1;
+  for (let most = 10; integer >= most; most *= 10) count++;
+  return count;
+}
+
 /** A piece as memory of its own, not copied where it is memory already. */
 export function memoryOf(piece: Piece): Uint8Array {
-  if (typeof piece === "string") return utf8(piece);
+  if (typeof piece === "string" || typeof piece === "number") return utf8(String(piece));
   return piece instanceof Uint8Array ? piece : piece.of.subarray(piece.start, piece.end);
 }
 
@@ -149,15 +167,25 @@ const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after it. */
 export function copyPiece(piece: Piece, target: Buffer, at: number): number {
+  if (typeof piece === "number") return writeDigits(piece, target, at);
   if (typeof piece === "string") {
     if (piece.length > LOOP_LIMIT) return at + target.write(piece, at, "latin1");
     for (let i = 0; i < piece.length; i++) target[at + i] = piece.charCodeAt(i);
     return at + piece.length;
   }
-  const whole = piece instanceof Uint8Array;
-  const of = whole ? piece : piece.of;
-  const start = whole ? 0 : piece.start;
-  const end = whole ? piece.length : piece.end;
+  return piece instanceof Uint8Array
+    ? copyRun(piece, 0, piece.length, target, at)
+    : copyRun(piece.of, piece.start, piece.end, target, at);
+}
+
+/** Copies a run of bytes into a target that has room for it. @returns the index after it. */
+export function copyRun(
+  of: Uint8Array,
+  start: number,
+  end: number,
+  target: Buffer,
+  at: number,
+): number {
   if (end - start <= LOOP_LIMIT) {
     for (let i = start, k = at; i < end; i++, k++) target[k] = of[i] as number;
   } else if (of instanceof Buffer) {
@@ -166,4 +194,14 @@ export function copyPiece(piece: Piece, target: Buffer, at: number): number {
     target.set(of.subarray(start, end), at);
   }
   return at + end - start;
+}
+
+function writeDigits(integer: number, target: Buffer, at: number): number {
+  const end = at + countDigits(integer);
+  for (let i = end - 1, rest = integer; i >= at; i--) {
+    const next = Math.floor(rest / 10);
+    target[i] = 0x30 + rest - next * 10;
+    rest = next;
+  }
+  return end;
 }

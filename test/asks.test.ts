@@ -138,7 +138,7 @@ describe("what a server asks", () => {
     const { client, events } = await accept(hub);
     const sent: string[] = [];
     const inbound: Inbound = {
-      notify: (message) => void sent.push(textOf(joinPieces([message].flat()))),
+      notify: (message) => void sent.push(textOf(joinPieces(piecesOf(message)))),
       respond: () => {},
     };
     const request = readFrame(Buffer.from(JSON.stringify(call(1, "git__x"))));

@@ -32,7 +32,7 @@ function makeSubject(empty = 0): { subject: Subject; links: Link[] } {
           if (frame.kind !== "request") return;
           const isEmpty = frame.method === Method.toolsList && lists++ < empty;
           theirs.send(
-            isEmpty ? buildResult(frame.id.slice, Buffer.from('{"tools":[]}')) : answerEcho(frame),
+            isEmpty ? buildResult(frame.id, Buffer.from('{"tools":[]}')) : answerEcho(frame),
           );
         },
         log() {},

@@ -75,9 +75,9 @@ describe("the way that nearly all messages go", () => {
     const listener = new (class extends Recorder {
       override frame(frame: Frame, _?: Exchange, inbound?: Inbound): void {
         if (frame.kind !== "request") return;
-        const { slice, key } = frame.id;
-        inbound?.respond(buildResult(slice, utf8('{"protocolVersion":"2025-11-25"}')));
-        order.push(`${key}`);
+        const { id } = frame;
+        inbound?.respond(buildResult(id, utf8('{"protocolVersion":"2025-11-25"}')));
+        order.push(`${id.key}`);
         // When what one turn has produced is written.
         queueMicrotask(() => void order.push("written"));
       }

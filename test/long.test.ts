@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { joinPieces, utf8 } from "../src/bytes.ts";
+import { utf8 } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
-import { type Response, readdress } from "../src/wire/jsonrpc.ts";
+import { type Response, readdress, joinMessage } from "../src/wire/jsonrpc.ts";
 import { Splitter } from "../src/wire/lines.ts";
 import { LONG, readLong } from "../src/wire/long.ts";
 
@@ -31,7 +31,7 @@ function cutAt(bytes: Buffer, ...places: number[]): Buffer[] {
 
 function sent(response: Response): string {
   const message = readdress(response, ID);
-  return (message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message)).toString();
+  return joinMessage(message).toString();
 }
 
 describe("a long response", () => {

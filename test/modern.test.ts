@@ -20,7 +20,7 @@ import {
 } from "../src/protocol/modern.ts";
 import { legacize, modernize } from "../src/protocol/translate.ts";
 import { readFrame } from "../src/wire/frame.ts";
-import { readdress } from "../src/wire/jsonrpc.ts";
+import { readdress, joinMessage } from "../src/wire/jsonrpc.ts";
 
 const HUB = { name: "hub", version: "1" };
 
@@ -134,7 +134,7 @@ describe("an answer for a client of another era", () => {
         ? modernize(frame, from, HUB)
         : legacize(frame, scanObject(frame.bytes, frame.body.start)?.items ?? []);
     const message = readdress(frame, "9", from === to ? [] : edits);
-    const text = textOf(message instanceof Uint8Array ? message : joinPieces(message));
+    const text = textOf(joinMessage(message));
     return JSON.parse(text);
   };
   const lines = (body: string, outcome = "result"): readonly string[] => [

@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { applyEdits, utf8, joinPieces, sizeOf } from "../src/bytes.ts";
+import { utf8, joinPieces, sizeOf } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import {
   type Frame,
-  editsOf,
-  type Message,
   readdress,
   type Request,
   type Response,
+  joinMessage,
+  reissue,
 } from "../src/wire/jsonrpc.ts";
 import { Splitter } from "../src/wire/lines.ts";
 import { Choices, messageBytes, shrink } from "./generate.ts";
@@ -233,7 +233,7 @@ function checkSpliced(
     if (ids === 1 || shape.at === "tail") expectEqual(frame.id, value["id"], "the last id");
   }
   for (const id of CLIENT_IDS) {
-    const out = joined(readdress(frame, id));
+    const out = joinMessage(readdress(frame, id));
     const end = `,"id":${textOf(id)}}`;
     expect(textOf(out).endsWith(end), () => `the client's id is not last: ${textOf(out)}`);
     checkReaddressed(out, body, value, id);
@@ -248,7 +248,7 @@ function checkScanned(frame: Response, clean: Buffer, value: Json): void {
   checkRange(clean, frame.body, value[frame.outcome], frame.outcome);
   const body = clean.subarray(frame.body.start, frame.body.end);
   for (const id of CLIENT_IDS) {
-    const out = joined(readdress(frame, id));
+    const out = joinMessage(readdress(frame, id));
     checkReaddressed(out, body, Object.hasOwn(value, "id") ? value : undefined, id, /^id$/i);
   }
 }
@@ -269,7 +269,7 @@ function checkRequest(
   expect(frame.bytes.equals(clean), () => "a request's bytes were changed");
   expectEqual(frame.method, value["method"], "the method");
   checkRange(clean, frame.params, value["params"], "params");
-  const own = joinPieces([frame.id.slice]);
+  const own = joinPieces([frame.id]);
   const spelled = textOf(own);
   expectEqual(JSON.parse(spelled), value["id"], "the id");
   expect(clean.includes(own), () => "the id is not spelled as it came");
@@ -279,11 +279,11 @@ function checkRequest(
   if (countKeys(clean, "id") > 1) count("more than one id");
   const params = frame.params && clean.subarray(frame.params.start, frame.params.end);
   for (const newId of CLIENT_IDS) {
-    const out = joined(applyEdits(frame.bytes, editsOf(frame.ids, newId)));
+    const out = joinMessage(reissue(frame, newId, [], []));
     checkReaddressed(out, params ?? new Uint8Array(), value, newId);
     const again = readFrame(out);
     expect(again.kind === "request", () => `a readdressed request became a ${again.kind}`);
-    expect(sizeOf(again.id.slice) === newId.length, () => "a readdressed request has another id");
+    expect(sizeOf(again.id) === newId.length, () => "a readdressed request has another id");
   }
 }
 
@@ -356,10 +356,6 @@ function countKeys(bytes: Uint8Array, key: string): number {
 
 function oneLine(bytes: Buffer): Buffer {
   return Buffer.from(bytes.map((byte) => (byte === 0x0d || byte === 0x0a ? 0x20 : byte)));
-}
-
-function joined(message: Message): Buffer {
-  return message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
 }
 
 /** A line as it was given out, or what was said of one that was too long. */

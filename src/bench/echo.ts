@@ -70,12 +70,12 @@ export function answerEcho(request: Request): Message {
   const result = resultOf(method, bytes, members);
   if (result === undefined) {
     const error = new HubError("methodNotFound", `There is no method "${method}" here.`);
-    return buildError(id.slice, error.toRpc());
+    return buildError(id, error.toRpc());
   }
   const isModern = mayBeModern(bytes) && readEnvelope(bytes, members) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHE;
   const whole = isModern ? [stamp(joinPieces(result), SERVER, cache)] : result;
-  return [HEAD, id.slice, RESULT_MEMBER, ...whole, CLOSE];
+  return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
 }
 
 /** With the id in front, as most libraries write answers. */

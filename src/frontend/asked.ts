@@ -40,7 +40,7 @@ export class Asked implements Caller {
   }
 
   address(response: Response, _: Era, edits?: readonly Edit[]): Message {
-    return readdress(response, this.id.slice, edits);
+    return readdress(response, this.id, edits);
   }
 
   ask(question: Question): (why: Withdrawal) => void {

@@ -1,5 +1,5 @@
 import { utf8 } from "../bytes.ts";
-import type { Frame, Message } from "../wire/jsonrpc.ts";
+import { type Frame, type Message, piecesOf } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";
 
 /**
@@ -34,7 +34,7 @@ export function takeBatch(
 function joinBatch(answers: readonly Message[]): Message {
   const pieces = answers.flatMap((answer, i) => [
     i === 0 ? BATCH_START : BATCH_COMMA,
-    ...(answer instanceof Uint8Array ? [answer] : answer),
+    ...piecesOf(answer),
   ]);
   return [...pieces, BATCH_END];
 }

@@ -113,7 +113,7 @@ export class Client implements LinkEvents, Attendee, Asker {
         return;
       case "invalid":
         this.#questions.refuse(frame);
-        inbound.respond(refusal(frame.id?.slice, frame.code, explain(frame)));
+        inbound.respond(refusal(frame.id, frame.code, explain(frame)));
     }
   }
 
@@ -124,7 +124,7 @@ export class Client implements LinkEvents, Attendee, Asker {
       this.#questions.fail(edges.id, new HubError("messageTooLarge", text));
       return;
     }
-    this.#whole.respond(refusal(edges?.id.slice, "messageTooLarge", text));
+    this.#whole.respond(refusal(edges?.id, "messageTooLarge", text));
   }
 
   log(): void {}
@@ -167,7 +167,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     try {
       this.#dispatch(request, inbound);
     } catch (error) {
-      inbound.respond(buildError(request.id.slice, toHubError(error).toRpc()));
+      inbound.respond(buildError(request.id, toHubError(error).toRpc()));
     }
   }
 
@@ -180,16 +180,16 @@ export class Client implements LinkEvents, Attendee, Asker {
         this.#initialize(request, inbound);
         return;
       case Method.ping:
-        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
+        inbound.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.unsubscribe:
         this.#router.unsubscribe(request);
-        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
+        inbound.respond(buildResult(request.id, EMPTY_RESULT));
         return;
       case Method.setLevel:
         this.level = readLevel(request);
         this.sender = { ...this.sender, level: this.level };
-        inbound.respond(buildResult(request.id.slice, EMPTY_RESULT));
+        inbound.respond(buildResult(request.id, EMPTY_RESULT));
         this.#view.levelChanged();
         return;
     }
@@ -212,7 +212,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#view.whenRecalled(({ instructions }) => {
       this.#isGreeted = true;
       const result = initializeResult(version, this.#host.serverInfo, instructions);
-      inbound.respond(buildResult(request.id.slice, utf8(JSON.stringify(result))));
+      inbound.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
   }
 

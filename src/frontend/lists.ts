@@ -16,14 +16,14 @@ export class Lists {
    * @throws {HubError} invalidParams
    */
   read(kind: Kind, request: Request): (catalog: Catalog) => Message {
-    const { slice } = request.id;
+    const { id } = request;
     const after = readAfter(kind, request);
     if (after !== undefined) {
-      return (catalog) => buildResult(slice, legacyEdition(catalog[kind]).page(after));
+      return (catalog) => buildResult(id, legacyEdition(catalog[kind]).page(after));
     }
     return (catalog) => {
       this.#known.set(kind, catalog[kind]);
-      return buildResult(slice, legacyEdition(catalog[kind]).result);
+      return buildResult(id, legacyEdition(catalog[kind]).result);
     };
   }
 

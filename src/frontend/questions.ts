@@ -84,8 +84,8 @@ export class Questions implements Ask {
   }
 
   /** The client's answer cannot be passed on. */
-  fail({ slice }: Id, error: HubError): void {
-    const number = integerOf(slice.of, slice);
+  fail(id: Id, error: HubError): void {
+    const number = integerOf(id.of, id);
     if (number !== undefined) this.#take(number)?.question.fail(error);
   }
 

@@ -6,12 +6,12 @@ import { Method } from "../protocol/legacy.ts";
 import {
   buildError,
   buildResult,
-  editsOf,
   type Frame,
   type Notification,
   readdress,
   type Request,
   type Response,
+  reissue,
 } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { compare } from "./parameters.ts";
@@ -97,9 +97,7 @@ class Player {
         for (const item of frame.items) this.take(item);
         return;
       case "invalid":
-        this.#link.send(
-          buildError(frame.id?.slice, new HubError(frame.code, frame.reason).toRpc()),
-        );
+        this.#link.send(buildError(frame.id, new HubError(frame.code, frame.reason).toRpc()));
     }
   }
 
@@ -124,13 +122,13 @@ class Player {
     if (cue.kind === "unknown") {
       // Whether somebody is there, and what is worth a line, every hub asks when it likes.
       if (method === Method.ping || method === Method.setLevel) {
-        this.#link.send(buildResult(request.id.slice, EMPTY));
+        this.#link.send(buildResult(request.id, EMPTY));
         return;
       }
       // A client that knows both eras tries one, and what a server of the other says of that lets it go on.
       if (isGreeting(method) && score.isGreeted) {
         const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
-        this.#link.send(buildError(request.id.slice, error.toRpc()));
+        this.#link.send(buildError(request.id, error.toRpc()));
         return;
       }
       const { nearest } = cue;
@@ -192,13 +190,12 @@ class Player {
       case "ask": {
         const id = ++this.#count;
         this.#questions.set(id, { part, line: step.line });
-        const { bytes, ids } = step.frame;
-        this.#link.send(applyEdits(bytes, editsOf(ids, String(id))));
+        this.#link.send(reissue(step.frame, id, [], []));
         return true;
       }
       case "answer":
         this.#open.delete(request.id.key);
-        this.#link.send(readdress(step.response, request.id.slice));
+        this.#link.send(readdress(step.response, request.id));
         return true;
       case "fail":
         this.#open.delete(request.id.key);
@@ -219,7 +216,7 @@ class Player {
       edits.push({ ...marks.token, by: utf8(part.token) });
     }
     if (marks.subscription !== undefined) {
-      edits.push({ ...marks.subscription, by: part.request.id.slice });
+      edits.push({ ...marks.subscription, by: part.request.id });
     }
     this.#link.send(applyEdits(frame.bytes, edits));
   }
@@ -251,7 +248,7 @@ class Player {
   #refuse(request: Request, text: string, data?: Readonly<Record<string, unknown>>): void {
     const { server } = this.#parts;
     const error = new HubError("notRecorded", text, { server, data });
-    this.#link.send(buildError(request.id.slice, error.toRpc()));
+    this.#link.send(buildError(request.id, error.toRpc()));
   }
 }
 

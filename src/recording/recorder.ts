@@ -4,7 +4,7 @@ import { skipSpace, skipValue } from "../json.ts";
 import { VERSION } from "../version.ts";
 import { readFrame } from "../wire/frame.ts";
 import { within } from "../wire/grace.ts";
-import type { Frame, Message } from "../wire/jsonrpc.ts";
+import { type Frame, type Message, piecesOf } from "../wire/jsonrpc.ts";
 import { disguise, type Redact } from "./disguise.ts";
 import type { Outlet } from "./file.ts";
 import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./line.ts";
@@ -91,8 +91,8 @@ export class Recorder {
    */
   message(peer: Peer, way: Way, message: Message, on?: string | number): void {
     if (this.#isOver) return;
-    const pieces = message instanceof Uint8Array ? [message] : message;
-    const size = pieces.reduce((sum, piece) => sum + sizeOf(piece), LINE);
+    const pieces = piecesOf(message);
+    const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE);
     const head = `${JSON.stringify({ t: this.#time(), ...peer, way, on }).slice(0, -1)},`;
     if (size > MOST_MESSAGE) {
       this.#add({

@@ -3,7 +3,7 @@ import type { HubError } from "../errors.ts";
 import { toHubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
 import { readEdges, readFrame } from "../wire/frame.ts";
-import type { Frame, Message } from "../wire/jsonrpc.ts";
+import { type Frame, type Message, joinMessage } from "../wire/jsonrpc.ts";
 import type {
   Exchange,
   Inbound,
@@ -192,6 +192,6 @@ class RecordedEvents implements LinkEvents {
 
 /** The id of a message if it is a request. */
 function idOf(message: Message): RequestId | undefined {
-  const frame = readFrame(joinPieces(message instanceof Uint8Array ? [message] : message));
+  const frame = readFrame(joinMessage(message));
   return frame.kind === "request" ? plainId(frame.id.key) : undefined;
 }

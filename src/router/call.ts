@@ -137,7 +137,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     const message =
       error.code === "answerLost"
         ? answerAbsence(request, error)
-        : buildError(request.id.slice, error.toRpc());
+        : buildError(request.id, error.toRpc());
     this.finish(message, end);
   }
 
@@ -145,7 +145,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
   abort(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
     this.withdraw("Cancelled by the operator of the hub.", error);
-    this.finish(buildError(this.parts.request.id.slice, error.toRpc()), { by: "operator" });
+    this.finish(buildError(this.parts.request.id, error.toRpc()), { by: "operator" });
   }
 
   progress(notification: Notification, tokens: readonly Range[]): void {

@@ -10,6 +10,6 @@ const NOTHING = utf8('{"completion":{"values":[]}}');
 export class Completion extends RelayedCall {
   override enter(session: Session): void {
     if (session.can("completions")) super.enter(session);
-    else this.finish(buildResult(this.parts.request.id.slice, NOTHING), "answered");
+    else this.finish(buildResult(this.parts.request.id, NOTHING), "answered");
   }
 }

@@ -45,7 +45,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
       route: kept.route,
       connection: kept.connection,
       ledger: silence(ledger),
-      token: last && readId(bytes, last)?.slice,
+      token: last && readId(bytes, last),
       rewrite: { edits: kept.ticket.restore(task), tokens },
     });
     this.method = request.method;

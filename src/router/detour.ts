@@ -1,4 +1,4 @@
-import { type Edit, joinPieces } from "../bytes.ts";
+import { type Edit } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Question } from "../upstream/ask.ts";
@@ -7,7 +7,7 @@ import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { readFrame } from "../wire/frame.ts";
-import { buildError, type Message, type Response } from "../wire/jsonrpc.ts";
+import { buildError, type Message, type Response, joinMessage } from "../wire/jsonrpc.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
 /** What brings the server's answer to the plugins. */
@@ -119,7 +119,7 @@ export class Detour implements Caller {
     const { session, job } = this.#begun;
     // What plugins have answered without waiting for the result ends the task, too.
     if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
-    const final = readFrame(joinPieces([message ?? this.#explainEnd()].flat()));
+    const final = readFrame(joinMessage(message ?? this.#explainEnd()));
     if (final.kind !== "response") return;
     this.#final = final;
     for (const take of this.#waiting.splice(0)) take(final);
@@ -139,7 +139,7 @@ export class Detour implements Caller {
 
   #explainEnd(): Message {
     const error = new HubError("cancelled", "The task was forgotten.");
-    return buildError(this.#parts.request.id.slice, error.toRpc());
+    return buildError(this.#parts.request.id, error.toRpc());
   }
 }
 

@@ -20,7 +20,13 @@ import { legacize } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
 import { readFrame } from "../wire/frame.ts";
-import { buildResult, type Message, type Request, type Response } from "../wire/jsonrpc.ts";
+import {
+  buildResult,
+  type Message,
+  type Request,
+  type Response,
+  joinMessage,
+} from "../wire/jsonrpc.ts";
 
 /** One thing that a server wants to know before it answers. */
 export interface Input {
@@ -197,7 +203,7 @@ function explainError(
 
 /** A message to a client of the legacy era, if it is the answer of a modern server's tool. */
 export function wrapAnswer(message: Message, item: Item | undefined): Message {
-  const frame = readFrame(joinPieces([message].flat()));
+  const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome === "error") return message;
   const { bytes, body } = frame;
   const edits = wrapOutput(bytes, scanObject(bytes, body.start)?.items ?? NONE, item);
@@ -241,8 +247,8 @@ function edit(response: Response, edits: readonly Edit[]): Response {
 }
 
 /** An answer of the hub's own making, as if it had come. */
-export function responseOf(message: readonly Piece[] | Uint8Array): Response | undefined {
-  const bytes = message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
+export function responseOf(message: Message): Response | undefined {
+  const bytes = joinMessage(message);
   const frame = readFrame(bytes);
   return frame.kind === "response" ? frame : undefined;
 }

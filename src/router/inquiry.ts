@@ -111,7 +111,7 @@ export class Inquiry extends Call implements Pending {
     switch (this.method) {
       case TaskMethod.get: {
         const task = utf8(JSON.stringify(this.#entry.job.describe()));
-        this.finish(buildResult(this.parts.request.id.slice, task), "answered");
+        this.finish(buildResult(this.parts.request.id, task), "answered");
         return;
       }
       case TaskMethod.result:

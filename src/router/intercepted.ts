@@ -193,7 +193,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   }
 
   #answer(answer: Answer): void {
-    if (Sendable.is(answer)) this.finish(answer.under(this.request.id.slice), "answered");
+    if (Sendable.is(answer)) this.finish(answer.under(this.request.id), "answered");
   }
 
   /** Why nothing more is done for it. (Making an error is dear.) */

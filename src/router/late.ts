@@ -74,8 +74,8 @@ export function answerLate(request: Request, text: string): Message {
 
 /** The same for one whose answer was lost. */
 export function answerAbsence({ id, method }: Request, error: HubError): Message {
-  if (method !== Method.toolsCall) return buildError(id.slice, error.toRpc());
+  if (method !== Method.toolsCall) return buildError(id, error.toRpc());
   const content = [{ type: "text", text: error.message }];
   const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };
-  return buildResult(id.slice, utf8(JSON.stringify(result)));
+  return buildResult(id, utf8(JSON.stringify(result)));
 }

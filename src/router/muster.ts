@@ -33,7 +33,7 @@ export class Muster implements Running, Timed {
     void Promise.all(this.#roll.entries.map((entry) => this.#refresh(entry, signal))).then(
       (tasks) => {
         const { request } = this.#common;
-        this.#end(() => buildResult(request.id.slice, this.#roll.write(tasks)));
+        this.#end(() => buildResult(request.id, this.#roll.write(tasks)));
       },
     );
   }

@@ -1,4 +1,4 @@
-import { joinPieces, type Piece, sliceOf, utf8 } from "../bytes.ts";
+import { type Piece, sliceOf, utf8 } from "../bytes.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { lastMember } from "../json.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
@@ -7,7 +7,7 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelTicket, type OpenTask, readMade } from "../upstream/ticket.ts";
 import { readFrame } from "../wire/frame.ts";
-import { buildAnswer, buildAsk, type Response } from "../wire/jsonrpc.ts";
+import { buildAnswer, buildAsk, type Response, joinMessage } from "../wire/jsonrpc.ts";
 import { readInputs, responseOf } from "./inputs.ts";
 import { pose, type RoundParts } from "./rounds.ts";
 
@@ -151,7 +151,7 @@ export class Pursuit implements OpenTask {
       comma = ",";
     }
     const method = TicketMethod.update;
-    const ask = readFrame(joinPieces([buildAsk("0", method, [...pieces, "}}"])].flat()));
+    const ask = readFrame(joinMessage(buildAsk("0", method, [...pieces, "}}"])));
     const { info, declared } = this.#parts.sender;
     const sender = { era: "legacy", info, declared, level: undefined, isDriven: true } as const;
     return new Promise((resolve, fail) => {

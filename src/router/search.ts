@@ -94,7 +94,7 @@ export class Search implements Timed {
       return;
     }
     const { request, caller, missing } = this.#parts;
-    caller.respond(buildError(request.id.slice, (this.#cause ?? missing).toRpc()));
+    caller.respond(buildError(request.id, (this.#cause ?? missing).toRpc()));
   }
 
   #find(): Call | undefined {

@@ -87,7 +87,7 @@ export class Tasks {
     }
     const tokens = readTokens(bytes, members);
     const last = tokens.at(-1);
-    const token = last && readId(bytes, last)?.slice;
+    const token = last && readId(bytes, last);
     const edits = entry.job.restore(task, readRelated(bytes, members));
     return new Inquiry({ ...common, token, rewrite: { edits, tokens } }, entry, method);
   }

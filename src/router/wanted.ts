@@ -72,7 +72,7 @@ export function readWanted(request: Request, manner: Manner | "reference"): Want
   }
   const tokens = readTokens(bytes, members);
   const last = tokens.at(-1);
-  const token = last && readId(bytes, last)?.slice;
+  const token = last && readId(bytes, last);
   return { kind, name, key, spots, members, tokens, token };
 }
 const OPEN_BRACE = 0x7b;

@@ -127,7 +127,7 @@ export class Subscribe extends RelayedCall {
     }
     this.#watch = this.#watches.begin(route, subscriptions);
     this.#isAgreed = this.#watch.start();
-    if (this.#isAgreed) this.finish(buildResult(request.id.slice, AGREED), "answered");
+    if (this.#isAgreed) this.finish(buildResult(request.id, AGREED), "answered");
     else if (session.era === "legacy") super.enter(session);
     else void this.#join(session);
   }
@@ -139,7 +139,7 @@ export class Subscribe extends RelayedCall {
       await session.subscribe(route.remoteName, this.#left.signal);
       this.#isAgreed = true;
       this.#watch?.agree();
-      this.finish(buildResult(request.id.slice, AGREED), "answered");
+      this.finish(buildResult(request.id, AGREED), "answered");
     } catch (error) {
       this.fail(toHubError(error));
     }

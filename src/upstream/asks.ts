@@ -77,7 +77,7 @@ export class Asks {
       const error = toHubError(thrown);
       const needed = neededFor(error);
       if (needed !== undefined) this.#tellLack(needed, job, record?.occasion);
-      this.#parts.send(buildError(request.id.slice, error.toRpc()));
+      this.#parts.send(buildError(request.id, error.toRpc()));
     }
   }
 
@@ -264,12 +264,12 @@ class OpenAsk implements Question {
   answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined {
     const { result, errand }: Receipt =
       outcome === "result" ? this.#manner.receive(body) : { result: [body] };
-    this.#finish(buildAnswer(this.#id.slice, outcome, ...result));
+    this.#finish(buildAnswer(this.#id, outcome, ...result));
     return errand;
   }
 
   fail(error: HubError): void {
-    this.#finish(buildError(this.#id.slice, error.toRpc()));
+    this.#finish(buildError(this.#id, error.toRpc()));
   }
 
   progress({ bytes }: Notification, tokens: readonly Range[]): void {

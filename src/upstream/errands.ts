@@ -114,7 +114,7 @@ export class Errands {
     this.#lists++;
     void Promise.all(roll.entries.map((entry) => this.#refresh(entry))).then((tasks) => {
       this.#lists--;
-      this.#parts.send(buildResult(request.id.slice, roll.write(tasks)));
+      this.#parts.send(buildResult(request.id, roll.write(tasks)));
     });
   }
 

@@ -213,7 +213,7 @@ export class Session implements LinkEvents {
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
     if (record.sender !== undefined) this.#dialect?.dress(request, record.sender, edits);
-    this.#pending.send(id, record, reissue(request, String(id), edits, tokens));
+    this.#pending.send(id, record, reissue(request, id, edits, tokens));
     return id;
   }
 

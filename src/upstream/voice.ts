@@ -85,7 +85,7 @@ export class Voice {
     // Who goes on asking and reads no answer would have them pile up here without end.
     if (link.queued > MAX_UNREAD) return;
     if (request.method !== Method.ping) this.#asks.take(request, job, record);
-    else link.send(buildResult(request.id.slice, EMPTY_RESULT));
+    else link.send(buildResult(request.id, EMPTY_RESULT));
   }
 
   /**

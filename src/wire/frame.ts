@@ -110,8 +110,8 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
   if (id === undefined) {
     return invalid(bytes, "invalidRequest", "the id is neither a string nor a number");
   }
-  const ids = members.filter((member) => member.key === "id");
-  return { kind: "request", bytes, id, ids, method, params, members: undefined };
+  const moreIds = members.filter((member) => member.key === "id" && member !== idMember);
+  return { kind: "request", bytes, id, moreIds, method, params, members: undefined };
 }
 
 function invalid(bytes: Buffer, code: Invalid["code"], reason: string, id?: Id): Invalid {

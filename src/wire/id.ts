@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type Range, sliceOf, textOf } from "../bytes.ts";
+import { type Range, textOf } from "../bytes.ts";
 import { isDigit, stringOf, valueOf } from "../json.ts";
 import type { Id } from "./jsonrpc.ts";
 
@@ -8,16 +8,20 @@ const MAX_DIGITS = 15;
 
 /** An id that is a string or a number; undefined for anything else, null included. */
 export function readId(bytes: Uint8Array, range: Range): Id | undefined {
-  const slice = sliceOf(bytes, range.start, range.end);
+  const key = keyOf(bytes, range);
+  return key === undefined ? undefined : { key, of: bytes, start: range.start, end: range.end };
+}
+
+function keyOf(bytes: Uint8Array, range: Range): string | number | undefined {
   const plain = plainInteger(bytes, range.start, range.end);
-  if (plain !== undefined) return { key: plain, slice };
+  if (plain !== undefined) return plain;
   const first = bytes[range.start];
   const text = stringOf(bytes, range);
-  if (text !== undefined) return { key: `"${text}`, slice };
+  if (text !== undefined) return `"${text}`;
   if (first !== 0x2d && !isDigit(first)) return undefined;
   const spelled = textOf(bytes, range.start, range.end);
   const value = Number(spelled);
-  return { key: Number.isSafeInteger(value) ? value : spelled, slice };
+  return Number.isSafeInteger(value) ? value : spelled;
 }
 
 /** What the ids of our requests to clients begin with: as texts they are no id of the client's own. */

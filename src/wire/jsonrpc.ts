@@ -1,11 +1,15 @@
 import type { Buffer } from "node:buffer";
 import {
   applyEdits,
+  cutPatch,
   type Edit,
+  joinPieces,
+  type Patch,
   type Piece,
   type Range,
   type Slice,
   sliceOf,
+  sortEdits,
   utf8,
 } from "../bytes.ts";
 import type { RpcError } from "../errors.ts";
@@ -18,8 +22,8 @@ export interface Request {
   readonly kind: "request";
   readonly bytes: Buffer;
   readonly id: Id;
-  /** Wherever the message spells its id. */
-  readonly ids: readonly Range[];
+  /** Wherever else the message spells its id. */
+  readonly moreIds: readonly Range[];
   readonly method: string;
   /** The value of `params`, of whatever JSON type. */
   readonly params: Range | undefined;
@@ -69,16 +73,28 @@ export interface Invalid {
   readonly id: Id | undefined;
 }
 
-/** A peer's request id. */
-export interface Id {
+/** A peer's request id: the slice is exactly as the peer wrote it. */
+export interface Id extends Slice {
   /** Equal for equal ids, whatever their spelling: what tables are keyed by. */
   readonly key: string | number;
-  /** Exactly as the peer wrote it. */
-  readonly slice: Slice;
 }
 
-/** Bytes of one JSON-RPC message, without a line end: one piece, or several that follow each other. */
-export type Message = Uint8Array | readonly Piece[];
+/** Bytes of one JSON-RPC message, without a line end: one piece, several that follow each other, or those of another with edits. */
+export type Message = Uint8Array | readonly Piece[] | Patch;
+
+export function piecesOf(message: Message): readonly Piece[] {
+  if (message instanceof Uint8Array) return [message];
+  return isPatch(message) ? cutPatch(message) : message;
+}
+
+export function isPatch(message: readonly Piece[] | Patch): message is Patch {
+  return !Array.isArray(message);
+}
+
+/** A message in memory of its own. */
+export function joinMessage(message: Message): Buffer {
+  return joinPieces(piecesOf(message));
+}
 
 export const RESULT_MEMBER = utf8(',"result":');
 export const ERROR_MEMBER = utf8(',"error":');
@@ -117,19 +133,17 @@ export function readdress(response: Response, id: Piece, edits: readonly Edit[] 
 
 const NONE: readonly Edit[] = [];
 
-/** The same request under another id, which is also in the place of its tokens, and with the edits of it. */
+/** The same request under another id, which is also in the place of its tokens, and with the edits of it, to which these are added. */
 export function reissue(
-  { bytes, ids }: Pick<Request, "bytes" | "ids">,
+  { bytes, id: { start, end }, moreIds }: Pick<Request, "bytes" | "id" | "moreIds">,
   id: Piece,
-  edits: readonly Edit[],
+  edits: Edit[],
   tokens: readonly Range[],
 ): Message {
-  // One list, as this is done for every call; most clients write the id first, so that it need not be sorted.
-  const all: Edit[] = [];
-  for (const { start, end } of ids) all.push({ start, end, by: id });
-  for (const edit of edits) all.push(edit);
-  for (const { start, end } of tokens) all.push({ start, end, by: id });
-  return applyEdits(bytes, all);
+  edits.push({ start, end, by: id });
+  for (const range of moreIds) edits.push({ start: range.start, end: range.end, by: id });
+  for (const range of tokens) edits.push({ start: range.start, end: range.end, by: id });
+  return { bytes, start: 0, end: bytes.length, edits: sortEdits(edits) };
 }
 
 /** From `start` to the end of the body. */

@@ -1,8 +1,7 @@
 import { Buffer } from "node:buffer";
-import { joinPieces } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { readFrame } from "./frame.ts";
-import type { Message } from "./jsonrpc.ts";
+import { type Message, joinMessage } from "./jsonrpc.ts";
 import type { Exchange, Link, LinkEvents } from "./link.ts";
 import { PRESSURE } from "./pipe.ts";
 
@@ -69,7 +68,7 @@ class MemoryLink implements Link {
 
   receive(message: Message): void {
     if (this.#state === "closed" || this.#state === "ended") return;
-    const bytes = message instanceof Uint8Array ? Buffer.from(message) : joinPieces(message);
+    const bytes = joinMessage(message);
     this.#inbox.push(bytes);
     this.#queued += bytes.length;
     this.#measure();

@@ -1,5 +1,14 @@
 import { Buffer } from "node:buffer";
-import { copyPiece, isGiven, memoryOf, type Piece, sizeOf } from "../bytes.ts";
+import {
+  copyPiece,
+  copyRun,
+  isGiven,
+  memoryOf,
+  type Patch,
+  type Piece,
+  sizeOf,
+  sliceOf,
+} from "../bytes.ts";
 
 /** From this size on a piece is written by itself; below, it is copied into the write that it is part of. */
 const COPY_LIMIT = 16 * 1024;
@@ -37,13 +46,30 @@ export class Outbox {
       this.#writes.push(write);
       return;
     }
-    if (this.#end + size > this.#sheet.length) {
-      this.#seal();
-      this.#sheet = Buffer.allocUnsafeSlow(SHEET);
-      this.#start = 0;
-      this.#end = 0;
-    }
+    this.#makeRoom(size);
     this.#end = copyPiece(piece, this.#sheet, this.#end);
+  }
+
+  /** What `cutPatch` makes of it, without those pieces. */
+  addPatch({ bytes, start, end, edits }: Patch): void {
+    let from = start;
+    for (const edit of edits) {
+      if (edit.start > from) this.#addRun(bytes, from, edit.start);
+      this.add(edit.by);
+      from = edit.end;
+    }
+    if (from < end) this.#addRun(bytes, from, end);
+  }
+
+  #addRun(of: Uint8Array, start: number, end: number): void {
+    const size = end - start;
+    if (size >= COPY_LIMIT) {
+      this.add(sliceOf(of, start, end));
+      return;
+    }
+    this.#size += size;
+    this.#makeRoom(size);
+    this.#end = copyRun(of, start, end, this.#sheet, this.#end);
   }
 
   /** The next write, or undefined if nothing waits. */
@@ -60,6 +86,14 @@ export class Outbox {
 
   /** All that was taken is out, and nothing waits: its memory can be used again, so that small messages need no more. */
   rewind(): void {
+    this.#start = 0;
+    this.#end = 0;
+  }
+
+  #makeRoom(size: number): void {
+    if (this.#end + size <= this.#sheet.length) return;
+    this.#seal();
+    this.#sheet = Buffer.allocUnsafeSlow(SHEET);
     this.#start = 0;
     this.#end = 0;
   }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { collectGarbage } from "../runtime.ts";
 import { readFrame } from "./frame.ts";
-import type { Frame, Message } from "./jsonrpc.ts";
+import { type Frame, isPatch, type Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
 import { readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
@@ -95,6 +95,7 @@ export class Pipe {
   send(message: Message): void {
     if (this.#ended !== undefined) return;
     if (message instanceof Uint8Array) this.#outbox.add(message);
+    else if (isPatch(message)) this.#outbox.addPatch(message);
     else for (const piece of message) this.#outbox.add(piece);
     this.#outbox.add(LF);
     if (!this.#full && this.queued > PRESSURE.high) {

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { matches, type Range, sliceOf, textOf, utf8 } from "../bytes.ts";
+import { matches, type Range, textOf, utf8 } from "../bytes.ts";
 import { isDigit, scanObject, skipSpace } from "../json.ts";
 import { plainInteger, readId } from "./id.ts";
 import { ERROR_MEMBER, type Id, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
@@ -18,6 +18,7 @@ const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
 /** As long as a needle may be that is searched for twice as fast as longer ones. */
 const VERSION_END = VERSION_KEY.subarray(1);
+const NO_MORE: readonly Range[] = [];
 const AT_HEAD = { at: "head" } as const;
 const AT_TAIL = { at: "tail" } as const;
 const QUOTE = 0x22;
@@ -100,8 +101,8 @@ export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undef
   let id: Id | undefined;
   if (matches(bytes, 0, HEAD)) {
     id = plainId(bytes, HEAD.length);
-    if (id === undefined || !matches(bytes, id.slice.end, METHOD_MEMBER)) return undefined;
-    at = id.slice.end + METHOD_MEMBER.length;
+    if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
+    at = id.end + METHOD_MEMBER.length;
   } else if (matches(bytes, 0, METHOD_START)) {
     at = METHOD_START.length;
   } else {
@@ -117,7 +118,7 @@ export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undef
   if (id === undefined) {
     if (!matches(bytes, params.end, TAIL)) return undefined;
     id = plainId(bytes, params.end + TAIL.length);
-    if (id?.slice.end !== end) return undefined;
+    if (id?.end !== end) return undefined;
   } else if (params.end !== end) {
     return undefined;
   }
@@ -126,7 +127,7 @@ export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undef
     kind: "request",
     bytes,
     id,
-    ids: [id.slice],
+    moreIds: NO_MORE,
     method,
     params: { start, end: params.end },
     members: params.items,
@@ -139,7 +140,7 @@ function plainId(bytes: Buffer, start: number): Id | undefined {
   if (bytes[i] !== QUOTE) {
     while (isDigit(bytes[i])) i++;
     const key = plainInteger(bytes, start, i);
-    return key === undefined ? undefined : { key, slice: sliceOf(bytes, start, i) };
+    return key === undefined ? undefined : { key, of: bytes, start, end: i };
   }
   for (i++; bytes[i] !== QUOTE; i++) {
     const byte = bytes[i];

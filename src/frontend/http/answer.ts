@@ -1,5 +1,5 @@
 import { joinPieces, type Piece, sizeOf } from "../../bytes.ts";
-import type { Message } from "../../wire/jsonrpc.ts";
+import { type Message, piecesOf } from "../../wire/jsonrpc.ts";
 import type { QueryHead } from "./query.ts";
 
 /** What is said to an HTTP request. */
@@ -26,7 +26,7 @@ const DONE: Answer = { status: 204, headers: NO_HEADERS, body: undefined };
 
 /** One message, and nothing else, as the whole answer. */
 export function answer(message: Message, status = 200): Answer {
-  const body = message instanceof Uint8Array ? [message] : message;
+  const body = piecesOf(message);
   return { status, headers: JSON_HEADERS, body };
 }
 

@@ -6,7 +6,7 @@ import { ModernError } from "../../protocol/modern.ts";
 import type { Deadlines, Timed } from "../../router/deadline.ts";
 import type { Withdrawal } from "../../upstream/withdrawal.ts";
 import { readFrame } from "../../wire/frame.ts";
-import type { Message } from "../../wire/jsonrpc.ts";
+import { type Message, joinMessage, piecesOf } from "../../wire/jsonrpc.ts";
 import type { WayBack } from "../modern/wayback.ts";
 import { accepted, answer, type Answer, streamed } from "./answer.ts";
 import type { Query } from "./query.ts";
@@ -75,7 +75,7 @@ export class Counter implements WayBack, Timed {
 
   #push(message: Message): void {
     const stream = this.#open();
-    const pieces = message instanceof Uint8Array ? [message] : message;
+    const pieces = piecesOf(message);
     stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
     // Nobody can come back for what was not read, so nothing is held for that.
     if ((stream?.desiredSize ?? 0) < -BOUNDS.behind) this.#drop();
@@ -141,7 +141,7 @@ const BAD: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
 /** The status that goes with an answer: that a request is none says it too. */
 function statusOf(message: Message): number {
-  const bytes = joinPieces(message instanceof Uint8Array ? [message] : message);
+  const bytes = joinMessage(message);
   if (bytes.length > LONGEST || !bytes.includes('"error"')) return 200;
   const frame = readFrame(bytes);
   if (frame.kind !== "response" || frame.outcome !== "error") return 200;

@@ -181,7 +181,7 @@ export class Face {
     const frame = readFrame(body);
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
-      return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id: id?.slice });
+      return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
     // What a client says to what is still running helps it to finish.
     const isAsking = frame.kind === "request" || frame.kind === "batch";

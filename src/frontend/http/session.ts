@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { joinPieces } from "../../bytes.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, scanObject, stringOf } from "../../json.ts";
@@ -7,7 +6,7 @@ import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protoc
 import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
-import type { Frame, Message } from "../../wire/jsonrpc.ts";
+import { type Frame, type Message, joinMessage } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
 import { PIPE_EXCHANGE } from "../../wire/memory.ts";
 import { accepted, type Answer, done, streamed } from "./answer.ts";
@@ -243,7 +242,7 @@ function isAnswered(frame: Frame): boolean {
 
 /** The revision that an answer to `initialize` names. */
 function versionIn(message: Message): LegacyVersion | undefined {
-  const frame = readFrame(joinPieces(message instanceof Uint8Array ? [message] : message));
+  const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome !== "result") return undefined;
   const { bytes, body } = frame;
   const members = scanObject(bytes, body.start)?.items ?? [];

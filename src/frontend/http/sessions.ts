@@ -52,7 +52,7 @@ export class Sessions {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
       const headers = { "Retry-After": "60" };
-      return refuse(503, text, { code: "notReading", id: frame.id.slice, headers });
+      return refuse(503, text, { code: "notReading", id: frame.id, headers });
     }
     const session: SessionLink = new SessionLink({
       clock: this.#parts.clock,

@@ -42,7 +42,7 @@ export class Stateless {
     if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
     if (this.#counters.size >= MOST) {
       const headers = { "Retry-After": "1" };
-      return refuse(503, "Too many requests run.", { id: frame.id.slice, headers });
+      return refuse(503, "Too many requests run.", { id: frame.id, headers });
     }
     let counter: Counter | undefined;
     try {
@@ -51,7 +51,7 @@ export class Stateless {
       const letter = this.#letters.open(frame);
       if (wants === "json" && frame.method === ModernMethod.listen) {
         return refuse(406, "What is listened to comes as text/event-stream.", {
-          id: frame.id.slice,
+          id: frame.id,
         });
       }
       counter = this.#open(query, wants);
@@ -63,7 +63,7 @@ export class Stateless {
     } catch (thrown) {
       const error = toHubError(thrown);
       counter?.respond(undefined);
-      return answer(buildRefusal(frame.id.slice, error), STATUSES[error.code] ?? 200);
+      return answer(buildRefusal(frame.id, error), STATUSES[error.code] ?? 200);
     }
   }
 

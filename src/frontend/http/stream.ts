@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, utf8 } from "../../bytes.ts";
 import type { Clock } from "../../clock.ts";
-import type { Message } from "../../wire/jsonrpc.ts";
+import { type Message, piecesOf } from "../../wire/jsonrpc.ts";
 
 /** How often a stream on which nothing happens shows that it lives, in ms: gateways cut what is silent for longer. */
 export const KEEP_ALIVE = 15_000;
@@ -80,7 +80,7 @@ export class EventStream {
   push(message: Message): void {
     if (this.#isDone) return;
     const id = `id: ${this.key}-${this.#first + this.#events.length}\n`;
-    const pieces = message instanceof Uint8Array ? [message] : message;
+    const pieces = piecesOf(message);
     this.#add(onOneLine(joinPieces([id, EVENT, ...pieces, EVENT_END]), id.length + EVENT.length));
   }
 

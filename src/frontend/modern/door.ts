@@ -62,7 +62,8 @@ export class Door implements LinkEvents {
 
   /** @returns whether it is a request of the modern era */
   #take(request: Request, inbound: Inbound): boolean {
-    const { key, slice } = request.id;
+    const { id } = request;
+    const { key } = id;
     const isTaken = this.#ways.has(key);
     try {
       const letter = this.#letters.read(request);
@@ -75,7 +76,7 @@ export class Door implements LinkEvents {
       this.#parties.take(letter, way, this.#scope);
     } catch (error) {
       if (!isTaken) this.#ways.delete(key);
-      inbound.respond(buildRefusal(slice, toHubError(error)));
+      inbound.respond(buildRefusal(id, toHubError(error)));
     }
     return true;
   }

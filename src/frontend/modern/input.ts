@@ -6,7 +6,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readFrame } from "../../wire/frame.ts";
-import { editsOf, type Message } from "../../wire/jsonrpc.ts";
+import { editsOf, type Message, joinMessage } from "../../wire/jsonrpc.ts";
 
 /** What only requests of their own have, but not what is embedded in a result. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
@@ -61,14 +61,10 @@ export function cancelQuestion(question: Question): void {
 
 /** News of progress with another token; undefined if there is none. */
 export function retoken(message: Message, token: Piece | undefined): Message | undefined {
-  const frame = readFrame(joinPieces(piecesOf(message)));
+  const frame = readFrame(joinMessage(message));
   if (token === undefined || frame.kind !== "notification") return undefined;
   const { bytes, params } = frame;
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const tokens = members.filter(({ key }) => key === "progressToken");
   return applyEdits(bytes, editsOf(tokens, token));
-}
-
-export function piecesOf(message: Message): readonly Piece[] {
-  return message instanceof Uint8Array ? [message] : message;
 }

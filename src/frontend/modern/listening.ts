@@ -20,8 +20,8 @@ import {
   type Message,
   readdress,
   type Request,
+  joinMessage,
 } from "../../wire/jsonrpc.ts";
-import { piecesOf } from "./input.ts";
 import { checkTasks, type Letter } from "./letter.ts";
 import type { WayBack } from "./wayback.ts";
 
@@ -69,7 +69,7 @@ export class Listening {
     this.#parts = parts;
     this.#wanted = readWanted(letter);
     if (this.#wanted.tasks.length > 0) checkTasks(letter);
-    this.#name = `"${MetaKey.subscription}":${joinPieces([letter.request.id.slice]).toString()}`;
+    this.#name = `"${MetaKey.subscription}":${joinPieces([letter.request.id]).toString()}`;
     this.#known = new Map(this.#wanted.kinds.map((kind) => [kind, parts.catalog[kind]]));
   }
 
@@ -99,7 +99,7 @@ export class Listening {
     const server = JSON.stringify(this.#parts.serverInfo);
     const meta = `{${this.#name},"${MetaKey.server}":${server}}`;
     const result = utf8(`{"_meta":${meta},"resultType":"complete"}`);
-    this.#way.respond(buildResult(this.#letter.request.id.slice, result));
+    this.#way.respond(buildResult(this.#letter.request.id, result));
   }
 
   /** Nobody listens any more. */
@@ -137,7 +137,7 @@ export class Listening {
 
   #settle(uri: string, message: Message | undefined): void {
     if (!this.#asking.delete(uri)) return;
-    const frame = message && readFrame(joinPieces(piecesOf(message)));
+    const frame = message && readFrame(joinMessage(message));
     if (frame?.kind !== "response" || frame.outcome === "error") this.#refused.add(uri);
     if (this.#isSettled) queueMicrotask(() => this.#acknowledge());
   }
@@ -183,7 +183,7 @@ export class Listening {
   }
 
   #updated(message: Message): void {
-    this.#tell(joinPieces(piecesOf(message)));
+    this.#tell(joinMessage(message));
   }
 
   #tell(message: Uint8Array): void {

@@ -238,7 +238,7 @@ export class Party implements Attendee, VisitHost {
         const section = catalog[kind];
         callback(
           buildResult(
-            request.id.slice,
+            request.id,
             after === undefined
               ? editions.of(section, serverInfo)
               : editions.page(section, after, serverInfo),
@@ -252,7 +252,7 @@ export class Party implements Attendee, VisitHost {
     this.#wait(way, (callback) =>
       this.#view.whenRecalled(({ instructions }) => {
         const result = utf8(JSON.stringify(discoverResult(instructions)));
-        callback(buildResult(request.id.slice, stamp(result, this.serverInfo, NO_CACHE)));
+        callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHE)));
       }),
     );
   }

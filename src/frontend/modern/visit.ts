@@ -1,4 +1,4 @@
-import { joinPieces, type Piece } from "../../bytes.ts";
+import { type Piece } from "../../bytes.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import type { Clock } from "../../clock.ts";
@@ -23,8 +23,9 @@ import {
   type Message,
   readdress,
   type Response,
+  joinMessage,
 } from "../../wire/jsonrpc.ts";
-import { cancelQuestion, piecesOf, retoken, writeInputRequired } from "./input.ts";
+import { cancelQuestion, retoken, writeInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
 import { readLack } from "./lack.ts";
 import { digestOf, type Parked, type Parking } from "./parking.ts";
@@ -189,7 +190,7 @@ export class Visit implements Caller, Parked {
     const { request, members } = letter;
     const { bytes } = request;
     const token = readTokens(bytes, members).at(-1);
-    this.#return = { token: token && readId(bytes, token)?.slice };
+    this.#return = { token: token && readId(bytes, token) };
     this.#attach(letter, way);
     for (const { key, start, end } of answers) {
       const question = this.#open.get(key);
@@ -200,9 +201,9 @@ export class Visit implements Caller, Parked {
       this.#gather();
       return;
     }
-    const frame = readFrame(joinPieces(piecesOf(this.#held)));
+    const frame = readFrame(joinMessage(this.#held));
     this.#finish();
-    way.respond(frame.kind === "response" ? readdress(frame, request.id.slice) : undefined);
+    way.respond(frame.kind === "response" ? readdress(frame, request.id) : undefined);
   }
 
   expire(): void {
@@ -212,7 +213,7 @@ export class Visit implements Caller, Parked {
   }
 
   #attach({ request }: Letter, way: WayBack): void {
-    this.#back = { way, id: request.id.slice };
+    this.#back = { way, id: request.id };
     way.whenGone((why, by) => this.cancel(why, by));
   }
 
@@ -237,7 +238,7 @@ export class Visit implements Caller, Parked {
   }
 
   get #id(): Piece {
-    return this.#back?.id ?? this.#letter.request.id.slice;
+    return this.#back?.id ?? this.#letter.request.id;
   }
 
   /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
@@ -259,7 +260,7 @@ export class Visit implements Caller, Parked {
   }
 
   #own(message: Message): Message {
-    const frame = readFrame(joinPieces(piecesOf(message)));
+    const frame = readFrame(joinMessage(message));
     return frame.kind === "response" ? this.#dress(frame, "legacy") : message;
   }
 

@@ -2,7 +2,14 @@ import { Buffer } from "node:buffer";
 import { joinPieces, type Piece, sizeOf, sliceOf } from "../../bytes.ts";
 import type { HubError } from "../../errors.ts";
 import { readEdges, readFrame } from "../frame.ts";
-import { buildAnswer, buildError, type Frame, type Message } from "../jsonrpc.ts";
+import {
+  buildAnswer,
+  buildError,
+  type Frame,
+  type Message,
+  joinMessage,
+  piecesOf,
+} from "../jsonrpc.ts";
 import type { Exchange, Outgoing } from "../link.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { isEventStream, isJson, READ } from "./excerpt.ts";
@@ -56,7 +63,7 @@ export class Post implements Exchange, Customer {
 
   constructor(owner: PostOwner, message: Message, info: Outgoing | undefined) {
     this.#owner = owner;
-    this.message = message instanceof Uint8Array ? [message] : message;
+    this.message = piecesOf(message);
     this.info = info;
     let size = 0;
     for (const piece of this.message) size += sizeOf(piece);
@@ -239,7 +246,7 @@ export class Post implements Exchange, Customer {
     const { bytes, body } = frame;
     const error = sliceOf(bytes, body.start, body.end);
     return {
-      frame: readFrame(joinPieces(joined(buildAnswer(String(id), "error", error)))),
+      frame: readFrame(joinMessage(buildAnswer(id, "error", error))),
       isOwn: false,
     };
   }
@@ -254,7 +261,7 @@ export class Post implements Exchange, Customer {
     const isMeeting = info.method === DISCOVER && !this.#owner.isMet && cause.step === undefined;
     if (isMeeting && id !== undefined && cause.code !== "unauthorized") {
       const error = { code: -32601, message: cause.message };
-      this.#owner.frame(readFrame(joinPieces(joined(buildError(String(id), error)))), this);
+      this.#owner.frame(readFrame(joinMessage(buildError(id, error))), this);
       return;
     }
     info.unanswered?.(cause);
@@ -284,8 +291,4 @@ function isAnswer(frame: Frame): boolean {
 function withoutMark(content: Buffer | Excess): Buffer | Excess {
   const isMarked = !isExcess(content) && content[0] === 0xef && content[1] === 0xbb;
   return isMarked && content[2] === 0xbf ? content.subarray(3) : content;
-}
-
-function joined(message: Message): readonly Piece[] {
-  return message instanceof Uint8Array ? [message] : message;
 }

@@ -3,7 +3,7 @@ import { type Piece, sizeOf, textOf } from "../../bytes.ts";
 import type { HubError } from "../../errors.ts";
 import { readFrame } from "../frame.ts";
 import { within } from "../grace.ts";
-import type { Message } from "../jsonrpc.ts";
+import { type Message, piecesOf } from "../jsonrpc.ts";
 import type { Exchange, Outgoing, Spoken } from "../link.ts";
 import { PIPE_EXCHANGE } from "../memory.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./course.ts";
@@ -58,7 +58,7 @@ export class Sse implements Course {
   }
 
   send(message: Message, info: Outgoing | undefined): Exchange {
-    const pieces = message instanceof Uint8Array ? [message] : message;
+    const pieces = piecesOf(message);
     let size = 0;
     for (const piece of pieces) size += sizeOf(piece);
     const sending: Sending = { message: pieces, info, size, delivery: undefined };
