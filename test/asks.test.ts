@@ -1,3 +1,4 @@
+import { piecesOf } from "../src/wire/jsonrpc.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
