@@ -57,6 +57,15 @@ describe("a long response", () => {
       }
     });
 
+    it(`of the shape ${name} is given another id without being joined`, () => {
+      const bytes = make(filler);
+      const long = readLong(cutAt(bytes, 50_000, 100_000), bytes.length);
+      assert.ok(long);
+      const joins = (): never => assert.fail("It was joined.");
+      const unjoined = Object.defineProperty(long, "bytes", { get: joins });
+      assert.equal(sent(unjoined), sent(readFrame(bytes) as Response));
+    });
+
     for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r"]) {
       it(`of the shape ${name} with ${JSON.stringify(hidden)} anywhere is not spliced`, () => {
         for (const at of [0, 4050, 4090, 60_000, LONG, filler.length - 4100, filler.length - 50]) {

@@ -113,18 +113,22 @@ export function codeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unkno
 
 /** The same answer under another id: the bytes of its result or error are not touched, but for the edits of it. */
 export function readdress(response: Response, id: Piece, edits: readonly Edit[] = NONE): Message {
-  const { bytes, body, shape } = response;
-  // By far the commonest come first: an array less for each.
+  const { body, shape } = response;
+  // By far the commonest come first: an array less for each. The bytes of what is in chunks are joined when somebody reads them.
   const isPlain = edits.length === 0 && (shape.at === "scanned" || shape.chunks === undefined);
   switch (shape.at) {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
       const start = body.start - member.length;
-      if (isPlain) return [HEAD_WITHOUT_ID, sliceOf(bytes, start, body.end), ID_MEMBER, id, CLOSE];
-      return [HEAD_WITHOUT_ID, ...cut(response, start, edits), ID_MEMBER, id, CLOSE];
+      if (!isPlain) return [HEAD_WITHOUT_ID, ...cut(response, start, edits), ID_MEMBER, id, CLOSE];
+      const run = sliceOf(response.bytes, start, body.end);
+      return [HEAD_WITHOUT_ID, run, ID_MEMBER, id, CLOSE];
     }
     case "tail":
-      if (isPlain) return [sliceOf(bytes, 0, body.end), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      if (isPlain) {
+        const run = sliceOf(response.bytes, 0, body.end);
+        return [run, VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      }
       return [...cut(response, 0, edits), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
     case "scanned":
       return applyEdits(response.bytes, [...editsOf(shape.ids, id), ...edits]);
@@ -148,9 +152,9 @@ export function reissue(
 
 /** From `start` to the end of the body. */
 function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
-  const { bytes, body, shape } = response;
+  const { body, shape } = response;
   if (edits.length > 0 || shape.at === "scanned" || shape.chunks === undefined) {
-    return applyEdits(bytes, edits, start, body.end);
+    return applyEdits(response.bytes, edits, start, body.end);
   }
   return shape.chunks(start, body.end);
 }
