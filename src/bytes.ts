@@ -87,9 +87,13 @@ export function bufferOf({ of, start, end }: Slice): Buffer {
   return Buffer.from(of.buffer, of.byteOffset + start, end - start);
 }
 
-/** A run of bytes with edits to be made in it when it is written: half as much garbage as the pieces that come of it. */
-export interface Patch extends Range {
+/** A part of bigger memory, in which other ranges are as well: a message in the chunk that it came in. */
+export interface Span extends Range {
   readonly bytes: Uint8Array;
+}
+
+/** A part of memory with edits to be made in it when it is written: half as much garbage as the pieces that come of it. */
+export interface Patch extends Span {
   /** In order, none over another. */
   readonly edits: readonly Edit[];
 }

@@ -15,6 +15,7 @@ import {
   readdress,
   joinMessage,
   reissue,
+  bytesOf,
 } from "../src/wire/jsonrpc.ts";
 
 const read = (text: string): Frame => readFrame(Buffer.from(text));
@@ -496,7 +497,7 @@ describe("what is no message", () => {
     it(`is a parse error if it is no JSON: ${JSON.stringify(text)}`, () => {
       const frame = readAs("invalid", text);
       assert.deepEqual([frame.code, frame.id], ["parseError", undefined]);
-      assert.equal(frame.bytes.toString(), text);
+      assert.equal(bytesOf(frame).toString(), text);
     });
   }
 

@@ -19,6 +19,7 @@ import {
   type Message,
   type Request,
   RESULT_MEMBER,
+  bytesOf,
 } from "../wire/jsonrpc.ts";
 
 const SERVER: Implementation = { name: "toolmux-echo", version: VERSION };
@@ -72,7 +73,7 @@ export function answerEcho(request: Request): Message {
     const error = new HubError("methodNotFound", `There is no method "${method}" here.`);
     return buildError(id, error.toRpc());
   }
-  const isModern = mayBeModern(bytes) && readEnvelope(bytes, members) !== undefined;
+  const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
   const cache = method === Method.toolsCall ? undefined : NO_CACHE;
   const whole = isModern ? [stamp(joinPieces(result), SERVER, cache)] : result;
   return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];

@@ -4,7 +4,7 @@ import type { HubError } from "../errors.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { type Response, bytesOf } from "../wire/jsonrpc.ts";
 
 /** Why a call counts as failed, in few words, and what was said of it. */
 export interface Failure {
@@ -26,7 +26,7 @@ const NAMES: Readonly<Record<number, string>> = {
 /** What is wrong with an answer; undefined: it is a result, as it should be. */
 export function judge(response: Response): Failure | undefined {
   if (response.outcome === "error") return readError(response);
-  return mayBeFailed(response.bytes) ? readResult(response) : undefined;
+  return mayBeFailed(bytesOf(response)) ? readResult(response) : undefined;
 }
 
 const SIGN = Buffer.from('"isError"');

@@ -16,6 +16,7 @@ import {
   type Message,
   type Notification,
   type Response,
+  bytesOf,
 } from "../wire/jsonrpc.ts";
 
 /** So much of either end of a message tells what it was to be, in bytes. */
@@ -78,7 +79,8 @@ export class Questions implements Ask {
   }
 
   /** The client sent what is no message; if it was to be an answer, there will be no other. */
-  refuse({ bytes }: Invalid): void {
+  refuse(invalid: Invalid): void {
+    const bytes = bytesOf(invalid);
     const edges = readEdges(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
     if (edges?.kind === "response") this.fail(edges.id, malformed());
   }

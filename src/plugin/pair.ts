@@ -1,6 +1,6 @@
 import { textOf, utf8 } from "../bytes.ts";
 import { memoryPair } from "../wire/memory.ts";
-import type { Frame } from "../wire/jsonrpc.ts";
+import { type Frame, bytesOf } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { describeFault } from "./fault.ts";
 import type { Transport } from "./plugin.ts";
@@ -48,7 +48,7 @@ class LinkTransport implements Transport {
 
   #take(frame: Frame): void {
     if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
-    else this.#try(() => this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object));
+    else this.#try(() => this.onmessage?.(JSON.parse(textOf(bytesOf(frame))) as object));
   }
 
   /** What the server's side throws is its own business. */

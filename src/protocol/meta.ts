@@ -1,7 +1,7 @@
 import { type Member, scanObject } from "../json.ts";
 
-/** Messages that are longer are not remembered, in bytes: they would be kept for nothing. */
-const LONGEST = 64 * 1024;
+/** What came with more is not remembered, in bytes: it would be kept for nothing. */
+const LONGEST = 256 * 1024;
 
 const NONE: readonly Member[] = [];
 const last: { bytes: Uint8Array | undefined; start: number; items: readonly Member[] } = {
@@ -13,7 +13,7 @@ const last: { bytes: Uint8Array | undefined; start: number; items: readonly Memb
 /**
  * The members of a `_meta`; none if it is no object. Who asks, its progress token, and what belongs to one hop are looked for
  * one after the other: the last one that was scanned is remembered.
- * @param bytes of a message, which nobody changes
+ * @param bytes that a message came in, which nobody changes
  */
 export function membersOfMeta(
   bytes: Uint8Array,

@@ -1,4 +1,4 @@
-import { applyEdits, type Edit, utf8 } from "../bytes.ts";
+import { type Edit, utf8 } from "../bytes.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
@@ -12,6 +12,7 @@ import {
   type Request,
   type Response,
   reissue,
+  patch,
 } from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { compare } from "./parameters.ts";
@@ -218,7 +219,7 @@ class Player {
     if (marks.subscription !== undefined) {
       edits.push({ ...marks.subscription, by: part.request.id });
     }
-    this.#link.send(applyEdits(frame.bytes, edits));
+    this.#link.send(patch(frame, edits));
   }
 
   #hear(response: Response): void {

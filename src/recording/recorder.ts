@@ -4,7 +4,7 @@ import { skipSpace, skipValue } from "../json.ts";
 import { VERSION } from "../version.ts";
 import { readFrame } from "../wire/frame.ts";
 import { within } from "../wire/grace.ts";
-import { type Frame, type Message, piecesOf } from "../wire/jsonrpc.ts";
+import { type Frame, type Message, piecesOf, bytesOf } from "../wire/jsonrpc.ts";
 import { disguise, type Redact } from "./disguise.ts";
 import type { Outlet } from "./file.ts";
 import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./line.ts";
@@ -108,7 +108,7 @@ export class Recorder {
   /** The same of a frame, each message of a batch by itself. */
   frame(peer: Peer, frame: Frame, on?: string | number): void {
     if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
-    else this.message(peer, "received", frame.bytes, on);
+    else this.message(peer, "received", bytesOf(frame), on);
   }
 
   /** Ends the recording. @returns when all is written, or that takes too long. Never rejects. */

@@ -237,8 +237,8 @@ class Run {
 const CANCELLED = "notifications/cancelled";
 
 /** The id of an answer, whatever it is. */
-export function idOf({ bytes }: Response): Key | undefined {
-  const member = lastMember(scanObject(bytes, 0)?.items ?? [], "id");
+export function idOf({ bytes, start }: Response): Key | undefined {
+  const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
   return member && readId(bytes, member)?.key;
 }
 

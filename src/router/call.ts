@@ -1,4 +1,4 @@
-import { applyEdits, type Edit, type Piece, type Range } from "../bytes.ts";
+import type { Edit, Piece, Range } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
@@ -15,11 +15,11 @@ import type { Session } from "../upstream/session.ts";
 import type { View } from "../upstream/view.ts";
 import {
   buildError,
-  editsOf,
   type Message,
   type Notification,
   type Request,
   type Response,
+  substitute,
 } from "../wire/jsonrpc.ts";
 import type { Deadlines, Timed } from "./deadline.ts";
 import { answerAbsence, answerLate, describeDelay } from "./late.ts";
@@ -152,7 +152,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     const { token, caller } = this.parts;
     this.touch();
     if (token === undefined) return;
-    caller.notify(applyEdits(notification.bytes, editsOf(tokens, token)));
+    caller.notify(substitute(notification, tokens, token));
   }
 
   /** It is being worked at: it has its time again, but for the total. */

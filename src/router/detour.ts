@@ -1,4 +1,4 @@
-import { type Edit } from "../bytes.ts";
+import type { Edit } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Question } from "../upstream/ask.ts";

@@ -5,7 +5,7 @@ import type { Visitor } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
 import { revise } from "../wire/frame.ts";
-import type { Message, Notification } from "../wire/jsonrpc.ts";
+import { type Message, type Notification, bytesOf } from "../wire/jsonrpc.ts";
 import { nameInputs, readInputs } from "./inputs.ts";
 import { type Keeping, type Kept, resultIn } from "./keeping.ts";
 import type { Links } from "./links.ts";
@@ -66,7 +66,7 @@ export class Hearing implements Visitor, TicketWatcher {
     const result = resultIn(bytes, members);
     if (result !== undefined) this.#links.learn(route.server, result);
     const names = nameInputs(route.server, this.#read(bytes, params));
-    this.#events.told(revise(notification, [...ticket.expose(task), ...names]).bytes);
+    this.#events.told(bytesOf(revise(notification, [...ticket.expose(task), ...names])));
   }
 
   /** Nobody listens any more. */

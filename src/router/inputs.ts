@@ -1,13 +1,5 @@
-import { Buffer } from "node:buffer";
-import {
-  applyEdits,
-  type Edit,
-  joinPieces,
-  type Piece,
-  type Range,
-  sliceOf,
-  utf8,
-} from "../bytes.ts";
+import type { Buffer } from "node:buffer";
+import { type Edit, joinPieces, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
@@ -26,6 +18,8 @@ import {
   type Request,
   type Response,
   joinMessage,
+  patch,
+  bytesOf,
 } from "../wire/jsonrpc.ts";
 
 /** One thing that a server wants to know before it answers. */
@@ -93,7 +87,8 @@ export function readAnswer(response: Response, reader: Reader): Complete | Unfin
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error") return isPlain ? asItIs(response) : explainError(response, reader);
   // In the shapes that are not looked into no letter is escaped.
-  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytes)) return asItIs(response);
+  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytesOf(response)))
+    return asItIs(response);
   const members = scanObject(bytes, body.start)?.items ?? NONE;
   const type = readResultType(bytes, members);
   if (type === "complete") {
@@ -207,7 +202,7 @@ export function wrapAnswer(message: Message, item: Item | undefined): Message {
   if (frame.kind !== "response" || frame.outcome === "error") return message;
   const { bytes, body } = frame;
   const edits = wrapOutput(bytes, scanObject(bytes, body.start)?.items ?? NONE, item);
-  return edits.length === 0 ? message : applyEdits(bytes, edits);
+  return edits.length === 0 ? message : patch(frame, [...edits]);
 }
 
 /** The same as a server of the legacy era would have given it. */
@@ -243,7 +238,7 @@ const OWN: ReadonlySet<string> = new Set(["inputResponses", "requestState"]);
 
 function edit(response: Response, edits: readonly Edit[]): Response {
   if (edits.length === 0) return response;
-  return responseOf(applyEdits(response.bytes, edits)) ?? response;
+  return responseOf(patch(response, [...edits])) ?? response;
 }
 
 /** An answer of the hub's own making, as if it had come. */

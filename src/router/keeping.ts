@@ -27,8 +27,10 @@ export interface Kept extends Pick<Place, "connection" | "route"> {
 /** The result that an object says a task to have, as if it had come by itself. */
 export function resultIn(bytes: Buffer, members: readonly Member[]): Response | undefined {
   const body = lastMember(members, "result");
+  if (body === undefined) return undefined;
+  const { start, end } = body;
   const shape = { at: "scanned", ids: [] } as const;
-  return body && { kind: "response", bytes, id: undefined, outcome: "result", body, shape };
+  return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
 }
 
 /** The tasks at servers of the modern era that one client has begun: whoever knows the id of one may ask for it, and nobody else. */

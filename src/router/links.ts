@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { bufferOf } from "../bytes.ts";
 import { valueOf } from "../json.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { type Response, bytesOf } from "../wire/jsonrpc.ts";
 
 /** So many are remembered, the last ones; and none that is longer, in UTF-16 units. */
 const MOST = 1000;
@@ -36,7 +36,7 @@ export class Links {
 /** What is long is looked at as it came: its `bytes` would be joined for that, which costs more than it is worth. */
 function hasSign(response: Response): boolean {
   const { shape, body } = response;
-  if (shape.at === "scanned" || shape.chunks === undefined) return response.bytes.includes(SIGN);
+  if (shape.at === "scanned" || shape.chunks === undefined) return bytesOf(response).includes(SIGN);
   return shape.chunks(body.start, body.end).some((slice) => bufferOf(slice).includes(SIGN));
 }
 

@@ -51,7 +51,8 @@ export class Passing implements PassingCall {
   }
 
   get size(): number {
-    return this[PASSAGE].request.bytes.length;
+    const { start, end } = this[PASSAGE].request;
+    return end - start;
   }
 
   get argumentsJson(): string {

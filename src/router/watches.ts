@@ -1,4 +1,4 @@
-import { applyEdits, utf8 } from "../bytes.ts";
+import { utf8 } from "../bytes.ts";
 import { writeLocator } from "../catalog/locator.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../errors.ts";
@@ -8,9 +8,10 @@ import type { Subscriptions, Watcher } from "../upstream/subscriptions.ts";
 import {
   buildNotification,
   buildResult,
-  editsOf,
   type Message,
   type Response,
+  bytesOf,
+  substitute,
 } from "../wire/jsonrpc.ts";
 import type { CallParts } from "./call.ts";
 import type { CallEnd } from "./ledger.ts";
@@ -90,9 +91,8 @@ class Watch implements Watcher {
       return;
     }
     const { notification, uris } = notice;
-    const { bytes } = notification;
     const json = utf8(JSON.stringify(name));
-    this.#notify(name === uri ? bytes : applyEdits(bytes, editsOf(uris, json)));
+    this.#notify(name === uri ? bytesOf(notification) : substitute(notification, uris, json));
   }
 
   /** As this client knows it: that, or a part of it. */

@@ -1,16 +1,16 @@
-import { applyEdits, type Range } from "../bytes.ts";
+import type { Range } from "../bytes.ts";
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { isTaskQuery, TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
 import {
   buildAnswer,
   buildError,
-  editsOf,
   type Id,
   type Message,
   type Notification,
   type Request,
   type Response,
+  substitute,
 } from "../wire/jsonrpc.ts";
 import type { Ask, Question } from "./ask.ts";
 import { type Attendee, type Audience, type Occasion, onlyOne } from "./audience.ts";
@@ -272,9 +272,9 @@ class OpenAsk implements Question {
     this.#finish(buildError(this.#id, error.toRpc()));
   }
 
-  progress({ bytes }: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly Range[]): void {
     const { token } = this.#asked;
-    if (token !== undefined) this.#parts.send(applyEdits(bytes, editsOf(tokens, token)));
+    if (token !== undefined) this.#parts.send(substitute(notification, tokens, token));
   }
 
   /** Nobody shall answer any more: the client is told, the server is not answered. */

@@ -1,6 +1,6 @@
-import { applyEdits, type Piece, type Range } from "../bytes.ts";
+import type { Piece, Range } from "../bytes.ts";
 import { membersAt, readStanding } from "../protocol/tasks.ts";
-import { editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
+import { type Message, type Notification, bytesOf, substitute } from "../wire/jsonrpc.ts";
 import { Alias } from "./alias.ts";
 
 /** A task of a client's, made of what a server asked: it is that server's alone, and lives as long as the session. */
@@ -19,14 +19,15 @@ export class Errand extends Alias {
   }
 
   /** Its client tells of it of its own accord. */
-  tell({ bytes, params }: Notification): void {
+  tell(notification: Notification): void {
+    const { bytes, params } = notification;
     this.isOver ||= readStanding(bytes, membersAt(bytes, params)).isOver;
-    this.#send(bytes);
+    this.#send(bytesOf(notification));
   }
 
-  progress({ bytes }: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly Range[]): void {
     if (this.isOver || this.#token === undefined) return;
-    this.#send(applyEdits(bytes, editsOf(tokens, this.#token)));
+    this.#send(substitute(notification, tokens, this.#token));
   }
 
   drop(): void {

@@ -1,4 +1,4 @@
-import { applyEdits, type Piece, type Range } from "../bytes.ts";
+import type { Piece, Range } from "../bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../errors.ts";
 import type { Era } from "../protocol/era.ts";
@@ -13,7 +13,13 @@ import {
   TaskMethod,
 } from "../protocol/tasks.ts";
 import { revise } from "../wire/frame.ts";
-import { buildNotification, editsOf, type Notification, type Response } from "../wire/jsonrpc.ts";
+import {
+  buildNotification,
+  type Notification,
+  type Response,
+  bytesOf,
+  substitute,
+} from "../wire/jsonrpc.ts";
 import { Alias, Aliases } from "./alias.ts";
 import type { Attendee } from "./audience.ts";
 import type { PendingTable } from "./pending.ts";
@@ -58,16 +64,17 @@ export class Job extends Alias {
     this.#isOver ||= isOver;
   }
 
-  progress({ bytes }: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly Range[]): void {
     const { client, token } = this.origin;
     if (this.#isOver || token === undefined) return;
-    client.tell(this.server, applyEdits(bytes, editsOf(tokens, token)));
+    client.tell(this.server, substitute(notification, tokens, token));
   }
 
   /** Its server tells of it of its own accord. */
-  tell({ bytes, params }: Notification): void {
+  tell(notification: Notification): void {
+    const { bytes, params } = notification;
     this.note(readStanding(bytes, membersAt(bytes, params)).isOver);
-    this.origin.client.tell(this.server, bytes);
+    this.origin.client.tell(this.server, bytesOf(notification));
   }
 
   /** Its server is gone, and with it all that it had. */

@@ -1,9 +1,9 @@
-import { applyEdits, type Edit, type Range, textOf, utf8 } from "../bytes.ts";
+import { type Edit, type Range, textOf, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import { membersOfMeta } from "../protocol/meta.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import { integerOf, readId } from "../wire/id.ts";
-import type { Message, Notification } from "../wire/jsonrpc.ts";
+import { type Message, type Notification, patch } from "../wire/jsonrpc.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -89,7 +89,7 @@ export function relayLog(
       : { start, end, by: utf8(name) };
   });
   const first = { start: params.start + 1, end: params.start + 1, by: utf8(`"logger":${name},`) };
-  return { severity, message: applyEdits(bytes, loggers.length > 0 ? edits : [first]) };
+  return { severity, message: patch(notification, loggers.length > 0 ? edits : [first]) };
 }
 const QUOTE = 0x22;
 

@@ -46,7 +46,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
-    size += response.bytes.length;
+    size += response.end - response.start;
     cursor = page.nextCursor;
     if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
       parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);

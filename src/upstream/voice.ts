@@ -2,7 +2,13 @@ import { utf8 } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { lowestOf, type Severity } from "../protocol/severity.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
-import { buildResult, type Notification, type Request, type Response } from "../wire/jsonrpc.ts";
+import {
+  buildResult,
+  type Notification,
+  type Request,
+  type Response,
+  bytesOf,
+} from "../wire/jsonrpc.ts";
 import type { Link } from "../wire/link.ts";
 import { Asks, type AsksParts } from "./asks.ts";
 import { type Attendee, type Occasion, onlyOne } from "./audience.ts";
@@ -102,7 +108,7 @@ export class Voice {
         return;
       case Method.elicited:
         for (const holder of this.#holders(notification, job, occasion)) {
-          holder.tell(server, notification.bytes);
+          holder.tell(server, bytesOf(notification));
         }
         return;
       case TaskMethod.status:
@@ -135,9 +141,10 @@ export class Voice {
   }
 
   /** The roots of a client are others: tells the server, if it may know of them. */
-  rootsChanged({ bytes }: Notification): void {
+  rootsChanged(notification: Notification): void {
     const { audience, link } = this.#parts;
-    if (this.#isTold && audience.capabilities.roots && onlyOne(audience)) link.send(bytes);
+    if (this.#isTold && audience.capabilities.roots && onlyOne(audience))
+      link.send(bytesOf(notification));
   }
 
   /** A request was given up; if it was the last that the server was at work for, what it asks for its sake is over. */

@@ -1,6 +1,6 @@
-import { applyEdits, type Range } from "../bytes.ts";
+import type { Range } from "../bytes.ts";
 import { Method } from "../protocol/legacy.ts";
-import { buildNotification, editsOf, type Message, type Notification } from "../wire/jsonrpc.ts";
+import { buildNotification, type Message, type Notification, substitute } from "../wire/jsonrpc.ts";
 
 /** Why a request is given up: in the hub's words, or the client's own notification and the ranges of the id in it. */
 export type Withdrawal =
@@ -10,5 +10,5 @@ export type Withdrawal =
 export function buildWithdrawal(id: number | string, why: Withdrawal): Message {
   return typeof why === "string"
     ? buildNotification(Method.cancelled, { requestId: id, reason: why })
-    : applyEdits(why.notification.bytes, editsOf(why.ids, JSON.stringify(id)));
+    : substitute(why.notification, why.ids, JSON.stringify(id));
 }

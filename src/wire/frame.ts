@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, matches, type Range, textOf, utf8 } from "../bytes.ts";
+import { type Edit, matches, type Range, textOf, utf8 } from "../bytes.ts";
 import {
   lastMember,
   type Member,
@@ -10,16 +10,39 @@ import {
   stringOf,
 } from "../json.ts";
 import { integerOf, readId } from "./id.ts";
-import type { Frame, Id, Invalid, Notification, Request, Response } from "./jsonrpc.ts";
+import {
+  type Frame,
+  type Id,
+  type Invalid,
+  type Notification,
+  type Request,
+  type Response,
+  joinMessage,
+  patch,
+} from "./jsonrpc.ts";
 import { readCommonRequest, readSpliceable } from "./shapes.ts";
-import { CR, hasLineBreak, LF, type Sight } from "./sight.ts";
+import { type ChunkSight, CR, hasLineBreak, LF } from "./sight.ts";
+
+/** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
+export function readFrame(bytes: Buffer): Frame {
+  const { length } = bytes;
+  return (
+    readSpliceable(bytes, 0, length) ?? readCommonRequest(bytes, 0, length) ?? readScanned(bytes)
+  );
+}
 
 /**
- * Reads one message, without its line end. Never throws: what is no message is `invalid`.
- * @param sight what is known of the bytes that it was cut from
+ * The same for a message that came in a chunk with others. What is not closed in its own line may be looked at as far as the
+ * chunk goes: after the first such line the others are cut out.
  */
-export function readFrame(bytes: Buffer, sight?: Sight): Frame {
-  return readSpliceable(bytes, sight) ?? readCommonRequest(bytes, sight) ?? readScanned(bytes);
+export function readFramePart(bytes: Buffer, start: number, end: number, sight: ChunkSight): Frame {
+  if (sight.isTorn) return readFrame(bytes.subarray(start, end));
+  const frame =
+    readSpliceable(bytes, start, end, sight) ?? readCommonRequest(bytes, start, end, sight);
+  if (frame !== undefined) return frame;
+  const scanned = readScanned(bytes.subarray(start, end));
+  sight.isTorn = scanned.kind === "invalid";
+  return scanned;
 }
 
 /** The same message with edits in it, which leave it the message that it is. */
@@ -28,7 +51,7 @@ export function revise<F extends Request | Notification | Response>(
   edits: readonly Edit[],
 ): F {
   if (edits.length === 0) return frame;
-  const revised = readFrame(joinPieces(applyEdits(frame.bytes, edits)));
+  const revised = readFrame(joinMessage(patch(frame, [...edits])));
   return revised.kind === frame.kind ? (revised as F) : frame;
 }
 
@@ -94,6 +117,8 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
     return {
       kind: "response",
       bytes,
+      start: 0,
+      end: bytes.length,
       id: idMember && integerOf(bytes, idMember),
       outcome: result === undefined ? "error" : "result",
       body,
@@ -106,16 +131,17 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
     return invalid(bytes, "invalidRequest", reason, id);
   }
   const params = lastMember(members, "params");
-  if (idMember === undefined) return { kind: "notification", bytes, method, params };
+  const span = { bytes, start: 0, end: bytes.length };
+  if (idMember === undefined) return { kind: "notification", ...span, method, params };
   if (id === undefined) {
     return invalid(bytes, "invalidRequest", "the id is neither a string nor a number");
   }
   const moreIds = members.filter((member) => member.key === "id" && member !== idMember);
-  return { kind: "request", bytes, id, moreIds, method, params, members: undefined };
+  return { kind: "request", ...span, id, moreIds, method, params, members: undefined };
 }
 
 function invalid(bytes: Buffer, code: Invalid["code"], reason: string, id?: Id): Invalid {
-  return { kind: "invalid", bytes, code, reason, id };
+  return { kind: "invalid", bytes, start: 0, end: bytes.length, code, reason, id };
 }
 
 function isVersion(bytes: Buffer, range: Range | undefined): boolean {

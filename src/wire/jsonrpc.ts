@@ -9,18 +9,23 @@ import {
   type Range,
   type Slice,
   sliceOf,
+  type Span,
   sortEdits,
   utf8,
 } from "../bytes.ts";
 import type { RpcError } from "../errors.ts";
 import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
 
-/** One JSON-RPC 2.0 message as it came in: its bytes, and where in them its parts are. */
+/** One JSON-RPC 2.0 message as it came in: where it stands in the bytes that it came with, and where its parts do. */
 export type Frame = Request | Notification | Response | Batch | Invalid;
 
-export interface Request {
-  readonly kind: "request";
+/** Others may stand before and behind it: a Buffer for each message by itself costs as much as to find out what it says. */
+interface Framed extends Span {
   readonly bytes: Buffer;
+}
+
+export interface Request extends Framed {
+  readonly kind: "request";
   readonly id: Id;
   /** Wherever else the message spells its id. */
   readonly moreIds: readonly Range[];
@@ -31,16 +36,14 @@ export interface Request {
   readonly members: readonly Member[] | undefined;
 }
 
-export interface Notification {
+export interface Notification extends Framed {
   readonly kind: "notification";
-  readonly bytes: Buffer;
   readonly method: string;
   readonly params: Range | undefined;
 }
 
-export interface Response {
+export interface Response extends Framed {
   readonly kind: "response";
-  readonly bytes: Buffer;
   /** Every request of ours has a plain integer id; an answer to anything else has none. */
   readonly id: number | undefined;
   readonly outcome: "result" | "error";
@@ -64,9 +67,8 @@ export interface Batch {
   readonly items: readonly Frame[];
 }
 
-export interface Invalid {
+export interface Invalid extends Framed {
   readonly kind: "invalid";
-  readonly bytes: Buffer;
   readonly code: "parseError" | "invalidRequest";
   readonly reason: string;
   /** The id, if the message is a request that has a usable one. */
@@ -81,6 +83,21 @@ export interface Id extends Slice {
 
 /** Bytes of one JSON-RPC message, without a line end: one piece, several that follow each other, or those of another with edits. */
 export type Message = Uint8Array | readonly Piece[] | Patch;
+
+/** The bytes of a message alone. */
+export function bytesOf({ bytes, start, end }: Framed): Buffer {
+  return end - start === bytes.length ? bytes : bytes.subarray(start, end);
+}
+
+/** A message with edits in it, in whatever order: they are sorted where they are. */
+export function patch({ bytes, start, end }: Span, edits: Edit[]): Patch {
+  return { bytes, start, end, edits: sortEdits(edits) };
+}
+
+/** A message with the same in the place of each of the ranges. */
+export function substitute(span: Span, ranges: readonly Range[], by: Piece): Patch {
+  return patch(span, editsOf(ranges, by));
+}
 
 export function piecesOf(message: Message): readonly Piece[] {
   if (message instanceof Uint8Array) return [message];
@@ -126,12 +143,12 @@ export function readdress(response: Response, id: Piece, edits: readonly Edit[] 
     }
     case "tail":
       if (isPlain) {
-        const run = sliceOf(response.bytes, 0, body.end);
+        const run = sliceOf(response.bytes, response.start, body.end);
         return [run, VERSION_MEMBER, ID_MEMBER, id, CLOSE];
       }
-      return [...cut(response, 0, edits), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      return [...cut(response, response.start, edits), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
     case "scanned":
-      return applyEdits(response.bytes, [...editsOf(shape.ids, id), ...edits]);
+      return patch(response, [...editsOf(shape.ids, id), ...edits]);
   }
 }
 
@@ -139,15 +156,15 @@ const NONE: readonly Edit[] = [];
 
 /** The same request under another id, which is also in the place of its tokens, and with the edits of it, to which these are added. */
 export function reissue(
-  { bytes, id: { start, end }, moreIds }: Pick<Request, "bytes" | "id" | "moreIds">,
+  request: Pick<Request, keyof Span | "id" | "moreIds">,
   id: Piece,
   edits: Edit[],
   tokens: readonly Range[],
 ): Message {
-  edits.push({ start, end, by: id });
-  for (const range of moreIds) edits.push({ start: range.start, end: range.end, by: id });
+  edits.push({ start: request.id.start, end: request.id.end, by: id });
+  for (const range of request.moreIds) edits.push({ start: range.start, end: range.end, by: id });
   for (const range of tokens) edits.push({ start: range.start, end: range.end, by: id });
-  return { bytes, start: 0, end: bytes.length, edits: sortEdits(edits) };
+  return patch(request, edits);
 }
 
 /** From `start` to the end of the body. */

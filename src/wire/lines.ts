@@ -1,14 +1,15 @@
 import { Buffer } from "node:buffer";
 import { isClear, LONG } from "./long.ts";
-import { ChunkSight, CR, LF, type Sight } from "./sight.ts";
+import { ChunkSight, CR, LF } from "./sight.ts";
 
 /** What a splitter finds. Slices share the memory of the chunks that were pushed. */
 export interface LineSink {
   /**
    * A line without its end; never empty, and without the byte order mark that may begin a stream.
-   * @param sight of the chunk that it was cut from, if that is one
    */
-  line(bytes: Buffer, sight: Sight | undefined): void;
+  line(bytes: Buffer): void;
+  /** Instead of `line`, for a line that came in one chunk: where it stands in that. */
+  part?(chunk: Buffer, start: number, end: number, sight: ChunkSight): void;
   /**
    * Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined.
    * @param isClear for each chunk whether it was searched as it came in and hides nothing, see `isClear` of long.ts
@@ -56,7 +57,10 @@ export class Splitter {
         this.#finish();
       } else {
         const end = chunk[at - 1] === CR ? at - 1 : at;
-        if (end > from) this.#sink.line(chunk.subarray(from, end), sight);
+        if (end > from) {
+          if (this.#sink.part === undefined) this.#sink.line(chunk.subarray(from, end));
+          else this.#sink.part(chunk, from, end, sight);
+        }
       }
       from = at + 1;
     }
@@ -106,7 +110,7 @@ export class Splitter {
     }
     const only = pending.length === 1 ? pending[0] : undefined;
     const line = this.#trim(only ?? Buffer.concat(pending, size));
-    if (line.length > 0) this.#sink.line(line, undefined);
+    if (line.length > 0) this.#sink.line(line);
   }
 
   #trim(line: Buffer): Buffer {

@@ -22,7 +22,7 @@ export function readLong(
   clear: readonly boolean[] = [],
 ): Response | undefined {
   const ends = [...cut(chunks, 0, EDGE), ...cut(chunks, size - EDGE, size)];
-  const edges = readSpliceable(Buffer.concat(ends.map(bufferOf)));
+  const edges = readSpliceable(Buffer.concat(ends.map(bufferOf)), 0, 2 * EDGE);
   if (edges === undefined || edges.shape.at === "scanned") return undefined;
   const isKnown = new Set(chunks.filter((_, at) => clear[at]));
   if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM), isKnown)) return undefined;
@@ -34,6 +34,8 @@ export function readLong(
     get bytes() {
       return (joined ??= Buffer.concat(chunks, size));
     },
+    start: 0,
+    end: size,
     id,
     outcome,
     body,

@@ -1,6 +1,8 @@
+import { ChunkSight } from "./sight.ts";
+import { joinPieces, utf8 } from "../bytes.ts";
 import { Buffer } from "node:buffer";
 import { HubError } from "../errors.ts";
-import { readFrame } from "./frame.ts";
+import { readFramePart } from "./frame.ts";
 import { type Message, joinMessage } from "./jsonrpc.ts";
 import type { Exchange, Link, LinkEvents } from "./link.ts";
 import { PRESSURE } from "./pipe.ts";
@@ -94,7 +96,7 @@ class MemoryLink implements Link {
       const bytes = this.#inbox.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(readFrame(bytes));
+      this.#events?.frame(readFramePart(...amongOthers(bytes)));
       this.#measure();
     }
     if (this.#state === "ended" && this.#inbox.length === 0) this.#finish();
@@ -116,3 +118,12 @@ class MemoryLink implements Link {
     this.#events?.closed(new HubError("connectionLost", "The link was closed."));
   }
 }
+
+/** A line with others around it, as pipes give them: who takes the whole chunk for the message is found out. */
+function amongOthers(line: Buffer): [Buffer, number, number, ChunkSight] {
+  const chunk = joinPieces([BEFORE, line, BEHIND]);
+  const start = BEFORE.length;
+  return [chunk, start, start + line.length, new ChunkSight(chunk)];
+}
+const BEFORE = utf8('{"jsonrpc":"2.0","method":"notifications/before"}\n');
+const BEHIND = utf8('\n{"jsonrpc":"2.0","id":0,"method":"behind","params":{}}\n');

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { textOf } from "../bytes.ts";
 import type { LogLevel } from "../events.ts";
-import type { Invalid } from "./jsonrpc.ts";
+import { type Invalid, bytesOf } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
 import type { Redactor } from "./redact.ts";
 
@@ -62,11 +62,11 @@ export class Noise {
   /** A line of stdout that is no message. */
   stray(frame: Invalid): void {
     if (!this.#mayLog()) {
-      this.#missed += frame.bytes.length;
+      this.#missed += frame.end - frame.start;
       return;
     }
     this.#tellMissed();
-    const text = this.#text(frame.bytes);
+    const text = this.#text(bytesOf(frame));
     const plain = frame.code === "parseError";
     this.#write("warn", "stdout", plain ? text : `Not a message (${frame.reason}): ${text}`);
   }

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { collectGarbage } from "../runtime.ts";
-import { readFrame } from "./frame.ts";
+import { readFrame, readFramePart } from "./frame.ts";
 import { type Frame, isPatch, type Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
 import { readLong } from "./long.ts";
@@ -73,7 +73,8 @@ export class Pipe {
     this.#sink = sink;
     this.#events = events;
     const splitter = new Splitter(limit, {
-      line: (bytes, sight) => events.frame(readFrame(bytes, sight)),
+      line: (bytes) => events.frame(readFrame(bytes)),
+      part: (chunk, start, end, sight) => events.frame(readFramePart(chunk, start, end, sight)),
       long: (chunks, size, clear) =>
         events.frame(readLong(chunks, size, clear) ?? readFrame(Buffer.concat(chunks, size))),
       oversized: (head, tail, size) => events.oversized(head, tail, size),

@@ -29,14 +29,23 @@ const BACKSLASH = 0x5c;
  * It can only be fooled about the message's kind or id by a second `id`, `result`, `error` or `method` key;
  * `readdress` writes the id last, so that a second `id` loses, and a `method`, spelled or escaped, is searched for.
  */
-export function readSpliceable(bytes: Buffer, sight?: Sight): Response | undefined {
-  const end = bytes.length - 1;
-  if (bytes[end] !== 0x7d) return undefined;
-  const response = readHeadShape(bytes, end) ?? readTailShape(bytes, end);
+export function readSpliceable(
+  bytes: Buffer,
+  start: number,
+  end: number,
+  sight?: Sight,
+): Response | undefined {
+  if (bytes[end - 1] !== 0x7d) return undefined;
+  const response = readHeadShape(bytes, start, end) ?? readTailShape(bytes, start, end);
   if (response === undefined || !isTrimmed(bytes, response.body)) return undefined;
-  const version = bytes.indexOf(VERSION_KEY, response.body.start);
-  if (version >= 0 && version < response.body.end) return undefined;
-  return (sight !== undefined && isPlain(sight)) || isPlain(see(bytes)) ? response : undefined;
+  return hidesNothing(bytes, response, sight) ? response : undefined;
+}
+
+/** Whether a line's body makes the message no other than it seems. */
+function hidesNothing(bytes: Buffer, { start, end, body }: Response, sight?: Sight): boolean {
+  const version = bytes.indexOf(VERSION_KEY, body.start);
+  if (version >= 0 && version < body.end) return false;
+  return (sight !== undefined && isPlain(sight)) || isPlain(see(bytes.subarray(start, end)));
 }
 
 function isPlain({ hasBreak, hidesMethod }: Sight): boolean {
@@ -50,9 +59,10 @@ export function hidesMessage(bytes: Buffer): boolean {
   return hasVersion || !isPlain(see(bytes));
 }
 
-function readHeadShape(bytes: Buffer, end: number): Response | undefined {
-  if (!matches(bytes, 0, HEAD)) return undefined;
-  let i = HEAD.length;
+function readHeadShape(bytes: Buffer, from: number, to: number): Response | undefined {
+  if (!matches(bytes, from, HEAD)) return undefined;
+  const digits = from + HEAD.length;
+  let i = digits;
   while (isDigit(bytes[i])) i++;
   const outcome = matches(bytes, i, RESULT_MEMBER)
     ? "result"
@@ -61,28 +71,31 @@ function readHeadShape(bytes: Buffer, end: number): Response | undefined {
       : undefined;
   // Requests begin so, too, and their id is read elsewhere.
   if (outcome === undefined) return undefined;
-  const id = plainInteger(bytes, HEAD.length, i);
+  const id = plainInteger(bytes, digits, i);
   if (id === undefined) return undefined;
   const start = i + (outcome === "result" ? RESULT_MEMBER.length : ERROR_MEMBER.length);
+  const end = to - 1;
   if (start >= end) return undefined;
-  return { kind: "response", bytes, id, outcome, body: { start, end }, shape: AT_HEAD };
+  const body = { start, end };
+  return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: AT_HEAD };
 }
 
-function readTailShape(bytes: Buffer, end: number): Response | undefined {
-  const outcome = matches(bytes, 0, RESULT_START)
+function readTailShape(bytes: Buffer, from: number, to: number): Response | undefined {
+  const outcome = matches(bytes, from, RESULT_START)
     ? "result"
-    : matches(bytes, 0, ERROR_START)
+    : matches(bytes, from, ERROR_START)
       ? "error"
       : undefined;
   if (outcome === undefined) return undefined;
+  const end = to - 1;
   let i = end;
   while (isDigit(bytes[i - 1])) i--;
   const id = plainInteger(bytes, i, end);
   const tail = i - TAIL.length;
-  const start = outcome === "result" ? RESULT_START.length : ERROR_START.length;
+  const start = from + (outcome === "result" ? RESULT_START.length : ERROR_START.length);
   if (id === undefined || tail <= start || !matches(bytes, tail, TAIL)) return undefined;
   const body = { start, end: tail };
-  return { kind: "response", bytes, id, outcome, body, shape: AT_TAIL };
+  return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: AT_TAIL };
 }
 
 /** Whoever reads a body expects the value alone: white space around it is for the scanner. */
@@ -94,17 +107,22 @@ function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
  * A request in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
  * only once: their members are kept for whoever looks at them next.
  */
-export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undefined {
-  const end = bytes.length - 1;
+export function readCommonRequest(
+  bytes: Buffer,
+  from: number,
+  to: number,
+  sight?: Sight,
+): Request | undefined {
+  const end = to - 1;
   if (bytes[end] !== 0x7d) return undefined;
-  let at = 0;
+  let at = from;
   let id: Id | undefined;
-  if (matches(bytes, 0, HEAD)) {
-    id = plainId(bytes, HEAD.length);
+  if (matches(bytes, from, HEAD)) {
+    id = plainId(bytes, from + HEAD.length);
     if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
     at = id.end + METHOD_MEMBER.length;
-  } else if (matches(bytes, 0, METHOD_START)) {
-    at = METHOD_START.length;
+  } else if (matches(bytes, from, METHOD_START)) {
+    at = from + METHOD_START.length;
   } else {
     return undefined;
   }
@@ -122,10 +140,12 @@ export function readCommonRequest(bytes: Buffer, sight?: Sight): Request | undef
   } else if (params.end !== end) {
     return undefined;
   }
-  if (sight?.hasBreak !== false && hasLineBreak(bytes)) return undefined;
+  if (sight?.hasBreak !== false && hasLineBreak(bytes.subarray(from, to))) return undefined;
   return {
     kind: "request",
     bytes,
+    start: from,
+    end: to,
     id,
     moreIds: NO_MORE,
     method,

@@ -35,6 +35,8 @@ function hidesMethod(bytes: Buffer): boolean {
  */
 export class ChunkSight implements Sight {
   readonly #chunk: Buffer;
+  /** A line in it was no message. */
+  isTorn = false;
   #hasBreak: boolean | undefined;
   #hidesMethod: boolean | undefined;
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/bytes.ts";
 import { HubError } from "../../src/errors.ts";
-import type { Frame, Message } from "../../src/wire/jsonrpc.ts";
+import { type Frame, type Message, bytesOf } from "../../src/wire/jsonrpc.ts";
 import type { Link, LinkEvents } from "../../src/wire/link.ts";
 import { deadline } from "../harness/clock.ts";
 
@@ -45,7 +45,7 @@ export class Recorder implements LinkEvents {
 
   frame(frame: Frame): void {
     if (frame.kind === "batch") throw new Error("no batch was sent");
-    this.frames.push(frame.bytes.toString());
+    this.frames.push(bytesOf(frame).toString());
     this.#record("frame");
     this.onFrame(frame);
   }
@@ -205,7 +205,7 @@ export function linkContract(name: string, makePair: () => Promise<Pair>): void 
       "answers from inside a frame without losing or mixing anything",
       opened(async ({ link, peer, events }) => {
         events.onFrame = (frame) => {
-          if (frame.kind === "notification") link.send(frame.bytes);
+          if (frame.kind === "notification") link.send(bytesOf(frame));
         };
         const texts = notifications(200);
         peer.send(texts);

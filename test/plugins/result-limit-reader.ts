@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { textOf, utf8 } from "../../src/bytes.ts";
+import { utf8 } from "../../src/bytes.ts";
 import { makePair } from "../../src/plugin/pair.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
-import type { Frame } from "../../src/wire/jsonrpc.ts";
+import { type Frame, bytesOf } from "../../src/wire/jsonrpc.ts";
 import { BareHost } from "./seam.ts";
 
 export interface LibraryHost extends Host {
@@ -38,7 +38,7 @@ export class LinkTransport {
     const events = {
       frame: (frame: Frame) => {
         assert.ok(frame.kind !== "batch");
-        this.onmessage?.(JSON.parse(textOf(frame.bytes)) as object);
+        this.onmessage?.(JSON.parse(bytesOf(frame).toString()) as object);
       },
       log: () => {},
       oversized: () => {},

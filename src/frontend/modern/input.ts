@@ -6,7 +6,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readFrame } from "../../wire/frame.ts";
-import { editsOf, type Message, joinMessage } from "../../wire/jsonrpc.ts";
+import { type Message, joinMessage, substitute } from "../../wire/jsonrpc.ts";
 
 /** What only requests of their own have, but not what is embedded in a result. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
@@ -66,5 +66,5 @@ export function retoken(message: Message, token: Piece | undefined): Message | u
   const { bytes, params } = frame;
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const tokens = members.filter(({ key }) => key === "progressToken");
-  return applyEdits(bytes, editsOf(tokens, token));
+  return substitute(frame, tokens, token);
 }

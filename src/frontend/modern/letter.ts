@@ -17,7 +17,7 @@ import {
 import { isSeverity } from "../../protocol/severity.ts";
 import { membersOfMeta } from "../../protocol/meta.ts";
 import type { Sender } from "../../upstream/sender.ts";
-import type { Request } from "../../wire/jsonrpc.ts";
+import { type Request, bytesOf } from "../../wire/jsonrpc.ts";
 
 /** A request of the modern era, of which is known who asks. */
 export interface Letter {
@@ -34,11 +34,11 @@ const SHORTEST = MetaKey.version.length;
 
 /** Whether a request may be one of the modern era: false is certain. `initialize` is none, whatever it says. */
 export function mayBeLetter(request: Request): boolean {
-  const { method, members, bytes } = request;
+  const { method, members } = request;
   // By far the most requests say little beside what they ask for.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
-  const isMarked = members === undefined ? mayBeModern(bytes) : size > SHORTEST;
+  const isMarked = members === undefined ? mayBeModern(bytesOf(request)) : size > SHORTEST;
   if (isMarked) return method !== Method.initialize;
   return method === ModernMethod.discover || method === ModernMethod.listen;
 }

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { applyEdits, joinPieces, utf8 } from "../../bytes.ts";
+import { joinPieces, utf8 } from "../../bytes.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import type { Kind } from "../../catalog/item.ts";
 import type { Section } from "../../catalog/section.ts";
@@ -21,6 +21,7 @@ import {
   readdress,
   type Request,
   joinMessage,
+  patch,
 } from "../../wire/jsonrpc.ts";
 import { checkTasks, type Letter } from "./letter.ts";
 import type { WayBack } from "./wayback.ts";
@@ -199,7 +200,7 @@ export class Listening {
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
     const { bytes, params } = frame;
     const members = scanObject(bytes, params.start)?.items ?? [];
-    return applyEdits(bytes, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
+    return patch(frame, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
   }
 }
 

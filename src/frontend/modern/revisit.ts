@@ -1,11 +1,18 @@
-import { applyEdits, type Edit, joinPieces, type Piece } from "../../bytes.ts";
+import type { Edit, Piece } from "../../bytes.ts";
 import { HubError } from "../../errors.ts";
 import { lastMember, type Member, scanObject, valueOf } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
 import { readClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { readFrame } from "../../wire/frame.ts";
-import { buildError, buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
+import {
+  buildError,
+  buildResult,
+  type Message,
+  type Response,
+  joinMessage,
+  patch,
+} from "../../wire/jsonrpc.ts";
 import { buildInputRequired } from "./input.ts";
 import type { Letter } from "./letter.ts";
 import { digestOf, isBrought, type Parked, type Parking } from "./parking.ts";
@@ -91,7 +98,7 @@ function unburden(letter: Letter): Letter {
   const { bytes, params } = request;
   if (params === undefined) return letter;
   const edits: Edit[] = removeMembers(bytes, params, members, isBrought);
-  const frame = readFrame(joinPieces(applyEdits(bytes, edits)));
+  const frame = readFrame(joinMessage(patch(request, edits)));
   if (frame.kind !== "request") return letter;
   const own = frame.members ?? (frame.params && scanObject(frame.bytes, frame.params.start)?.items);
   return { ...letter, request: frame, members: own ?? [] };

@@ -1,4 +1,4 @@
-import { type Piece } from "../../bytes.ts";
+import type { Piece } from "../../bytes.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
 import type { Clock } from "../../clock.ts";

@@ -1,4 +1,5 @@
-import { applyEdits, type Edit, joinPieces } from "../../bytes.ts";
+import { revise } from "../../wire/frame.ts";
+import type { Edit } from "../../bytes.ts";
 import { type Member, scanObject } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
 import { type Capabilities, withoutTasks } from "../../protocol/capabilities.ts";
@@ -14,7 +15,6 @@ import {
   writeEnvelope,
 } from "../../protocol/modern.ts";
 import { removeTask } from "../../protocol/tasks.ts";
-import { readFrame } from "../../wire/frame.ts";
 import type { Notification, Request } from "../../wire/jsonrpc.ts";
 import type { Listening } from "../listening.ts";
 import { readLog, relayLog } from "../notice.ts";
@@ -108,9 +108,7 @@ export class ModernDialect implements Dialect {
     const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
       removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
     );
-    if (edits.length === 0) return notification;
-    const frame = readFrame(joinPieces(applyEdits(bytes, edits)));
-    return frame.kind === "notification" ? frame : notification;
+    return revise(notification, edits);
   }
 
   hear(notification: Notification, record: Pending | undefined): boolean {
