@@ -1,6 +1,6 @@
 import { ChunkSight } from "./sight.ts";
 import { joinPieces, utf8 } from "../bytes.ts";
-import { Buffer } from "node:buffer";
+import type { Buffer } from "node:buffer";
 import { HubError } from "../errors.ts";
 import { readFramePart } from "./frame.ts";
 import { type Message, joinMessage } from "./jsonrpc.ts";
