@@ -1,5 +1,6 @@
 import type { Edit } from "../bytes.ts";
 import type { Era } from "../protocol/era.ts";
+import type { Register } from "../register.ts";
 import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Withdrawal } from "../upstream/withdrawal.ts";
@@ -19,11 +20,11 @@ export class Asked implements Caller {
   readonly id: Id;
   running: Pick<Running, "cancel" | "call"> | undefined;
   readonly #inbound: Inbound;
-  readonly #list: Map<string | number, Asked>;
+  readonly #list: Register<Asked>;
   readonly #asker: Asker;
 
   /** @param list what runs, by the key of the client's id */
-  constructor(id: Id, inbound: Inbound, list: Map<string | number, Asked>, asker: Asker) {
+  constructor(id: Id, inbound: Inbound, list: Register<Asked>, asker: Asker) {
     this.id = id;
     this.#inbound = inbound;
     this.#list = list;
@@ -48,7 +49,7 @@ export class Asked implements Caller {
   }
 
   respond(message: Message | undefined): void {
-    this.#list.delete(this.id.key);
+    this.#list.take(this.id.key);
     this.#inbound.respond(message);
   }
 

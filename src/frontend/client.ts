@@ -13,6 +13,7 @@ import {
 import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import { readClass } from "../protocol/capabilities.ts";
+import { Register } from "../register.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
 import { type AnyManner, CALL, MANNERS } from "../router/wanted.ts";
@@ -63,7 +64,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   /** The way back of a link that has only one. */
   readonly #whole: Inbound;
   /** What runs, by the key of the client's id. */
-  readonly #running = new Map<string | number, Asked>();
+  readonly #running = new Register<Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
   /** Who its requests are from, as far as it has said; another object whenever it says more. */
@@ -89,7 +90,7 @@ export class Client implements LinkEvents, Attendee, Asker {
 
   /** Its calls that run. */
   get calls(): readonly Call[] {
-    return [...this.#running.values()].flatMap(({ call }) => call ?? []);
+    return this.#running.values().flatMap(({ call }) => call ?? []);
   }
 
   /** The catalog was replaced: tells the client if a list that it has is not the list that there is. */
@@ -142,7 +143,7 @@ export class Client implements LinkEvents, Attendee, Asker {
 
   /** Goes the way of what runs for it at that server: links may have one for each request. */
   tell(server: string, message: Message): void {
-    const running = [...this.#running.values()];
+    const running = this.#running.values();
     const asked = running.findLast(({ call }) => call?.describe().server === server);
     (asked ?? this.#whole).notify(message);
   }

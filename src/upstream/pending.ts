@@ -2,6 +2,7 @@ import type { Buffer } from "node:buffer";
 import type { Edit, Range } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import type { Severity } from "../protocol/severity.ts";
+import { Register } from "../register.ts";
 import { readEdges } from "../wire/frame.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
@@ -48,7 +49,7 @@ export class PendingTable {
   readonly #server: string;
   readonly #link: Link;
   readonly #lost: (record: Pending) => void;
-  readonly #records = new Map<number, Pending>();
+  readonly #records = new Register<Pending>();
   /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
   readonly #exchanges = new Map<number, Exchange>();
   #nextId = 1;
@@ -86,7 +87,7 @@ export class PendingTable {
 
   /** Those whose clients want log messages, oldest first. */
   logged(): readonly Pending[] {
-    return [...this.#records.values()].filter(({ sender }) => sender?.level !== undefined);
+    return this.#records.values().filter(({ sender }) => sender?.level !== undefined);
   }
 
   /** Lets the time of what is in flight, and what is sent meanwhile, stand still or go on. */
@@ -188,9 +189,8 @@ export class PendingTable {
 
   /** Removes the record that an answer is for. */
   take(id: number): Pending | undefined {
-    const record = this.#records.get(id);
+    const record = this.#records.take(id);
     if (record === undefined) return undefined;
-    this.#records.delete(id);
     if (this.#exchanges.size > 0) this.#exchanges.delete(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
@@ -218,7 +218,7 @@ export class PendingTable {
   /** Fails everything in flight, and all that is sent later; the first cause stays. */
   fail(cause: HubError): void {
     this.ended ??= cause;
-    const records = [...this.#records.values()];
+    const records = this.#records.values();
     this.#records.clear();
     this.#exchanges.clear();
     for (const record of records) record.fail(this.#lossOf(record, cause, "answerLost"));

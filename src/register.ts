@@ -1,0 +1,147 @@
+/**
+ * What is in flight, by its key: a Map whose entries come and go all the time. JavaScriptCore's Map takes a new table every so
+ * many entries, and the old ones lead to the new: those that are in old memory keep all of them, until it is collected as a
+ * whole. That made each of the frequent collections ten times as long.
+ *
+ * Integers from 0 on, as most ids are, have a slot of their own in a table with open addressing; other keys are in a Map.
+ */
+export class Register<Value> {
+  #keys: number[] = emptyKeys(LEAST);
+  #values: (Value | undefined)[] = emptyValues(LEAST);
+  /** When each came, so that they can be told in that order. */
+  #turns: number[] = emptyKeys(LEAST);
+  #mask = LEAST - 1;
+  #count = 0;
+  #turn = 0;
+  readonly #others = new Map<string | number, readonly [Value, number]>();
+
+  get size(): number {
+    return this.#count + this.#others.size;
+  }
+
+  has(key: string | number): boolean {
+    return this.get(key) !== undefined;
+  }
+
+  get(key: string | number): Value | undefined {
+    if (!isPlain(key)) return this.#others.get(key)?.[0];
+    const slot = this.#find(key);
+    return this.#keys[slot] === key ? this.#values[slot] : undefined;
+  }
+
+  set(key: string | number, value: Value): void {
+    if (!isPlain(key)) {
+      this.#others.set(key, [value, this.#turn++]);
+      return;
+    }
+    let slot = this.#find(key);
+    if (this.#keys[slot] === FREE) {
+      if ((this.#count + 1) * 2 > this.#mask) {
+        this.#grow();
+        slot = this.#find(key);
+      }
+      this.#count++;
+    }
+    this.#put(slot, key, value, this.#turn++);
+  }
+
+  /** @returns what it was */
+  take(key: string | number): Value | undefined {
+    if (!isPlain(key)) {
+      const value = this.#others.get(key)?.[0];
+      this.#others.delete(key);
+      return value;
+    }
+    const slot = this.#find(key);
+    if (this.#keys[slot] !== key) return undefined;
+    const value = this.#values[slot];
+    this.#count--;
+    this.#free(slot);
+    return value;
+  }
+
+  clear(): void {
+    this.#keys = emptyKeys(LEAST);
+    this.#values = emptyValues(LEAST);
+    this.#turns = emptyKeys(LEAST);
+    this.#mask = LEAST - 1;
+    this.#count = 0;
+    this.#others.clear();
+  }
+
+  /** In the order in which they came. */
+  values(): Value[] {
+    const found: [Value, number][] = [...this.#others.values()].map(([value, turn]) => [value, turn]);
+    for (const [slot, key] of this.#keys.entries()) {
+      if (key !== FREE) found.push([this.#values[slot] as Value, this.#turns[slot] as number]);
+    }
+    return found.sort(([, a], [, b]) => a - b).map(([value]) => value);
+  }
+
+  /** Ids that follow each other are scattered: in a row, each that goes would move all behind it. */
+  #home(key: number): number {
+    const scattered = Math.imul(key, SCATTER);
+    return (scattered ^ (scattered >>> 15)) & this.#mask;
+  }
+
+  /** Where a key is, or would be. */
+  #find(key: number): number {
+    let slot = this.#home(key);
+    for (;;) {
+      const at = this.#keys[slot];
+      if (at === key || at === FREE) return slot;
+      slot = (slot + 1) & this.#mask;
+    }
+  }
+
+  #put(slot: number, key: number, value: Value | undefined, turn: number): void {
+    this.#keys[slot] = key;
+    this.#values[slot] = value;
+    this.#turns[slot] = turn;
+  }
+
+  /** Those behind it that would be found no more come up. */
+  #free(slot: number): void {
+    let hole = slot;
+    for (let next = (hole + 1) & this.#mask; ; next = (next + 1) & this.#mask) {
+      const key = this.#keys[next] as number;
+      if (key === FREE) break;
+      const distance = (next - this.#home(key)) & this.#mask;
+      if (distance < ((next - hole) & this.#mask)) continue;
+      this.#put(hole, key, this.#values[next], this.#turns[next] as number);
+      hole = next;
+    }
+    this.#put(hole, FREE, undefined, 0);
+  }
+
+  #grow(): void {
+    const [keys, values, turns] = [this.#keys, this.#values, this.#turns];
+    const size = keys.length * 2;
+    this.#keys = emptyKeys(size);
+    this.#values = emptyValues(size);
+    this.#turns = emptyKeys(size);
+    this.#mask = size - 1;
+    for (const [slot, key] of keys.entries()) {
+      if (key !== FREE) this.#put(this.#find(key), key, values[slot], turns[slot] as number);
+    }
+  }
+}
+
+/** Slots that an empty one has: a power of two. */
+const LEAST = 16;
+const FREE = -1;
+/** 2 ** 32 over the golden ratio. */
+const SCATTER = 0x9e3779b1;
+const MOST = 2 ** 31;
+
+function isPlain(key: string | number): key is number {
+  return typeof key === "number" && key >= 0 && key < MOST && Number.isInteger(key);
+}
+
+function emptyKeys(size: number): number[] {
+  return Array.from({ length: size }, () => FREE);
+}
+
+function emptyValues<Value>(size: number): (Value | undefined)[] {
+  return Array.from({ length: size }, () => undefined);
+}
