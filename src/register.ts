@@ -29,6 +29,7 @@ export class Register<Value> {
     return this.#keys[slot] === key ? this.#values[slot] : undefined;
   }
 
+  /** What is set again comes last. */
   set(key: string | number, value: Value): void {
     if (!isPlain(key)) {
       this.#others.set(key, [value, this.#turn++]);
@@ -43,6 +44,13 @@ export class Register<Value> {
       this.#count++;
     }
     this.#put(slot, key, value, this.#turn++);
+  }
+
+  /** @returns the key under which it is, which no other has: not to be mixed with keys of one's own */
+  add(value: Value): number {
+    const key = this.#turn;
+    this.set(key, value);
+    return key;
   }
 
   /** @returns what it was */
@@ -71,11 +79,20 @@ export class Register<Value> {
 
   /** In the order in which they came. */
   values(): Value[] {
-    const found: [Value, number][] = [...this.#others.values()].map(([value, turn]) => [value, turn]);
+    return this.entries().map(([, value]) => value);
+  }
+
+  /** In the order in which they came. */
+  entries(): (readonly [key: string | number, value: Value])[] {
+    const found: { key: string | number; value: Value; turn: number }[] = Array.from(
+      this.#others,
+      ([key, [value, turn]]) => ({ key, value, turn }),
+    );
     for (const [slot, key] of this.#keys.entries()) {
-      if (key !== FREE) found.push([this.#values[slot] as Value, this.#turns[slot] as number]);
+      if (key === FREE) continue;
+      found.push({ key, value: this.#values[slot] as Value, turn: this.#turns[slot] as number });
     }
-    return found.sort(([, a], [, b]) => a - b).map(([value]) => value);
+    return found.sort((a, b) => a.turn - b.turn).map(({ key, value }) => [key, value]);
   }
 
   /** Ids that follow each other are scattered: in a row, each that goes would move all behind it. */

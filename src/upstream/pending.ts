@@ -51,7 +51,7 @@ export class PendingTable {
   readonly #lost: (record: Pending) => void;
   readonly #records = new Register<Pending>();
   /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
-  readonly #exchanges = new Map<number, Exchange>();
+  readonly #exchanges = new Register<Exchange>();
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
@@ -74,7 +74,8 @@ export class PendingTable {
 
   /** The request on whose stream something came; undefined if it is over. */
   at(exchange: Exchange): Pending | undefined {
-    for (const [id, own] of this.#exchanges) if (own === exchange) return this.#records.get(id);
+    for (const [id, own] of this.#exchanges.entries())
+      if (own === exchange) return this.#records.get(id);
     return undefined;
   }
 
@@ -191,7 +192,7 @@ export class PendingTable {
   take(id: number): Pending | undefined {
     const record = this.#records.take(id);
     if (record === undefined) return undefined;
-    if (this.#exchanges.size > 0) this.#exchanges.delete(id);
+    if (this.#exchanges.size > 0) this.#exchanges.take(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
   }

@@ -45,6 +45,8 @@ export interface Asker {
 /** The answer to one POST: JSON if that is all there is to send, and comes soon; else a stream of events. */
 export class Reply implements Inbound, Timed {
   readonly answer: Promise<Answer>;
+  /** Where its session has it. */
+  place = -1;
   /** When it becomes a stream. */
   readonly deadline: number;
   slot: number | undefined;

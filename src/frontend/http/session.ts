@@ -1,3 +1,4 @@
+import { Register } from "../../register.ts";
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
@@ -49,7 +50,7 @@ export class SessionLink implements Link {
   readonly #streams = new Map<number, EventStream>();
   readonly #own: EventStream;
   readonly #asker: Asker;
-  readonly #replies = new Set<Reply>();
+  readonly #replies = new Register<Reply>();
   /** Streams on which all was said, and when that was, oldest first: whoever lost one may come back for it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: LinkEvents | undefined;
@@ -135,7 +136,7 @@ export class SessionLink implements Link {
     this.#isClosed = true;
     this.resume();
     // Before whoever runs them hears of the end and takes them back without a word.
-    for (const reply of this.#replies) reply.abandon();
+    for (const reply of this.#replies.values()) reply.abandon();
     this.#replies.clear();
     const events = this.#events;
     this.#events = undefined;
@@ -163,7 +164,7 @@ export class SessionLink implements Link {
       return refuse(429, text, { code: "notReading", headers: { "Retry-After": "1" } });
     }
     const reply = new Reply(this.#asker, wants);
-    this.#replies.add(reply);
+    reply.place = this.#replies.add(reply);
     const isFirst = frame.kind === "request" && frame.method === "initialize";
     this.#events?.frame(frame, undefined, isFirst ? this.#greeting(reply) : reply);
     return reply.answer;
@@ -212,7 +213,7 @@ export class SessionLink implements Link {
   }
 
   #answered(reply: Reply): void {
-    this.#replies.delete(reply);
+    this.#replies.take(reply.place);
     this.#touch();
     this.#parts.answered();
     if (reply.stream === undefined) return;

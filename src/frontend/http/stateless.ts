@@ -1,3 +1,4 @@
+import { Register } from "../../register.ts";
 import type { Clock } from "../../clock.ts";
 import { type ErrorCode, toHubError } from "../../errors.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
@@ -27,7 +28,7 @@ export interface StatelessParts {
 export class Stateless {
   readonly #parts: StatelessParts;
   readonly #letters = new Letters();
-  readonly #counters = new Set<Counter>();
+  readonly #counters = new Register<Counter>();
   /** Those who wait until nothing runs. */
   readonly #waiting = new Set<() => void>();
   #parties: Taker | undefined;
@@ -89,12 +90,12 @@ export class Stateless {
       wants,
       clock: this.#parts.clock,
       deadlines: this.#parts.deadlines,
-      over: (over) => {
-        this.#counters.delete(over);
+      over: () => {
+        this.#counters.take(place);
         this.#settle();
       },
     });
-    this.#counters.add(counter);
+    const place = this.#counters.add(counter);
     return counter;
   }
 

@@ -8,6 +8,7 @@ import type { Scope } from "../../upstream/scope.ts";
 import type { Frame, Message, Request } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
 import { Letters, mayBeLetter } from "./letter.ts";
+import { Register } from "../../register.ts";
 import type { Parties } from "./parties.ts";
 import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
@@ -21,7 +22,7 @@ export class Door implements LinkEvents {
   /** The way back of a link that has only one. */
   readonly #whole: Inbound;
   /** Of the modern requests that run, by the keys of the client's ids. */
-  readonly #ways = new Map<string | number, PipeWay>();
+  readonly #ways = new Register<PipeWay>();
 
   /** @param legacy takes all else */
   constructor(link: Link, legacy: LinkEvents, parties: Parties, scope: Scope | undefined) {
@@ -71,11 +72,11 @@ export class Door implements LinkEvents {
       if (isTaken) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const way = new PipeWay(inbound, () => this.#ways.delete(key));
+      const way = new PipeWay(inbound, () => void this.#ways.take(key));
       this.#ways.set(key, way);
       this.#parties.take(letter, way, this.#scope);
     } catch (error) {
-      if (!isTaken) this.#ways.delete(key);
+      if (!isTaken) this.#ways.take(key);
       inbound.respond(buildRefusal(id, toHubError(error)));
     }
     return true;

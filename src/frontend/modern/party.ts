@@ -1,3 +1,4 @@
+import { Register } from "../../register.ts";
 import { utf8 } from "../../bytes.ts";
 import type { Kind } from "../../catalog/item.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
@@ -49,7 +50,7 @@ export class Party implements Attendee, VisitHost {
   readonly #view: View;
   readonly #keeping: Keeping;
   readonly #router: Router;
-  readonly #visits = new Set<Visit>();
+  readonly #visits = new Register<Visit>();
   readonly #listenings = new Set<Listening>();
   /** The undos of the waits for lists. */
   readonly #waits = new Set<() => void>();
@@ -84,7 +85,7 @@ export class Party implements Attendee, VisitHost {
 
   /** Its calls that run. */
   get calls(): readonly Call[] {
-    return [...this.#visits].flatMap(({ call }) => call ?? []);
+    return this.#visits.values().flatMap(({ call }) => call ?? []);
   }
 
   get listenings(): number {
@@ -171,7 +172,7 @@ export class Party implements Attendee, VisitHost {
 
   over(done: Visit | Listening): void {
     this.lastUse = this.clock.now();
-    if (done instanceof Visit) this.#visits.delete(done);
+    if (done instanceof Visit) this.#visits.take(done.place);
     else this.#listenings.delete(done);
   }
 
@@ -183,7 +184,7 @@ export class Party implements Attendee, VisitHost {
   /** The client has left, or has been idle for long. */
   close(): void {
     this.parking.close();
-    for (const visit of this.#visits) visit.cancel("The client has left.", "disconnect");
+    for (const visit of this.#visits.values()) visit.cancel("The client has left.", "disconnect");
     for (const listening of this.#listenings) listening.end();
     for (const forget of this.#waits) forget();
     this.#waits.clear();
@@ -199,7 +200,7 @@ export class Party implements Attendee, VisitHost {
   }
 
   #at(server: string): readonly Visit[] {
-    return [...this.#visits].filter((visit) => visit.server === server);
+    return this.#visits.values().filter((visit) => visit.server === server);
   }
 
   #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
@@ -211,7 +212,7 @@ export class Party implements Attendee, VisitHost {
     const visit = new Visit(this.#isolate(letter), way, this, check);
     const running = this.#router.route(letter.request, visit, manner);
     this.#checkState(letter, running.call);
-    this.#visits.add(visit);
+    visit.place = this.#visits.add(visit);
     visit.run(running);
   }
 

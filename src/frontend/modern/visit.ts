@@ -51,11 +51,16 @@ export interface VisitHost {
   over(visit: Visit): void;
 }
 
+/** Of most nothing is ever asked. Nothing is put into it. */
+const NONE = new Map<string, Question>();
+
 /**
  * One request of a modern client while it runs at a server: it takes its answer. If the server asks something meanwhile, the
  * client is answered with the question, and the call runs on until the client comes back with another request.
  */
 export class Visit implements Caller, Parked {
+  /** Where its party has it, from when it runs. */
+  place = -1;
   readonly #letter: Letter;
   readonly #host: VisitHost;
   readonly #check: Check | undefined;
@@ -65,7 +70,7 @@ export class Visit implements Caller, Parked {
   /** It has come back, with this progress token. */
   #return: { readonly token: Piece | undefined } | undefined;
   /** What the server has asked, by the keys under which the client is. */
-  readonly #open = new Map<string, Question>();
+  #open = NONE;
   #count = 0;
   /** What is asked has yet to be told. */
   #isGathering = false;
@@ -135,6 +140,7 @@ export class Visit implements Caller, Parked {
       return () => {};
     }
     const key = `input-${++this.#count}`;
+    if (this.#open === NONE) this.#open = new Map();
     this.#open.set(key, question);
     this.#gather();
     return () => void this.#open.delete(key);

@@ -1,3 +1,4 @@
+import { Register } from "../../register.ts";
 import { HubError } from "../../errors.ts";
 import { VERSION } from "../../version.ts";
 import { Redactor } from "../redact.ts";
@@ -35,7 +36,7 @@ export class Passage implements Pathway {
   readonly #fields: string;
   readonly #isExplicit: boolean;
   readonly #lanes = new Map<string, Lanes>();
-  readonly #deliveries = new Set<Delivery>();
+  readonly #deliveries = new Register<Delivery>();
   #isPaused = false;
   #borne: readonly string[] = [];
   /** What they bore last. */
@@ -66,8 +67,8 @@ export class Passage implements Pathway {
   }
 
   send(letter: Letter, customer: Customer): Delivery {
-    const delivery = new Delivery(this, letter, customer, () => this.#deliveries.delete(delivery));
-    this.#deliveries.add(delivery);
+    const delivery = new Delivery(this, letter, customer, () => void this.#deliveries.take(place));
+    const place = this.#deliveries.add(delivery);
     if (this.#isPaused) delivery.pause();
     delivery.start();
     return delivery;
@@ -122,18 +123,18 @@ export class Passage implements Pathway {
 
   pause(): void {
     this.#isPaused = true;
-    for (const delivery of this.#deliveries) delivery.pause();
+    for (const delivery of this.#deliveries.values()) delivery.pause();
   }
 
   resume(): void {
     this.#isPaused = false;
-    for (const delivery of this.#deliveries) delivery.resume();
+    for (const delivery of this.#deliveries.values()) delivery.resume();
   }
 
   /** Gives up all that is under way; nobody is told. */
   close(): void {
     this.#abort.abort(this.error("serverStopped", "its link was closed."));
-    for (const delivery of this.#deliveries) delivery.drop();
+    for (const delivery of this.#deliveries.values()) delivery.drop();
     for (const lanes of this.#lanes.values()) lanes.close();
     this.#lanes.clear();
   }

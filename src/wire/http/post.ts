@@ -57,6 +57,8 @@ export class Post implements Exchange, Customer {
   #head: Head | undefined;
   #thread: Thread | undefined;
   #text: Gathering | undefined;
+  /** Where its owner has it, once it is to be sent. */
+  place = -1;
   #isAnswered = false;
   #isSent = false;
   #isOver = false;

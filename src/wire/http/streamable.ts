@@ -1,3 +1,4 @@
+import { Register } from "../../register.ts";
 import { HubError } from "../../errors.ts";
 import { within } from "../grace.ts";
 import type { Frame, Message } from "../jsonrpc.ts";
@@ -23,8 +24,8 @@ export class Streamable implements Course, PostOwner {
   readonly passage: Passage;
   readonly #events: CourseEvents;
   readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
-  readonly #posts = new Set<Post>();
-  readonly #unsent = new Set<Post>();
+  readonly #posts = new Register<Post>();
+  readonly #unsent = new Register<Post>();
   readonly #lingering = new Set<Post>();
   readonly #sequence = new Sequence<Post>((post) => post.start());
   #spoken: Spoken | undefined;
@@ -55,8 +56,8 @@ export class Streamable implements Course, PostOwner {
     // In the modern era there are only requests: to end one is all that can be said of it.
     const isSaid = info !== undefined || this.#spoken?.era !== "modern";
     if (!isSaid || this.#state !== "open") return post;
-    this.#posts.add(post);
-    this.#unsent.add(post);
+    post.place = this.#posts.add(post);
+    this.#unsent.set(post.place, post);
     this.#events.loaded(post.size);
     this.#sequence.add(post, info === undefined);
     return post;
@@ -71,7 +72,7 @@ export class Streamable implements Course, PostOwner {
     if (this.#state !== "open") return;
     this.#state = "closing";
     this.#tidings?.close();
-    for (const post of this.#posts) if (post.info !== undefined) post.finish();
+    for (const post of this.#posts.values()) if (post.info !== undefined) post.finish();
     this.passage.resume();
     await within(FAREWELL, this.#sequence.drained());
     if (this.#session !== undefined) await within(FAREWELL, this.#leave());
@@ -98,7 +99,7 @@ export class Streamable implements Course, PostOwner {
   }
 
   sent(post: Post): void {
-    if (this.#unsent.delete(post)) this.#events.loaded(-post.size);
+    if (this.#unsent.take(post.place) !== undefined) this.#events.loaded(-post.size);
   }
 
   heard(post: Post, head: Head | undefined): void {
@@ -134,14 +135,14 @@ export class Streamable implements Course, PostOwner {
 
   unreachable(cause: HubError): void {
     // As long as it is at work for somebody it lives.
-    for (const post of this.#posts) if (post.isSent) return;
+    for (const post of this.#posts.values()) if (post.isSent) return;
     if (this.#tidings?.isOpen === true) return;
     const text = `it cannot be reached any more: ${cause.message}`;
     this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
   }
 
   over(post: Post): void {
-    this.#posts.delete(post);
+    this.#posts.take(post.place);
     this.#lingering.delete(post);
     this.sent(post);
     this.#sequence.settle(post);
@@ -197,7 +198,7 @@ export class Streamable implements Course, PostOwner {
     this.#state = "closing";
     const text = "it has forgotten the session";
     refused?.lose(passage.error("notDelivered", `${text}, and so has not taken this.`));
-    for (const post of this.#posts) {
+    for (const post of this.#posts.values()) {
       const code = post.isSent ? "answerLost" : "notDelivered";
       post.lose(passage.error(code, `${text} in which this was begun.`));
     }
@@ -220,7 +221,7 @@ export class Streamable implements Course, PostOwner {
     this.#state = "closing";
     // What had to wait for others has not gone out. Who is met yet hears why the link has ended.
     if (this.passage.hasEntered) {
-      for (const post of this.#posts) {
+      for (const post of this.#posts.values()) {
         const code = post.isSent ? "answerLost" : "notDelivered";
         post.lose(new HubError(code, cause.message, { server: cause.server, cause }));
       }
@@ -232,7 +233,7 @@ export class Streamable implements Course, PostOwner {
   #end(): void {
     this.#state = "over";
     this.#tidings?.close();
-    for (const post of this.#posts) post.finish();
+    for (const post of this.#posts.values()) post.finish();
     this.passage.close();
   }
 }
