@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { Register } from "../src/register.ts";
 
 /** Ids as clients give them: many that follow each other, and some that no table has a slot for. */
