@@ -93,6 +93,6 @@ export function relayLog(
 }
 const QUOTE = 0x22;
 
-function membersOf({ bytes, params }: Notification): readonly Member[] {
-  return (params && scanObject(bytes, params.start)?.items) ?? [];
+function membersOf({ bytes, params, members }: Notification): readonly Member[] {
+  return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
 }

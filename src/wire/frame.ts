@@ -20,15 +20,13 @@ import {
   joinMessage,
   patch,
 } from "./jsonrpc.ts";
-import { readCommonRequest, readSpliceable } from "./shapes.ts";
+import { readCommon, readSpliceable } from "./shapes.ts";
 import { type ChunkSight, CR, hasLineBreak, LF } from "./sight.ts";
 
 /** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
 export function readFrame(bytes: Buffer): Frame {
   const { length } = bytes;
-  return (
-    readSpliceable(bytes, 0, length) ?? readCommonRequest(bytes, 0, length) ?? readScanned(bytes)
-  );
+  return readSpliceable(bytes, 0, length) ?? readCommon(bytes, 0, length) ?? readScanned(bytes);
 }
 
 /**
@@ -37,8 +35,7 @@ export function readFrame(bytes: Buffer): Frame {
  */
 export function readFramePart(bytes: Buffer, start: number, end: number, sight: ChunkSight): Frame {
   if (sight.isTorn) return readFrame(bytes.subarray(start, end));
-  const frame =
-    readSpliceable(bytes, start, end, sight) ?? readCommonRequest(bytes, start, end, sight);
+  const frame = readSpliceable(bytes, start, end, sight) ?? readCommon(bytes, start, end, sight);
   if (frame !== undefined) return frame;
   const scanned = readScanned(bytes.subarray(start, end));
   sight.isTorn = scanned.kind === "invalid";
@@ -132,7 +129,8 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
   }
   const params = lastMember(members, "params");
   const span = { bytes, start: 0, end: bytes.length };
-  if (idMember === undefined) return { kind: "notification", ...span, method, params };
+  if (idMember === undefined)
+    return { kind: "notification", ...span, method, params, members: undefined };
   if (id === undefined) {
     return invalid(bytes, "invalidRequest", "the id is neither a string nor a number");
   }

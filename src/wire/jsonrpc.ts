@@ -40,6 +40,8 @@ export interface Notification extends Framed {
   readonly kind: "notification";
   readonly method: string;
   readonly params: Range | undefined;
+  /** As in a request. */
+  readonly members: readonly Member[] | undefined;
 }
 
 export interface Response extends Framed {

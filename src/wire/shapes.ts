@@ -1,8 +1,15 @@
 import { Buffer } from "node:buffer";
-import { matches, type Range, textOf, utf8 } from "../bytes.ts";
+import { matches, type Range, shortTextOf, utf8 } from "../bytes.ts";
 import { isDigit, scanObject, skipSpace } from "../json.ts";
 import { plainInteger, readId } from "./id.ts";
-import { ERROR_MEMBER, type Id, type Request, type Response, RESULT_MEMBER } from "./jsonrpc.ts";
+import {
+  ERROR_MEMBER,
+  type Id,
+  type Notification,
+  type Request,
+  type Response,
+  RESULT_MEMBER,
+} from "./jsonrpc.ts";
 import { hasLineBreak, see, type Sight } from "./sight.ts";
 
 const HEAD = utf8('{"jsonrpc":"2.0","id":');
@@ -13,6 +20,8 @@ const TAIL = utf8(',"jsonrpc":"2.0","id":');
 const TOOLS_CALL = utf8('tools/call"');
 const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
 const METHOD_START = utf8('{"method":"');
+const NOTIFICATION_START = utf8('{"jsonrpc":"2.0","method":"');
+const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
@@ -104,54 +113,62 @@ function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
 }
 
 /**
- * A request in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
+ * A request or a notification in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
  * only once: their members are kept for whoever looks at them next.
  */
-export function readCommonRequest(
+export function readCommon(
   bytes: Buffer,
   from: number,
   to: number,
   sight?: Sight,
-): Request | undefined {
-  const end = to - 1;
-  if (bytes[end] !== 0x7d) return undefined;
-  let at = from;
+): Request | Notification | undefined {
+  const last = to - 1;
+  if (bytes[last] !== 0x7d) return undefined;
+  let at: number;
   let id: Id | undefined;
-  if (matches(bytes, from, HEAD)) {
+  const isVersionLast = matches(bytes, from, METHOD_START);
+  if (isVersionLast) {
+    at = from + METHOD_START.length;
+  } else if (matches(bytes, from, HEAD)) {
     id = plainId(bytes, from + HEAD.length);
     if (id === undefined || !matches(bytes, id.end, METHOD_MEMBER)) return undefined;
     at = id.end + METHOD_MEMBER.length;
-  } else if (matches(bytes, from, METHOD_START)) {
-    at = from + METHOD_START.length;
+  } else if (matches(bytes, from, NOTIFICATION_START)) {
+    at = from + NOTIFICATION_START.length;
   } else {
     return undefined;
   }
   const isCall = matches(bytes, at, TOOLS_CALL);
   const quote = isCall ? at + TOOLS_CALL.length - 1 : bytes.indexOf(QUOTE, at);
   if (quote < 0 || !matches(bytes, quote + 1, PARAMS_MEMBER)) return undefined;
-  const method = isCall ? "tools/call" : textOf(bytes, at, quote);
+  const method = isCall ? "tools/call" : shortTextOf(bytes, at, quote);
   const start = quote + 1 + PARAMS_MEMBER.length;
   const params = scanObject(bytes, start);
   if (params === undefined || (!isCall && !PLAIN_METHOD.test(method))) return undefined;
-  if (id === undefined) {
-    if (!matches(bytes, params.end, TAIL)) return undefined;
-    id = plainId(bytes, params.end + TAIL.length);
-    if (id?.end !== end) return undefined;
-  } else if (params.end !== end) {
-    return undefined;
+  let end = params.end;
+  if (isVersionLast && matches(bytes, end, TAIL)) {
+    id = plainId(bytes, end + TAIL.length);
+    end = id?.end ?? -1;
+  } else if (isVersionLast) {
+    end = matches(bytes, end, VERSION_MEMBER) ? end + VERSION_MEMBER.length : -1;
   }
+  if (end !== last) return undefined;
   if (sight?.hasBreak !== false && hasLineBreak(bytes.subarray(from, to))) return undefined;
-  return {
-    kind: "request",
-    bytes,
-    start: from,
-    end: to,
-    id,
-    moreIds: NO_MORE,
-    method,
-    params: { start, end: params.end },
-    members: params.items,
-  };
+  const range = { start, end: params.end };
+  const members = params.items;
+  return id === undefined
+    ? { kind: "notification", bytes, start: from, end: to, method, params: range, members }
+    : {
+        kind: "request",
+        bytes,
+        start: from,
+        end: to,
+        id,
+        moreIds: NO_MORE,
+        method,
+        params: range,
+        members,
+      };
 }
 
 /** An id that is plain digits or a string without escapes. */
