@@ -3,7 +3,7 @@ import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
-import { joinHints, NO_CACHE, type Offer } from "./offer.ts";
+import { joinHints, joinInstructions, NO_CACHE, type Offer } from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
 import { isNamed, type NamedKind, type Remark, shape, type ShapeRules } from "./shape.ts";
 
@@ -185,12 +185,4 @@ function locateEntries(
     }
   }
   return entries;
-}
-
-function joinInstructions(sources: readonly Source[]): string | undefined {
-  const texts = sources.flatMap(({ server, offer }) => {
-    const text = offer.instructions?.trim();
-    return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
-  });
-  return texts.length === 0 ? undefined : texts.join("\n\n");
 }

@@ -2,7 +2,7 @@ import process from "node:process";
 import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import type { FaceHub } from "../frontend/http/face.ts";
-import { LIMIT_DEFAULTS, type Manifest, type ServerSpec } from "../manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshot.ts";
 import { within } from "../wire/grace.ts";
@@ -13,6 +13,7 @@ import type { Journal } from "./journal.ts";
 import { createRecord, kindsAt } from "./log.ts";
 import { type Equip, openHub, type OpenHub, openSnapshots } from "./open.ts";
 import { usage } from "./parse.ts";
+import { isFixed } from "./memory.ts";
 import type { Recording } from "./recording/record.ts";
 import { formatRecord } from "./report.ts";
 
@@ -155,15 +156,6 @@ async function keepGreeting(
   const isSame = other === undefined && manifest.servers.every(isFixed);
   if (instructions === undefined) await greetings?.keep({ name });
   else await greetings?.keep(isSame ? { name, instructions, capabilities } : undefined);
-}
-
-/**
- * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
- * may have other things to say.
- */
-function isFixed(spec: ServerSpec): boolean {
-  if (!spec.enabled) return true;
-  return spec.kind === "stdio" && !JSON.stringify(spec).includes("${");
 }
 
 /** Nothing of HTTP is loaded before somebody wants it. */

@@ -1,6 +1,6 @@
 import process from "node:process";
-import { Welcome } from "../frontend/welcome.ts";
-import { type Env, stateFolder } from "../manifest/folders.ts";
+import { Welcome, type Wording } from "../frontend/welcome.ts";
+import { stateFolder } from "../manifest/folders.ts";
 import { listFiles } from "../manifest/load.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { locateKey } from "../snapshot/place.ts";
@@ -55,21 +55,22 @@ const RECORDING = ["record", "record-limit"] as const;
 
 /**
  * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
- * to be good, and there is nothing that its servers could have said at an earlier one. What plugins say can be anything.
+ * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
  */
-async function greetEarly(
-  { hub, plugins }: Manifest,
-  { env, platform }: World,
-): Promise<Welcome | undefined> {
-  if (plugins.length > 0) return undefined;
-  if (mayKnow(env, platform)) return undefined;
-  const welcome = new Welcome({ name: hub.name, version: VERSION }, {});
-  await welcome.listen();
+async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | undefined> {
+  if (manifest.plugins.length > 0) return undefined;
+  let wording: Wording | undefined = {};
+  if (mayKnow(world)) {
+    const { openRecall } = await import("./memory.ts");
+    wording = openRecall(manifest, world);
+  }
+  const welcome = wording && new Welcome({ name: manifest.hub.name, version: VERSION }, wording);
+  await welcome?.listen();
   return welcome;
 }
 
 /** Whether anything may be kept of servers: nothing can be read without the key. */
-function mayKnow(env: Env, platform: string): boolean {
+function mayKnow({ env, platform }: World): boolean {
   try {
     return process.getBuiltinModule("node:fs").existsSync(locateKey(stateFolder(env, platform)));
   } catch {

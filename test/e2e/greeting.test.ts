@@ -168,6 +168,29 @@ describe("a start with a manifest that has never served", () => {
     }),
   );
 
+  it(
+    "says what those of its servers said that are switched on, to a client of that kind",
+    LIMIT,
+    () => {
+      const speaker = (name: string) => scripted("--instruct", { env: { FOR: name } });
+      const [a, b, c] = [speaker("a"), speaker("b"), speaker("c")];
+      const run = async (stage: Stage): Promise<void> => {
+        await serveOnce(stage, { sampling: {} });
+        const servers = { c, b: { ...b, enabled: false }, a, other: scripted() };
+        writeFileSync(stage.config, JSON.stringify({ servers }));
+        const said: (string | undefined)[] = [];
+        for (const capabilities of [{ sampling: {} }, {}]) {
+          const client = start(stage);
+          const answer = (await client.initialize(LATEST, capabilities)) as unknown as Answer;
+          said.push(answer.instructions);
+          await end(client);
+        }
+        assert.deepEqual(said, ["# c\n\nFor c.\n\n# a\n\nFor a.", undefined]);
+      };
+      return withStage(JSON.stringify({ servers: { a, b, c } }), run, "toolmux.json");
+    },
+  );
+
   it("answers nothing if anything is wrong with it, or with the command line", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       const right = readFileSync(stage.config, "utf8");
