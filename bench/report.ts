@@ -167,15 +167,20 @@ function formatWeight(weight: Weight | null): string {
   return `${formatNumber(weight.rss / 1e6)} MB and ${weight.descriptors} descriptors`;
 }
 
+/** Those that were measured, and how many were not. */
 export function formatGoals(goals: readonly Goal[]): string {
-  const rows = goals.map((goal) => {
+  const measured = goals.filter((goal) => judge(goal) !== "not measured");
+  const rows = measured.map((goal) => {
     const bound = goal.bound === "atMost" ? "≤" : "≥";
     const [figure, limit] = [goal.figure, goal.limit].map((value) =>
-      value === undefined ? "–" : `${formatNumber(value)} ${goal.unit}`.trimEnd(),
+      `${formatNumber(value)} ${goal.unit}`.trimEnd(),
     );
     return [goal.name, figure ?? "", `${bound} ${limit}`, judge(goal)];
   });
-  return `goals\n${formatTable([["", "figure", "goal", ""], ...rows])}`;
+  const lines = rows.length === 0 ? [] : [formatTable([["", "figure", "goal", ""], ...rows])];
+  const missing = goals.length - measured.length;
+  if (missing > 0) lines.push(`  ${missing} of ${goals.length} were not measured`);
+  return ["goals", ...lines].join("\n");
 }
 
 export function formatMachine({ cores, cpu, memory, system, runtimes, load }: Machine): string {

@@ -44,8 +44,16 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
   }
 }
 
-/** The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object, or far too long a one. */
-export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | undefined {
+/**
+ * The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object, or far
+ * too long a one.
+ * @param wanted only those of these keys are recorded
+ */
+export function scanObject(
+  bytes: Uint8Array,
+  at: number,
+  wanted?: readonly string[],
+): Scanned<Member> | undefined {
   if (bytes[at] !== OPEN_BRACE) return undefined;
   const items: Member[] = [];
   let i = skipSpace(bytes, at + 1);
@@ -58,7 +66,8 @@ export function scanObject(bytes: Uint8Array, at: number): Scanned<Member> | und
     const start = skipSpace(bytes, colon + 1);
     const end = skipValue(bytes, start);
     if (end < 0 || items.length === MAX_ITEMS) return undefined;
-    items.push({ key: keyOf(bytes, i + 1, keyEnd - 1), start, end });
+    const key = keyOf(bytes, i + 1, keyEnd - 1);
+    if (wanted === undefined || wanted.includes(key)) items.push({ key, start, end });
     i = skipSpace(bytes, end);
     if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
     if (bytes[i] !== COMMA) return undefined;

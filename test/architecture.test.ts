@@ -101,18 +101,21 @@ describe("the layers of src", () => {
     assert.deepEqual(wrong.map(arrow), []);
   });
 
+  const EARLY = ["src/main.ts", "src/cli/cli.ts", "src/cli/serve.ts"];
+
+  it("load nothing of the hub before the manifest is known to be good, nor what is slower to load", () => {
+    const { loaded, modules } = loadedFrom(EARLY);
+    assert.ok(loaded.has("src/manifest/load.ts"));
+    assert.ok(!loaded.has("src/hub.ts"));
+    assert.deepEqual(
+      modules.filter(({ to }) => to === "node:fs/promises"),
+      [],
+    );
+  });
+
   it("load nothing that takes long before `serve` has answered for the first time", () => {
-    const loaded = new Set(["src/main.ts", "src/cli/cli.ts", "src/cli/serve.ts"]);
-    const slow: Import[] = [];
-    for (const path of loaded) {
-      const own = imports.filter(
-        ({ from, dynamic, isType }) => from === path && !dynamic && !isType,
-      );
-      for (const each of own) {
-        if (each.relative) loaded.add(each.to);
-        else if (each.to.startsWith("node:") && !QUICK.includes(each.to)) slow.push(each);
-      }
-    }
+    const { loaded, modules } = loadedFrom([...EARLY, "src/cli/host.ts"]);
+    const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
     assert.ok(loaded.has("src/hub.ts"));
   });
@@ -309,6 +312,23 @@ function isIn(places: readonly string[], path: string): boolean {
 
 function arrow({ from, to }: Import): string {
   return `${from} → ${to}`;
+}
+
+/** All that is loaded with these files, and what of it are modules of others. */
+function loadedFrom(files: readonly string[]): {
+  readonly loaded: ReadonlySet<string>;
+  readonly modules: readonly Import[];
+} {
+  const loaded = new Set(files);
+  const modules: Import[] = [];
+  for (const path of loaded) {
+    for (const each of imports) {
+      if (each.from !== path || each.dynamic || each.isType) continue;
+      if (each.relative) loaded.add(each.to);
+      else modules.push(each);
+    }
+  }
+  return { loaded, modules };
 }
 
 /** The files of one cycle, the first one again at the end; empty if there is none. */

@@ -18,7 +18,7 @@ import type { LoadJob, LoadResult } from "../bench/job.ts";
 import type { Command } from "../bench/peer.ts";
 import { parsePlan } from "../bench/plan.ts";
 import { summarize } from "../bench/relay.ts";
-import { formatNumber, formatTable } from "../bench/report.ts";
+import { formatGoals, formatNumber, formatTable } from "../bench/report.ts";
 import { killAll, runJob } from "../bench/runner.ts";
 import { median, quantile } from "../bench/stats.ts";
 import { readUsage } from "../bench/usage.ts";
@@ -255,6 +255,34 @@ describe("the figures", () => {
         ["bbb", "1"],
       ]),
       "  a    22\n  bbb   1",
+    );
+  });
+});
+
+describe("a table of goals", () => {
+  const goal = { bound: "atMost", limit: 2, unit: "×" } as const;
+
+  it("has those that were measured, and says how many were not", () => {
+    const told = formatGoals([
+      { ...goal, name: "start", figure: 1.5 },
+      { ...goal, name: "end", figure: 3 },
+      { ...goal, name: "middle", figure: undefined },
+      { ...goal, name: "rest", figure: Number.NaN },
+    ]);
+    const cells = told.split("\n").map((line) => line.trim().split(/ {2,}/));
+    assert.deepEqual(cells, [
+      ["goals"],
+      ["figure", "goal"],
+      ["start", "1.5 ×", "≤ 2 ×", "reached"],
+      ["end", "3 ×", "≤ 2 ×", "missed"],
+      ["2 of 4 were not measured"],
+    ]);
+  });
+
+  it("is only the number of those that were not measured if none was", () => {
+    assert.equal(
+      formatGoals([{ ...goal, name: "start", figure: undefined }]),
+      "goals\n  1 of 1 were not measured",
     );
   });
 });

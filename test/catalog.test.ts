@@ -87,6 +87,32 @@ describe("a catalog", () => {
     );
   });
 
+  it("finds the very same route each time, and the one that it lists", () => {
+    const { tools } = build(source("a", [tool("x"), tool("y")]));
+    assert.ok(tools.find("a__y"));
+    assert.equal(tools.find("a__y"), tools.routes[1]);
+    assert.equal(tools.find("a__y"), tools.find("a__y"));
+  });
+
+  it("has other bytes for those entries of which some are made, and stays what it is if none are", () => {
+    const { tools } = build(source("a", [tool("x"), tool("y")]));
+    const dressed = tools.dress(({ name }) => (name === "a__y" ? utf8("{}") : undefined));
+    assert.equal(textOf(dressed.result), '{"tools":[{"name":"a__x"},{}]}');
+    assert.equal(dressed.find("a__y"), tools.find("a__y"));
+    assert.ok(!dressed.isSame(tools));
+    assert.equal(
+      tools.dress(() => undefined),
+      tools,
+    );
+  });
+
+  it("writes an entry the same way whether its bytes were asked for before or not", () => {
+    const tools = ['{"name":"x","title":"é"}', '{"name":"a","name":"y"}', tool("b.c"), tool("z")];
+    const asked = build(source("s", tools)).tools;
+    asked.dress(({ bytes }) => void bytes);
+    assert.equal(textOf(asked.result), list(build(source("s", tools))));
+  });
+
   it("is compared with each other one by what clients see, however often and with whichever", () => {
     const [one, same, other] = ["x", "x", "y"].map(
       (name) => build(source("s", [tool(name)])).tools,

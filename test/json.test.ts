@@ -260,6 +260,16 @@ describe("a key", () => {
     });
   }
 
+  it("records those members only that are wanted, however their keys are spelled", () => {
+    const bytes = utf8('{"b":1,"a":{"b":2},"\\u0062":3}');
+    assert.deepEqual(scanObject(bytes, 0, ["b"])?.items, [
+      { key: "b", start: 5, end: 6 },
+      { key: "b", start: 28, end: 29 },
+    ]);
+    assert.deepEqual(scanObject(bytes, 0, ["c"])?.items, []);
+    assert.equal(scanObject(utf8('{"b":1,"a":tru}'), 0, ["b"]), undefined);
+  });
+
   it("that comes twice is listed twice, and its last member is what JSON.parse takes", () => {
     const bytes = utf8('{"id":1,"a":0,"\\u0069d":2,"id":3,"b":0}');
     const members = scanObject(bytes, 0)?.items ?? [];

@@ -1,12 +1,14 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
-import { exposeName, matchesGlob } from "../src/catalog/names.ts";
+import { isExposable, matchesGlob, prefixName, shortenName } from "../src/catalog/names.ts";
 
 const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
 const rules = { separator: "__", limit: 50 };
-const expose = (server: string, prefix: string, remoteName: string, name = remoteName): string =>
-  exposeName(rules, { server, prefix, remoteName, name }, digest).name;
+const expose = (server: string, prefix: string, remoteName: string, name = remoteName): string => {
+  const full = prefixName(rules, prefix, name);
+  return isExposable(rules, full) ? full : shortenName(rules, full, { server, remoteName }, digest);
+};
 
 describe("an exposed name", () => {
   const table: [string, string, string, RegExp | string][] = [

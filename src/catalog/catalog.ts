@@ -1,20 +1,11 @@
-import { applyEdits, type Edit, joinPieces, utf8 } from "../bytes.ts";
-import { skipSpace } from "../json.ts";
 import { eachKind, type Item, type Kind } from "./item.ts";
 import { interfaceEdits } from "./interfaces.ts";
+import { Listed } from "./listed.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
-import { joinHints, NO_CACHE, type Offer } from "./offer.ts";
-import { byName, type Entry, type Limits, type ListedRoute, type Run, Section } from "./section.ts";
-import {
-  firstOfEach,
-  isNamed,
-  type NamedKind,
-  type Remark,
-  shape,
-  type Shaped,
-  type ShapeRules,
-} from "./shape.ts";
+import { joinHints, joinInstructions, NO_CACHE, type Offer } from "./offer.ts";
+import { type Entry, type Limits, Section } from "./section.ts";
+import { isNamed, type NamedKind, type Remark, shape, type ShapeRules } from "./shape.ts";
 
 /** One server's part of a catalog. What it comes to is remembered, so that another catalog with the same one is made sooner. */
 export interface Source {
@@ -58,8 +49,8 @@ export function buildCatalog(
     const origin = { hint: isWhole ? joinHints(kind, offers) : NO_CACHE, modern };
     if (kind === "resources") return new Section(kind, resources, origin);
     if (!isNamed(kind)) return new Section(kind, locateEntries(kind, sources, remarks), origin);
-    const { entries, runs } = nameEntries(kind, sources, { names, digest, renamed }, remarks);
-    return new Section(kind, entries, origin, runs);
+    const naming = { names, digest, renamed };
+    return new Section(kind, nameEntries(kind, sources, naming, remarks), origin);
   });
   return { ...sections, instructions: joinInstructions(sources), remarks };
 }
@@ -88,7 +79,6 @@ interface Part {
   readonly names: NameRules;
   /** In the order in which they get their names. */
   readonly entries: readonly Entry[];
-  readonly run: Run;
   readonly remarks: readonly Remark[];
 }
 
@@ -97,9 +87,8 @@ function nameEntries(
   sources: readonly Source[],
   naming: Naming,
   remarks: Remark[],
-): { readonly entries: ReadonlyMap<string, Entry>; readonly runs: readonly Run[] } {
+): ReadonlyMap<string, Entry> {
   const entries = new Map<string, Entry>();
-  const runs: Run[] = [];
   const ordered = [
     ...sources.filter(({ rules }) => rules[kind].prefix !== ""),
     ...sources.filter(({ rules }) => rules[kind].prefix === ""),
@@ -109,21 +98,19 @@ function nameEntries(
     const part = partOf(kind, source, naming);
     // There may be more than a call can have arguments.
     for (const remark of part.remarks) remarks.push(remark);
-    const before = entries.size;
     for (const entry of part.entries) {
-      const { name, remoteName } = entry.route;
-      const owner = entries.get(name)?.route;
+      const { name } = entry;
+      const owner = entries.get(name);
       if (owner === undefined) {
         entries.set(name, entry);
         continue;
       }
-      const text = `"${name}" is already ${owner.remoteName} of server "${owner.server}".`;
+      const { remoteName } = entry.route;
+      const text = `"${name}" is already ${owner.route.remoteName} of server "${owner.server}".`;
       remarks.push({ server, list: kind, remoteName, kind: "clash", text });
     }
-    const isWhole = entries.size - before === part.entries.length;
-    runs.push(isWhole ? part.run : part.run.filter((it) => entries.get(it.route.name) === it));
   }
-  return { entries, runs };
+  return entries;
 }
 
 /** By source, of each kind the last one. */
@@ -158,13 +145,13 @@ function makePart(
     list: kind,
     items: offer[kind],
     rules: rules[kind],
+    enlist(item: Item, name: string, full: string): Entry {
+      const edits = interfaces.size === 0 ? undefined : interfaceEdits(item, interfaces);
+      return new Listed(kind, source, item, name, full, edits);
+    },
     ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
   };
-  const { shown, remarks } = shape(raw, names, digest);
-  const entries = [...shown.filter((it) => it.renamed), ...shown.filter((it) => !it.renamed)].map(
-    (one) => new Listed(kind, source, one, interfaceEdits(one.item, interfaces)),
-  );
-  return { names, entries, run: entries.toSorted(byName), remarks };
+  return { names, ...shape(raw, names, digest) };
 }
 
 function locateEntries(
@@ -174,18 +161,22 @@ function locateEntries(
 ): ReadonlyMap<string, Entry> {
   const entries = new Map<string, Entry>();
   const write = kind === "resources" ? writeLocator : writeTemplate;
+  const servers = new Set(sources.map(({ server }) => server));
   for (const source of sources) {
     const { server, offer } = source;
-    const items = firstOfEach(offer[kind], ({ key: remoteName }) => {
-      const text = "The server lists this URI twice; the first is kept.";
-      remarks.push({ server, list: kind, remoteName, kind: "duplicate", text });
-    });
-    for (const item of items) {
-      const owner = entries.get(item.key)?.route.server;
+    const seen = new Set<string>();
+    for (const item of offer[kind]) {
+      if (seen.has(item.key)) {
+        const text = "The server lists this URI twice; the first is kept.";
+        remarks.push({ server, list: kind, remoteName: item.key, kind: "duplicate", text });
+        continue;
+      }
+      seen.add(item.key);
+      const owner = entries.get(item.key)?.server;
       const named = readLocator(item.key)?.server;
-      const isOfHub = sources.some((each) => each.server === named);
+      const isOfHub = named !== undefined && servers.has(named);
       const name = owner === undefined && !isOfHub ? item.key : write(server, item.key);
-      entries.set(name, new Listed(kind, source, { item, name, full: name, renamed: false }));
+      entries.set(name, new Listed(kind, source, item, name, name));
       if (name === item.key) continue;
       const why =
         owner === undefined ? `It names server "${named}"` : `Server "${owner}" has the same`;
@@ -194,62 +185,4 @@ function locateEntries(
     }
   }
   return entries;
-}
-
-/** An entry whose bytes are made when somebody wants them: of a long list most clients see the first page. */
-class Listed implements Entry {
-  readonly route: ListedRoute;
-  readonly #shaped: Shaped;
-  readonly #edits: readonly Edit[];
-  #bytes: Uint8Array | undefined;
-
-  constructor(kind: Kind, source: Source, shaped: Shaped, edits: readonly Edit[] = []) {
-    const { item, name } = shaped;
-    this.#shaped = shaped;
-    this.#edits = edits;
-    this.route = {
-      kind,
-      server: source.server,
-      name,
-      remoteName: item.key,
-      remoteNameJson: utf8(JSON.stringify(item.key)),
-      item,
-      limits: source.limits(kind, item.key),
-    };
-  }
-
-  get bytes(): Uint8Array {
-    return (this.#bytes ??= bytesOf(this.#shaped, this.#edits));
-  }
-}
-
-/** The entry as the server wrote it, but for its name and, if that was cut, a word on what it was. */
-function bytesOf({ item, name, full }: Shaped, more: readonly Edit[]): Uint8Array {
-  if (name === full && name === item.key && more.length === 0) return item.bytes;
-  const json = utf8(JSON.stringify(name));
-  const edits: Edit[] = [...item.keys.map(({ start, end }) => ({ start, end, by: json })), ...more];
-  if (name !== full) edits.push(metaEdit(item, full));
-  return joinPieces(applyEdits(item.bytes, edits));
-}
-
-/** `_meta` key for the full name of an entry whose exposed name was shortened. */
-const FULL_NAME_KEY = "toolmux/fullName";
-
-function metaEdit({ bytes, meta }: Item, full: string): Edit {
-  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full)}`;
-  if (meta !== undefined) {
-    const at = meta.start + 1;
-    const empty = skipSpace(bytes, at) === meta.end - 1;
-    return { start: at, end: at, by: utf8(empty ? member : `${member},`) };
-  }
-  const close = bytes.length - 1;
-  return { start: close, end: close, by: utf8(`,"_meta":{${member}}`) };
-}
-
-function joinInstructions(sources: readonly Source[]): string | undefined {
-  const texts = sources.flatMap(({ server, offer }) => {
-    const text = offer.instructions?.trim();
-    return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
-  });
-  return texts.length === 0 ? undefined : texts.join("\n\n");
 }

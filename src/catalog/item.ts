@@ -50,15 +50,16 @@ export function readPage(
   const entries = list && scanArray(bytes, list.start, MAX_ENTRIES);
   if (entries === undefined) return undefined;
   const items: Item[] = [];
-  const read = entries.items.slice(0, most);
-  for (const range of read) {
-    const item = readItem(bytes.subarray(range.start, range.end), kind);
+  const isCut = entries.items.length > most;
+  const read = isCut ? entries.items.slice(0, most) : entries.items;
+  for (const { start, end } of read) {
+    const item = readItem(bytes.subarray(start, end), kind);
     if (item !== undefined) items.push(item);
   }
   return {
     items,
     unnamed: read.length - items.length,
-    isCut: read.length < entries.items.length,
+    isCut,
     nextCursor: stringOf(bytes, lastMember(object.items, "nextCursor")),
   };
 }
@@ -71,9 +72,12 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   resourceTemplates: "uriTemplate",
 };
 
+/** What is read of an entry of each kind. */
+const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
+
 /** Reads one entry; undefined if it is no object with a key. */
 export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
-  const members = scanObject(bytes, 0)?.items;
+  const members = scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
   if (members === undefined) return undefined;
   const own = KEY_MEMBERS[kind];
   const key = stringOf(bytes, lastMember(members, own));
@@ -82,7 +86,8 @@ export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
   return {
     key,
     bytes,
-    keys: members.filter((member) => member.key === own),
+    // There are as many in memory as tools.
+    keys: meta === undefined ? members : members.filter((member) => member.key === own),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
   };
 }

@@ -7,39 +7,40 @@ export interface NameRules {
   readonly limit: number;
 }
 
-/** What an exposed name is made of, and of nothing else: no other server or tool can move it. */
-export interface NameParts {
+/** What is called by a name, and of which server: of nothing else is the hash in a name, so that no other server or tool can move it. */
+export interface Named {
   readonly server: string;
-  /** Empty for none. */
-  readonly prefix: string;
   /** The server's own name for it. */
   readonly remoteName: string;
-  /** The name before the prefix: the remote one, or what it was renamed to. */
-  readonly name: string;
-}
-
-export interface ExposedName {
-  readonly name: string;
-  /** The name before characters were replaced or cut off. */
-  readonly full: string;
 }
 
 const SAFE = /^[A-Za-z0-9_-]+$/;
 const HASH_LENGTH = 6;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
+/** The name with its prefix in front, if that is not empty. @param name the remote one, or what it was renamed to */
+export function prefixName({ separator }: NameRules, prefix: string, name: string): string {
+  return prefix === "" ? name : prefix + separator + name;
+}
+
+/** Whether clients see a name as it is: as `^[A-Za-z0-9_-]{1,limit}$`. */
+export function isExposable({ limit }: NameRules, full: string): boolean {
+  return full.length <= limit && SAFE.test(full);
+}
+
 /**
- * The name that clients see: always `^[A-Za-z0-9_-]{1,limit}$`. Characters outside become `_`; a name that
- * this changed, or that is too long, ends in `_` and six characters of a hash of server and remote name.
+ * What clients see in the place of a name that is not exposable: always one that is. Characters outside become `_`, and it ends
+ * in `_` and six characters of a hash of server and remote name.
  */
-export function exposeName(rules: NameRules, parts: NameParts, digest: Digest): ExposedName {
-  const { server, prefix, remoteName, name } = parts;
-  const full = prefix === "" ? name : prefix + rules.separator + name;
-  // Most are as they may be, and to look costs a quarter of what it costs to replace nothing.
-  if (full.length <= rules.limit && SAFE.test(full)) return { name: full, full };
+export function shortenName(
+  { limit }: NameRules,
+  full: string,
+  { server, remoteName }: Named,
+  digest: Digest,
+): string {
   const safe = full.replace(/[^A-Za-z0-9_-]/gu, "_");
   const hash = base32(digest(`${server}\0${remoteName}`));
-  return { name: `${safe.slice(0, rules.limit - HASH_LENGTH - 1)}_${hash}`, full };
+  return `${safe.slice(0, limit - HASH_LENGTH - 1)}_${hash}`;
 }
 
 function base32(bytes: Uint8Array): string {

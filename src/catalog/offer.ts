@@ -69,3 +69,14 @@ export function joinHints(kind: Kind, offers: readonly Offer[]): CacheHint {
   }
   return joined ?? NO_CACHE;
 }
+
+/** What servers want models to know, each under its name; undefined if they say nothing. */
+export function joinInstructions(
+  sources: readonly { readonly server: string; readonly offer: Pick<Offer, "instructions"> }[],
+): string | undefined {
+  const texts = sources.flatMap(({ server, offer }) => {
+    const text = offer.instructions?.trim();
+    return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
+  });
+  return texts.length === 0 ? undefined : texts.join("\n\n");
+}

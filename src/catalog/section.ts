@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, utf8 } from "../bytes.ts";
+import { joinPieces, type Piece } from "../bytes.ts";
 import type { Item, Kind } from "./item.ts";
 import { type CacheHint, NO_CACHE } from "./offer.ts";
 
@@ -33,15 +33,15 @@ export interface Limits {
 
 /** One entry of a list: where it leads, and how clients see it. */
 export interface Entry {
+  /** What clients call it. */
+  readonly name: string;
+  readonly server: string;
+  /** The very same each time. */
   readonly route: ListedRoute;
+  /** The very same each time. */
   readonly bytes: Uint8Array;
-}
-
-/** Sorted by exposed name. */
-export type Run = readonly Entry[];
-
-export function byName(a: Entry, b: Entry): number {
-  return a.route.name < b.route.name ? -1 : 1;
+  /** Adds the same bytes to others, for whoever joins them at once. */
+  addTo(pieces: Piece[]): void;
 }
 
 /** So many entries are on one page: more than almost anybody has, as some clients ask for one page only. */
@@ -61,25 +61,29 @@ const NOWHERE: Origin = { hint: NO_CACHE, modern: new Set() };
 export class Section {
   readonly kind: Kind;
   readonly origin: Origin;
-  /** Sorted by exposed name. */
-  readonly routes: readonly ListedRoute[];
-  readonly #entries: Run;
-  readonly #byName: ReadonlyMap<string, Entry>;
+  readonly #entries: ReadonlyMap<string, Entry>;
+  /** Sorted. */
+  readonly #names: readonly string[];
+  #routes: readonly ListedRoute[] | undefined;
   #result: Uint8Array | undefined;
   #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
-  /** @param runs the same entries, in runs that are sorted already, where there are such */
-  constructor(
-    kind: Kind,
-    entries: ReadonlyMap<string, Entry>,
-    origin: Origin = NOWHERE,
-    runs: readonly Run[] = [[...entries.values()].sort(byName)],
-  ) {
+  /** @param entries by exposed names */
+  constructor(kind: Kind, entries: ReadonlyMap<string, Entry>, origin: Origin = NOWHERE) {
     this.kind = kind;
     this.origin = origin;
-    this.#byName = entries;
-    this.#entries = joinRuns(runs);
-    this.routes = this.#entries.map(({ route }) => route);
+    this.#entries = entries;
+    this.#names = [...entries.keys()].sort();
+  }
+
+  /** How many entries there are. */
+  get size(): number {
+    return this.#names.length;
+  }
+
+  /** Sorted by exposed name. */
+  get routes(): readonly ListedRoute[] {
+    return (this.#routes ??= this.#names.flatMap((name) => this.find(name) ?? []));
   }
 
   /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
@@ -88,27 +92,25 @@ export class Section {
   }
 
   find(name: string): ListedRoute | undefined {
-    return this.#byName.get(name)?.route;
+    return this.#entries.get(name)?.route;
   }
 
   /** The answer to a list request with the cursor that says to go on after this name, whether that is still there or not. */
   page(after: string): Uint8Array {
-    const next = this.#entries.findIndex(({ route }) => route.name > after);
-    return this.#write(next < 0 ? this.#entries.length : next);
+    const next = this.#names.findIndex((name) => name > after);
+    return this.#write(next < 0 ? this.#names.length : next);
   }
 
-  /** The same with other bytes for its entries; the very same if none has others. */
-  dress(dress: (entry: Entry) => Uint8Array): Section {
+  /** The same with other bytes for those entries of which `dress` makes some; the very same if there are none. */
+  dress(dress: (entry: Entry) => Uint8Array | undefined): Section {
     let isOther = false;
-    const run = this.#entries.map((entry) => {
+    const entries = new Map<string, Entry>();
+    for (const [name, entry] of this.#entries) {
       const bytes = dress(entry);
-      if (bytes === entry.bytes) return entry;
-      isOther = true;
-      return { route: entry.route, bytes };
-    });
-    if (!isOther) return this;
-    const entries = new Map(run.map((entry) => [entry.route.name, entry]));
-    return new Section(this.kind, entries, this.origin, [run]);
+      isOther ||= bytes !== undefined;
+      entries.set(name, bytes === undefined ? entry : new Dressed(entry, bytes));
+    }
+    return isOther ? new Section(this.kind, entries, this.origin) : this;
   }
 
   /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */
@@ -120,48 +122,52 @@ export class Section {
   }
 
   #compare(other: Section): boolean {
-    const [own, others] = [this.#entries, other.#entries];
-    return (
-      own.length === others.length &&
-      own.every((entry, i) => {
-        const twin = others[i];
-        // Those of servers that have not changed are the very same, and nobody has asked for their bytes.
-        if (entry === twin) return true;
-        return twin !== undefined && Buffer.compare(entry.bytes, twin.bytes) === 0;
-      })
-    );
+    if (this.size !== other.size) return false;
+    for (const [name, entry] of this.#entries) {
+      const twin = other.#entries.get(name);
+      // Those of servers that have not changed are the very same, and nobody has asked for their bytes.
+      if (entry === twin) continue;
+      if (twin === undefined || Buffer.compare(entry.bytes, twin.bytes) !== 0) return false;
+    }
+    return true;
   }
 
   #write(from: number): Uint8Array {
-    const shown = this.#entries.slice(from, from + PAGE);
+    const shown = this.#names.slice(from, from + PAGE);
     const last = shown.at(-1);
-    const hasMore = last !== undefined && from + PAGE < this.#entries.length;
-    const end = hasMore ? `],"nextCursor":"${writeCursor(this.kind, last.route.name)}"}` : "]}";
-    return joinPieces([
-      utf8(`{"${this.kind}":[`),
-      ...shown.flatMap(({ bytes }, i) => (i === 0 ? [bytes] : [COMMA, bytes])),
-      utf8(end),
-    ]);
+    const hasMore = last !== undefined && from + PAGE < this.size;
+    const end = hasMore ? `],"nextCursor":"${writeCursor(this.kind, last)}"}` : "]}";
+    const pieces: Piece[] = [`{"${this.kind}":[`];
+    for (const name of shown) {
+      if (pieces.length > 1) pieces.push(",");
+      this.#entries.get(name)?.addTo(pieces);
+    }
+    pieces.push(end);
+    return joinPieces(pieces);
   }
 }
 
-/** One run of several. Servers with prefixes mostly have names that only need to be put one behind the other. */
-function joinRuns(runs: readonly Run[]): Run {
-  const [one, another] = runs;
-  if (one !== undefined && another === undefined) return one;
-  const all = runs
-    .filter(({ length }) => length > 0)
-    .sort(byFirst)
-    .flat();
-  const isSorted = all.every((entry, i) => {
-    const before = all[i - 1];
-    return before === undefined || before.route.name < entry.route.name;
-  });
-  return isSorted ? all : all.sort(byName);
-}
+/** An entry with other bytes. */
+class Dressed implements Entry {
+  readonly name: string;
+  readonly server: string;
+  readonly bytes: Uint8Array;
+  readonly #entry: Entry;
 
-function byFirst([a]: Run, [b]: Run): number {
-  return a === undefined || b === undefined ? 0 : byName(a, b);
+  constructor(entry: Entry, bytes: Uint8Array) {
+    this.name = entry.name;
+    this.server = entry.server;
+    this.bytes = bytes;
+    this.#entry = entry;
+  }
+
+  get route(): ListedRoute {
+    return this.#entry.route;
+  }
+
+  addTo(pieces: Piece[]): void {
+    pieces.push(this.bytes);
+  }
 }
 
 /** What says after which name to go on with a list. */
@@ -178,5 +184,3 @@ export function readCursor(list: string, cursor: string): string | undefined {
     return undefined;
   }
 }
-
-const COMMA = utf8(",");

@@ -1,5 +1,13 @@
 import type { Item, Kind } from "./item.ts";
-import { type Digest, exposeName, matchesGlob, type NameRules } from "./names.ts";
+import {
+  type Digest,
+  isExposable,
+  matchesGlob,
+  type NameRules,
+  prefixName,
+  shortenName,
+} from "./names.ts";
+import type { Entry } from "./section.ts";
 
 /** What is called by names, which clients see with a prefix; everything else has a URI. */
 export type NamedKind = "tools" | "prompts";
@@ -18,16 +26,6 @@ export interface ShapeRules {
   readonly rename: Readonly<Record<string, string>>;
 }
 
-/** One entry under its exposed name. */
-export interface Shaped {
-  readonly item: Item;
-  /** What clients see. */
-  readonly name: string;
-  /** The name before it was made safe or cut. */
-  readonly full: string;
-  readonly renamed: boolean;
-}
-
 /** An entry that clients do not see, or not under its own name, and why. */
 export interface Remark {
   readonly server: string;
@@ -39,7 +37,8 @@ export interface Remark {
 }
 
 export interface ShapedList {
-  readonly shown: readonly Shaped[];
+  /** In the order in which they get their names: renamed ones come before those that are called so by themselves. */
+  readonly entries: readonly Entry[];
   readonly remarks: readonly Remark[];
 }
 
@@ -49,57 +48,69 @@ export interface Raw {
   readonly list: NamedKind;
   readonly items: readonly Item[];
   readonly rules: ShapeRules;
+  /** Makes an entry. @param name what clients see; @param full the same before it was made safe or cut */
+  enlist(item: Item, name: string, full: string): Entry;
   /** What plugins make of those items that the rules let through. */
   revise?(items: readonly Item[]): readonly Item[];
 }
+
+/** Takes down what is remarkable about one entry. */
+type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
 
 /** Filter, then let plugins revise, then rename, then namespace: one server's listing as clients may see it. */
 export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const { server, list, items, rules } = raw;
   const remarks: Remark[] = [];
-  const remark = (item: Item, kind: Remark["kind"], text: string): void =>
+  const remark: Remarker = (item, kind, text) =>
     void remarks.push({ server, list, remoteName: item.key, kind, text });
 
-  const single = firstOfEach(items, (item) => {
-    remark(item, "duplicate", "The server lists this name twice; the first is kept.");
-  });
-  const kept = single.filter((item) => {
-    const allowed = rules.allow?.some((glob) => matchesGlob(glob, item.key)) ?? true;
-    const denied = rules.deny.some((glob) => matchesGlob(glob, item.key));
-    if (allowed && !denied) return true;
-    remark(item, "filtered", denied ? `${list}.deny names it.` : `${list}.allow does not name it.`);
-    return false;
-  });
-
+  const isOpen = rules.allow === undefined && rules.deny.length === 0;
+  const single = firstOfEach(items, remark);
+  const kept = isOpen ? single : single.filter((item) => isLetThrough(item, raw, remark));
   const revised = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
-  const visible = new Set(revised.map(({ key }) => key));
-  for (const item of kept) {
-    if (!visible.has(item.key)) remark(item, "hidden", "A plugin hides it.");
+  if (revised !== kept) {
+    const visible = new Set(revised.map(({ key }) => key));
+    for (const item of kept) {
+      if (!visible.has(item.key)) remark(item, "hidden", "A plugin hides it.");
+    }
   }
 
-  const shown = revised.map((item): Shaped => {
-    const renamed = Object.hasOwn(rules.rename, item.key);
-    const name = (renamed ? rules.rename[item.key] : undefined) ?? item.key;
-    const parts = { server, prefix: rules.prefix, remoteName: item.key, name };
-    const exposed = exposeName(names, parts, digest);
-    if (exposed.name !== exposed.full) {
-      remark(item, "shortened", `"${exposed.full}" is exposed as "${exposed.name}".`);
+  const renamed: Entry[] = [];
+  const entries: Entry[] = [];
+  for (const item of revised) {
+    const { key } = item;
+    const other = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
+    const full = prefixName(names, rules.prefix, other ?? key);
+    let name = full;
+    if (!isExposable(names, full)) {
+      name = shortenName(names, full, { server, remoteName: key }, digest);
+      remark(item, "shortened", `"${full}" is exposed as "${name}".`);
     }
-    return { item, name: exposed.name, full: exposed.full, renamed };
-  });
-  return { shown, remarks };
+    (other === undefined ? entries : renamed).push(raw.enlist(item, name, full));
+  }
+  return { entries: renamed.length === 0 ? entries : renamed.concat(entries), remarks };
+}
+
+/** Whether the rules show it to clients; it is remarked on if not. */
+function isLetThrough(item: Item, { list, rules }: Raw, remark: Remarker): boolean {
+  const { key } = item;
+  const allowed = rules.allow?.some((glob) => matchesGlob(glob, key)) ?? true;
+  const denied = rules.deny.some((glob) => matchesGlob(glob, key));
+  if (allowed && !denied) return true;
+  remark(item, "filtered", denied ? `${list}.deny names it.` : `${list}.allow does not name it.`);
+  return false;
 }
 
 /** Of those with one key the first. */
-export function firstOfEach(
-  items: readonly Item[],
-  drop: (item: Item) => void = () => {},
-): readonly Item[] {
+function firstOfEach(items: readonly Item[], remark?: Remarker): readonly Item[] {
   const seen = new Set<string>();
+  for (const { key } of items) seen.add(key);
+  if (seen.size === items.length) return items;
+  seen.clear();
   return items.filter((item) => {
     const isNew = !seen.has(item.key);
     seen.add(item.key);
-    if (!isNew) drop(item);
+    if (!isNew) remark?.(item, "duplicate", "The server lists this name twice; the first is kept.");
     return isNew;
   });
 }

@@ -12,7 +12,7 @@ import { checkPlugin } from "../plugin/load.ts";
 import { findStrays, placeFaults } from "../plugin/servers.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
-import { openLog } from "./open.ts";
+import { openLog } from "./basis.ts";
 import { openSchemes } from "./outside.ts";
 import { drawProblem } from "./picture.ts";
 import { describePlugin, kindOf, pluginToJson } from "./plugins.ts";

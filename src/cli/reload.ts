@@ -3,7 +3,8 @@ import type { LoadOptions, LoadResult } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problem.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { type Watch, watchManifest } from "../manifest/watch.ts";
-import type { Basis, Equip, Log } from "./open.ts";
+import type { Basis, Log } from "./basis.ts";
+import type { Equip } from "./open.ts";
 
 /** A hub that runs, and what sets up plugins for it. */
 export interface Equippable {

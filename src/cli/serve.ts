@@ -1,39 +1,22 @@
 import process from "node:process";
-import type { OpenFace } from "../frontend/http/listen.ts";
-import { OwnStdio } from "../frontend/stdio.ts";
-import type { FaceHub } from "../frontend/http/face.ts";
+import { Welcome, type Wording } from "../frontend/welcome.ts";
+import { stateFolder } from "../manifest/folders.ts";
 import { listFiles } from "../manifest/load.ts";
-import { LIMIT_DEFAULTS, type Manifest, type ServerSpec } from "../manifest/schema.ts";
-import type { Watch } from "../manifest/watch.ts";
-import type { Snapshots } from "../snapshot/snapshot.ts";
+import type { Manifest } from "../manifest/schema.ts";
+import { locateKey } from "../snapshot/place.ts";
+import { VERSION } from "../version.ts";
 import { within } from "../wire/grace.ts";
-import { type Address, closeAddress, readAddress } from "./address.ts";
+import { readAddress } from "./address.ts";
+import { loadOptions, openBasis, openLog } from "./basis.ts";
 import type { Invocation, World } from "./command.ts";
+import type { Voices } from "./host.ts";
 import { Journal } from "./journal.ts";
-import { createRecord, kindsAt } from "./log.ts";
+import { createRecord } from "./log.ts";
 import { Notices } from "./notices.ts";
-import {
-  type Equip,
-  loadOptions,
-  type Log,
-  openBasis,
-  openHub,
-  openLog,
-  type OpenHub,
-  openSnapshots,
-} from "./open.ts";
-import { usage } from "./parse.ts";
-import type { Recording } from "./recording/record.ts";
 import { formatRecord } from "./report.ts";
 
-/** For what can wait until the first answer is out, in ms. */
-const SETTLING = 100;
-/** How often it is looked whether the parent still is the same, in ms. */
-const PARENT_INTERVAL = 2000;
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;
-/** How long a slow disk can hold it up that has to take what was said to the client, in ms. */
-const KEEP_LIMIT = 500;
 
 /**
  * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
@@ -57,211 +40,41 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
   }
 }
 
-/** What takes lines for people: records, and texts as they are. */
-interface Voices {
-  readonly journal: Journal;
-  readonly log: Log;
-  tell(text: string): void;
-}
-
 async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
-  const { journal, log } = voices;
   const wanted = readAddress(invocation, world);
-  // Whether something can be recorded shows only now.
-  const isKept = wanted === undefined && !invocation.values.has("record");
-  if (isKept) world.greetings?.note(listFiles(loadOptions(invocation, world)));
-  const basis = await openBasis(invocation, world, log);
-  const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
-  const recording = await openRecording(invocation, world, address, log);
-  const classes = new Set<string>();
-  const opened = await openHub(basis.manifest, world, log, {
-    kinds: kindsAt(invocation.logLevel),
-    snapshots: noteClasses(openSnapshots(world, log), classes),
-    openTap: recording?.openTap,
-  });
-  const { hub, bus, close } = opened;
-  recording?.manifest(opened.manifest);
-  // The first server moves when the first client has got its first answer, which is written before that.
-  const forget = bus.subscribe(() => {
-    forget();
-    setImmediate(() => journal.open());
-  }, ["state"]);
-  const limit = messageLimit(basis.manifest);
-  const isOnStdio = address === undefined || invocation.stdio;
-  const ends = [aborted(world.signal)];
-  if (isOnStdio) {
-    const own = new OwnStdio(limit, world.welcome);
-    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
-  }
-  let isOver = false;
-  let following: Watch | undefined;
-  const look = (): void => following?.look();
-  // A client's pipe ends with its terminal; who serves others goes on.
-  if (!isOnStdio) world.hangups.add(look);
-  const follow = async (): Promise<void> => {
-    journal.open();
-    const { followManifest } = await import("./reload.ts");
-    if (isOver) return;
-    const equip: Equip = async (manifest, stay) => {
-      const equipped = await opened.equip(manifest, stay);
-      if (equipped.ok) recording?.manifest(equipped.manifest);
-      return equipped;
-    };
-    following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
-    await settle(basis.manifest, isOnStdio, invocation, voices);
-  };
-  setTimeout(() => void follow(), SETTLING).unref();
-  let face: OpenFace | undefined;
-  try {
-    if (address !== undefined) {
-      face = await openHttp(recording?.face(hub) ?? hub, address, limit);
-    }
-    if (face !== undefined) tellPlace(face, basis.manifest, invocation, voices);
-    await Promise.race(ends);
-  } finally {
-    isOver = true;
-    world.hangups.delete(look);
-    following?.close();
-    await face?.close();
-    const kept = keepGreeting(opened, classes, world);
-    await close();
-    await recording?.close();
-    await within(KEEP_LIMIT, kept);
-  }
-  return 0;
+  // Whether something can be recorded, and how much of it, shows only when the hub is put together.
+  const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
+  if (isUsual) world.greetings?.note(listFiles(loadOptions(invocation, world)));
+  const basis = await openBasis(invocation, world, voices.log);
+  const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);
+  const { host } = await import("./host.ts");
+  return host({ invocation, world: { ...world, welcome }, voices, basis, wanted });
 }
 
-/** What writes down all that crosses the hub; nothing of it is loaded, or looked at, if that is not wanted. */
-async function openRecording(
-  invocation: Invocation,
-  world: World,
-  address: Address | undefined,
-  log: Log,
-): Promise<Recording | undefined> {
-  const path = invocation.values.get("record")?.at(-1);
-  if (path === undefined) {
-    if (!invocation.values.has("record-limit")) return undefined;
-    throw usage("--record-limit says how much a recording holds: it needs --record.");
-  }
-  const { openRecording: open } = await import("./recording/record.ts");
-  const secrets = address?.token === undefined ? [] : [address.token];
-  return open(path, invocation, world, secrets, (text) => log("warn", text));
-}
-
-/** Adds up for clients of which class servers are listed. */
-function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
-  return {
-    load(subject) {
-      if (subject.era === "legacy") classes.add(subject.capabilities);
-      return snapshots.load(subject);
-    },
-    save: (subject, offer, verdict) => snapshots.save(subject, offer, verdict),
-    flush: () => snapshots.flush(),
-  };
-}
-
-/** Keeps what the next client is to be told of the hub, once that is known. What plugins have to say can be another thing each time. */
-async function keepGreeting(
-  { hub, manifest }: Pick<OpenHub, "hub" | "manifest">,
-  classes: ReadonlySet<string>,
-  { greetings }: World,
-): Promise<void> {
-  const isKnown = hub.status().every(({ goal, connections }) => {
-    const [first] = connections;
-    return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
-  });
-  if (!isKnown || hub.equipment.set !== undefined) return;
-  const { name } = hub.serverInfo;
-  const { instructions } = hub.catalog;
-  const [capabilities, other] = classes;
-  const isSame = other === undefined && manifest.servers.every(isFixed);
-  if (instructions === undefined) await greetings?.keep({ name });
-  else await greetings?.keep(isSame ? { name, instructions, capabilities } : undefined);
-}
+const RECORDING = ["record", "record-limit"] as const;
 
 /**
- * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
- * may have other things to say.
+ * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
+ * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
  */
-function isFixed(spec: ServerSpec): boolean {
-  if (!spec.enabled) return true;
-  return spec.kind === "stdio" && !JSON.stringify(spec).includes("${");
-}
-
-/** Nothing of HTTP is loaded before somebody wants it. */
-async function openHttp(hub: FaceHub, address: Address, maxMessage: number): Promise<OpenFace> {
-  const { openFace } = await import("../frontend/http/listen.ts");
-  return openFace(hub, { ...address, maxMessage });
-}
-
-/** Told whatever is wanted of the log: nothing else says which port it is, and that it is ready. */
-function tellPlace(
-  { url }: OpenFace,
-  manifest: Manifest,
-  { logFormat }: Invocation,
-  { tell }: Pick<Voices, "tell">,
-): void {
-  const text = `${countServers(manifest)} served as one at ${url}`;
-  tell(formatRecord(createRecord("info", text, { url }), logFormat));
-}
-
-function countServers({ servers }: Manifest): string {
-  const count = servers.filter(({ enabled }) => enabled).length;
-  return `${count} ${count === 1 ? "server" : "servers"}`;
-}
-
-function tellUnsupported({ servers }: Manifest, log: Log): void {
-  for (const spec of servers) {
-    if (spec.kind !== "unsupported" || !spec.enabled) continue;
-    const text = `this server cannot be used: ${spec.reason}`;
-    log("warn", createRecord("warn", text, { server: spec.name }));
+async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | undefined> {
+  if (manifest.plugins.length > 0) return undefined;
+  let wording: Wording | undefined = {};
+  if (mayKnow(world)) {
+    const { openRecall } = await import("./memory.ts");
+    wording = openRecall(manifest, world);
   }
+  const welcome = wording && new Welcome({ name: manifest.hub.name, version: VERSION }, wording);
+  await welcome?.listen();
+  return welcome;
 }
 
-/** A message that no server would take need not be read. */
-function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (spec.kind === "unsupported" ? 0 : spec.maxMessage));
-  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
-}
-
-async function settle(
-  manifest: Manifest,
-  isOnStdio: boolean,
-  { logFormat }: Invocation,
-  { log, tell }: Pick<Voices, "log" | "tell">,
-): Promise<void> {
-  const { isatty } = await import("node:tty");
-  if (isOnStdio && logFormat === "text" && isatty(0)) tell(await greet(manifest));
-  tellUnsupported(manifest, log);
-}
-
-async function greet(manifest: Manifest): Promise<string> {
-  const { describeEntry } = await import("./entry.ts");
-  return [
-    `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
-    "It is not meant to be typed to: let a client start it, with this in its configuration:",
-    "",
-    describeEntry(manifest.sources),
-    "",
-    "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
-  ].join("\n");
-}
-
-/** Settles when the signal is aborted. */
-export function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    signal.addEventListener("abort", () => resolve(), { once: true });
-    if (signal.aborted) resolve();
-  });
-}
-
-/** Settles when the parent is gone: a client that was killed may leave stdin open in somebody else's hands. */
-export function orphaned(): Promise<void> {
-  const parent = process.ppid;
-  return new Promise((resolve) => {
-    const timer = setInterval(() => {
-      if (process.ppid !== parent) resolve();
-    }, PARENT_INTERVAL);
-    timer.unref();
-  });
+/** Whether anything may be kept of servers: nothing can be read without the key. */
+function mayKnow({ env, platform }: World): boolean {
+  try {
+    return process.getBuiltinModule("node:fs").existsSync(locateKey(stateFolder(env, platform)));
+  } catch {
+    // It may have no home.
+    return true;
+  }
 }

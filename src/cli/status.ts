@@ -14,7 +14,8 @@ import {
   toJson,
 } from "./diagnosis.ts";
 import { openGauge } from "./gauge.ts";
-import { type Log, openHub, openLog, openManifest } from "./open.ts";
+import { type Log, openLog, openManifest } from "./basis.ts";
+import { openHub } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
 import { findPaper, formatJson, openLine } from "./print.ts";
 import { settleRunner } from "./runner.ts";

@@ -9,9 +9,12 @@ export function legacyEdition(section: Section): Section {
   if (kind !== "tools" || origin.modern.size === 0) return section;
   const before = known.get(section);
   if (before !== undefined) return before;
-  const edition = section.dress(({ route, bytes }) =>
-    origin.modern.has(route.server) ? wrap(bytes) : bytes,
-  );
+  const edition = section.dress((entry) => {
+    if (!origin.modern.has(entry.server)) return undefined;
+    const { bytes } = entry;
+    const made = wrap(bytes);
+    return made === bytes ? undefined : made;
+  });
   known.set(section, edition);
   return edition;
 }

@@ -11,6 +11,7 @@ import {
 import { readCapabilities, writeClass } from "../protocol/capabilities.ts";
 import { ownStdin, ownStdout } from "../runtime.ts";
 import type { InputStream, OutputStream } from "../streams.ts";
+import { within } from "../wire/grace.ts";
 
 /** The hub's own stdin and stdout, which somebody may have used before. */
 export interface OwnStreams {
@@ -21,7 +22,7 @@ export interface OwnStreams {
 }
 
 /** What there is to be said beside that. */
-interface Words {
+export interface Words {
   /** What servers want models to know. */
   readonly instructions?: string | undefined;
   /** The class of what the client can be asked for to whom they say that. */
@@ -33,6 +34,12 @@ export function openStreams(): OwnStreams {
   return { input: ownStdin(), output: ownStdout, isGreeted: false };
 }
 
+/** Words, or what finds them for a client of that class; undefined if there are none for it. */
+export type Wording = Words | ((capabilities: string) => Promise<Words>);
+
+/** How long a client, and the hub, wait until words are found, in ms: that of a busy machine. */
+const LONGEST_SEARCH = 500;
+
 /**
  * Says to a client's `initialize` what the hub would say, while the hub is put together; then it passes on all that came.
  * Only a request of the usual form is answered, and only if it is the first message.
@@ -40,13 +47,15 @@ export function openStreams(): OwnStreams {
 export class Welcome implements OwnStreams, InputStream {
   readonly input: InputStream = this;
   readonly #serverInfo: Implementation;
-  readonly #greeting: Words;
+  readonly #wording: Wording;
   readonly #stdin = ownStdin();
   readonly #stdout: OutputStream;
   /** What came before anybody read it. */
   readonly #early: Buffer[] = [];
   #state: "listening" | "silent" | "read" = "listening";
   #isGreeted = false;
+  /** Settles when words are found that a client waits for. */
+  #answering: Promise<void> | undefined;
   #isAtEnd = false;
   #isBroken = false;
   #onChunk: ((chunk: Buffer) => void) | undefined;
@@ -54,9 +63,9 @@ export class Welcome implements OwnStreams, InputStream {
   #onBroken: (() => void) | undefined;
 
   /** @param serverInfo what the hub calls itself, and its version */
-  constructor(serverInfo: Implementation, greeting: Words) {
+  constructor(serverInfo: Implementation, wording: Wording) {
     this.#serverInfo = serverInfo;
-    this.#greeting = greeting;
+    this.#wording = wording;
     this.#stdout = ownStdout(() => {
       this.#isBroken = true;
       this.#onBroken?.();
@@ -70,11 +79,12 @@ export class Welcome implements OwnStreams, InputStream {
     );
   }
 
-  /** Waits until what has come already is read: on Bun that is so when the second turn of its loop begins. */
+  /** Waits until what has come already is read, and answered if it can be: on Bun that is so when the second turn of its loop begins. */
   async listen(): Promise<void> {
     for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
       await new Promise<void>((resolve) => void setImmediate(resolve));
     }
+    if (this.#answering !== undefined) await within(LONGEST_SEARCH, this.#answering);
   }
 
   get isGreeted(): boolean {
@@ -117,11 +127,23 @@ export class Welcome implements OwnStreams, InputStream {
     this.#stdin.pause();
     const bytes = Buffer.concat(this.#early);
     const request = isWhole ? readRequest(bytes.subarray(0, bytes.indexOf(LF))) : undefined;
-    const { instructions, capabilities } = this.#greeting;
+    if (request === undefined) return;
+    if (typeof this.#wording === "function") {
+      this.#answering = this.#wording(request.capabilities).then(
+        (words) => this.#answer(request, words),
+        () => {},
+      );
+      return;
+    }
+    const { instructions, capabilities } = this.#wording;
     // Servers may have other things to say to a client that can do something else.
-    const isMeant = instructions === undefined || request?.capabilities === capabilities;
-    if (request === undefined || !isMeant) return;
-    const { id, version } = request;
+    const isMeant = instructions === undefined || request.capabilities === capabilities;
+    if (isMeant) this.#answer(request, this.#wording);
+  }
+
+  #answer({ id, version }: Introduced, { instructions }: Words): void {
+    // The hub has the request by now, and answers it itself.
+    if (this.#state === "read") return;
     const result = initializeResult(version, this.#serverInfo, instructions);
     // So little is taken at once; else what follows waits in the stream.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));

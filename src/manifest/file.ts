@@ -1,4 +1,4 @@
-import { readFile, stat } from "node:fs/promises";
+import process from "node:process";
 
 export type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -8,14 +8,23 @@ export type ReadResult =
   /** `reason` goes after the file's name: "is a folder", "may not be read …". */
   | { readonly kind: "refused"; readonly reason: string };
 
-/** Reads a regular file of at most `maxBytes`. Anything else is refused, so that no pipe or device can block. */
-export async function readSmall(path: string, maxBytes: number): Promise<ReadResult> {
+/**
+ * Reads a regular file of at most `maxBytes`. Anything else is refused, so that no pipe or device can block. It is read at once,
+ * as what reads files in the background takes longer to load than all that is read for a start.
+ */
+export function readSmall(path: string, maxBytes: number): Promise<ReadResult> {
+  return Promise.resolve(readNow(path, maxBytes));
+}
+
+function readNow(path: string, maxBytes: number): ReadResult {
+  const { readFileSync, statSync } = process.getBuiltinModule("node:fs");
   try {
-    const { size, isFolder, isRegular } = await inspect(path);
-    if (isFolder) return refuse("is a folder, not a file");
-    if (!isRegular) return refuse("is not a regular file");
-    if (size > maxBytes) return refuse(`is longer than ${maxBytes} bytes`);
-    return { kind: "read", bytes: new Uint8Array(await readFile(path)) };
+    const stats = statSync(path, { throwIfNoEntry: false });
+    if (stats === undefined) return { kind: "absent" };
+    if (stats.isDirectory()) return refuse("is a folder, not a file");
+    if (!stats.isFile()) return refuse("is not a regular file");
+    if (stats.size > maxBytes) return refuse(`is longer than ${maxBytes} bytes`);
+    return { kind: "read", bytes: new Uint8Array(readFileSync(path)) };
   } catch (error) {
     const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
     if (code === "ENOENT" || code === "ENOTDIR") return { kind: "absent" };
@@ -31,11 +40,6 @@ export function decode(bytes: Uint8Array): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-async function inspect(path: string) {
-  const stats = await stat(path);
-  return { size: stats.size, isFolder: stats.isDirectory(), isRegular: stats.isFile() };
 }
 
 function refuse(reason: string): ReadResult {

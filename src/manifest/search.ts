@@ -1,5 +1,5 @@
-import { realpath } from "node:fs/promises";
 import { join } from "node:path";
+import process from "node:process";
 import { readSmall, type Bytes, type ReadResult } from "./file.ts";
 import { configFolders, stateFolder, type Surroundings } from "./folders.ts";
 import type { Problem } from "./problem.ts";
@@ -34,7 +34,7 @@ export interface Search {
 export async function searchFiles({ env, cwd, platform }: Surroundings): Promise<Search> {
   const folders = configFolders(env, platform);
   const user = pickFirst(await readAll(listNames(folders)));
-  if (await isAmong(cwd, folders)) return user;
+  if (isAmong(cwd, folders)) return user;
   const state = stateFolder(env, platform);
   const local = await Promise.all([
     searchLocal([join(cwd, CLIENTS)], state),
@@ -126,9 +126,15 @@ function explainDistrust(path: string): string {
 }
 
 /** Standing in the user's own config folder makes its files no strangers. */
-async function isAmong(cwd: string, folders: readonly string[]): Promise<boolean> {
-  const [here, ...there] = await Promise.all(
-    [cwd, ...folders].map((folder) => realpath(folder).catch(() => undefined)),
-  );
-  return here !== undefined && there.includes(here);
+function isAmong(cwd: string, folders: readonly string[]): boolean {
+  const here = locateReally(cwd);
+  return here !== undefined && folders.some((folder) => locateReally(folder) === here);
+}
+
+function locateReally(path: string): string | undefined {
+  try {
+    return process.getBuiltinModule("node:fs").realpathSync(path);
+  } catch {
+    return undefined;
+  }
 }

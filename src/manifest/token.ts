@@ -1,4 +1,4 @@
-import { stat } from "node:fs/promises";
+import process from "node:process";
 import type { Complaint } from "./problem.ts";
 import type { HttpToken } from "./schema.ts";
 import type { Source } from "./source.ts";
@@ -27,6 +27,7 @@ export function findTokenFaults(text = ""): readonly Complaint[] {
 /** What is to be said if it stands as it is in a file that others than its owner may read. */
 export async function noteExposure({ text, file }: HttpToken): Promise<readonly string[]> {
   if (parseTemplate(text, "toolmux").some(({ kind }) => kind !== "text")) return [];
+  const { stat } = process.getBuiltinModule("node:fs/promises");
   const mode = await stat(file).then(
     (stats) => stats.mode,
     () => 0,

@@ -1,8 +1,7 @@
-import { realpath } from "node:fs/promises";
 import { join } from "node:path";
+import process from "node:process";
 import { utf8 } from "../bytes.ts";
 import { HubError } from "../errors.ts";
-import { makePrivateFolder, rewritePrivate } from "./draft.ts";
 import { decode, readSmall, type Bytes } from "./file.ts";
 import { isTable } from "./table.ts";
 
@@ -25,6 +24,7 @@ export function locateStore(folder: string): string {
 export async function isTrusted(path: string, content: Bytes, folder: string): Promise<boolean> {
   const files = await readStore(folder);
   if (files.size === 0) return false;
+  const { realpath } = process.getBuiltinModule("node:fs/promises");
   const real = await realpath(path).catch(() => undefined);
   return real !== undefined && files.get(real) === (await digest(content));
 }
@@ -38,6 +38,7 @@ export async function trust(path: string, folder: string): Promise<string> {
   const read = await readSmall(path, MAX_MANIFEST);
   if (read.kind === "absent") throw new HubError("usage", `${path} does not exist`);
   if (read.kind === "refused") throw new HubError("usage", `${path} ${read.reason}`);
+  const { realpath } = process.getBuiltinModule("node:fs/promises");
   const real = await realpath(path);
   const files = await readStore(folder);
   files.set(real, await digest(read.bytes));
@@ -62,6 +63,7 @@ async function readStore(folder: string): Promise<Map<string, string>> {
 }
 
 async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
+  const { makePrivateFolder, rewritePrivate } = await import("./draft.ts");
   await makePrivateFolder(folder);
   const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
   await rewritePrivate(locateStore(folder), utf8(`${text}\n`));

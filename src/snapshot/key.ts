@@ -1,15 +1,13 @@
 import { Buffer } from "node:buffer";
 import { rm } from "node:fs/promises";
-import { join } from "node:path";
 import { utf8 } from "../bytes.ts";
 import { makePrivateFolder, readPrivate, replaceBy, writePrivate } from "../manifest/draft.ts";
 import { sleep } from "../wire/grace.ts";
+import { locateKey } from "./place.ts";
 
 /** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Seal = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
 
-/** In the state folder: 32 random bytes as hex digits, and a line end. */
-const FILE = "installation.key";
 const FORM = /^[0-9a-f]{64}\n$/;
 const LENGTH = 65;
 /** How often to look whether another hub has written the key, which takes it some ms; and how long between, in ms. */
@@ -18,7 +16,7 @@ const PAUSE = 10;
 
 /** Seals with the key that there is; undefined if there is none, or a damaged one. `folder` is the state folder. Never rejects. */
 export async function readSeal(folder: string): Promise<Seal | undefined> {
-  const key = await readKey(join(folder, FILE));
+  const key = await readKey(locateKey(folder));
   return key && openSeal(key);
 }
 
@@ -28,7 +26,7 @@ export async function readSeal(folder: string): Promise<Seal | undefined> {
  * @throws {Error} if the state folder cannot be written.
  */
 export async function obtainSeal(folder: string): Promise<Seal> {
-  const path = join(folder, FILE);
+  const path = locateKey(folder);
   const draft = `${path}.draft`;
   for (let tries = 1; ; tries++) {
     const key = await readKey(path);

@@ -14,9 +14,17 @@ interface Answer {
   readonly instructions?: string;
 }
 
-function start(stage: Stage): RawClient {
-  return new RawClient(executable(), ["--config", stage.config], stage.dir, stage.env);
+function start(stage: Stage, ...options: readonly string[]): RawClient {
+  return new RawClient(executable(), ["--config", stage.config, ...options], stage.dir, stage.env);
 }
+
+/** What a client asks first, as it asks it at once. */
+const INITIALIZE = {
+  jsonrpc: "2.0",
+  id: 1,
+  method: "initialize",
+  params: { protocolVersion: LATEST, capabilities: {}, clientInfo: { name: "t", version: "1" } },
+};
 
 /** Serves a client once, so that there is something to remember. */
 async function serveOnce(stage: Stage, capabilities: object = {}): Promise<void> {
@@ -127,6 +135,87 @@ describe("a start with a manifest that has served before", () => {
       writeFileSync(stage.config, "[servers.a]\n");
       const client = start(stage);
       client.send({ jsonrpc: "2.0", id: 1, method: "ping" });
+      assert.equal((await client.exit).code, 2);
+      assert.deepEqual(client.lines, []);
+    }),
+  );
+});
+
+describe("a start with a manifest that has never served", () => {
+  it("greets its client once with what the manifest says, and serves it as any other", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
+      const client = start(stage);
+      const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
+      assert.equal(serverInfo.name, "mine");
+      assert.equal(instructions, undefined);
+      const { message } = await client.call("a__echo", { word: "new" });
+      assert.deepEqual(message.result?.structuredContent, { word: "new" });
+      assert.equal(client.lines.filter(({ text }) => text.endsWith(`"id":1}`)).length, 1);
+      await end(client);
+    }),
+  );
+
+  it("says what its servers said when another manifest had them", LIMIT, () =>
+    withStage({ servers: { a: scripted("--instruct") } }, async (stage) => {
+      await serveOnce(stage);
+      writeFileSync(stage.config, `[hub]\nname = "mine"\n${readFileSync(stage.config, "utf8")}`);
+      const client = start(stage);
+      const { serverInfo, instructions } = (await client.initialize()) as unknown as Answer;
+      assert.equal(serverInfo.name, "mine");
+      assert.equal(instructions, "# a\n\nFor {}.");
+      await end(client);
+    }),
+  );
+
+  it(
+    "says what those of its servers said that are switched on, to a client of that kind",
+    LIMIT,
+    () => {
+      const speaker = (name: string) => scripted("--instruct", { env: { FOR: name } });
+      const [a, b, c] = [speaker("a"), speaker("b"), speaker("c")];
+      const run = async (stage: Stage): Promise<void> => {
+        await serveOnce(stage, { sampling: {} });
+        const servers = { c, b: { ...b, enabled: false }, a, other: scripted() };
+        writeFileSync(stage.config, JSON.stringify({ servers }));
+        const said: (string | undefined)[] = [];
+        for (const capabilities of [{ sampling: {} }, {}]) {
+          const client = start(stage);
+          const answer = (await client.initialize(LATEST, capabilities)) as unknown as Answer;
+          said.push(answer.instructions);
+          await end(client);
+        }
+        assert.deepEqual(said, ["# c\n\nFor c.\n\n# a\n\nFor a.", undefined]);
+      };
+      return withStage(JSON.stringify({ servers: { a, b, c } }), run, "toolmux.json");
+    },
+  );
+
+  it("answers nothing if anything is wrong with it, or with the command line", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const right = readFileSync(stage.config, "utf8");
+      const wrong = ["[servers.a]\n", `${right}\n[defaults]\ncallTimeout = "soon"\n`, "[["];
+      const cases = [
+        ...wrong.map((text) => ({ text, options: [] })),
+        { text: right, options: ["--record-limit", "1MB"] },
+        { text: right, options: ["--http", "nowhere:-1"] },
+      ];
+      for (const { text, options } of cases) {
+        writeFileSync(stage.config, text);
+        const client = start(stage, ...options);
+        client.send(INITIALIZE);
+        assert.equal((await client.exit).code, 2);
+        assert.deepEqual(client.lines, []);
+      }
+    }),
+  );
+
+  it("answers nothing if a plugin that it names cannot be set up", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const plugin = `[[plugins]]\nuse = "./missing.ts"\n`;
+      writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n${plugin}`);
+      const client = start(stage);
+      client.send(INITIALIZE);
       assert.equal((await client.exit).code, 2);
       assert.deepEqual(client.lines, []);
     }),

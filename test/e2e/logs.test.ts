@@ -115,12 +115,16 @@ describe("the log of serve", () => {
       () =>
         withStage({ servers: { a: scripted() } }, async (stage) => {
           for (const leave of [
-            (client: RawClient): void => client.end(),
-            (client: RawClient): void => client.signal("SIGTERM"),
+            (client: RawClient): Promise<void> => Promise.resolve(client.end()),
+            async (client: RawClient): Promise<void> => {
+              // Only then there surely is a hub that anything could come to.
+              await client.request("ping");
+              client.signal("SIGTERM");
+            },
           ]) {
             const client = start(stage, "--log-level", "info", "--log-format", format);
             await client.initialize();
-            leave(client);
+            await leave(client);
             await client.ended(END);
             const states = messagesOf(client, format).filter((text) =>
               /^(connecting|stopped)$/.test(text),
@@ -317,6 +321,8 @@ describe("the log of serve", () => {
       const args = ["--preload", mistake, MAIN, "--config", config, "--log-level", "info"];
       const client = new RawClient(process.execPath, args, dir, env);
       await client.initialize();
+      // Only then there surely is a hub that has something to tell.
+      await client.request("ping");
       client.signal("SIGUSR2");
       assert.equal((await client.ended(END)).code, 1);
       assert.match(client.stderr, /a: connecting\n/);

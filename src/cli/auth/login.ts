@@ -5,7 +5,7 @@ import type { Challenge } from "../../wire/http/credentials.ts";
 import { openOwnAuthorizer, type ShowPage } from "../authorizer.ts";
 import { own } from "../console.ts";
 import type { Invocation, World } from "../command.ts";
-import { type Log, openLog, openManifest } from "../open.ts";
+import { type Log, openLog, openManifest } from "../basis.ts";
 import { usage } from "../parse.ts";
 import { formatJson } from "../print.ts";
 import { clean, printLine } from "../report.ts";

@@ -4,7 +4,7 @@ import type { RemoteServer } from "../../manifest/schema.ts";
 import { openOwnAuthorizer } from "../authorizer.ts";
 import { own } from "../console.ts";
 import type { Invocation, World } from "../command.ts";
-import { openLog, openManifest } from "../open.ts";
+import { openLog, openManifest } from "../basis.ts";
 import { alignTable, findPaper, formatJson } from "../print.ts";
 import { describeStanding, standingToJson } from "./standing.ts";
 import { fillIn, pickRemotes } from "./subject.ts";

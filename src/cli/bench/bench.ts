@@ -3,7 +3,7 @@ import { measure } from "../../bench/bench.ts";
 import type { BenchResult } from "../../bench/result.ts";
 import type { HubError } from "../../errors.ts";
 import type { Invocation, World } from "../command.ts";
-import { openLog } from "../open.ts";
+import { openLog } from "../basis.ts";
 import { makeReporter } from "./reporter.ts";
 import { readSettings } from "./settings.ts";
 import { openStage } from "./stage.ts";

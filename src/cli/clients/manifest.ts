@@ -10,7 +10,7 @@ import { detectFormat } from "../../manifest/parse.ts";
 import { manifestError } from "../../manifest/problem.ts";
 import { HUB_DEFAULTS } from "../../manifest/schema.ts";
 import type { Invocation, World } from "../command.ts";
-import { loadOptions } from "../open.ts";
+import { loadOptions } from "../basis.ts";
 import { changeFile, findFile } from "../servers/file.ts";
 
 /** What the manifest has already; nothing if there is none yet. @throws {HubError} manifestInvalid */

@@ -8,7 +8,7 @@ import { openSecrets } from "../../secrets/secrets.ts";
 import { VERSION } from "../../version.ts";
 import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
-import { loadOptions, openLog } from "../open.ts";
+import { loadOptions, openLog } from "../basis.ts";
 import { findPaper, formatJson } from "../print.ts";
 import { findFile } from "../servers/file.ts";
 import { examineClients } from "./clients.ts";

@@ -17,10 +17,11 @@ import { memoryPair } from "../../wire/memory.ts";
 import type { Invocation, World } from "../command.ts";
 import { createRecord } from "../log.ts";
 import { Notices } from "../notices.ts";
-import { openHub, openLog } from "../open.ts";
+import { openLog } from "../basis.ts";
+import { openHub } from "../open.ts";
 import { usage } from "../parse.ts";
 import { formatRecord } from "../report.ts";
-import { aborted, orphaned } from "../serve.ts";
+import { aborted, orphaned } from "../host.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;

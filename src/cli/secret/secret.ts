@@ -8,7 +8,7 @@ import { isOwn } from "../../secrets/store.ts";
 import { untilAborted } from "../../wire/grace.ts";
 import { type Invocation, SECRET_VERBS as VERBS, type World } from "../command.ts";
 import { own } from "../console.ts";
-import { loadOptions } from "../open.ts";
+import { loadOptions } from "../basis.ts";
 import { suggest, usage } from "../parse.ts";
 import { alignTable, findPaper, formatJson } from "../print.ts";
 import { printLine } from "../report.ts";

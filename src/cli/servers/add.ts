@@ -10,7 +10,7 @@ import type { Table } from "../../manifest/table.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../commandline.ts";
 import { own } from "../console.ts";
-import { type Log, openLog } from "../open.ts";
+import { type Log, openLog } from "../basis.ts";
 import { usage } from "../parse.ts";
 import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";

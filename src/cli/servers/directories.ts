@@ -6,7 +6,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { dialer } from "../../wire/http/dialer.ts";
 import type { Invocation, World } from "../command.ts";
-import { type Log, loadOptions } from "../open.ts";
+import { type Log, loadOptions } from "../basis.ts";
 
 /** The name of what Smithery is shown, among the secrets. */
 const KEY = "smithery";

@@ -2,7 +2,7 @@ import type { Listing, Offer } from "../../directory/listing.ts";
 import { searchAll } from "../../directory/search.ts";
 import { own } from "../console.ts";
 import type { Invocation, World } from "../command.ts";
-import { openLog } from "../open.ts";
+import { openLog } from "../basis.ts";
 import { usage } from "../parse.ts";
 import { count, cut, findPaper, formatJson, type Paper } from "../print.ts";
 import { clean } from "../report.ts";

@@ -7,7 +7,8 @@ import {
 } from "../../manifest/schema.ts";
 import { untilAborted } from "../../wire/grace.ts";
 import type { World } from "../command.ts";
-import { type Log, openHub } from "../open.ts";
+import type { Log } from "../basis.ts";
+import { openHub } from "../open.ts";
 import { suggestRemedies } from "../remedy.ts";
 import { standingOf } from "../standing.ts";
 

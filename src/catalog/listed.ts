@@ -1,0 +1,121 @@
+import { applyEdits, type Edit, joinPieces, type Piece, sliceOf, utf8 } from "../bytes.ts";
+import { skipSpace } from "../json.ts";
+import type { Item, Kind } from "./item.ts";
+import type { Entry, Limits, ListedRoute } from "./section.ts";
+import { isNamed } from "./shape.ts";
+
+/** Whose entry it is, and how long requests for it may take. */
+interface Owner {
+  readonly server: string;
+  limits(kind: Kind, remoteName: string): Limits;
+}
+
+/** An entry of which all is made when somebody wants it: of a long list most clients see the first page, and call little of that. */
+export class Listed implements Entry {
+  readonly name: string;
+  readonly #kind: Kind;
+  readonly #owner: Owner;
+  readonly #item: Item;
+  readonly #full: string;
+  readonly #edits: readonly Edit[] | undefined;
+  #route: ListedRoute | undefined;
+  #bytes: Uint8Array | undefined;
+
+  /**
+   * @param name what clients call it
+   * @param full the name before it was made safe or cut
+   * @param edits what is to be replaced in it beside its name
+   */
+  constructor(
+    kind: Kind,
+    owner: Owner,
+    item: Item,
+    name: string,
+    full: string,
+    edits?: readonly Edit[],
+  ) {
+    this.name = name;
+    this.#kind = kind;
+    this.#owner = owner;
+    this.#item = item;
+    this.#full = full;
+    this.#edits = edits;
+  }
+
+  get server(): string {
+    return this.#owner.server;
+  }
+
+  get route(): ListedRoute {
+    return (this.#route ??= this.#makeRoute());
+  }
+
+  get bytes(): Uint8Array {
+    return (this.#bytes ??= this.#makeBytes());
+  }
+
+  /** What is made for one list only is not worth memory of its own. */
+  addTo(pieces: Piece[]): void {
+    const { bytes, keys } = this.#item;
+    const [spot, another] = keys;
+    if (this.#isUnchanged) pieces.push(bytes);
+    else if (this.#bytes !== undefined) pieces.push(this.#bytes);
+    else if (this.#isWhole && spot !== undefined && another === undefined) {
+      pieces.push(
+        sliceOf(bytes, 0, spot.start),
+        this.#json,
+        sliceOf(bytes, spot.end, bytes.length),
+      );
+    } else pieces.push(this.bytes);
+  }
+
+  /** It is shown as it is, but for its name. */
+  get #isWhole(): boolean {
+    return this.name === this.#full && this.#edits === undefined;
+  }
+
+  get #isUnchanged(): boolean {
+    return this.#isWhole && this.name === this.#item.key;
+  }
+
+  /** Names are safe as they are; URIs may be anything. */
+  get #json(): Piece {
+    return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
+  }
+
+  #makeBytes(): Uint8Array {
+    const item = this.#item;
+    if (this.#isUnchanged) return item.bytes;
+    const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: this.#json }));
+    if (this.#edits !== undefined) edits.push(...this.#edits);
+    if (this.name !== this.#full) edits.push(metaEdit(item, this.#full));
+    return joinPieces(applyEdits(item.bytes, edits));
+  }
+
+  #makeRoute(): ListedRoute {
+    const [kind, item, owner] = [this.#kind, this.#item, this.#owner];
+    return {
+      kind,
+      server: owner.server,
+      name: this.name,
+      remoteName: item.key,
+      remoteNameJson: utf8(JSON.stringify(item.key)),
+      item,
+      limits: owner.limits(kind, item.key),
+    };
+  }
+}
+
+/** `_meta` key for the full name of an entry whose exposed name was shortened. */
+const FULL_NAME_KEY = "toolmux/fullName";
+
+function metaEdit({ bytes, meta }: Item, full: string): Edit {
+  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full)}`;
+  if (meta !== undefined) {
+    const at = meta.start + 1;
+    const empty = skipSpace(bytes, at) === meta.end - 1;
+    return { start: at, end: at, by: utf8(empty ? member : `${member},`) };
+  }
+  const close = bytes.length - 1;
+  return { start: close, end: close, by: utf8(`,"_meta":{${member}}`) };
+}
