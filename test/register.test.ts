@@ -51,6 +51,10 @@ describe("a register", () => {
     for (const key of keys) if (key % 2 === 0) assert.equal(register.take(key), key + 1);
     for (const key of keys) assert.equal(register.get(key), key % 2 === 0 ? undefined : key + 1);
     assert.equal(register.size, 50_000);
+    for (const key of keys) register.take(key);
+    assert.deepEqual(register.entries(), []);
+    register.set(7, 8);
+    assert.deepEqual(register.entries(), [[7, 8]]);
   });
 
   it("gives each a key of its own, also when others have gone", () => {
