@@ -58,7 +58,7 @@ export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boo
 /** A run of bytes inside bigger memory: much cheaper to make than a typed array over it. */
 export interface Slice extends Range {
   readonly of: Uint8Array;
-  /** It is all of its memory, and nobody looks at that again: who writes it may free it then. */
+  /** Nobody looks at any of its memory again: who writes it may free that then. */
   readonly isGiven?: true | undefined;
 }
 

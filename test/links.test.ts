@@ -7,8 +7,13 @@ import { LONG, readLong } from "../src/wire/long.ts";
 /** A long result in two chunks, and whether its chunks have been joined. */
 function longResult(link: string): { learn(links: Links): boolean } {
   const text = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"${"x".repeat(LONG)}"}${link}]}}`;
-  const chunks = [Buffer.from(text.slice(0, LONG / 2)), Buffer.from(text.slice(LONG / 2))];
-  const response = readLong(chunks, text.length);
+  const chunks = [text.slice(0, LONG / 2), text.slice(LONG / 2)];
+  const parts = chunks.map((chunk) => ({
+    bytes: Buffer.from(chunk),
+    isClear: false,
+    isOwn: false,
+  }));
+  const response = readLong(parts, text.length);
   assert.ok(response);
   return {
     learn(links) {

@@ -5,7 +5,7 @@ import { utf8 } from "../src/bytes.ts";
 import { readFrame } from "../src/wire/frame.ts";
 import { type Response, readdress, joinMessage } from "../src/wire/jsonrpc.ts";
 import { Splitter } from "../src/wire/lines.ts";
-import { LONG, readLong } from "../src/wire/long.ts";
+import { LONG, type Part, readLong } from "../src/wire/long.ts";
 
 const ID = utf8('"c-1"');
 const SIZE = LONG + 50_000;
@@ -24,9 +24,10 @@ const filler = "é-0123456789 ".repeat(SIZE / 14);
 const withAt = (at: number, what: string): string =>
   filler.slice(0, at) + what + filler.slice(at + what.length);
 
-function cutAt(bytes: Buffer, ...places: number[]): Buffer[] {
+function cutAt(bytes: Buffer, ...places: number[]): Part[] {
   const ends = [...places.filter((at) => at > 0 && at < bytes.length), bytes.length];
-  return ends.map((end, i) => bytes.subarray(i === 0 ? 0 : (ends[i - 1] ?? 0), end));
+  const pieces = ends.map((end, i) => bytes.subarray(i === 0 ? 0 : (ends[i - 1] ?? 0), end));
+  return pieces.map((piece) => ({ bytes: piece, isClear: false, isOwn: false }));
 }
 
 function sent(response: Response): string {
@@ -106,7 +107,7 @@ describe("a long response that was searched while it came in", () => {
     let found: Response | undefined;
     const splitter = new Splitter(1e9, {
       line: () => {},
-      long: (chunks, size, clear) => void (found = readLong(chunks, size, clear)),
+      long: (parts, size) => void (found = readLong(parts, size)),
       oversized: () => assert.fail("there is no limit"),
     });
     splitter.push(Buffer.from("before\n"));
@@ -154,10 +155,10 @@ describe("a line of many chunks", () => {
     const found: string[] = [];
     const splitter = new Splitter(1e9, {
       line: (bytes) => void found.push(bytes.toString()),
-      long: (chunks, size) => {
-        const joined = Buffer.concat(chunks);
+      long: (parts, size) => {
+        const joined = Buffer.concat(parts.map(({ bytes }) => bytes));
         assert.equal(joined.length, size);
-        assert.ok(chunks.every((chunk) => chunk.length > 0));
+        assert.ok(parts.every(({ bytes }) => bytes.length > 0));
         found.push(`long ${joined.toString()}`);
       },
       oversized: () => assert.fail("there is no limit"),
@@ -178,6 +179,50 @@ describe("a line of many chunks", () => {
         assert.deepEqual(plain, [short, ascii, short, ascii]);
       }
       assert.ok(split(text, 65_536).some((line) => line.startsWith("long ")));
+    }
+  });
+});
+
+describe("the memory of a long line's chunks", () => {
+  const long = (fill: string): string => fill.repeat(SIZE);
+
+  /** Cuts a stream of lines into chunks with memory of their own, and wipes what belongs to a long line once that was seen. */
+  function wipe(lines: readonly string[], step: number): { seen: string[]; shared: number } {
+    const seen: (string | Buffer)[] = [];
+    let shared = 0;
+    const splitter = new Splitter(1e9, {
+      line: (bytes) => void seen.push(bytes),
+      long: (parts) => {
+        seen.push(Buffer.concat(parts.map(({ bytes }) => bytes)).toString());
+        for (const { bytes, isOwn } of parts) {
+          if (isOwn) new Uint8Array(bytes.buffer).fill(0);
+          else shared += bytes.length;
+        }
+      },
+      oversized: () => assert.fail("there is no limit"),
+    });
+    const stream = Buffer.from(`first\n${lines.join("\n")}\n`);
+    for (let at = 0; at < stream.length; at += step) {
+      const chunk = stream.subarray(at, at + step);
+      splitter.push(Buffer.from(Uint8Array.from(chunk).buffer));
+    }
+    return { seen: seen.map(String).slice(1), shared };
+  }
+
+  it("is shared with no other line where it is said to be its own", () => {
+    const lines = [long("a"), "b", long("c"), long("d"), "e".repeat(20_000), "f", long("g"), "h"];
+    for (const step of [7000, 20_000, 65_536, 100_003, SIZE - 1, SIZE, SIZE + 1, SIZE + 2]) {
+      assert.ok(wipe(lines, step).seen.join() === lines.join(), `chunks of ${step} bytes`);
+    }
+  });
+
+  it("is its own wherever it ends, if the next one is long too", () => {
+    const lines = [long("a"), long("b"), long("c"), long("d"), long("e")];
+    for (const step of [20_000, 65_536, 100_003, SIZE - 1]) {
+      const { seen, shared } = wipe(lines, step);
+      assert.ok(seen.join() === lines.join());
+      // The first and the last chunk hold what is not long.
+      assert.ok(shared < 2 * step, `${shared} bytes of chunks of ${step}`);
     }
   });
 });

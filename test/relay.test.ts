@@ -366,7 +366,8 @@ describe("links that results point to", () => {
     Object.assign(result.content[1] ?? {}, { type: "resource_link" });
     const bytes = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result }));
     const chunks = [bytes.subarray(0, 100_000), bytes.subarray(100_000)];
-    const long = readLong(chunks, bytes.length);
+    const parts = chunks.map((chunk) => ({ bytes: chunk, isClear: false, isOwn: false }));
+    const long = readLong(parts, bytes.length);
     assert.ok(long?.shape.at !== "scanned" && long?.shape.chunks !== undefined);
     const links = new Links();
     links.learn("a", long);

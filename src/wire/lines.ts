@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { isClear, LONG } from "./long.ts";
+import { memoriesOf, isClear, LONG, type Part } from "./long.ts";
 import { ChunkSight, CR, LF } from "./sight.ts";
 
 /** What a splitter finds. Slices share the memory of the chunks that were pushed. */
@@ -10,11 +10,8 @@ export interface LineSink {
   line(bytes: Buffer): void;
   /** Instead of `line`, for a line that came in one chunk: where it stands in that. */
   part?(chunk: Buffer, start: number, end: number, sight: ChunkSight): void;
-  /**
-   * Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined.
-   * @param isClear for each chunk whether it was searched as it came in and hides nothing, see `isClear` of long.ts
-   */
-  long?(chunks: readonly Buffer[], size: number, isClear: readonly boolean[]): void;
+  /** Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined. */
+  long?(parts: readonly Part[], size: number): void;
   /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
@@ -31,9 +28,7 @@ const SOON = 16 * 1024;
 export class Splitter {
   readonly #limit: number;
   readonly #sink: LineSink;
-  #pending: Buffer[] = [];
-  /** Of those that are pending. */
-  #clear: boolean[] = [];
+  #pending: Part[] = [];
   #size = 0;
   /** Set while an oversized line is being dropped. */
   #dropped: { head: Buffer; tail: Buffer } | undefined;
@@ -50,10 +45,12 @@ export class Splitter {
     const sight = new ChunkSight(chunk);
     const size = chunk.length;
     let from = 0;
+    let at = chunk.indexOf(LF);
+    if (at >= 0 && this.#size + at >= LONG && this.#endLong(chunk, at)) return;
     // Most chunks end with a line: behind that there is nothing to search for.
-    for (let at = chunk.indexOf(LF); at >= 0; at = from < size ? chunk.indexOf(LF, from) : -1) {
+    for (; at >= 0; at = from < size ? chunk.indexOf(LF, from) : -1) {
       if (this.#size > 0 || this.#first || this.#dropped !== undefined || at - from > this.#limit) {
-        if (at > from) this.#add(chunk.subarray(from, at));
+        if (at > from) this.#add(chunk.subarray(from, at), false);
         this.#finish();
       } else {
         const end = chunk[at - 1] === CR ? at - 1 : at;
@@ -64,7 +61,21 @@ export class Splitter {
       }
       from = at + 1;
     }
-    if (from < size) this.#add(from === 0 ? chunk : chunk.subarray(from));
+    if (from === 0) this.#add(chunk, isWhole(chunk));
+    else if (from < size) this.#add(chunk.subarray(from), false);
+  }
+
+  /**
+   * Ends a long line in a chunk where no other one ends: then nobody else ever looks at its memory.
+   * @returns false if others end there
+   */
+  #endLong(chunk: Buffer, at: number): boolean {
+    if (!isWhole(chunk) || chunk.includes(LF, at + 1)) return false;
+    const [end, rest] = partAt(chunk, at);
+    if (end.length > 0) this.#add(end, true);
+    this.#finish();
+    if (rest.length > 0) this.#add(rest, true);
+    return true;
   }
 
   /** The stream has ended: gives out a last line without a line end. */
@@ -72,27 +83,26 @@ export class Splitter {
     this.#finish();
   }
 
-  #add(piece: Buffer): void {
+  #add(piece: Buffer, isOwn: boolean): void {
     this.#size += piece.length;
     if (this.#dropped !== undefined) {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
     // While the peer makes the next one: when the line is whole, somebody waits for it.
-    this.#clear.push(piece.length >= SOON && isClear(piece, this.#pending.length === 0));
-    this.#pending.push(piece);
+    const isKnown = piece.length >= SOON && isClear(piece, this.#pending.length === 0);
+    this.#pending.push({ bytes: piece, isClear: isKnown, isOwn });
     if (this.#size > this.#limit) {
-      const start = Buffer.concat(this.#pending, Math.min(this.#size, EDGE));
-      this.#dropped = { head: start, tail: this.#pending.reduce(lastBytes, Buffer.alloc(0)) };
+      const pieces = memoriesOf(this.#pending);
+      const start = Buffer.concat(pieces, Math.min(this.#size, EDGE));
+      this.#dropped = { head: start, tail: pieces.reduce(lastBytes, Buffer.alloc(0)) };
       this.#pending = [];
-      this.#clear = [];
     }
   }
 
   #finish(): void {
     const pending = this.#pending;
     const dropped = this.#dropped;
-    const clear = this.#clear;
     const size = this.#size;
     this.#size = 0;
     if (dropped !== undefined) {
@@ -102,14 +112,13 @@ export class Splitter {
     }
     if (size === 0) return;
     this.#pending = [];
-    this.#clear = [];
     if (size >= LONG && pending.length > 1 && this.#sink.long !== undefined && !this.#first) {
-      const [chunks, length] = withoutCr(pending, size);
-      this.#sink.long(chunks, length, clear);
+      const [parts, length] = withoutCr(pending, size);
+      this.#sink.long(parts, length);
       return;
     }
-    const only = pending.length === 1 ? pending[0] : undefined;
-    const line = this.#trim(only ?? Buffer.concat(pending, size));
+    const only = pending.length === 1 ? pending[0]?.bytes : undefined;
+    const line = this.#trim(only ?? Buffer.concat(memoriesOf(pending), size));
     if (line.length > 0) this.#sink.line(line);
   }
 
@@ -121,11 +130,30 @@ export class Splitter {
   }
 }
 
-function withoutCr(chunks: Buffer[], size: number): [Buffer[], number] {
-  const last = chunks.at(-1);
-  if (last === undefined || last[last.length - 1] !== CR) return [chunks, size];
-  const rest = last.length === 1 ? [] : [last.subarray(0, -1)];
-  return [[...chunks.slice(0, -1), ...rest], size - 1];
+function withoutCr(parts: readonly Part[], size: number): [readonly Part[], number] {
+  const last = parts.at(-1);
+  if (last === undefined || last.bytes[last.bytes.length - 1] !== CR) return [parts, size];
+  const bytes = last.bytes.subarray(0, -1);
+  const rest = bytes.length === 0 ? [] : [{ ...last, bytes }];
+  return [[...parts.slice(0, -1), ...rest], size - 1];
+}
+
+/** Whether it has its memory for itself; only asked of what is big, as others may share theirs. */
+function isWhole(chunk: Buffer): boolean {
+  return chunk.length >= SOON && chunk.length === chunk.buffer.byteLength;
+}
+
+/** A chunk before and behind a line end, each with memory of its own: the shorter one is copied. */
+function partAt(chunk: Buffer, at: number): [Buffer, Buffer] {
+  const end = chunk.subarray(0, at);
+  const rest = chunk.subarray(at + 1);
+  return end.length < rest.length ? [copyOf(end), rest] : [end, copyOf(rest)];
+}
+
+function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
 }
 
 /** The last bytes of two pieces that follow each other, copied so that a dropped line's memory can go. */

@@ -10,57 +10,61 @@ const EDGE = 4096;
 /** Longer than all that is searched for, so that nothing can hide where two chunks meet. */
 const SEAM = 16;
 
+/** A part of a long line, as it came. */
+export interface Part {
+  readonly bytes: Buffer;
+  /** It was searched as it came in, and hides nothing: see `isClear`. */
+  readonly isClear: boolean;
+  /** Nobody else looks at its memory: who writes it may free that then. */
+  readonly isOwn: boolean;
+}
+
+export function memoriesOf(parts: readonly Part[]): Buffer[] {
+  return parts.map(({ bytes }) => bytes);
+}
+
 /**
- * The fast path for long responses: what `readSpliceable` does, on the chunks as they came. Joining them would
- * cost more than all else that happens to a result of a megabyte. The chunks are those of a line: no LF is in them.
- * @param clear of each chunk what `isClear` said
+ * The fast path for long responses: what `readSpliceable` does, on the parts as they came. Joining them would
+ * cost more than all else that happens to a result of a megabyte. The parts are those of a line: no LF is in them.
  * @returns undefined if the line is none of the two shapes, or has to be looked at whole.
  */
-export function readLong(
-  chunks: readonly Buffer[],
-  size: number,
-  clear: readonly boolean[] = [],
-): Response | undefined {
-  const ends = [...cut(chunks, 0, EDGE), ...cut(chunks, size - EDGE, size)];
+export function readLong(parts: readonly Part[], size: number): Response | undefined {
+  const ends = [...cut(parts, 0, EDGE), ...cut(parts, size - EDGE, size)];
   const edges = readSpliceable(Buffer.concat(ends.map(bufferOf)), 0, 2 * EDGE);
   if (edges === undefined || edges.shape.at === "scanned") return undefined;
-  const isKnown = new Set(chunks.filter((_, at) => clear[at]));
-  if (hides(cut(chunks, EDGE - SEAM, size - EDGE + SEAM), isKnown)) return undefined;
+  const isKnown = new Set(memoriesOf(parts.filter((part) => part.isClear)));
+  if (hides(cut(parts, EDGE - SEAM, size - EDGE + SEAM), isKnown)) return undefined;
   const { id, outcome, shape } = edges;
   const body = { start: edges.body.start, end: edges.body.end + size - 2 * EDGE };
   let joined: Buffer | undefined;
   return {
     kind: "response",
     get bytes() {
-      return (joined ??= Buffer.concat(chunks, size));
+      return (joined ??= Buffer.concat(memoriesOf(parts), size));
     },
     start: 0,
     end: size,
     id,
     outcome,
     body,
-    shape: { at: shape.at, chunks: (start, end) => cut(chunks, start, end) },
+    shape: { at: shape.at, chunks: (start, end) => cut(parts, start, end) },
   };
 }
 
-/** The runs of the chunks that make up the bytes from `start` to `end` of the line. */
-function cut(chunks: readonly Buffer[], start: number, end: number): Slice[] {
+/** The runs of the parts that make up the bytes from `start` to `end` of the line. */
+function cut(parts: readonly Part[], start: number, end: number): Slice[] {
   const slices: Slice[] = [];
   let at = 0;
-  for (const chunk of chunks) {
+  for (const { bytes, isOwn } of parts) {
     const from = Math.max(start - at, 0);
-    const to = Math.min(end - at, chunk.length);
-    if (from < to) slices.push(give(sliceOf(chunk, from, to)));
-    at += chunk.length;
+    const to = Math.min(end - at, bytes.length);
+    if (from < to) {
+      const slice = sliceOf(bytes, from, to);
+      slices.push(isOwn ? { ...slice, isGiven: true } : slice);
+    }
+    at += bytes.length;
   }
   return slices;
-}
-
-/** A chunk that has its memory for itself goes with what is written of it. */
-function give(slice: Slice): Slice {
-  const { of, start, end } = slice;
-  const isAll = end - start === of.buffer.byteLength;
-  return isAll ? { of, start, end, isGiven: true } : slice;
 }
 
 /** Whether a chunk of a long line hides nothing that would make it another message than it seems; of the first one, from where the edge ends. */

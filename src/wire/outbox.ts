@@ -79,9 +79,14 @@ export class Outbox {
     return next;
   }
 
-  /** What was taken is out: memory that was given with it is freed, sooner than a collection would see that it can be. */
-  release(write: Uint8Array): void {
-    if (this.#given.delete(write)) (write.buffer as ArrayBuffer).transfer(0);
+  /**
+   * What was taken is out: memory that was given with it is freed, sooner than a collection would see that it can be.
+   * @returns whether any was
+   */
+  release(write: Uint8Array): boolean {
+    if (!this.#given.delete(write)) return false;
+    (write.buffer as ArrayBuffer).transfer(0);
+    return true;
   }
 
   /** All that was taken is out, and nothing waits: its memory can be used again, so that small messages need no more. */

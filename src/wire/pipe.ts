@@ -3,7 +3,7 @@ import { collectGarbage } from "../runtime.ts";
 import { readFrame, readFramePart } from "./frame.ts";
 import { type Frame, isPatch, type Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
-import { readLong } from "./long.ts";
+import { memoriesOf, readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
 
 /** Where bytes come from: a child's stdout, or the hub's own stdin. */
@@ -43,9 +43,9 @@ const EARLY = 4096;
 /** Queued bytes from which the peer counts as not reading, and below which it reads again. */
 export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 /**
- * After so many bytes a collection is asked for. The memory of chunks is not what the runtime counts, so that it lets several
- * times as much of it pile up; results of 16 MiB then cost half as much memory, and less time, as what is used again need not
- * be got from the system.
+ * After so many bytes that a write did not free a collection is asked for. The memory of chunks is not what the runtime counts,
+ * so that it lets several times as much of it pile up; results of 16 MiB then cost half as much memory, and less time, as what
+ * is used again need not be got from the system.
  */
 const BULK = 16 * 1024 * 1024;
 /** What is written in pieces of this size came in chunks, which were not copied, in bytes. */
@@ -62,7 +62,7 @@ export class Pipe {
   #writing = 0;
   #scheduled = false;
   #full = false;
-  /** Bytes of chunks that were written since the last collection. */
+  /** Bytes of chunks that were written and not freed since a collection was asked for. */
   #bulk = 0;
   #ended: Promise<void> | undefined;
   #finish: (() => void) | undefined;
@@ -75,8 +75,8 @@ export class Pipe {
     const splitter = new Splitter(limit, {
       line: (bytes) => events.frame(readFrame(bytes)),
       part: (chunk, start, end, sight) => events.frame(readFramePart(chunk, start, end, sight)),
-      long: (chunks, size, clear) =>
-        events.frame(readLong(chunks, size, clear) ?? readFrame(Buffer.concat(chunks, size))),
+      long: (parts, size) =>
+        events.frame(readLong(parts, size) ?? readFrame(Buffer.concat(memoriesOf(parts), size))),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
     source.read(
@@ -134,25 +134,23 @@ export class Pipe {
     this.#scheduled = false;
     // What was sent at once after this was scheduled may still be on its way out.
     if (this.#writing > 0) return;
-    const keepsNothing = this.#sink.keepsNothing === true;
     for (let bytes = this.#outbox.take(); bytes !== undefined; bytes = this.#outbox.take()) {
-      if (bytes.length >= CHUNK) this.#bulk += bytes.length;
       const { length } = bytes;
       const wait = this.#sink.write(bytes);
       if (wait === undefined) {
-        if (keepsNothing) this.#outbox.release(bytes);
+        this.#release(bytes);
         continue;
       }
       this.#writing = length;
       this.#relieve();
       void wait.then(() => {
         this.#writing = 0;
-        if (keepsNothing) this.#outbox.release(bytes);
+        this.#release(bytes);
         this.#flush();
       });
       return;
     }
-    if (keepsNothing) this.#outbox.rewind();
+    if (this.#sink.keepsNothing === true) this.#outbox.rewind();
     if (this.#bulk >= BULK) {
       this.#bulk = 0;
       collectGarbage?.();
@@ -163,6 +161,13 @@ export class Pipe {
     this.#finish();
     this.#finish = undefined;
   };
+
+  /** What was written is out. */
+  #release(bytes: Uint8Array): void {
+    const { length } = bytes;
+    const isFreed = this.#sink.keepsNothing === true && this.#outbox.release(bytes);
+    if (length >= CHUNK && !isFreed) this.#bulk += length;
+  }
 
   #relieve(): void {
     if (!this.#full || this.queued > PRESSURE.low) return;

@@ -10,7 +10,7 @@ import {
   type Response,
   RESULT_MEMBER,
 } from "./jsonrpc.ts";
-import { hasLineBreak, see, type Sight } from "./sight.ts";
+import { ChunkSight, hasLineBreak, see, type Sight } from "./sight.ts";
 
 const HEAD = utf8('{"jsonrpc":"2.0","id":');
 const RESULT_START = utf8('{"result":');
@@ -61,11 +61,11 @@ function isPlain({ hasBreak, hidesMethod }: Sight): boolean {
   return !hasBreak && !hidesMethod;
 }
 
-/** Whether a part of a line's body has to be looked at: it might make the message another than it seems. */
+/** Whether a part of a line's body, in which no LF is, has to be looked at: it might make the message another than it seems. */
 export function hidesMessage(bytes: Buffer): boolean {
   // A second message could follow a body that ends early, for clients that read a stream of values.
   const hasVersion = bytes.includes(VERSION_END) && bytes.includes(VERSION_KEY);
-  return hasVersion || !isPlain(see(bytes));
+  return hasVersion || !isPlain(new ChunkSight(bytes));
 }
 
 function readHeadShape(bytes: Buffer, from: number, to: number): Response | undefined {
