@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { type Piece, textOf } from "../bytes.ts";
+import { isGiven, type Piece, sliceOf, textOf } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../json.ts";
 import { buildResult, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
@@ -68,9 +68,16 @@ export class RelayedAnswer extends Sendable {
     return readsError(bytes, body.start);
   }
 
+  /** Plugins may keep an answer, and give it to others: what is written of it is not given away with that. */
   under(id: Piece): Message {
-    return readdress(this.#response, id);
+    const message = readdress(this.#response, id);
+    return Array.isArray(message) ? message.map(kept) : message;
   }
+}
+
+function kept(piece: Piece): Piece {
+  if (typeof piece !== "object" || !isGiven(piece)) return piece;
+  return piece instanceof Uint8Array ? piece : sliceOf(piece.of, piece.start, piece.end);
 }
 
 /** A result that a plugin made. */
