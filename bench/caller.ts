@@ -1,7 +1,7 @@
+import { beginTurn } from "./turn.ts";
 import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "./contest.ts";
 import { Flight } from "./flight.ts";
 import { Peer } from "./peer.ts";
-import { quantile } from "./stats.ts";
 import { forgetPeak, readUsage } from "./usage.ts";
 
 /** Who calls a peer over its stdin and stdout. */
@@ -26,25 +26,15 @@ export class Caller implements Racer {
   run(ms: number): Turn {
     const [flight, peer] = [this.#flight, this.#peer];
     flight.record();
-    const began = performance.now();
-    const before = { answered: flight.answered, usage: readUsage(peer.pid) };
-    for (let now = began; now < began + ms;) {
+    const { answered } = flight;
+    const end = beginTurn(peer.pid);
+    const until = performance.now() + ms;
+    for (let now = 0; now < until;) {
       if (flight.free > 0) peer.write(flight.take(performance.now()));
       now = this.#receive();
     }
     while (flight.free < this.#width) this.#receive();
-    const seconds = (performance.now() - began) / 1000;
-    const after = readUsage(peer.pid);
-    const calls = flight.answered - before.answered;
-    const latencies = flight.latencies();
-    const used = after && before.usage && after.cpu - before.usage.cpu;
-    return {
-      calls,
-      p50: quantile(latencies, 0.5),
-      p99: quantile(latencies, 0.99),
-      rate: calls / seconds,
-      cpu: used === undefined ? null : used / calls,
-    };
+    return end(flight.answered - answered, flight.latencies());
   }
 
   weigh(): Omit<EntrantResult, "turns"> {

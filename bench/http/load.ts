@@ -1,8 +1,8 @@
+import { beginTurn } from "../turn.ts";
 import type { Buffer } from "node:buffer";
 import { answerSize } from "../answer.ts";
 import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "../contest.ts";
 import type { HttpLoadJob, LoadResult } from "../job.ts";
-import { quantile } from "../stats.ts";
 import { forgetPeak, readUsage } from "../usage.ts";
 import { warmUp } from "../warmth.ts";
 import { Host } from "./host.ts";
@@ -65,21 +65,10 @@ export class Crowd implements Racer {
 
   async run(ms: number): Promise<Turn> {
     this.#latencies = [];
-    const began = performance.now();
-    const before = readUsage(this.#host.pid);
-    await Promise.all(this.#clients.map((client) => this.#call(client, began + ms)));
-    const seconds = (performance.now() - began) / 1000;
-    const after = readUsage(this.#host.pid);
-    const calls = this.#latencies.length;
-    const latencies = Float64Array.from(this.#latencies).sort();
-    const used = after && before && after.cpu - before.cpu;
-    return {
-      calls,
-      p50: quantile(latencies, 0.5),
-      p99: quantile(latencies, 0.99),
-      rate: calls / seconds,
-      cpu: used === undefined ? null : used / calls,
-    };
+    const end = beginTurn(this.#host.pid);
+    const until = performance.now() + ms;
+    await Promise.all(this.#clients.map((client) => this.#call(client, until)));
+    return end(this.#latencies.length, Float64Array.from(this.#latencies).sort());
   }
 
   weigh(): Omit<EntrantResult, "turns"> {
