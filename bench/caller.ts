@@ -1,3 +1,4 @@
+import { receive, send, catchUp } from "./exchange.ts";
 import { beginTurn } from "./turn.ts";
 import type { ContestLoad, Entrant, EntrantResult, Racer, Turn } from "./contest.ts";
 import { Flight } from "./flight.ts";
@@ -16,7 +17,7 @@ export class Caller implements Racer {
     const peer = new Peer(command, era);
     peer.awaitTools((names) => tools.every((tool) => names.includes(tool)));
     this.#flight = new Flight(tools, lines, flight, peer.envelope, pad);
-    this.#accept(peer.rest());
+    catchUp(peer, this.#flight);
     this.#peer = peer;
     this.#width = flight;
     this.#base = readUsage(peer.pid)?.rss ?? null;
@@ -30,10 +31,10 @@ export class Caller implements Racer {
     const end = beginTurn(peer.pid);
     const until = performance.now() + ms;
     for (let now = 0; now < until;) {
-      if (flight.free > 0) peer.write(flight.take(performance.now()));
-      now = this.#receive();
+      send(peer, flight);
+      now = receive(peer, flight);
     }
-    while (flight.free < this.#width) this.#receive();
+    while (flight.free < this.#width) receive(peer, flight);
     return end(flight.answered - answered, flight.latencies());
   }
 
@@ -46,19 +47,5 @@ export class Caller implements Racer {
   async end(): Promise<void> {
     this.#flight.verify();
     await this.#peer.end();
-  }
-
-  #accept(rest: Buffer): void {
-    const { bytes, offset } = this.#flight.room();
-    rest.copy(bytes, offset);
-    this.#flight.accept(rest.length, performance.now());
-  }
-
-  #receive(): number {
-    const { bytes, offset, length } = this.#flight.room();
-    const read = this.#peer.read(bytes, offset, length);
-    const now = performance.now();
-    this.#flight.accept(read, now);
-    return now;
   }
 }

@@ -2,6 +2,7 @@
  * The load client: does the one job that its argument is, as JSON, and prints the result, as JSON. A process by
  * itself, so that it can block and be killed, and that no run inherits another's memory.
  */
+import { receive, send, catchUp } from "./exchange.ts";
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { Caller } from "./caller.ts";
@@ -116,25 +117,14 @@ async function start({ peers, runs }: StartJob): Promise<StartResult> {
 
 /** Puts the first calls in flight. */
 function begin(peer: Peer, flight: Flight): void {
-  const rest = peer.rest();
-  const { bytes, offset } = flight.room();
-  rest.copy(bytes, offset);
-  flight.accept(rest.length, performance.now());
-  peer.write(flight.take(performance.now()));
+  catchUp(peer, flight);
+  send(peer, flight);
 }
 
 /** Reads once, and makes a new call for each that was answered. @returns when it read, in ms. */
 function cycle(peer: Peer, flight: Flight): number {
   const now = receive(peer, flight);
-  if (flight.free > 0) peer.write(flight.take(performance.now()));
-  return now;
-}
-
-function receive(peer: Peer, flight: Flight): number {
-  const { bytes, offset, length } = flight.room();
-  const read = peer.read(bytes, offset, length);
-  const now = performance.now();
-  flight.accept(read, now);
+  send(peer, flight);
   return now;
 }
 

@@ -69,7 +69,7 @@ export interface Slice extends Range {
 export type Piece = Uint8Array | Slice | string | number;
 
 /** Whether its memory goes with it: whoever keeps it for longer has to copy it. */
-export function isGiven(piece: Piece): boolean {
+export function isGiven(piece: Piece): piece is Slice {
   return typeof piece === "object" && "isGiven" in piece;
 }
 

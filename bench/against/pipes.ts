@@ -1,3 +1,4 @@
+import { receive, send } from "../exchange.ts";
 import { Flight } from "../flight.ts";
 import { Peer } from "../peer.ts";
 import { warmUp } from "../warmth.ts";
@@ -32,18 +33,4 @@ export async function runOverPipes(job: Job, tell: Tell): Promise<void> {
     tell(summarize(latencies, seconds, before, after));
   }
   await peer.end();
-}
-
-/** Makes all calls that may be made now. */
-function send(peer: Peer, flight: Flight): void {
-  if (flight.free > 0) peer.write(flight.take(performance.now()));
-}
-
-/** Reads once. @returns when, in ms. */
-function receive(peer: Peer, flight: Flight): number {
-  const { bytes, offset, length } = flight.room();
-  const read = peer.read(bytes, offset, length);
-  const now = performance.now();
-  flight.accept(read, now);
-  return now;
 }

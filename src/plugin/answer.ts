@@ -76,8 +76,7 @@ export class RelayedAnswer extends Sendable {
 }
 
 function kept(piece: Piece): Piece {
-  if (typeof piece !== "object" || !isGiven(piece)) return piece;
-  return piece instanceof Uint8Array ? piece : sliceOf(piece.of, piece.start, piece.end);
+  return isGiven(piece) ? sliceOf(piece.of, piece.start, piece.end) : piece;
 }
 
 /** A result that a plugin made. */

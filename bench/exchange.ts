@@ -1,0 +1,24 @@
+import type { Flight } from "./flight.ts";
+import type { Peer } from "./peer.ts";
+
+/** Gives a flight what its peer has said already. */
+export function catchUp(peer: Peer, flight: Flight): void {
+  const rest = peer.rest();
+  const { bytes, offset } = flight.room();
+  rest.copy(bytes, offset);
+  flight.accept(rest.length, performance.now());
+}
+
+/** Makes all calls that may be made now. */
+export function send(peer: Peer, flight: Flight): void {
+  if (flight.free > 0) peer.write(flight.take(performance.now()));
+}
+
+/** Reads once. @returns when, in ms. */
+export function receive(peer: Peer, flight: Flight): number {
+  const { bytes, offset, length } = flight.room();
+  const read = peer.read(bytes, offset, length);
+  const now = performance.now();
+  flight.accept(read, now);
+  return now;
+}
