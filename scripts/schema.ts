@@ -398,6 +398,50 @@ const TOOLS: Book = {
     default: {},
     examples: [{ search_files: "5m" }],
   },
+  describe: {
+    title: "Other descriptions",
+    description: "The server's name for a tool, and the description that clients see.",
+    default: {},
+    examples: [{ read_text_file: "Reads a file of this project." }],
+  },
+  meta: {
+    title: "Members of _meta",
+    description:
+      "The server's name for a tool, and members that are set in its _meta; the server's others stay.",
+    default: {},
+    examples: [{ read_text_file: { "anthropic/alwaysLoad": true } }],
+  },
+  annotations: {
+    title: "Annotations",
+    description:
+      "The server's name for a tool, and annotations that are set; the server's others stay.",
+    default: {},
+    examples: [{ read_text_file: { readOnlyHint: true } }],
+  },
+};
+
+const ANNOTATIONS: Book = {
+  title: { title: "Title", description: "The tool's name for people.", examples: ["Read a file"] },
+  readOnlyHint: {
+    title: "Reads only",
+    description: "The tool changes nothing: a call that was lost may be repeated.",
+    examples: [true],
+  },
+  destructiveHint: {
+    title: "Destructive",
+    description: "The tool may destroy something.",
+    examples: [false],
+  },
+  idempotentHint: {
+    title: "Idempotent",
+    description: "A second call changes nothing more: a call that was lost may be repeated.",
+    examples: [true],
+  },
+  openWorldHint: {
+    title: "Open world",
+    description: "The tool reaches beyond its server, such as to the web.",
+    examples: [false],
+  },
 };
 
 const SEARCH: Book = {
@@ -475,6 +519,8 @@ const CONFIG: ConversionConfig = {
   overrideSchema: ({ valibotSchema }) =>
     valibotSchema.type === "custom" ? { type: "object" } : undefined,
   overrideAction({ valibotAction }) {
+    // The only check is that a value is one of JSON.
+    if (valibotAction.type === "check") return {};
     if (valibotAction.type !== "metadata") return undefined;
     const marks = (valibotAction as unknown as { metadata: Marks }).metadata;
     if (marks.items !== undefined)
@@ -523,6 +569,16 @@ function annotateTable(schema: JsonSchema, key: string, book: Book): JsonSchema 
   return { ...schema, properties: { ...schema.properties, [key]: annotate(table, book) } };
 }
 
+/** Gives the properties of the tables in `tools.annotations` their notes. */
+function annotateAnnotations(server: JsonSchema): JsonSchema {
+  const tools = server.properties?.["tools"] as JsonSchema;
+  const byName = tools.properties?.["annotations"] as JsonSchema;
+  const additionalProperties = annotate(byName.additionalProperties as JsonSchema, ANNOTATIONS);
+  const annotations = { ...byName, additionalProperties };
+  const properties = { ...tools.properties, annotations };
+  return { ...server, properties: { ...server.properties, tools: { ...tools, properties } } };
+}
+
 /** A server has exactly one of these, and beside it none of the keys that are about another. */
 const KINDS: readonly JsonSchema[] = [
   makeKind("command", [...REMOTE_KEYS, "plugin", "package", "runner"]),
@@ -544,9 +600,11 @@ export function makeSchema(): JsonSchema {
     ["tools", TOOLS],
     ["prompts", PROMPTS],
   ] as const;
-  const server = tables.reduce(
-    (schema, [key, book]) => annotateTable(schema, key, book),
-    annotate(convert(serverSchema), SERVER),
+  const server = annotateAnnotations(
+    tables.reduce(
+      (schema, [key, book]) => annotateTable(schema, key, book),
+      annotate(convert(serverSchema), SERVER),
+    ),
   );
   return {
     $schema: "https://json-schema.org/draft/2020-12/schema",

@@ -258,3 +258,99 @@ describe("hints", () => {
     }
   });
 });
+
+describe("what the manifest sets of a server's tools", () => {
+  const only = (listed: string, rules: Partial<ShapeRules>): string =>
+    list(build(source("s", [listed], { prefix: "", ...rules }))).slice('{"tools":['.length, -2);
+
+  it("replaces a description, or adds one, and leaves every other byte", () => {
+    const descriptions = { x: 'Says "é".' };
+    assert.equal(
+      only('{ "name":"x" , "n":1.0, "description" : "old" }', { describe: descriptions }),
+      '{ "name":"x" , "n":1.0, "description" : "Says \\"é\\"." }',
+    );
+    assert.equal(
+      only('{"name":"x","n":1e2}', { describe: descriptions }),
+      `{"name":"x","n":1e2,"description":"Says \\"é\\"."}`,
+    );
+  });
+
+  it("sets members of _meta one by one, and leaves the server's others as they are spelled", () => {
+    const meta = { x: { "a/b": true, c: [1, { d: null }] } };
+    assert.equal(
+      only('{"name":"x"}', { meta }),
+      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
+    );
+    assert.equal(
+      only('{"name":"x","_meta":{"k":1.0,"c":2}}', { meta }),
+      '{"name":"x","_meta":{"k":1.0,"c":[1,{"d":null}],"a/b":true}}',
+    );
+    assert.equal(
+      only('{"name":"x","_meta":null}', { meta }),
+      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
+    );
+    assert.equal(only('{"name":"x","_meta":{}}', { meta: { x: {} } }), '{"name":"x","_meta":{}}');
+  });
+
+  it("sets annotations, by which is also decided whether a call may be repeated", () => {
+    const catalog = build(
+      source("s", ['{"name":"x","annotations":{"readOnlyHint":false,"title":"T"}}'], {
+        annotations: { x: { readOnlyHint: true } },
+      }),
+    );
+    const route = catalog.tools.find("s__x");
+    assert.ok(route);
+    assert.equal(
+      textOf(route.item.bytes),
+      '{"name":"x","annotations":{"readOnlyHint":true,"title":"T"}}',
+    );
+    assert.equal(readHints(route.item).readOnly, true);
+  });
+
+  it("wins over every member of that key, whichever of them a parser takes", () => {
+    const descriptions = { x: "new" };
+    assert.equal(
+      only('{"description":"a","name":"x","description":"b"}', { describe: descriptions }),
+      '{"description":"new","name":"x","description":"new"}',
+    );
+  });
+
+  it("is set by the server's own name of a tool that is renamed, prefixed or shortened", () => {
+    const rules = { rename: { x: "a.b" }, meta: { x: { k: 1 } } };
+    const catalog = build(source("s", [tool("x")], rules));
+    const [entry] = catalog.tools.routes;
+    assert.ok(entry);
+    assert.match(list(catalog), /"_meta":\{"toolmux\/fullName":"s__a\.b","k":1\}/);
+  });
+
+  it("is remarked on where it names a tool that is not listed or not shown", () => {
+    const rules = { describe: { nobody: "n" }, meta: { hidden: { k: 1 } }, deny: ["hidden"] };
+    const { remarks } = build(source("s", [tool("x"), tool("hidden")], rules));
+    const idle = remarks
+      .filter(({ list: kind }) => kind === "tools")
+      .filter(({ kind }) => kind === "idleOverride");
+    assert.deepEqual(
+      idle.map(({ remoteName }) => remoteName),
+      ["nobody", "hidden"],
+    );
+  });
+
+  it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {
+    const listed = '{"name":"x","annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}';
+    const rules = { annotations: { x: { readOnlyHint: true } }, meta: { x: { k: [1], l: 3 } } };
+    const remarks = build(source("s", [listed], rules)).remarks.filter(
+      ({ list: kind }) => kind === "tools",
+    );
+    assert.deepEqual(
+      remarks.map(({ kind }) => kind),
+      ["conflict"],
+    );
+    assert.match(remarks[0]?.text ?? "", /annotations\.readOnlyHint, _meta\.l/);
+  });
+
+  it("changes nothing of tools that it does not name", () => {
+    const rules = { describe: { y: "n" }, meta: {}, annotations: {} };
+    const listed = '{ "name" :"x","a":1.0}';
+    assert.equal(only(listed, rules), listed);
+  });
+});

@@ -326,6 +326,18 @@ const CASES: Readonly<
     },
   },
   TM903: { make: LISTED(TOOL, TOOL) },
+  TM904: {
+    make: async (patient) => {
+      await patient.write('tools.describe = { nobody = "Does nothing." }');
+      await patient.remember("good", [TOOL]);
+    },
+  },
+  TM905: {
+    make: async (patient) => {
+      await patient.write(`tools.annotations.${TOOL.name}.readOnlyHint = true`);
+      await patient.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);
+    },
+  },
   TM911: {
     make: LISTED(tool({ type: "object", $schema: "http://json-schema.org/draft-07/schema#" })),
   },

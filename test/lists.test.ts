@@ -72,6 +72,26 @@ describe("a list of any kind", () => {
     assert.equal(entries.length, 3);
   });
 
+  it("has tools with the description, annotations and _meta that the manifest sets for them", async () => {
+    const a = new Script();
+    a.tools = ['{"name":"t","description":"old","inputSchema":{"type":"object"},"x":1.0}'];
+    const tools = {
+      allow: undefined,
+      deny: [],
+      rename: {},
+      timeout: {},
+      describe: { t: "new" },
+      meta: { t: { "anthropic/searchHint": "find" } },
+      annotations: { t: { readOnlyHint: true } },
+    };
+    const { client } = setStage({ a }, { servers: { a: { tools } } });
+    await introduce(client);
+    await list(client, "tools/list");
+    const entry =
+      '{"name":"a__t","description":"new","inputSchema":{"type":"object"},"x":1.0,"annotations":{"readOnlyHint":true},"_meta":{"anthropic/searchHint":"find"}}';
+    assert.ok(client.received.at(-1)?.includes(entry), client.received.at(-1) ?? "");
+  });
+
   it("has resources under their own URIs, and the second of one URI under one that names its server", async () => {
     const resources = [{ uri: "x://1", name: "n" }];
     const a = offering({ resources: [...resources, { uri: "x://1", name: "again" }] });

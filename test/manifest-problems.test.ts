@@ -170,6 +170,16 @@ const TOML: Record<string, readonly Row[]> = {
       "t.toml:3:22: servers.a.tools.rename.a: expected a string, found 1",
       `t.toml:3:29: servers.a.tools.rename.b: expected a string that is not empty, found ""`,
     ],
+    [
+      server("tools.annotations.t = { readOnlyHint = 'x', readonly = true }"),
+      `t.toml:3:40: servers.a.tools.annotations.t.readOnlyHint: expected true or false, found "x"`,
+      "t.toml:3:45: servers.a.tools.annotations.t.readonly: unknown key; expected one of title, readOnlyHint, destructiveHint, idempotentHint, openWorldHint",
+    ],
+    [
+      server("tools.meta.t = { at = 2020-01-01, n = inf }"),
+      "t.toml:3:23: servers.a.tools.meta.t.at: expected a value that JSON has, found a date",
+      "t.toml:3:39: servers.a.tools.meta.t.n: expected a value that JSON has, found Infinity",
+    ],
   ],
   "what is missing": [
     [`[servers.a]\nargs = []`, "t.toml:1:10: servers.a.command: is missing"],

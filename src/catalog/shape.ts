@@ -7,6 +7,7 @@ import {
   prefixName,
   shortenName,
 } from "./names.ts";
+import { overriddenNames, overrideTool, type ToolOverrides } from "./overrides.ts";
 import type { Entry } from "./section.ts";
 
 /** What is called by names, which clients see with a prefix; everything else has a URI. */
@@ -17,7 +18,7 @@ export function isNamed(kind: Kind): kind is NamedKind {
 }
 
 /** What the manifest says of a server's tools or prompts; every key speaks of remote names. */
-export interface ShapeRules {
+export interface ShapeRules extends ToolOverrides {
   /** Empty for none. */
   readonly prefix: string;
   /** Globs; undefined lets everything through. */
@@ -32,7 +33,16 @@ export interface Remark {
   /** In which list of the server it is. */
   readonly list: Kind;
   readonly remoteName: string;
-  readonly kind: "filtered" | "hidden" | "duplicate" | "clash" | "shortened";
+  readonly kind:
+    | "filtered"
+    | "hidden"
+    | "duplicate"
+    | "clash"
+    | "shortened"
+    /** The manifest sets something of a tool that the server does not list, or that is not shown. */
+    | "idleOverride"
+    /** The manifest sets a member that the server sets to another value. */
+    | "conflict";
   readonly text: string;
 }
 
@@ -75,10 +85,25 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
     }
   }
 
+  const overridden = overriddenNames(rules);
+  for (const [remoteName, key] of overridden) {
+    const isTool = (item: Item): boolean => item.key === remoteName;
+    if (revised.some(isTool)) continue;
+    const why = items.some(isTool) ? "which is not shown" : "which the server does not list";
+    const text = `${key} names "${remoteName}", ${why}.`;
+    remarks.push({ server, list, remoteName, kind: "idleOverride", text });
+  }
+
   const renamed: Entry[] = [];
   const entries: Entry[] = [];
-  for (const item of revised) {
-    const { key } = item;
+  for (const listed of revised) {
+    const { key } = listed;
+    const { item, conflicts } = overridden.has(key)
+      ? overrideTool(listed, rules)
+      : { item: listed, conflicts: [] };
+    if (conflicts.length > 0) {
+      remark(item, "conflict", `The manifest and the server differ on ${conflicts.join(", ")}.`);
+    }
     const other = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
     const full = prefixName(names, rules.prefix, other ?? key);
     let name = full;

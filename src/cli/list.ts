@@ -83,7 +83,7 @@ async function printEntries(
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
   if (rows.length > 0) own.log(alignTable(head, rows, findPaper(env)));
   const asides = remarks.map(({ remoteName, server, kind, text }) => {
-    const state = kind === "shortened" ? "renamed" : "hidden";
+    const state = STATES[kind];
     return [remoteName, server, state, text];
   });
   if (rows.length > 0 && asides.length > 0) own.log();
@@ -100,11 +100,22 @@ function remarkToJson(noun: string, { server, remoteName, kind, text }: Remark):
   return { server, [noun]: remoteName, kind, text };
 }
 
+/** How `list --all` calls what happened to an entry. */
+const STATES: Readonly<Record<Remark["kind"], "renamed" | "hidden" | "changed" | "not used">> = {
+  filtered: "hidden",
+  hidden: "hidden",
+  duplicate: "hidden",
+  clash: "hidden",
+  shortened: "renamed",
+  conflict: "changed",
+  idleOverride: "not used",
+};
+
 function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): string {
   const { kinds, noun } = ENTRIES[what];
   const known = standings.filter((standing) => "tools" in standing);
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
-  const hidden = remarksOf(what, hub).filter(({ kind }) => kind !== "shortened").length;
+  const hidden = remarksOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
   return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }

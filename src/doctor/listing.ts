@@ -30,11 +30,16 @@ const REMARKS: Readonly<Partial<Record<Remark["kind"], Code>>> = {
   shortened: "TM901",
   clash: "TM902",
   duplicate: "TM903",
+  idleOverride: "TM904",
+  conflict: "TM905",
 };
 
 const REMEDIES: Readonly<Partial<Record<Code, string>>> = {
   TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
   TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
+  TM904:
+    "Correct the names under tools.describe, tools.meta and tools.annotations, or take them out.",
+  TM905: "Clients see what the manifest says; take it out if the server is right.",
   TM903: "Look for a newer version of the server: only the first of them can be called.",
 };
 

@@ -20,11 +20,9 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
       for (const [key, value] of Object.entries(input)) {
         const result = v.safeParse(item, value);
         if (result.success) output[key] = result.output;
-        for (const { message } of result.issues ?? []) {
-          const path = [
-            { type: "object", origin: "value", input: { ...input }, key, value },
-          ] as const;
-          addIssue({ message, input: value, path: [...path] });
+        const step = { type: "object", origin: "value", input: { ...input }, key, value } as const;
+        for (const { message, input: wrong, path = [] } of result.issues ?? []) {
+          addIssue({ message, input: wrong, path: [step, ...path] });
         }
       }
       return output;
@@ -95,6 +93,17 @@ export const size = quantity(
   MAX_SIZE,
   parseSize,
 );
+
+const JSON_VALUE = "a value that JSON has";
+/** Any value that JSON has: no date, no infinity. */
+export const json = v.pipe(v.unknown(), v.check(isJson, JSON_VALUE));
+
+function isJson(value: unknown): boolean {
+  if (value === null || typeof value === "string" || typeof value === "boolean") return true;
+  if (typeof value === "number") return Number.isFinite(value);
+  if (Array.isArray(value)) return value.every(isJson);
+  return isTable(value) && Object.values(value).every(isJson);
+}
 
 export const text = v.string("a string");
 export const filled = v.pipe(text, v.nonEmpty("a string that is not empty"));

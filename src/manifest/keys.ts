@@ -10,6 +10,8 @@ interface Shape {
   readonly item?: Shape;
   /** Of a record. */
   readonly value?: Shape;
+  /** A record of our own says in its metadata what it holds (fields.ts). */
+  readonly pipe?: readonly { readonly metadata?: { readonly items?: Shape } }[];
 }
 
 /**
@@ -17,7 +19,9 @@ interface Shape {
  * where one is wanted. Only `looseObject` and `objectWithRest` allow other keys than their own.
  */
 export function* findKeyFaults(schema: object, input: unknown, path: Path): Generator<Complaint> {
-  const { type, wrapped, entries, item, value } = schema as Shape;
+  const { type, wrapped, entries, item, pipe } = schema as Shape;
+  const own = pipe?.find(({ metadata }) => metadata?.items !== undefined)?.metadata?.items;
+  const value = own ?? (type === "record" ? (schema as Shape).value : undefined);
   if (wrapped !== undefined) {
     const isAllowed = input === null && (type === "nullable" || type === "nullish");
     if (!isAllowed) yield* findKeyFaults(wrapped, input, path);
@@ -26,7 +30,7 @@ export function* findKeyFaults(schema: object, input: unknown, path: Path): Gene
     yield* checkEntries(entries, isOpen, input, path);
   } else if (type === "array" && item !== undefined && Array.isArray(input)) {
     for (const [i, inner] of input.entries()) yield* findKeyFaults(item, inner, [...path, i]);
-  } else if (type === "record" && value !== undefined && isTable(input)) {
+  } else if (value !== undefined && isTable(input)) {
     for (const [key, inner] of Object.entries(input))
       yield* findKeyFaults(value, inner, [...path, key]);
   }

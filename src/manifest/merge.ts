@@ -10,6 +10,7 @@ import type {
   ServerSpec,
   StdioServer,
   PromptRules,
+  ToolRules,
 } from "./schema.ts";
 import type { SecretSource } from "./secrecy.ts";
 import type { Fault, Placed, Source } from "./source.ts";
@@ -108,7 +109,7 @@ function resolve(
     era: input.era ?? "auto",
     lazy: input.lazy ?? false,
     ...pickLimits(input, defaults),
-    tools: { ...resolveRules(input.tools), timeout: input.tools?.timeout ?? createTable() },
+    tools: resolveToolRules(input.tools),
     prompts: resolveRules(input.prompts),
   };
   if (draft.kind === "plugin") {
@@ -173,6 +174,17 @@ function pickLimits(input: LimitsInput, defaults: Limits): Limits {
     healthInterval: input.healthInterval ?? defaults.healthInterval,
     reconnect: { ...defaults.reconnect, ...input.reconnect },
     idleStop: input.idleStop ?? defaults.idleStop,
+  };
+}
+
+function resolveToolRules(input: ServerInput["tools"]): ToolRules {
+  const { timeout = createTable<number>(), describe, meta, annotations } = input ?? {};
+  return {
+    ...resolveRules(input),
+    timeout,
+    ...(describe && { describe }),
+    ...(meta && { meta }),
+    ...(annotations && { annotations }),
   };
 }
 

@@ -5,6 +5,7 @@ import {
   flag,
   globs,
   interval,
+  json,
   limit,
   record,
   size,
@@ -78,6 +79,24 @@ const shown = {
   rename: v.exactOptional(record(filled)),
 };
 
+/** Annotations of tools (schema, ToolAnnotations). */
+const annotations = v.strictObject({
+  title: v.exactOptional(text),
+  readOnlyHint: v.exactOptional(flag),
+  destructiveHint: v.exactOptional(flag),
+  idempotentHint: v.exactOptional(flag),
+  openWorldHint: v.exactOptional(flag),
+});
+
+/** Which tools are shown and how, how long they may take, and what is set in them. */
+const tools = v.strictObject({
+  ...shown,
+  timeout: v.exactOptional(record(limit)),
+  describe: v.exactOptional(record(filled)),
+  meta: v.exactOptional(record(record(json))),
+  annotations: v.exactOptional(record(annotations)),
+});
+
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
 /** A server has either a `command` or a `package`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
@@ -91,7 +110,7 @@ export const serverSchema = v.strictObject({
   lazy: v.exactOptional(flag),
   era: v.exactOptional(v.picklist(["auto", "legacy", "modern"], `"auto", "legacy" or "modern"`)),
   ...limits,
-  tools: v.exactOptional(v.strictObject({ ...shown, timeout: v.exactOptional(record(limit)) })),
+  tools: v.exactOptional(tools),
   prompts: v.exactOptional(v.strictObject(shown)),
 });
 
@@ -162,7 +181,16 @@ export interface PromptRules {
 export interface ToolRules extends PromptRules {
   /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
   readonly timeout: Readonly<Record<string, number>>;
+  /** Remote name → description instead of the server's. Has no prototype; absent = none. */
+  readonly describe?: Readonly<Record<string, string>>;
+  /** Remote name → members of `_meta` that are set; others stay the server's. */
+  readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** Remote name → annotations that are set; others stay the server's. They also decide whether a call may be repeated. */
+  readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
 }
+
+/** Annotations that the manifest sets (schema, ToolAnnotations). */
+export type ToolAnnotations = Readonly<v.InferOutput<typeof annotations>>;
 
 interface Entry {
   /** The key in the manifest. */

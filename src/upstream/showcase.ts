@@ -126,7 +126,7 @@ export class Showcase {
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {
       const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || kind === "hidden") continue;
+      if (kind === "filtered" || kind === "hidden" || kind === "conflict") continue;
       this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
