@@ -65,6 +65,7 @@ export class Section {
   /** Sorted. */
   readonly #names: readonly string[];
   #routes: readonly ListedRoute[] | undefined;
+  #byRemoteName: ReadonlyMap<string, readonly ListedRoute[]> | undefined;
   #result: Uint8Array | undefined;
   #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
@@ -93,6 +94,12 @@ export class Section {
 
   find(name: string): ListedRoute | undefined {
     return this.#entries.get(name)?.route;
+  }
+
+  /** The entries that their servers call so, of each server at most one; sorted by exposed name. */
+  findRemote(remoteName: string): readonly ListedRoute[] {
+    this.#byRemoteName ??= Map.groupBy(this.routes, (route) => route.remoteName);
+    return this.#byRemoteName.get(remoteName) ?? [];
   }
 
   /** The answer to a list request with the cursor that says to go on after this name, whether that is still there or not. */

@@ -4,6 +4,7 @@ import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
 import type { Era } from "../protocol/era.ts";
+import { Method } from "../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
 import type { Attendee, Occasion } from "../upstream/audience.ts";
@@ -237,6 +238,10 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
   learn(session: Session, response: Response): void {
     if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
     else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
+    const { request, route, links } = this.parts;
+    const isApp = route.kind === "resources" && route.remoteName.startsWith("ui://");
+    if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
+      links.giveApp(session.server);
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {

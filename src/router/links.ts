@@ -8,15 +8,26 @@ const MOST = 1000;
 const LONGEST = 2048;
 const SIGN = Buffer.from('"resource_link"');
 
-/** The resources that results have pointed one client to, and the servers that did. */
+/** The resources that results have pointed one client to, and the servers that did; also whose user interfaces it has read. */
 export class Links {
   /** By URI; the one that was learned last comes last. */
   readonly #servers = new Map<string, ReadonlySet<string>>();
+  readonly #apps = new Set<string>();
 
   /** Looks into a result, if it seems to have links in it. */
   learn(server: string, response: Response): void {
     if (response.outcome === "error" || !hasSign(response)) return;
     for (const uri of readLinks(response)) this.#add(server, uri);
+  }
+
+  /** The client has read a user interface of that server (MCP Apps). */
+  giveApp(server: string): void {
+    this.#apps.add(server);
+  }
+
+  /** Whether the client was given a user interface of that server. */
+  hasApp(server: string): boolean {
+    return this.#apps.has(server);
   }
 
   find(uri: string): ReadonlySet<string> | undefined {

@@ -1,5 +1,6 @@
 import { type Edit, utf8 } from "../bytes.ts";
-import type { Route } from "../catalog/section.ts";
+import type { Kind } from "../catalog/item.ts";
+import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { lastMember } from "../json.ts";
@@ -119,7 +120,7 @@ export class Router {
   ): Call | undefined {
     const { view, deadlines, ledger } = this.#parts;
     const { kind, name, tokens, token } = wanted;
-    const listed = view.catalog[kind].find(name);
+    const listed = view.catalog[kind].find(name) ?? this.#findBare(kind, name);
     const route = listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locate(name));
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
@@ -160,6 +161,24 @@ export class Router {
     const intercepted = new InterceptedCall(seen, { ...own, detour });
     detour.attach(intercepted);
     return intercepted;
+  }
+
+  /**
+   * The tool that its own server calls by this name, which no exposed tool has. The user interface of a server (MCP Apps)
+   * calls tools so, as it knows no other names; if several servers have one, it is that of the server whose interface the
+   * client was given.
+   * @throws {HubError} unknownTool if several servers have one and nothing tells which is meant
+   */
+  #findBare(kind: Kind, name: string): ListedRoute | undefined {
+    if (kind !== "tools") return undefined;
+    const routes = this.#parts.view.catalog.tools.findRemote(name);
+    const [only, ...more] = routes;
+    if (more.length === 0) return only;
+    const given = routes.filter(({ server }) => this.#links.hasApp(server));
+    if (given.length === 1) return given[0];
+    const names = routes.map((route) => `"${route.name}"`).join(", ");
+    const text = `There is no tool "${name}". Several servers have one that they call so: ${names}.`;
+    throw new HubError("unknownTool", text);
   }
 
   /** The route to a resource that is not listed under that URI. */

@@ -38,7 +38,11 @@ export function checkHeaders(request: RpcRequest, fields: Fields): void {
 export function checkArguments(letter: Letter, fields: Fields, catalog: Catalog): void {
   const { request, members } = letter;
   if (request.method !== Method.toolsCall) return;
-  const item = catalog.tools.find(textIn(letter, "name") ?? "")?.item;
+  const name = textIn(letter, "name") ?? "";
+  // A name that only servers use is of the one server that has it; which of several is meant only the router knows.
+  const [bare, another] =
+    catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
+  const item = (catalog.tools.find(name) ?? (another === undefined ? bare : undefined))?.item;
   const mirrored = item && mirroredBy(item);
   if (mirrored === undefined || mirrored.length === 0) return;
   const member = lastMember(members, "arguments");
