@@ -106,3 +106,52 @@ describe("a tool called by the name that its server gives it", () => {
     assert.deepEqual([called(a), called(b)], [[], ["get-time"]]);
   });
 });
+
+describe("a URI in a result", () => {
+  const OWN = "toolmux://b/ui%3A%2F%2Fclock%2Fview.html";
+  const RESULT = `{"content":[{"type":"resource_link","name":"n","uri":"${APP}"},{"type":"resource","resource":{"uri":"ui:\\/\\/clock\\/view.html","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${APP}","n":1.0}}}`;
+  const NAMED = `{"content":[{"type":"resource_link","name":"n","uri":"${OWN}"},{"type":"resource","resource":{"uri":"${OWN}","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${OWN}","n":1.0}}}`;
+
+  it("is the one under which the client can read what it names, and all else is as the server wrote it", async () => {
+    const [a, b] = [appServer("x"), appServer("x")];
+    a.onCall = b.onCall = () => `"result":${RESULT}`;
+    const { client } = setUp({ a, b });
+    await introduce(client);
+    await listNames(client);
+    await callTool(client, "a__x");
+    assert.ok(client.received.at(-1)?.includes(RESULT));
+    await callTool(client, "b__x");
+    assert.ok(client.received.at(-1)?.includes(NAMED), client.received.at(-1) ?? "");
+  });
+
+  it("is renamed in prompts and in what is read, too", async () => {
+    const [a, b] = [appServer("x"), appServer("x")];
+    const content = { type: "resource", resource: { uri: APP, text: "t" } };
+    for (const script of [a, b]) {
+      script.lists = { ...script.lists, prompts: [{ name: "p" }] };
+      script.on = {
+        ...script.on,
+        "prompts/get": () =>
+          `"result":${JSON.stringify({
+            messages: [
+              { role: "user", content },
+              { role: "user", content: [content] },
+            ],
+          })}`,
+      };
+    }
+    const { client } = setUp({ a, b });
+    await introduce(client);
+    await listNames(client);
+    const uris = async (prefix: string): Promise<string[]> => {
+      await ask(client, "prompts/get", { name: `${prefix}__p` });
+      return [...(client.received.at(-1) ?? "").matchAll(/"uri":"([^"]*)"/g)].map(
+        ([, uri]) => uri ?? "",
+      );
+    };
+    assert.deepEqual(await uris("a"), [APP, APP]);
+    assert.deepEqual(await uris("b"), [OWN, OWN]);
+    const { result } = await ask(client, "resources/read", { uri: OWN });
+    assert.deepEqual(result?.["contents"], [{ uri: OWN, text: "<p>" }]);
+  });
+});

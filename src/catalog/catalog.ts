@@ -19,6 +19,8 @@ export interface Source {
 
 /** An immutable snapshot of all that clients can see; replaced as a whole. */
 export interface Catalog extends Readonly<Record<Kind, Section>> {
+  /** The exposed URIs of resources that differ from the server's own; by server, then by its own URI. */
+  readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
   /** What the servers want models to know, each under its server's name; undefined if they say nothing. */
   readonly instructions: string | undefined;
   /** What is hidden, or shown under another name, and why. */
@@ -52,7 +54,8 @@ export function buildCatalog(
     const naming = { names, digest, renamed };
     return new Section(kind, nameEntries(kind, sources, naming, remarks), origin);
   });
-  return { ...sections, instructions: joinInstructions(sources), remarks };
+  const instructions = joinInstructions(sources);
+  return { ...sections, renamedUris: renamed, instructions, remarks };
 }
 
 /** How names are made, and under which other names a server's resources are exposed. */

@@ -1,5 +1,6 @@
 import type { Edit, Piece, Range } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import { renameInResult } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
@@ -14,6 +15,7 @@ import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { View } from "../upstream/view.ts";
+import { revise } from "../wire/frame.ts";
 import {
   buildError,
   type Message,
@@ -242,6 +244,24 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     const isApp = route.kind === "resources" && route.remoteName.startsWith("ui://");
     if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
       links.giveApp(session.server);
+  }
+
+  /** Whether its client knows resources of the server under other URIs than the server does. */
+  protected get isRenamed(): boolean {
+    const { renamedUris } = this.parts.view.catalog;
+    return renamedUris.size > 0 && renamedUris.has(this.parts.route.server);
+  }
+
+  /**
+   * A server's answer with the URIs under which its client can read what it names. The very same if none differ.
+   * @param result where the result of the method is in it
+   */
+  protected renameUris(response: Response, result: Range = response.body): Response {
+    const { route, view } = this.parts;
+    const names = this.isRenamed ? view.catalog.renamedUris.get(route.server) : undefined;
+    if (names === undefined || response.outcome === "error") return response;
+    const edits = renameInResult(response.bytes, result, (uri) => names.get(uri));
+    return revise(response, edits);
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {

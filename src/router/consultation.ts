@@ -1,4 +1,5 @@
 import type { HubError } from "../errors.ts";
+import { lastMember, scanObject } from "../json.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/visitors.ts";
@@ -78,7 +79,10 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     const { caller } = this.parts;
     const isSeen = response.outcome === "result" && this.method === TicketMethod.get;
     const answer = isSeen ? this.#read(session, response) : response;
-    this.finish(caller.address(answer, session.era), "answered");
+    const members = isSeen ? scanObject(answer.bytes, answer.body.start)?.items : undefined;
+    const result = lastMember(members ?? [], "result");
+    const named = result === undefined ? answer : this.renameUris(answer, result);
+    this.finish(caller.address(named, session.era), "answered");
   }
 
   override expire(): void {

@@ -123,6 +123,6 @@ export class Inquiry extends Call implements Pending {
   }
 
   #answer(response: Response): void {
-    this.finish(this.parts.caller.address(response, "legacy"), "answered");
+    this.finish(this.parts.caller.address(this.renameUris(response), "legacy"), "answered");
   }
 }

@@ -11,7 +11,14 @@ import type { Connection } from "../upstream/connection.ts";
 import type { Rewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../upstream/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
-import type { Message, Request, Response } from "../wire/jsonrpc.ts";
+import { readFrame } from "../wire/frame.ts";
+import {
+  bytesOf,
+  joinMessage,
+  type Message,
+  type Request,
+  type Response,
+} from "../wire/jsonrpc.ts";
 import { Call, type Caller, type CallParts } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import type { Detour } from "./detour.ts";
@@ -136,7 +143,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   }
 
   settle(response: Response): void {
-    this.finish(this.parts.caller.address(response, "legacy"), "answered");
+    this.finish(this.parts.caller.address(this.renameUris(response), "legacy"), "answered");
   }
 
   protected begin(): void {
@@ -192,8 +199,17 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return isMixed ? wrapAnswer(message, route.item) : message;
   }
 
+  /** The same for what plugins hand on, which may not be as the server wrote it. */
+  #renameUris(message: Message): Message {
+    if (!this.isRenamed) return message;
+    const frame = readFrame(joinMessage(message));
+    return frame.kind === "response" ? bytesOf(this.renameUris(frame)) : message;
+  }
+
   #answer(answer: Answer): void {
-    if (Sendable.is(answer)) this.finish(answer.under(this.request.id), "answered");
+    if (!Sendable.is(answer)) return;
+    const message = answer.under(this.request.id);
+    this.finish(this.#renameUris(message), "answered");
   }
 
   /** Why nothing more is done for it. (Making an error is dear.) */

@@ -92,12 +92,13 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       this.#place = WAITING;
       return;
     }
+    const named = this.renameUris(response);
     if (session.era === "legacy") {
-      this.learn(session, response);
-      this.finish(caller.address(response, "legacy"), "answered");
+      this.learn(session, named);
+      this.finish(caller.address(named, "legacy"), "answered");
       return;
     }
-    const answer = this.#read(session, response);
+    const answer = this.#read(session, named);
     if (answer === undefined) return;
     this.learn(session, answer.response);
     this.finish(caller.address(answer.response, "modern", answer.edits), "answered");
@@ -187,8 +188,9 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
         connection.visit(this);
       },
       settle: (answer) => {
-        this.learn(session, answer);
-        const final = toLegacy(completeOf(answer, this.#tool));
+        const named = this.renameUris(answer);
+        this.learn(session, named);
+        const final = toLegacy(completeOf(named, this.#tool));
         this.finish(caller.address(final, "legacy"), "answered");
       },
       fail: (error) => this.fail(error),

@@ -1,0 +1,56 @@
+/** URIs of one server that clients know under other names, and where results hold such URIs. Pure. */
+
+import { type Edit, type Range, utf8 } from "../bytes.ts";
+import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
+
+/** The exposed URI of one of the server's own; undefined if both are the same. */
+export type RenameUri = (uri: string) => string | undefined;
+
+/**
+ * The edits that put exposed URIs into a result: of links and embedded resources in `content` (tools/call) and `messages`
+ * (prompts/get), of `contents` (resources/read), and of a user interface in `_meta` (MCP Apps).
+ */
+export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameUri): Edit[] {
+  const edits: Edit[] = [];
+  const members = membersAt(bytes, result);
+  const replace = (object: readonly Member[], key: string): void => {
+    for (const member of object) {
+      if (member.key !== key) continue;
+      const name = rename(stringOf(bytes, member) ?? "");
+      if (name === undefined) continue;
+      edits.push({ start: member.start, end: member.end, by: utf8(JSON.stringify(name)) });
+    }
+  };
+  const replaceBlock = (block: Range): void => {
+    const own = membersAt(bytes, block);
+    if (stringOf(bytes, lastMember(own, "type")) === "resource_link") replace(own, "uri");
+    const resource = lastMember(own, "resource");
+    if (resource !== undefined) replace(membersAt(bytes, resource), "uri");
+  };
+  for (const block of itemsAt(bytes, lastMember(members, "content"))) replaceBlock(block);
+  for (const message of itemsAt(bytes, lastMember(members, "messages"))) {
+    const content = lastMember(membersAt(bytes, message), "content");
+    if (content === undefined) continue;
+    const blocks = scanArray(bytes, content.start)?.items ?? [content];
+    for (const block of blocks) replaceBlock(block);
+  }
+  for (const content of itemsAt(bytes, lastMember(members, "contents"))) {
+    replace(membersAt(bytes, content), "uri");
+  }
+  const meta = lastMember(members, "_meta");
+  if (meta !== undefined) {
+    const own = membersAt(bytes, meta);
+    replace(own, "ui/resourceUri");
+    const ui = lastMember(own, "ui");
+    if (ui !== undefined) replace(membersAt(bytes, ui), "resourceUri");
+  }
+  return edits;
+}
+
+function membersAt(bytes: Uint8Array, { start }: Pick<Range, "start">): readonly Member[] {
+  return scanObject(bytes, start)?.items ?? [];
+}
+
+function itemsAt(bytes: Uint8Array, list: Range | undefined): readonly Range[] {
+  return (list && scanArray(bytes, list.start)?.items) ?? [];
+}
