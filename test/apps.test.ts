@@ -55,7 +55,7 @@ describe("a tool called by the name that its server gives it", () => {
     const { client } = setUp({ a, b });
     await introduce(client);
     await listNames(client);
-    await ask(client, "resources/read", { uri: "toolmux://b/ui%3A%2F%2Fclock%2Fview.html" });
+    await ask(client, "resources/read", { uri: "ui://toolmux/b/clock/view.html" });
     assert.equal((await callTool(client, "get-time")).error, undefined);
     assert.deepEqual([called(a), called(b)], [[], ["get-time"]]);
   });
@@ -65,7 +65,7 @@ describe("a tool called by the name that its server gives it", () => {
     const { client } = setUp({ a, b });
     await introduce(client);
     await listNames(client);
-    for (const uri of [APP, "toolmux://b/ui%3A%2F%2Fclock%2Fview.html"]) {
+    for (const uri of [APP, "ui://toolmux/b/clock/view.html"]) {
       await ask(client, "resources/read", { uri });
     }
     assert.equal((await callTool(client, "get-time")).error?.code, -32602);
@@ -108,7 +108,7 @@ describe("a tool called by the name that its server gives it", () => {
 });
 
 describe("a URI in a result", () => {
-  const OWN = "toolmux://b/ui%3A%2F%2Fclock%2Fview.html";
+  const OWN = "ui://toolmux/b/clock/view.html";
   const RESULT = `{"content":[{"type":"resource_link","name":"n","uri":"${APP}"},{"type":"resource","resource":{"uri":"ui:\\/\\/clock\\/view.html","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${APP}","n":1.0}}}`;
   const NAMED = `{"content":[{"type":"resource_link","name":"n","uri":"${OWN}"},{"type":"resource","resource":{"uri":"${OWN}","text":"${APP}"}},{"type":"text","text":"${APP}"}],"_meta":{"ui":{"resourceUri":"${OWN}","n":1.0}}}`;
 

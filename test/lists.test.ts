@@ -122,7 +122,7 @@ describe("a list of any kind", () => {
     await introduce(client);
     await list(client, "tools/list");
     const text = client.received.at(-1) ?? "";
-    const own = tool.replace('"t"', '"b__t"').replace("ui:\\/\\/v", "toolmux://b/ui%3A%2F%2Fv");
+    const own = tool.replace('"t"', '"b__t"').replace("ui:\\/\\/v", "ui://toolmux/b/v");
     for (const one of [tool.replace('"t"', '"a__t"'), own, '"b__u"']) {
       assert.ok(text.includes(one), `${one} in ${text}`);
     }

@@ -3,14 +3,27 @@ import type { Item } from "./item.ts";
 /** How the hub's own URIs begin: they name a server, and then what that calls by the rest. */
 const SCHEME = "toolmux://";
 
+/** How such URIs of user interfaces begin: hosts take them by their scheme (MCP Apps), so it stays. */
+const UI = "ui://";
+const UI_LOCATOR = "ui://toolmux/";
+
 /** A URI that names its server, for one that several servers have. */
 export function writeLocator(server: string, uri: string): string {
-  return `${SCHEME}${encode(server)}/${encode(uri)}`;
+  return isUi(uri) ? writeUi(server, uri) : `${SCHEME}${encode(server)}/${encode(uri)}`;
+}
+
+/** Whether it is the URI of a user interface (MCP Apps). */
+export function isUi(uri: string): boolean {
+  return uri.startsWith(UI);
+}
+
+function writeUi(server: string, uri: string): string {
+  return `${UI_LOCATOR}${encode(server)}/${uri.slice(UI.length)}`;
 }
 
 /** The same for a template. It stays as it is, so that what clients put into it can be told from the rest of it. */
 export function writeTemplate(server: string, template: string): string {
-  return `${SCHEME}${encode(server)}/${template}`;
+  return isUi(template) ? writeUi(server, template) : `${SCHEME}${encode(server)}/${template}`;
 }
 
 /** Half of a character, which servers can spell in JSON, cannot be encoded: it leads to nothing, wherever it stands. */
@@ -21,16 +34,17 @@ function encode(text: string): string {
 /** What `writeLocator`, or a template that `writeTemplate` wrote, leads to; undefined if it is another URI. */
 export function readLocator(text: string): { server: string; uri: string } | undefined {
   const match = LOCATOR.exec(text);
-  const [server, rest] = [match?.[1], match?.[2]];
+  const [scheme, server, rest] = [match?.[1], match?.[2], match?.[3]];
   if (server === undefined || rest === undefined) return undefined;
   try {
+    if (scheme === UI_LOCATOR) return { server: decodeURIComponent(server), uri: `${UI}${rest}` };
     const uri = WHOLE.test(rest) ? rest : decodeURIComponent(rest);
     return { server: decodeURIComponent(server), uri };
   } catch {
     return undefined;
   }
 }
-const LOCATOR = /^toolmux:\/\/([^/]+)\/(.+)$/s;
+const LOCATOR = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
 /** It begins like a URI, so it is not encoded. */
 const WHOLE = /^[a-z][a-z0-9+.-]*:/i;
 

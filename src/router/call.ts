@@ -1,5 +1,6 @@
 import type { Edit, Piece, Range } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
+import { isUi } from "../catalog/locator.ts";
 import { renameInResult } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
@@ -241,7 +242,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
     else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
     const { request, route, links } = this.parts;
-    const isApp = route.kind === "resources" && route.remoteName.startsWith("ui://");
+    const isApp = route.kind === "resources" && isUi(route.remoteName);
     if (isApp && response.outcome !== "error" && request.method === Method.resourcesRead)
       links.giveApp(session.server);
   }
