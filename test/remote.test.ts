@@ -139,10 +139,11 @@ describe("what a server over HTTP says on the stream of a request", () => {
     );
   });
 
-  it("is refused to a server that says it on no request's stream", async () => {
+  it("is refused to a server that says it on no request's stream while several clients call", async () => {
     const { client, connect, links, s } = await begin(hanging(new Script("x")));
-    await join(connect);
+    const other = await join(connect);
     client.send(call(1, "s__x"));
+    other.send(call(2, "s__x"));
     await turn();
     s.peer?.send({ jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
     await turn();

@@ -88,6 +88,10 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#router = router;
   }
 
+  get id(): string {
+    return this.#router.client.id;
+  }
+
   /** Its calls that run. */
   get calls(): readonly Call[] {
     return this.#running.values().flatMap(({ call }) => call ?? []);
@@ -143,8 +147,7 @@ export class Client implements LinkEvents, Attendee, Asker {
 
   /** Goes the way of what runs for it at that server: links may have one for each request. */
   tell(server: string, message: Message): void {
-    const running = this.#running.values();
-    const asked = running.findLast(({ call }) => call?.describe().server === server);
+    const asked = this.#running.findLast(({ call }) => call?.server === server);
     (asked ?? this.#whole).notify(message);
   }
 

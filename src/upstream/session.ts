@@ -8,6 +8,7 @@ import type { Challenge } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
 import { type Frame, reissue, type Request, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
+import { Attribution } from "./attribution.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect, Topic } from "./dialect/dialect.ts";
@@ -73,12 +74,13 @@ export class Session implements LinkEvents {
     this.#repetition = link.adopt && new Repetition(clock); // A pipe loses no single request.
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
+    this.#pending = new PendingTable(server, link, clock, (record) => this.voice.settled(record));
     this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
       link,
       audience,
+      attribution: new Attribution(audience, this.#pending, this.jobs),
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),

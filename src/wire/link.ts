@@ -11,6 +11,8 @@ import type { ProcessEntry } from "./table.ts";
 export interface Exchange {
   /** Says that nobody waits for the answer any more: HTTP closes the stream, a shared pipe has nothing to close. */
   abandon(): void;
+  /** The number that its owner gave the request, so that what comes on its stream is found by it. */
+  request?: number;
 }
 
 /** What a Link may need to know of a request beyond its bytes; HTTP writes it into headers. */

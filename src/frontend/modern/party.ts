@@ -75,6 +75,10 @@ export class Party implements Attendee, VisitHost {
     view.introduce(capabilities, this);
   }
 
+  get id(): string | undefined {
+    return this.#parts.client;
+  }
+
   get serverInfo(): Implementation {
     return this.#parts.serverInfo();
   }
@@ -200,7 +204,7 @@ export class Party implements Attendee, VisitHost {
   }
 
   #at(server: string): readonly Visit[] {
-    return this.#visits.values().filter((visit) => visit.server === server);
+    return this.#visits.filter((visit) => visit.server === server);
   }
 
   #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
