@@ -813,6 +813,30 @@ describe("a modern server that wants more of a modern client", () => {
   });
 });
 
+describe("a result of a modern server for a client of old", () => {
+  const server = `"_meta":{"${MetaKey.server}":{"name":"s","version":"1"}}`;
+  for (const [what, body, left] of [
+    ["says nothing of its own in _meta", `"a":1,${server}`, `"a":1`],
+    ["has an empty _meta", `"a":1,"_meta":{}`, `"a":1,"_meta":{}`],
+    [
+      "is nested 10,000 deep",
+      `"a":"}]","deep":${"[".repeat(10_000)}${"]".repeat(10_000)},${server}`,
+      `"a":"}]","deep":${"[".repeat(10_000)}${"]".repeat(10_000)}`,
+    ],
+  ] as const) {
+    it(`comes without what only the modern era has if it ${what}`, async () => {
+      const s = new ModernScript("x");
+      s.onCall = () => `"result":{"content":[],${body},"resultType":"complete"}`;
+      const { client } = await begin(s);
+      client.send(call(7, "s__x"));
+      const answers = (): readonly string[] =>
+        client.received.filter((text) => text.includes('"content":[]'));
+      await client.until(() => answers().length > 0);
+      assert.ok(answers()[0]?.includes(`"result":{"content":[],${left}}`));
+    });
+  }
+});
+
 describe("what a modern server tells", () => {
   const WATCHED = { uri: "x://1", name: "r" };
   const watched = (): ModernScript => {

@@ -6,7 +6,15 @@
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
 import type { CacheHint } from "../catalog/offer.ts";
-import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
+import {
+  lastMember,
+  type Member,
+  scanObject,
+  scanTop,
+  skipSpace,
+  stringOf,
+  valueOf,
+} from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
@@ -192,10 +200,18 @@ const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheS
 
 /** Makes a legacy result of a modern one. @param members of the result */
 export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
-  const edits = removeMembers(bytes, body, members, (key) => RESULT_KEYS.has(key));
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
-  if (meta !== undefined && inner !== undefined) {
+  const isServer = ({ key }: Member): boolean => key === MetaKey.server;
+  // A `_meta` that says nothing but who answers was made for that.
+  const isEmptied = inner !== undefined && inner.length > 0 && inner.every(isServer);
+  const edits = removeMembers(
+    bytes,
+    body,
+    members,
+    (key) => RESULT_KEYS.has(key) || (isEmptied && key === "_meta"),
+  );
+  if (meta !== undefined && inner !== undefined && !isEmptied) {
     edits.push(...removeMembers(bytes, meta, inner, (key) => key === MetaKey.server));
   }
   return edits;
@@ -253,7 +269,7 @@ export function stampResult(
   if (bytes[body.start] !== OPEN_BRACE) return [];
   const { identity, own, whole } = stampFor(server, cache);
   const at = bytes.indexOf(META, body.start);
-  const members = at < 0 || at >= body.end ? [] : (scanObject(bytes, body.start)?.items ?? []);
+  const members = at < 0 || at >= body.end ? [] : scanTop(bytes, body.start);
   const meta = lastMember(members, "_meta");
   if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [append(bytes, body, whole)];
   return [append(bytes, meta, identity), append(bytes, body, own)];

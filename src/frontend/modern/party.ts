@@ -21,7 +21,7 @@ import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
 import { buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
 import type { Editions } from "./editions.ts";
-import { checkTasks, type Letter, textIn } from "./letter.ts";
+import { checkState, checkTasks, type Letter, textIn } from "./letter.ts";
 import { LISTED, RELAYED } from "./methods.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
@@ -109,6 +109,7 @@ export class Party implements Attendee, VisitHost {
     this.#tune(letter.sender.level);
     const manner = RELAYED.get(method);
     if (manner !== undefined) {
+      checkState(letter);
       if (manner === "task") checkTasks(letter);
       if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner, check);
       return;
