@@ -5,7 +5,7 @@
 
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
-import type { CacheHint } from "../catalog/offer.ts";
+import type { CacheHint, Offered } from "../catalog/offer.ts";
 import {
   lastMember,
   type Member,
@@ -18,7 +18,12 @@ import {
 import { removeMembers } from "../object.ts";
 import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
-import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
+import {
+  type Capabilities,
+  readCapabilities,
+  withoutTasks,
+  writeSettings,
+} from "./capabilities.ts";
 import { membersOfMeta } from "./meta.ts";
 import type { Severity } from "./severity.ts";
 
@@ -288,21 +293,29 @@ export function stamp(result: Uint8Array, server: Implementation, cache?: CacheH
   return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
 }
 
-/** What the hub does for modern clients: what no server offers is listed as empty. */
+/** What the hub does for modern clients whatever its servers offer: what none of them offers is listed as empty. */
 const CAPABILITIES = {
   tools: { listChanged: true },
   prompts: { listChanged: true },
-  resources: { subscribe: true, listChanged: true },
+  resources: { listChanged: true },
   completions: {},
   logging: {},
-  ...WITH_TASKS,
 };
+const RESOURCES = { subscribe: true, listChanged: true };
 
-/** The result of `server/discover`, not stamped. */
-export function discoverResult(instructions: string | undefined): object {
+/** The result of `server/discover`, not stamped. @param offered what servers declare beside their lists */
+export function discoverResult(
+  instructions: string | undefined,
+  { canSubscribe, tasks, extensions, experimental }: Offered,
+): object {
+  const own = tasks.modern ? WITH_TASKS.extensions : {};
   return {
     supportedVersions: MODERN_VERSIONS,
-    capabilities: CAPABILITIES,
+    capabilities: {
+      ...CAPABILITIES,
+      ...(canSubscribe && { resources: RESOURCES }),
+      ...writeSettings({ extensions: { ...extensions, ...own }, experimental }),
+    },
     ...(instructions && { instructions }),
   };
 }

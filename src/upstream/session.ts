@@ -63,6 +63,8 @@ export class Session implements LinkEvents {
   lastTool: string | undefined;
   /** For how long its lists hold, as they were last, as far as it says so. */
   readonly hints: HintTable = new Map();
+  /** The `_meta` of its lists, as they were last, as JSON. */
+  readonly metas = new Map<Kind, string>();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -177,6 +179,7 @@ export class Session implements LinkEvents {
       server: this.server,
       kind,
       ...(this.era === "modern" && { hints: this.hints }),
+      metas: this.metas,
       ask: (method, params) => this.ask(method, params, signal),
       complain,
     });

@@ -256,8 +256,8 @@ export class Party implements Attendee, VisitHost {
 
   #discover({ request }: Letter, way: WayBack): void {
     this.#wait(way, (callback) =>
-      this.#view.whenRecalled(({ instructions }) => {
-        const result = utf8(JSON.stringify(discoverResult(instructions)));
+      this.#view.whenRecalled(({ instructions, offered }) => {
+        const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHE)));
       }),
     );
