@@ -14,6 +14,7 @@ import type { Dialects } from "./dialects.ts";
 import type { Approach, Departure } from "./greeting.ts";
 import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
+import type { Voice } from "./voice.ts";
 
 /** What an attempt is made with. */
 export interface Surroundings {
@@ -94,6 +95,11 @@ export class Attempt {
     this.#dialects = dialects;
     this.#isMissed = isMissed && spec.kind === "remote";
     this.#events = events;
+  }
+
+  /** The voice of its session, from when the link is made until the attempt, or what came of it, is over. */
+  get voice(): Voice | undefined {
+    return this.#phase === "over" ? undefined : this.#session?.voice;
   }
 
   /** Tries, once `before` has settled. Its own time, `connectTimeout`, begins when its turn has come. Never rejects. */

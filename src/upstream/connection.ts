@@ -16,6 +16,7 @@ import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
 import { type Visitor, Visitors } from "./visitors.ts";
+import type { Voice } from "./voice.ts";
 
 /** One server for those who use it: brings them to its session, shows what it lists, and tells how it stands. */
 export class Connection {
@@ -92,6 +93,11 @@ export class Connection {
 
   get state(): State<Session> {
     return this.#life.state;
+  }
+
+  /** The voice of the present session, also while its server is still being listed. */
+  get voice(): Voice | undefined {
+    return this.#life.voice;
   }
 
   /** What is shown of it: the last listing that is known, unless it shall be down or has failed for good. */

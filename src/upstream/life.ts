@@ -15,6 +15,7 @@ import type { Effect, Signal } from "./signal.ts";
 import { type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
 import { Vigil } from "./vigil.ts";
+import type { Voice } from "./voice.ts";
 
 /** What a life is made from. */
 export interface LifeParts {
@@ -87,6 +88,11 @@ export class Life {
 
   get state(): State<Session> {
     return this.#state;
+  }
+
+  /** The voice of the present session, also while its server is still being listed. */
+  get voice(): Voice | undefined {
+    return this.#attempt?.voice;
   }
 
   /** Those that come while one is being taken come after it. */
