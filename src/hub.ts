@@ -29,6 +29,16 @@ import type { Link, Vitals } from "./wire/link.ts";
 /** How long a slow disk can hold up the end, in ms: less than servers can. */
 const FLUSH_LIMIT = 1000;
 
+function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
+  if (sum === undefined) return more;
+  return {
+    pid: sum.pid,
+    processes: sum.processes + more.processes,
+    memory: sum.memory + more.memory,
+    each: [...sum.each, ...more.each],
+  };
+}
+
 /** The composition root: knows all parts, and what can be done with them. Names of servers that there are not are refused (`usage`). */
 export class Hub {
   readonly #parts: HubParts;
@@ -230,10 +240,12 @@ export class Hub {
     return this.#pool.status;
   }
 
-  /** What runs for a server; undefined if nothing does, or it is not connected. */
+  /** What runs for all connections of a server; undefined if nothing does, or none is connected. `pid` is the first one's. */
   async inspect(server: string): Promise<Vitals | undefined> {
-    const [connection] = this.#pool.of(server);
-    return connection && sessionOf(connection.state)?.vitals();
+    const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
+    const all = await Promise.all(sessions.map((session) => session.vitals()));
+    const [first, ...others] = all.filter((vitals) => vitals !== undefined);
+    return others.reduce(addVitals, first);
   }
 
   snapshot(): HubSnapshot {

@@ -21,12 +21,14 @@ import {
   INITIALIZE,
   introduce,
   isAnswer,
+  type Json,
   Latch,
   listNames,
   manifestOf,
   Script,
   serverOf,
   setStage,
+  setUp,
   specOf,
   statusOf,
 } from "./fixtures/memory.ts";
@@ -75,6 +77,64 @@ describe("a server that many want at a time", () => {
     latch.open();
     for (const { result } of await Promise.all(answers)) assert.ok(result);
     assert.equal(a.starts, 1);
+  });
+});
+
+describe("a call whose sending throws when its server is ready", () => {
+  it("fails alone: others that waited are answered, and the server can be stopped, started and called", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    const connectScript = a.connect.bind(a);
+    let isBroken = true;
+    a.connect = () => {
+      const link = connectScript();
+      const send = link.send.bind(link);
+      link.send = (message, info) => {
+        if (isBroken && info?.method === "tools/call") {
+          isBroken = false;
+          throw new TypeError("broken link");
+        }
+        return send(message, info);
+      };
+      return link;
+    };
+    const { hub, client, events } = await begin({ a }, { servers: { a: { lazy: true } } });
+    await listNames(client);
+    a.onOpen = latch.wait;
+    const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
+    await turn();
+    latch.open();
+    const [first, second] = await Promise.all(answers);
+    assert.equal(first?.error?.data?.["code"], "internal");
+    assert.ok(second?.result);
+    assert.deepEqual([statusOf(hub, "a").state, statusOf(hub, "a").inFlight], ["connected", 0]);
+    assert.ok(events.some((event) => event.kind === "log" && /broken link/.test(event.text)));
+    await hub.stop("a");
+    assert.equal(a.open, 0);
+    hub.start("a");
+    await turn();
+    assert.ok((await callTool(client, "a__x")).result);
+  });
+});
+
+describe("a server whose change of state throws", () => {
+  it("takes what it is told afterwards, and the log has the error", async () => {
+    const a = new Script("x");
+    let isBroken = true;
+    const random = (): number => {
+      if (isBroken) throw new TypeError("no chance");
+      return 0;
+    };
+    const { hub, client, events } = setUp({ a }, { random });
+    await introduce(client);
+    assert.equal(a.starts, 0);
+    isBroken = false;
+    hub.start("a");
+    await hub.settled();
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.ok(events.some((event) => event.kind === "log" && /no chance/.test(event.text)));
+    await hub.stop("a");
+    assert.equal(a.open, 0);
   });
 });
 
@@ -684,6 +744,33 @@ describe("starting all", () => {
     await clock.run(100_000);
     latch.open();
     assert.equal((await settled).failed.length, 2);
+  });
+
+  it("and settling looks at all connections of a server, as what runs for it does", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const isPlain = ({ params }: Json): boolean =>
+      !("sampling" in (params?.["capabilities"] as object));
+    a.onInitialize = (message, text) => (isPlain(message) ? REFUSAL : onInitialize(message, text));
+    const connectScript = a.connect.bind(a);
+    a.connect = () => {
+      const pid = a.starts + 1;
+      const vitals = { pid, processes: 2, memory: 1000, each: [] };
+      return Object.assign(connectScript(), { vitals: () => Promise.resolve(vitals) });
+    };
+    const { hub, connect } = await begin({ a }, { servers: { a: reconnect({ policy: "none" }) } });
+    assert.equal(await hub.inspect("a"), undefined);
+    await introduce(connect(), { sampling: {} });
+    const states = (): string[] => serverOf(hub, "a").connections.map(({ state }) => state);
+    assert.deepEqual(states(), ["failed", "connected"]);
+    assert.equal((await hub.inspect("a"))?.pid, 2);
+    const { connected, failed } = await hub.startAllAndSettle();
+    assert.deepEqual([connected, failed], [["a"], []]);
+    a.onInitialize = onInitialize;
+    await hub.startAllAndSettle();
+    assert.deepEqual(states(), ["connected", "connected"]);
+    const vitals = await hub.inspect("a");
+    assert.deepEqual([vitals?.processes, vitals?.memory], [4, 2000]);
   });
 
   it("keeps a lazy server up that was only to be listed", async () => {

@@ -24,7 +24,7 @@ export class Connection {
   readonly #parts: ConnectionParts;
   readonly #listing: Listing;
   readonly #life: Life;
-  readonly #visitors = new Visitors();
+  readonly #visitors = new Visitors((error) => this.#complain(error));
   readonly #invitation: Invitation;
   /** It was started only to learn what it lists. */
   #learning = false;
@@ -82,6 +82,7 @@ export class Connection {
         listChanged: (kinds) => this.#listing.announce(kinds),
         idle: () => parts.idled(),
         admitting: (progress) => this.#admitting(progress),
+        broke: (error) => this.#complain(error),
         log: (level, source, text) => this.#log(level, source, text),
       },
     );
@@ -203,7 +204,7 @@ export class Connection {
   visit(visitor: Visitor): void {
     const { state } = this;
     if (this.#retired === undefined && state.at === "connected") {
-      visitor.enter(state.session);
+      this.#visitors.admit(visitor, state.session);
       return;
     }
     if (this.#retired?.successor !== undefined) {
@@ -295,6 +296,11 @@ export class Connection {
   #stoppedError(): HubError {
     const { name: server } = this.spec;
     return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
+  }
+
+  /** Code of the hub itself, or of a plugin, has thrown. */
+  #complain(error: HubError): void {
+    this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {

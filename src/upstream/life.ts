@@ -1,6 +1,6 @@
 import type { Alerts } from "../alerts.ts";
 import type { Kind } from "../catalog/item.ts";
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Authorization, Challenge } from "../wire/http/credentials.ts";
@@ -21,6 +21,8 @@ import type { Voice } from "./voice.ts";
 export interface LifeParts {
   /** Whose it is, if the server is not shared. */
   readonly client: string | undefined;
+  /** Which of the server's connections it is: the key of the clients that it is for. */
+  readonly key: string;
   /** For whom it is. */
   readonly audience: Audience;
   readonly surroundings: Surroundings;
@@ -48,6 +50,8 @@ export interface LifeEvents {
   /** An authorization is being got, and has come so far; undefined: that is over. */
   admitting(progress: Authorization | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  /** Taking a signal has thrown; the state is what the signal made of it. */
+  broke(error: HubError): void;
 }
 
 /** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
@@ -101,8 +105,14 @@ export class Life {
     if (this.#signals.length > 1) return;
     this.#parts.bus.whole(() => {
       for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
-        this.#take(next);
-        this.#signals.shift();
+        try {
+          this.#take(next);
+        } catch (error) {
+          this.#events.broke(toHubError(error));
+        } finally {
+          // Else no later signal would ever be taken.
+          this.#signals.shift();
+        }
       }
     });
     if (this.#state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
@@ -167,7 +177,8 @@ export class Life {
     const cause = "cause" in signal ? signal.cause : undefined;
     if (state.at !== before.at) this.#disarm();
     if (state.at !== before.at || signal.kind === "progressed") {
-      const move = { server: this.spec.name, client: parts.client, before, state, cause };
+      const { client, key: connection } = parts;
+      const move = { server: this.spec.name, client, connection, before, state, cause };
       parts.bus.emit(eventOf(move, clock));
       tellAlerts(move, parts.alerts);
     }

@@ -63,7 +63,7 @@ export interface ServerStatus {
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** Who runs, and who failed and why. */
+/** Which servers have a connection that runs; and of which all have failed, and why. */
 export interface Settled {
   readonly connected: readonly string[];
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
@@ -74,13 +74,9 @@ export function settledOf(servers: readonly ServerStatus[]): Settled {
   const connected: string[] = [];
   const failed: { server: string; cause: HubError }[] = [];
   for (const { server, goal, connections } of servers) {
-    const [connection] = connections;
-    if (connection === undefined || goal === "down") continue;
-    if (connection.state === "connected") {
-      connected.push(server);
-    } else {
-      failed.push({ server, cause: absenceOf(server, [connection]) });
-    }
+    if (connections.length === 0 || goal === "down") continue;
+    if (connections.some(({ state }) => state === "connected")) connected.push(server);
+    else failed.push({ server, cause: absenceOf(server, connections) });
   }
   return { connected, failed };
 }
