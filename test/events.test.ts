@@ -452,7 +452,7 @@ describe("an alert", () => {
     const s = new Script("x");
     s.onCall = SILENCE;
     const links = overHttp(s);
-    let refuse = (_: HubError): void => {};
+    let refuse: (error: HubError) => void = () => {};
     const authorize = (): Promise<void> => new Promise((_, reject) => (refuse = reject));
     const made = setStage({ s }, { manifest: remotes({ s: {} }), authorize });
     await introduce(made.client);

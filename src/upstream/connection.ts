@@ -101,8 +101,12 @@ export class Connection {
     return this.#life.voice;
   }
 
-  /** What is shown of it: the last listing that is known, unless it shall be down or has failed for good. */
+  /**
+   * What is shown of it: the last listing that is known, unless it shall be down or has failed for good. Of one that
+   * makes place it is its successor's, as calls that waited go on to that.
+   */
   get offer(): Offer | undefined {
+    if (this.#retired?.successor !== undefined) return this.#retired.successor.offer;
     return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
   }
 
@@ -230,9 +234,9 @@ export class Connection {
     return this.#retired?.successor?.lists(kind, key) ?? this.#listing.has(kind, key);
   }
 
-  /** Lists the server again. @returns when that is done; at once if it is not connected. */
+  /** Lists the server again, or its successor. @returns when that is done; at once if it is not connected. */
   refresh(): Promise<void> {
-    return this.#listing.refresh();
+    return this.#retired?.successor?.refresh() ?? this.#listing.refresh();
   }
 
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */
