@@ -54,8 +54,8 @@ export class Hub {
   readonly #memory: Recollection;
   readonly equipment: Equipment;
   readonly #herald: Herald;
-  /** Who waits until every server has settled. */
-  readonly #settledWaiters: (() => void)[] = [];
+  /** Those who wait until every server has settled; with `isPatient` also the late ones. */
+  #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
 
   constructor(parts: HubParts) {
@@ -186,10 +186,14 @@ export class Hub {
     return settledOf(this.status());
   }
 
-  /** Settles when every server that shall be up has connected or failed, however long that takes (each has its connectTimeout). */
-  settled(): Promise<void> {
+  /**
+   * Settles when every server that shall be up has connected, has failed, or is late (each has its `connectTimeout`).
+   * @param patience `untilStarted`: late servers are waited for, too (each has its `startLimit`)
+   */
+  settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
-      this.#settledWaiters.push(resolve);
+      const waiter = { isPatient: patience === "untilStarted", resolve };
+      this.#settledWaiters = [...this.#settledWaiters, waiter];
       this.#settle();
     });
   }
@@ -299,8 +303,12 @@ export class Hub {
   #settle(): void {
     this.#clients.settle();
     if (this.#settledWaiters.length === 0) return;
-    if (!this.#pool.all.every(({ isSettled }) => isSettled)) return;
-    for (const resolve of this.#settledWaiters.splice(0)) resolve();
+    const { all } = this.#pool;
+    if (!all.every(({ isSettled }) => isSettled)) return;
+    const isAnyLate = all.some(({ isLate }) => isLate);
+    const waiters = this.#settledWaiters;
+    this.#settledWaiters = waiters.filter(({ isPatient }) => isPatient && isAnyLate);
+    for (const { isPatient, resolve } of waiters) if (!isPatient || !isAnyLate) resolve();
   }
 
   #changed(): void {

@@ -88,6 +88,11 @@ export function lookAhead(state: State<Session>): State<Session> | Rest {
   return state.at === "stopping" ? state.next : state;
 }
 
+/** When its attempt began, in ms of the clock, if it has taken longer than `connectTimeout` and goes on; else undefined. */
+export function lateSince(state: State<Session>): number | undefined {
+  return state.at === "connecting" ? state.lateSince : undefined;
+}
+
 /** For good: an authorization may be given yet, by whoever calls next. */
 export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";

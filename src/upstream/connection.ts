@@ -5,7 +5,7 @@ import type { LogLevel, LogSource } from "../events.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import { changesStart } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOf, hasFailed, lookAhead, sessionOf } from "./account.ts";
+import { causeOf, hasFailed, lateSince, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
 import { Invitation } from "./invitation.ts";
 import { Life } from "./life.ts";
@@ -79,6 +79,7 @@ export class Connection {
           this.#listing.dialects.met(session, this.spec);
           this.#listing.adopt(found);
         },
+        late: (reason) => this.#late(reason),
         listChanged: (kinds) => this.#listing.announce(kinds),
         idle: () => parts.idled(),
         admitting: (progress) => this.#admitting(progress),
@@ -119,9 +120,16 @@ export class Connection {
     return this.#retired === undefined ? this.#parts.goal() : "down";
   }
 
-  /** Whether it stands as it will without anybody's doing: an attempt has ended, or none is due. */
+  /** Whether its attempt has taken longer than `connectTimeout`, and goes on. */
+  get isLate(): boolean {
+    return lateSince(this.state) !== undefined;
+  }
+
+  /** Whether it stands as it will without anybody's doing: an attempt has ended or is late, or none is due. */
   get isSettled(): boolean {
-    if (this.#listing.isRecalling || this.#learning) return false;
+    if (this.#listing.isRecalling) return false;
+    if (this.isLate) return true;
+    if (this.#learning) return false;
     return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
   }
 
@@ -203,7 +211,7 @@ export class Connection {
 
   /**
    * Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. While an
-   * authorization is being got they wait for that, too.
+   * authorization is being got they wait for that, too. An attempt that is late is not waited for.
    */
   visit(visitor: Visitor): void {
     const { state } = this;
@@ -220,6 +228,11 @@ export class Connection {
       return;
     }
     this.#learning = false;
+    const since = lateSince(state);
+    if (since !== undefined) {
+      visitor.fail(this.#lateError(since));
+      return;
+    }
     this.#visitors.add(visitor);
     this.#life.signal({ kind: "start" });
   }
@@ -295,6 +308,20 @@ export class Connection {
   #admitting(progress: Authorization | undefined): void {
     if (progress === undefined) this.#invitation.end();
     else if (progress.step === "openingBrowser") this.#invitation.give(progress.url);
+  }
+
+  /** Those who have waited for it do not wait any more. */
+  #late(reason: HubError): void {
+    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
+    this.#log("warn", "hub", text);
+    this.#visitors.fail(reason);
+  }
+
+  #lateError(since: number): HubError {
+    const { name: server } = this.spec;
+    const seconds = Math.round((this.#parts.surroundings.clock.now() - since) / 1000);
+    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it is there when it is ready.`;
+    return new HubError("connectTimeout", text, { server });
   }
 
   #stoppedError(): HubError {

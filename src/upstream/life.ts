@@ -43,6 +43,8 @@ export interface LifeEvents {
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** An attempt is about to succeed; see AttemptEvents. */
   listed(session: Session, found: Harvest, duration: number): void;
+  /** The attempt has taken longer than `connectTimeout` and goes on; `reason`: what those who have waited fail with. */
+  late(reason: HubError): void;
   /** What was listed is not what the server lists now. */
   listChanged(kinds: readonly Kind[]): void;
   /** Nobody used it for as long as its specification says: it is about to be stopped. */
@@ -188,6 +190,7 @@ export class Life {
       this.#watchOver(sessionOf(before), sessionOf(state));
       this.#accompany(before, state);
       this.#events.moved(before, state, cause);
+      if (signal.kind === "late") this.#events.late(signal.reason);
     }
   }
 
@@ -242,6 +245,9 @@ export class Life {
       },
       lost: (cause) => {
         if (attempt === this.#attempt) this.signal({ kind: "lost", cause });
+      },
+      late: (since, reason) => {
+        if (attempt === this.#attempt) this.signal({ kind: "late", since, reason });
       },
       listChanged: (kinds) => this.#events.listChanged(kinds),
       challenged: (challenge) => {
