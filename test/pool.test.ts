@@ -445,7 +445,7 @@ describe("a server that the manifest gives no connectTimeout", () => {
   it("is not waited for by lists once connectTimeout is over, and joins them when it is ready, as the same process", async () => {
     const { client, clock, hub, slow, latch } = await beginSlow();
     let names: readonly string[] | undefined;
-    void listNames(client).then((it) => (names = it));
+    void listNames(client).then((listed) => (names = listed));
     await clock.run(29_999);
     assert.equal(names, undefined);
     await clock.run(1);
@@ -457,7 +457,7 @@ describe("a server that the manifest gives no connectTimeout", () => {
     );
     latch.open();
     await clock.run(1000);
-    assert.ok(client.messages.some((it) => it.method === "notifications/tools/list_changed"));
+    assert.ok(client.messages.some(({ method }) => method === "notifications/tools/list_changed"));
     assert.deepEqual(await listNames(client), ["quick__y", "slow__x"]);
     assert.ok((await callTool(client, "slow__x")).result);
     assert.deepEqual([slow.starts, slow.most, statusOf(hub, "slow").late], [1, 1, undefined]);
@@ -516,7 +516,8 @@ describe("a server that the manifest gives no connectTimeout", () => {
   it("has settled when it is late, for those who do not want to wait for it until it is there", async () => {
     const { clock, hub, latch } = await beginSlow();
     const done: string[] = [];
-    const settled = hub.startAllAndSettle().then((it) => (done.push("late"), it));
+    const settled = hub.startAllAndSettle();
+    void settled.then(() => done.push("late"));
     void hub.settled("untilStarted").then(() => done.push("started"));
     await clock.run(29_999);
     assert.deepEqual(done, []);
