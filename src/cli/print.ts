@@ -84,6 +84,11 @@ export function formatDuration(ms: number): string {
   return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
 }
 
+/** How a server stands that is late: `still starting, 45 s`; `elapsed` in ms. */
+export function describeStarting(elapsed: number): string {
+  return `still starting, ${formatDuration(elapsed)}`;
+}
+
 /** `640 B`, `12 KB`, `23 MB`, `1.2 GB`. */
 export function formatSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} B`;

@@ -184,7 +184,14 @@ export class PendingTable {
     if (record.isRelayed === true) this.#relayed++;
     if (this.#halted.size > 0) this.#halt(record);
     const isRemote = this.#link.adopt !== undefined;
-    const exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+    let exchange: Exchange;
+    try {
+      exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+    } catch (error) {
+      // What was not sent gets no answer: it would count as in flight for ever.
+      this.drop(id);
+      throw error;
+    }
     if (exchange === PIPE_EXCHANGE || !this.#records.has(id)) return;
     exchange.request = id;
     this.#exchanges.set(id, exchange);

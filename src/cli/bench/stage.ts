@@ -142,6 +142,8 @@ async function findServer(
   try {
     await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
+    const isListed = hub.catalog.tools.find(tool) !== undefined;
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
     const route = hub.catalog.tools.find(tool);
     const spec = whole.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {

@@ -14,7 +14,7 @@ import type { World } from "../command.ts";
 import type { Log } from "../basis.ts";
 import { openHub } from "../open.ts";
 import { openOutside } from "../outside.ts";
-import { count } from "../print.ts";
+import { count, describeStarting } from "../print.ts";
 import { suggestRemedies } from "../remedy.ts";
 import { describeFailure } from "../report.ts";
 import { standingsOf } from "../standing.ts";
@@ -151,6 +151,11 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
     await untilAborted(hub.settled(), world.signal);
     const findings = standingsOf(manifest, hub).flatMap((standing): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === standing.server);
+      if (standing.at === "starting") {
+        const text = `It is ${describeStarting(standing.elapsed)}.`;
+        const advice = "Look again later: its first start may have to download what it needs.";
+        return [{ code: "TM961", subject: standing.server, text, advice }];
+      }
       if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
       const { cause } = standing;
       const text = sentence(describeFailure(cause));
