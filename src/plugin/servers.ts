@@ -132,6 +132,7 @@ export class LeasedLink implements Link {
     const told: LinkEvents = {
       frame: (frame, exchange) => events.frame(frame, exchange),
       log: (level, source, text) => events.log(level, source, text),
+      flaw: (flaw) => events.flaw?.(flaw),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
       pressure: (full) => events.pressure(full),
       closed: (cause) => {

@@ -82,6 +82,7 @@ export class Connection {
         idle: () => parts.idled(),
         admitting: (progress) => this.#admitting(progress),
         log: (level, source, text) => this.#log(level, source, text),
+        flaw: (flaw) => parts.flaws.note(flaw, (level, text) => this.#log(level, "stdout", text)),
       },
     );
   }
@@ -126,7 +127,9 @@ export class Connection {
 
   get status(): ConnectionStatus {
     const { clock } = this.#parts.surroundings;
-    return this.#history.status(this.client, this.state, clock, this.#listing);
+    const status = this.#history.status(this.client, this.state, clock, this.#listing);
+    const { strayOutput } = this.#parts.flaws;
+    return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
   /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
