@@ -15,7 +15,7 @@ const BYTES = [0x41, 0x80, 0xbf, 0xc0, 0xc3, 0xa9, 0xe0, 0xa0, 0xe2, 0x82, 0xac,
 const PIECES = fc.array(
   fc
     .oneof(fc.constantFrom("é", "€", "😀", "a"), fc.constantFrom(...BYTES))
-    .map((it) => (typeof it === "string" ? Buffer.from(it) : Buffer.from([it]))),
+    .map((one) => (typeof one === "string" ? Buffer.from(one) : Buffer.of(one))),
   { maxLength: 20 },
 );
 
@@ -57,7 +57,7 @@ const written = (frame: Frame): Buffer =>
       ? Buffer.concat(frame.items.map(written))
       : bytesOf(frame);
 
-const join = (...parts: readonly (string | readonly number[])[]): Buffer =>
+const join = (...parts: readonly (string | Uint8Array | readonly number[])[]): Buffer =>
   Buffer.concat(parts.map((part) => Buffer.from(part as string)));
 const decoded = (bytes: Buffer): string =>
   new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
@@ -123,7 +123,7 @@ describe("a message of a server", () => {
         for (let cut = 0; cut < stream.length; cut++) {
           const { frames, replaced } = readThroughPipe("server", stream, [cut, cut + 1]);
           assert.equal(frames.length, 3, place);
-          const [before, frame, behind] = frames.map((it) => written(it));
+          const [before, frame, behind] = frames.map((each) => written(each));
           assert.ok(frame && isUtf8(frame), `${place}, cut at ${cut}`);
           assert.equal(frame.toString(), expected, `${place}, cut at ${cut}`);
           assert.ok(before?.includes("é") && behind?.includes("€"));

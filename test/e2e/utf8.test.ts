@@ -169,11 +169,9 @@ describe("text of a client that is not valid UTF-8", () => {
       ]);
       const [line] = await client.answersTo(batch);
       const answers = line?.json as { id: number; error?: { code: number } }[];
-      const told = answers.map(({ id, error }) => [id, error?.code]);
-      assert.deepEqual(told.toSorted(), [
-        [1001, undefined],
-        [1002, -32700],
-      ]);
+      const told = new Map(answers.map(({ id, error }) => [id, error?.code]));
+      assert.equal(answers.length, 2);
+      assert.deepEqual([told.get(1001), told.get(1002)], [undefined, -32700]);
     }),
   );
 
