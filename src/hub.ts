@@ -114,6 +114,7 @@ export class Hub {
       serverInfo: () => this.serverInfo,
       view: (client, scope) => this.#see(client, scope),
       plugins: () => this.equipment.set,
+      warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       hold: (held) => {
         this.#deadlines.hold(held);
         this.#pool.hold(held);

@@ -112,6 +112,12 @@ const LISTED =
     await patient.write();
     await patient.remember("good", tools);
   };
+/** A server that offers nothing, and shows its second argument on stdout before it says a word of MCP. */
+const NOISY = String.raw`echo "starting with $1"
+while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}'
+done`;
 const REMOTE = 'url = "https://r.example.com/mcp"';
 
 const kept = (expires: number, refresh?: string): Kept => ({
@@ -374,6 +380,14 @@ const CASES: Readonly<
       patient.write(
         "",
         `command = "/bin/sh"\nargs = ["-c", "echo ${CANARY} >&2; exit 1", "--token", "${CANARY}"]`,
+      ),
+    argv: ["--connect"],
+  },
+  TM964: {
+    make: (patient) =>
+      patient.write(
+        "",
+        `command = "/bin/sh"\nargs = ["-c", ${JSON.stringify(NOISY)}, "--token", "${CANARY}"]`,
       ),
     argv: ["--connect"],
   },

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { joinPieces, utf8 } from "../src/bytes.ts";
 import { HubError } from "../src/errors.ts";
 import type { Challenge, Credentials } from "../src/wire/http/credentials.ts";
 import { dialer } from "../src/wire/http/dialer.ts";
@@ -60,6 +61,64 @@ function answerIf(token: string): (visit: Visit) => void {
     else visit.answer(401, { "WWW-Authenticate": `Bearer error="invalid_token"` });
   };
 }
+
+describe("text that is not valid UTF-8 over HTTP", () => {
+  const VALID = "é€😀";
+  /** A result with those bytes in it. */
+  const bodyOf = (id: number, bytes: Uint8Array): Uint8Array =>
+    joinPieces([utf8(`{"jsonrpc":"2.0","id":${id},"result":{"x":"`), bytes, utf8('"}}')]);
+
+  for (const [name, bytes, shown, isFlaw] of [
+    ["a byte that is in no character", Uint8Array.of(0xff), "\ufffd", true],
+    ["half a character", Uint8Array.of(0xe2, 0x82), "\ufffd", true],
+    ["characters of every length", utf8(VALID), VALID, false],
+  ] as const) {
+    for (const way of ["JSON", "events"]) {
+      it(`comes with U+FFFD in its place as ${way}: ${name}`, async () => {
+        const server = await RawServer.start((visit) => {
+          const body = bodyOf(idOf(visit), bytes);
+          if (way === "JSON") {
+            visit.answer(200, JSON_TYPE, body);
+            return;
+          }
+          const stream = visit.begin(200, EVENTS);
+          // A note that belongs to the request comes first; every byte comes alone.
+          const note = joinPieces([
+            utf8('data: {"jsonrpc":"2.0","method":"n","params":{"x":"'),
+            bytes,
+            utf8('"}}\n\ndata: '),
+            body,
+            utf8("\n\n"),
+          ]);
+          stream.write(note, 1);
+          stream.end();
+        });
+        const witness = await Witness.of(server, { transport: "http" });
+        const outcome = await witness.ask("initialize").outcome;
+        assert.equal(text(outcome), `{"jsonrpc":"2.0","id":1,"result":{"x":"${shown}"}}`);
+        const notes = witness.events.filter((event) => event.startsWith("notification"));
+        const told = `notification own {"jsonrpc":"2.0","method":"n","params":{"x":"${shown}"}}`;
+        assert.deepEqual(notes, way === "JSON" ? [] : [told]);
+        assert.equal(witness.events.includes("flaw invalidText"), isFlaw);
+        await end(witness, server);
+      });
+    }
+  }
+
+  it("is no part of a message that begins with a byte order mark, as JSON or as an event", async () => {
+    const server = await RawServer.start((visit) => {
+      const body = `\ufeff{"jsonrpc":"2.0","id":${idOf(visit)},"result":{}}`;
+      if (idOf(visit) === 1) visit.answer(200, JSON_TYPE, body);
+      else visit.begin(200, EVENTS).write(`data: ${body}\n\n`);
+    });
+    const witness = await Witness.of(server, { transport: "http" });
+    for (const id of [1, 2]) {
+      const outcome = await witness.ask("initialize").outcome;
+      assert.equal(text(outcome), `{"jsonrpc":"2.0","id":${id},"result":{}}`);
+    }
+    await end(witness, server);
+  });
+});
 
 describe("who is let in over HTTP", () => {
   it("a request that is not is sent again with what was renewed", async () => {

@@ -22,6 +22,8 @@ import { basename, join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { assert as check, asyncProperty, nat } from "fast-check";
+import { utf8 } from "../src/bytes.ts";
+import { readPage } from "../src/catalog/item.ts";
 import { NO_OFFER } from "../src/catalog/offer.ts";
 import { type Past, review } from "../src/snapshot/mark.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
@@ -295,6 +297,16 @@ describe("a snapshot's file that is not what was written", () => {
     }));
 
   /** What else may stand in a file's place. */
+  it("is ignored if it is not valid UTF-8, as what older versions kept may be", () =>
+    withShelf(async (shelf) => {
+      const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
+      bytes[bytes.indexOf(0x3f)] = 0xff;
+      const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+      await shelf.open().save(SUBJECT, { ...NO_OFFER, tools: items });
+      assert.equal((await readdir(shelf.place)).length, 1);
+      assert.equal(await shelf.load(), undefined);
+    }));
+
   const INSTEAD: Readonly<Record<string, (file: string, shelf: Shelf) => Promise<void>>> = {
     "an empty file": (file) => writeFile(file, ""),
     "a file of lines": (file) => writeFile(file, "\n".repeat(500)),

@@ -1,6 +1,7 @@
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
+import { describeStrayOutput } from "../upstream/flaws.ts";
 import type { ConnectionStatus } from "../upstream/status.ts";
 import type { Vitals } from "../wire/link.ts";
 import { describeStart } from "./commandline.ts";
@@ -126,8 +127,10 @@ export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper)
   const { colors } = paper;
   const table = drawTable(diagnoses.map(toRow), paper);
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
+  const notes = diagnoses.flatMap((it) => describeNotes(it, paper));
   const verdict = colors[COLORS[judge(diagnoses)]](describeVerdict(diagnoses));
-  if (failures.length > 0) return [table, ...failures, verdict].join("\n\n");
+  const details = [...failures, ...(notes.length > 0 ? [notes.join("\n")] : [])];
+  if (details.length > 0) return [table, ...details, verdict].join("\n\n");
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
@@ -178,6 +181,14 @@ function describeFailure({ server, start, cause, remedies }: Sick, { colors }: P
   ].join("\n");
 }
 
+/** What a person should know of a server that works. */
+function describeNotes(diagnosis: Diagnosis, { colors }: Paper): readonly string[] {
+  if (diagnosis.state !== "connected") return [];
+  const { strayOutput } = diagnosis.connection;
+  if (strayOutput === undefined) return [];
+  return [`${colors.bold(clean(diagnosis.server))}: ${clean(describeStrayOutput(strayOutput))}`];
+}
+
 function describeVerdict(diagnoses: readonly Diagnosis[]): string {
   const counted = (...states: readonly Diagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
@@ -203,6 +214,7 @@ function describeVerdict(diagnoses: readonly Diagnosis[]): string {
 /**
  * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms (`elapsed`: of a start that goes on), memory in bytes; `tools`, `prompts` and
  * `resources` count what the server lists, `shown` the tools that clients see of it; what is not known is absent.
+ * `strayOutput` is `{lines, example?}`, of stdout lines that were no messages; absent if there were none.
  */
 export function toJson(diagnoses: readonly Diagnosis[]): object {
   return { verdict: judge(diagnoses), servers: diagnoses.map(toEntry) };
@@ -222,7 +234,7 @@ function toEntry(diagnosis: Diagnosis): object {
     return { name, state, transport, url, package: named, error, remedies: diagnosis.remedies };
   }
   const { shown, connection, vitals } = diagnosis;
-  const { tools, prompts, resources, startDuration, peer, way } = connection;
+  const { tools, prompts, resources, startDuration, peer, way, strayOutput } = connection;
   return {
     name,
     state,
@@ -240,5 +252,6 @@ function toEntry(diagnosis: Diagnosis): object {
     startDuration: startDuration && Math.round(startDuration),
     pid: vitals?.pid,
     memory: vitals?.memory,
+    strayOutput,
   };
 }

@@ -20,8 +20,8 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
   const loaded = await loadManifest({ files: [path], env, cwd, platform });
   if (!loaded.ok) throw manifestError(loaded.problems);
   const real = await takeTurn(world, () => trust(path, stateFolder(env, platform)));
-  console.log(`trusted: ${real}`);
-  console.log(`As long as it stays as it is, toolmux runs from it in ${dirname(real)}:`);
+  console.log(`trusted: ${clean(real)}`);
+  console.log(`As long as it stays as it is, toolmux runs from it in ${clean(dirname(real))}:`);
   for (const spec of loaded.manifest.servers) {
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
     console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);

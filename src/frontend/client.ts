@@ -46,6 +46,8 @@ export interface Host {
   readonly serverInfo: Implementation;
   /** The client does not read (or does again): nothing more should come in for it. */
   pressure(client: Client, full: boolean): void;
+  /** Something for the log: a client did something wrong that it cannot be told of. */
+  warn(text: string): void;
   left(client: Client): void;
 }
 
@@ -117,8 +119,7 @@ export class Client implements LinkEvents, Attendee, Asker {
         this.#batch(frame, inbound);
         return;
       case "invalid":
-        this.#questions.refuse(frame);
-        inbound.respond(refusal(frame.id, frame.code, explain(frame)));
+        this.#refuse(frame, inbound);
     }
   }
 
@@ -165,6 +166,18 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#router.close();
     this.#view.close();
     this.#host.left(this);
+  }
+
+  #refuse(frame: Invalid, inbound: Inbound): void {
+    const { parsed } = frame;
+    if (parsed?.kind === "notification") {
+      this.#host.warn(`A notification of a client was dropped: ${frame.reason}.`);
+    } else {
+      this.#questions.refuse(frame);
+    }
+    // Only a request has an answer. Of what is not even JSON nobody knows what it was to be.
+    const isAnswered = parsed === undefined || parsed.kind === "request";
+    inbound.respond(isAnswered ? refusal(frame.id, frame.code, explain(frame)) : undefined);
   }
 
   #accept(request: Request, inbound: Inbound): void {

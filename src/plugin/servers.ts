@@ -141,6 +141,7 @@ export class LeasedLink implements Link {
     const told: LinkEvents = {
       frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
+      flaw: (flaw) => events.flaw?.(flaw),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
       pressure: (full) => events.pressure(full),
       challenged: (challenge) => events.challenged?.(challenge),

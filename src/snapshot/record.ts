@@ -1,4 +1,4 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
 import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
 import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
@@ -64,12 +64,14 @@ export async function packRecord(
   return file;
 }
 
-/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name. */
+/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name, or not UTF-8. */
 export async function readRecord(
   file: Buffer<ArrayBuffer>,
   name: string,
   seal: Seal,
 ): Promise<Kept | undefined> {
+  // Older versions kept what servers sent without a check, and one such byte ends a strict client's session.
+  if (!isUtf8(file)) return undefined;
   const sealed = file.subarray(SEAL_LENGTH + 1);
   if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
   let at = SEAL_LENGTH + 1;

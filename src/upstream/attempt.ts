@@ -6,7 +6,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
-import type { Link } from "../wire/link.ts";
+import type { Flaw, Link } from "../wire/link.ts";
 import type { Passage } from "./admission.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
@@ -43,6 +43,7 @@ export interface AttemptEvents {
   /** The server wants another authorization than there is, for what it was asked or for anything. */
   challenged(challenge: Challenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  flaw(flaw: Flaw): void;
 }
 
 const TAIL_LINES = 10;
@@ -211,6 +212,7 @@ export class Attempt {
       events: {
         listChanged: (kinds) => this.#listChanged(kinds),
         log: (level, source, text) => this.#log(level, source, text),
+        flaw: (flaw) => this.#events.flaw(flaw),
         challenged: (challenge) => this.#challenge(challenge),
         closed: (cause) => this.#lose(cause),
       },

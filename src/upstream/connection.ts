@@ -85,6 +85,7 @@ export class Connection {
         admitting: (progress) => this.#admitting(progress),
         broke: (error) => this.#complain(error),
         log: (level, source, text) => this.#log(level, source, text),
+        flaw: (flaw) => parts.flaws.note(flaw, (level, text) => this.#log(level, "stdout", text)),
       },
     );
   }
@@ -145,7 +146,9 @@ export class Connection {
 
   get status(): ConnectionStatus {
     const { clock } = this.#parts.surroundings;
-    return this.#history.status(this.client, this.state, clock, this.#listing);
+    const status = this.#history.status(this.client, this.state, clock, this.#listing);
+    const { strayOutput } = this.#parts.flaws;
+    return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
   /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */

@@ -4,6 +4,7 @@ import { HubError, toHubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Authorization, Challenge } from "../wire/http/credentials.ts";
+import type { Flaw } from "../wire/link.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Admission } from "./admission.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
@@ -54,6 +55,7 @@ export interface LifeEvents {
   log(level: LogLevel, source: LogSource, text: string): void;
   /** Taking a signal has thrown; the state is what the signal made of it. */
   broke(error: HubError): void;
+  flaw(flaw: Flaw): void;
 }
 
 /** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
@@ -256,6 +258,7 @@ export class Life {
         this.signal({ kind: "challenged" });
       },
       log: (level, source, text) => this.#events.log(level, source, text),
+      flaw: (flaw) => this.#events.flaw(flaw),
     });
     this.#attempt = attempt;
     void attempt.run(this.#parts.before);

@@ -189,7 +189,7 @@ export class PendingTable {
       exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
     } catch (error) {
       // What was not sent gets no answer: it would count as in flight for ever.
-      this.drop(id);
+      this.take(id);
       throw error;
     }
     if (exchange === PIPE_EXCHANGE || !this.#records.has(id)) return;

@@ -94,6 +94,7 @@ export class Seating {
       ...parts,
       spec,
       key,
+      flaws: server.flaws,
       client: spec.isolation === "perClient" ? profile.client : undefined,
       audience: this.#attendance.audience(spec, profile),
       offer,

@@ -7,7 +7,7 @@ import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
 import { type Frame, reissue, type Request, type Response } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
+import type { Exchange, Flaw, Link, LinkEvents, Vitals } from "../wire/link.ts";
 import { Attribution } from "./attribution.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
@@ -38,6 +38,7 @@ export interface SessionEvents {
   /** What it lists of these kinds may be another. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  flaw?(flaw: Flaw): void;
   /** The server wants another authorization than there is. */
   challenged(challenge: Challenge): void;
   closed(cause: HubError): void;
@@ -273,6 +274,10 @@ export class Session implements LinkEvents {
 
   log(level: LogLevel, source: LogSource, text: string): void {
     this.#parts.events.log(level, source, text);
+  }
+
+  flaw(flaw: Flaw): void {
+    this.#parts.events.flaw?.(flaw);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {

@@ -4,6 +4,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
+import type { StrayOutput } from "./flaws.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
@@ -54,6 +55,8 @@ export interface ConnectionStatus {
   readonly inFlight: number;
   /** The tool of the last of these calls, by the server's own name. */
   readonly lastTool: string | undefined;
+  /** Lines of the server's stdout that were no messages, over all its connections; absent: there were none. */
+  readonly strayOutput?: StrayOutput;
 }
 
 /** How one server of the manifest stands. */

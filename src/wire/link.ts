@@ -40,6 +40,13 @@ export interface Inbound {
   respond(message: Message | undefined): void;
 }
 
+/** Something wrong with what a server sends, which costs it nothing but a note. */
+export type Flaw =
+  /** A line of stdout is no message. `text`: the line, redacted and cut; undefined if there are too many to look at each. */
+  | { readonly kind: "strayOutput"; readonly text: string | undefined }
+  /** A message was not valid UTF-8: U+FFFD is in the place of the invalid sequences. */
+  | { readonly kind: "invalidText" };
+
 /** What a Link tells its owner. All are called synchronously, in wire order, and never after `closed`. */
 export interface LinkEvents {
   /**
@@ -49,6 +56,8 @@ export interface LinkEvents {
   frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
   /** A line for the peer's log: stderr, stray output, a message that was dropped. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
+  /** Called for each occurrence: the owner counts. */
+  flaw?(flaw: Flaw): void;
   /**
    * A message over the size limit was thrown away as it came in; the link lives on.
    * `head` and `tail` are its first and last bytes (up to 4 KiB each), for whoever can find its id there.

@@ -527,3 +527,30 @@ describe("status in a terminal", () => {
     }),
   );
 });
+
+describe("a server that writes to stdout what is not MCP", () => {
+  const script = 'echo one; echo two; exec "$0" "$@"';
+  const noisy = (): ServerEntry => {
+    const { command, args = [] } = scripted("--bare --tool one");
+    return { command: "sh", args: ["-c", script, command, ...args] };
+  };
+
+  it("is healthy, with a note of it", LIMIT, () =>
+    withStage(
+      { servers: { noisy: noisy(), quiet: scripted("--bare --tool one") } },
+      async (stage) => {
+        const { stdout, code } = await status(stage);
+        assert.equal(code, 0);
+        const notes = stdout.split("\n").filter((line) => /2 lines/.test(line));
+        assert.equal(notes.length, 1, stdout);
+        assert.match(notes[0] ?? "", /^noisy: .*"one"/);
+        const { servers, verdict } = await document(stage);
+        assert.equal(verdict, "healthy");
+        assert.deepEqual(
+          servers.map(({ strayOutput }) => strayOutput),
+          [{ lines: 2, example: "one" }, undefined],
+        );
+      },
+    ),
+  );
+});

@@ -193,7 +193,7 @@ function showDifference(
   // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
   const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
-    colors.bold(`${file}:${line}`),
+    colors.bold(clean(`${file}:${line}`)),
     ...removed.map((name) => colors.red(`- "${clean(name)}"`)),
     ...lines.map((text) => colors.green(`+ ${clean(text.replaceAll("\t", "  "))}`)),
   ].join("\n");

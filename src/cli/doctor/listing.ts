@@ -9,6 +9,7 @@ import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts
 import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
 import type { Subject } from "../../snapshot/snapshot.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
+import { describeStrayOutput } from "../../upstream/flaws.ts";
 import { untilAborted } from "../../wire/grace.ts";
 import type { World } from "../command.ts";
 import type { Log } from "../basis.ts";
@@ -167,10 +168,22 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
-    return { catalog: hub.catalog, findings };
+    return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)] };
   } finally {
     await close();
   }
+}
+
+/** Looks at what servers wrote to stdout beside messages. */
+function examineOutput(hub: Hub): readonly Finding[] {
+  return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
+    const stray = connections.find(({ strayOutput }) => strayOutput !== undefined)?.strayOutput;
+    if (stray === undefined) return [];
+    const text = `It ${describeStrayOutput(stray)}`;
+    const advice =
+      "Look for a setting of the server that sends its logging to stderr or turns it off.";
+    return [{ code: "TM964", subject, text, advice }];
+  });
 }
 
 /** An authorization is not waited for by those who only look. */
