@@ -514,6 +514,20 @@ describe("the modern era over HTTP", () => {
 });
 
 describe("connections", () => {
+  it("are not used again after an answer in chunks that also says its length", async () => {
+    const server = await RawServer.start((visit) => {
+      const body = resultOf(visit);
+      const size = body.length.toString(16);
+      visit.write(
+        `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nTransfer-Encoding: chunked\r\n\r\n${size}\r\n${body}\r\n0\r\n\r\n`,
+      );
+    });
+    const witness = await Witness.of(server);
+    for (let n = 0; n < 3; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.equal(server.connections, 3);
+    await end(witness, server);
+  });
+
   it("are as many as there are calls in flight, and are used again", async () => {
     const held: Visit[] = [];
     const server = await RawServer.start((visit) => {
