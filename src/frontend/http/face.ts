@@ -241,8 +241,9 @@ export class Face {
 
   /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
   #refuseMissing(servers: Servers): Answer | undefined {
+    if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
-    const missing = servers?.find((name) => !known.includes(name));
+    const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
     return refuse(404, `There is no server "${missing}". There are: ${names}.`);
