@@ -33,14 +33,14 @@ interface Verdict extends Totals {
 
 const MINUTE = 60_000;
 
-const { values: options, positionals: names } = parseArgs({
+const { values, positionals: names } = parseArgs({
   options: {
     tests: { type: "string", default: "test" },
     output: { type: "string", default: "dist/test" },
   },
   allowPositionals: true,
 });
-const { tests: TESTS, output: OUTPUT } = options;
+const { tests: TESTS, output: OUTPUT } = values;
 const isWhole = names.length === 0 && TESTS === "test";
 
 const CHECKS: readonly Step[] = [

@@ -23,7 +23,7 @@ export interface Need {
 export function skipWithout({ isMet, tests, cure }: Need): string | false {
   if (isMet && process.env["TOOLMUX_TEST_BARE"] === undefined) return false;
   const reason = `${NOT_TESTED}${tests}: ${cure}`;
-  console.log(reason);
+  process.stdout.write(`${reason}\n`);
   return reason;
 }
 
