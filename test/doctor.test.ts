@@ -30,6 +30,7 @@ import { readSeal } from "../src/snapshot/key.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
 import { table } from "../src/wire/processes.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
+import { skipWithoutLinux } from "./harness/needs.ts";
 
 const CANARY = "canary-0123456789abcdef";
 const DAY = 24 * 60 * 60 * 1000;
@@ -437,7 +438,7 @@ describe("the doctor", () => {
 
   it(
     "finds TM601 where a killed hub has left something, and can end it",
-    { skip: process.platform !== "linux" },
+    { skip: skipWithoutLinux("orphans found by doctor") },
     () =>
       withPatient(async (patient) => {
         await patient.write();

@@ -132,6 +132,31 @@ describe("a modern client over HTTP", () => {
     });
   }
 
+  for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
+    it(`is not led by a link that another client may have been given, with ${order.join(" before ")}`, async () => {
+      const link = { type: "resource_link", uri: "x://5", name: "n" };
+      const good = new Script("find");
+      good.lists = { resources: [] };
+      good.onCall = () => `"result":${JSON.stringify({ content: [link] })}`;
+      const copy = new Script();
+      copy.lists = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+      const scripts = { good, copy };
+      for (const script of Object.values(scripts)) {
+        script.on = { "resources/read": () => '"result":{"contents":[]}' };
+      }
+      const { visit } = setUpHttp(
+        Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
+      );
+      const read = async (uri: string): Promise<Json> =>
+        tell(await post(visit(), "resources/read", { uri }));
+      await post(visit(), "tools/call", { name: "good__find" });
+      assert.equal((await read("x://5")).error?.code, -32602);
+      assert.deepEqual((await read("x://6")).result?.["contents"], []);
+      assert.equal(good.asked("resources/read").length, 0);
+      assert.equal(copy.asked("resources/read").length, 1);
+    });
+  }
+
   it("may write a name in Base64", async () => {
     const git = new Script();
     git.lists = { resources: [{ uri: "u:ü", name: "r" }] };

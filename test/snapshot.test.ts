@@ -39,6 +39,7 @@ import {
   SUBJECT,
   tool,
 } from "./contract/snapshots.ts";
+import { skipWithout } from "./harness/needs.ts";
 
 snapshotsContract("memorySnapshots()", async (test) => {
   const bench: Bench = { snapshots: memorySnapshots({ now: () => bench.time }), time: START };
@@ -110,7 +111,11 @@ class Shelf implements Bench {
 const ITEMS = listing(...ODD, tool("read", "Reads a file"));
 const SAVED = look(ITEMS);
 const OTHER: Subject = { ...SUBJECT, command: "other" };
-const isRoot = process.getuid?.() === 0;
+const skip = skipWithout({
+  isMet: process.getuid?.() !== 0,
+  tests: "a folder that may not be written",
+  cure: "root may write everything (run as another user)",
+});
 
 async function withShelf(test: (shelf: Shelf) => Promise<void>): Promise<void> {
   const root = await mkdtemp(join(tmpdir(), "toolmux-snapshots-"));
@@ -570,19 +575,16 @@ describe("a folder that cannot be written", () => {
   }
 
   // Permissions bind everybody but root.
-  it(
-    "because it may not be, still gives what is in it, and leads to one warning",
-    { skip: isRoot },
-    () =>
-      withShelf(async (shelf) => {
-        await shelf.saveFile();
-        await chmod(shelf.place, 0o500);
-        for (const text of ["one", "two"]) {
-          await shelf.snapshots.save(SUBJECT, listing(tool("read", text)));
-        }
-        assert.deepEqual(await shelf.load(), SAVED);
-        assert.equal(shelf.warnings.length, 1);
-        await chmod(shelf.place, 0o700);
-      }),
+  it("because it may not be, still gives what is in it, and leads to one warning", { skip }, () =>
+    withShelf(async (shelf) => {
+      await shelf.saveFile();
+      await chmod(shelf.place, 0o500);
+      for (const text of ["one", "two"]) {
+        await shelf.snapshots.save(SUBJECT, listing(tool("read", text)));
+      }
+      assert.deepEqual(await shelf.load(), SAVED);
+      assert.equal(shelf.warnings.length, 1);
+      await chmod(shelf.place, 0o700);
+    }),
   );
 });

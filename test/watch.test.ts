@@ -14,6 +14,7 @@ import { runtimeName } from "../src/runtime.ts";
 import { listeningClock } from "./fixtures/manifest/clock.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 import { deadline } from "./harness/clock.ts";
+import { skipWithout } from "./harness/needs.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
@@ -391,7 +392,11 @@ describe("a process that watches a manifest", () => {
     const script = `echo 0 > /proc/sys/user/${limit} && exec "$@"`;
     const limited = ["-Ur", "sh", "-c", script, "sh"];
     const isPossible = spawnSync("unshare", [...limited, "true"]).status === 0;
-    const skip = isPossible ? false : "no user namespaces here";
+    const skip = skipWithout({
+      isMet: isPossible,
+      tests: `exhausted ${limit}`,
+      cure: "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
+    });
     it(`is told of changes, and of the trouble, where ${limit} is exhausted`, { skip }, () =>
       withSandbox(async (box) => {
         const file = await box.write("a.toml", server("a"));

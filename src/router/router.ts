@@ -41,6 +41,8 @@ export interface RouterParts {
   readonly except: PluginMember | undefined;
   /** Whose calls they are, as servers reach it. */
   owner(): Attendee;
+  /** Whether its calls may be those of several clients, which cannot be told apart. */
+  readonly isAnonymous?: boolean;
   /** Its tasks at servers of the modern era, if it is of that era itself. */
   readonly keeping?: Keeping;
 }
@@ -167,7 +169,11 @@ export class Router {
     const { view } = this.#parts;
     const known = view.catalog.resources.find(name);
     if (known !== undefined) return known;
-    const place = locate(name, view.catalog, this.#links);
+    const place = locate(name, view.catalog, {
+      links: this.#links,
+      isOneClient: this.#parts.isAnonymous !== true,
+      hasServer: (server) => view.has(server),
+    });
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;

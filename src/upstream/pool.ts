@@ -133,6 +133,11 @@ export class Pool {
     return this.#seating.take(server, profile);
   }
 
+  /** Whether there is such a server for this profile, also if it shall not run. */
+  has(name: string, profile: Profile): boolean {
+    return profile.scope.has(name) && this.#servers.has(name);
+  }
+
   /** Those that there are for this profile, in manifest order. */
   connections(profile: Profile): readonly Connection[] {
     return this.#in(profile).flatMap((server) => shownTo(server, profile)?.connection ?? []);

@@ -75,6 +75,11 @@ export class View {
     return this.#profile.attendee;
   }
 
+  /** Whether there is such a server for the client, be it stopped. */
+  has(server: string): boolean {
+    return this.#parts.pool.has(server, this.#profile);
+  }
+
   /** @throws {HubError} notSupported; see `Pool.find` */
   connection(server: string): Connection | undefined {
     return this.#parts.pool.find(server, this.#profile);

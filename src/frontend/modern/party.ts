@@ -71,7 +71,8 @@ export class Party implements Attendee, VisitHost {
     const who = { id: client ?? "anybody", name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
     const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
-    this.#router = new Router(who, { ...common, keeping, notify: () => {} });
+    const isAnonymous = client === undefined;
+    this.#router = new Router(who, { ...common, keeping, isAnonymous, notify: () => {} });
     view.introduce(capabilities, this);
   }
 
