@@ -7,7 +7,8 @@ import type { Invocation, World } from "../src/cli/command.ts";
 import { parseCommandLine } from "../src/cli/parse.ts";
 import { tryServer } from "../src/cli/servers/trial.ts";
 import { ALL_RUNNERS } from "../src/manifest/package.ts";
-import { addSaid, findClear, readSaid } from "../src/cli/servers/plan.ts";
+import { addSaid, readSaid } from "../src/cli/servers/plan.ts";
+import { findClear } from "../src/clients/clear.ts";
 import { plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 import { specOf } from "./fixtures/memory.ts";
 
@@ -93,13 +94,17 @@ describe("what the command line says of a server", () => {
   it("may hold secrets as they are, which are told by where they stand", () => {
     const entry = {
       env: { API_KEY: "abcdef", TOKEN: "${env:T}", MODE: "abcdef", PASSWORD: "short" },
-      headers: { Authorization: "Bearer abc", "X-Team": "abcdef" },
+      headers: { Authorization: "Bearer abcdef", "X-Team": "abcdef" },
       args: ["--token", "abcdef"],
     };
-    assert.deepEqual(findClear(entry, "my server"), [
-      { where: "env.API_KEY", instead: "my_server/API_KEY" },
-      { where: "headers.Authorization", instead: "my_server/Authorization" },
-    ]);
+    assert.deepEqual(
+      findClear(entry, "my server").map(({ label, secret }) => [label, secret]),
+      [
+        ["env.API_KEY", "my-server/API_KEY"],
+        ["headers.Authorization", "my-server/Authorization"],
+        ["args.1", "my-server/token"],
+      ],
+    );
   });
 });
 

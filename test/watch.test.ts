@@ -8,7 +8,6 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { stateFolder } from "../src/manifest/folders.ts";
 import type { LoadResult } from "../src/manifest/load.ts";
-import { trust } from "../src/manifest/trust.ts";
 import { watchManifest } from "../src/manifest/watch.ts";
 import { runtimeName } from "../src/runtime.ts";
 import { listeningClock } from "./fixtures/manifest/clock.ts";
@@ -328,11 +327,11 @@ describe("without a named file", () => {
       await watching(box, [], async (watched) => {
         const file = await box.write("work/toolmux.toml", server("local"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await trust(file, state);
+        await box.trust(file, state);
         assert.equal(await watched.next(), "user local");
         await replace(file, server("evil"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await trust(file, state);
+        await box.trust(file, state);
         assert.equal(await watched.next(), "user evil");
         await rm(file);
         assert.equal(await watched.next(), "user");

@@ -113,7 +113,9 @@ function locate(
 
 /** All that decides which files the manifest is loaded from, and what becomes of it. */
 function spellCause(argv: readonly string[], env: Env, cwd: string): string {
-  return JSON.stringify([VERSION, argv, cwd, env["HOME"] ?? "", env["XDG_CONFIG_HOME"] ?? ""]);
+  const { HOME: home = "", XDG_CONFIG_HOME: config = "", TOOLMUX_HUBS: hubs = "" } = env;
+  // The manifests of the hubs above this one decide whether it starts at all; their processes do not.
+  return JSON.stringify([VERSION, argv, cwd, home, config, hubs.replaceAll(/\d+:/g, "")]);
 }
 
 /** undefined: of one of them it cannot be told. */

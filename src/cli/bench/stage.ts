@@ -11,6 +11,7 @@ import type { Manifest, OuterServer } from "../../manifest/schema.ts";
 import { searchFiles } from "../../manifest/search.ts";
 import { selfCommand } from "../../runtime.ts";
 import { untilAborted } from "../../wire/grace.ts";
+import { HUBS_VARIABLE, withoutManifests } from "../../wire/nesting.ts";
 import { describeStart } from "../commandline.ts";
 import type { Invocation, World } from "../command.ts";
 import { type Log, openManifest } from "../basis.ts";
@@ -177,7 +178,8 @@ function hubSubject(
         command,
         args,
         env,
-        hubEnv: env,
+        // It is nobody's server, though what measures it may be run by one of a hub with the same manifest.
+        hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,
         secrets: [],

@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import { type Client, findHome, type Spot } from "../../clients/client.ts";
 import { findTable, prepareInstall, prepareUndo } from "../../clients/installation.ts";
 import { listSpots, readContent } from "../../clients/reading.ts";
-import { OWN_NAME } from "../../clients/names.ts";
+import { OWN_NAME } from "../../manifest/self.ts";
 import type { Addition } from "../../clients/plan.ts";
 import { HubError } from "../../errors.ts";
 import { expandHome } from "../../manifest/folders.ts";
