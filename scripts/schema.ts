@@ -120,7 +120,8 @@ const RECONNECT: Book = {
 const LIMITS: Book = {
   connectTimeout: {
     title: "Time to connect",
-    description: "How long a server may take to start, to shake hands and to list its tools.",
+    description:
+      "How long a server may take to start, to shake hands and to list its tools. Where it is not set, a server that takes longer is no longer waited for, but goes on starting for up to 5 minutes; where it is set, the server is ended then.",
     default: printDuration(LIMIT_DEFAULTS.connectTimeout),
     examples: ["30s", "2m"],
   },

@@ -1,14 +1,19 @@
 /**
  * Runs the checks of the project and then the tests on both runtimes; run by bun.
- * With arguments, runs only the test files whose paths contain one of them, and no checks.
- * The last line is the sum over both runtimes; a check that fails counts as one failure.
+ *
+ *   bun scripts/test.ts [--tests FOLDER] [--output FOLDER] [NAME …]
+ *
+ * With names, runs only the test files whose paths contain one of them, and no checks; with another folder of tests than
+ * `test`, no checks either. `--output` is where reports and logs go. The last line is the sum over both runtimes; a check
+ * that fails counts as one failure. The lines before it say what the machine lacks, and what is not tested for that.
  */
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { delimiter, resolve, sep } from "node:path";
+import { delimiter, isAbsolute, resolve, sep } from "node:path";
 import { performance } from "node:perf_hooks";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { stripVTControlCharacters } from "node:util";
+import { parseArgs, stripVTControlCharacters } from "node:util";
+import { NOT_TESTED } from "../test/harness/needs.ts";
 import { readReport, type Totals } from "./junit.ts";
 import { runStep, type Step } from "./step.ts";
 
@@ -22,10 +27,21 @@ interface TestStep extends Step {
 interface Verdict extends Totals {
   /** Failures that no test reported; they are part of `failed`. */
   readonly problems: readonly string[];
+  /** What could not be tested, and what to install for it; one line each. */
+  readonly lacks: readonly string[];
 }
 
 const MINUTE = 60_000;
-const OUTPUT = "dist/test";
+
+const { values, positionals: names } = parseArgs({
+  options: {
+    tests: { type: "string", default: "test" },
+    output: { type: "string", default: "dist/test" },
+  },
+  allowPositionals: true,
+});
+const { tests: TESTS, output: OUTPUT } = values;
+const isWhole = names.length === 0 && TESTS === "test";
 
 const CHECKS: readonly Step[] = [
   { name: "format", command: "bun", args: ["fmt", "--check"], limit: MINUTE },
@@ -61,8 +77,8 @@ const LONELY = ["test/e2e/endings.test.ts", "test/e2e/orphans.test.ts"];
  * What is to be done, in rows that follow each other; the lanes of a row run beside each other. Tests of test/e2e drive the
  * executable: they run once, under bun, and mostly wait, so two of their files run at once.
  */
-function planSteps(files: readonly string[], isWhole: boolean): (readonly Lane[])[] {
-  const isEndToEnd = (file: string): boolean => file.startsWith("test/e2e/");
+function planSteps(files: readonly string[]): (readonly Lane[])[] {
+  const isEndToEnd = (file: string): boolean => file.startsWith(`${TESTS}/e2e/`);
   const portable = files.filter((file) => !isEndToEnd(file));
   const lonely = files.filter((file) => LONELY.includes(file));
   const endToEnd = files.filter((file) => isEndToEnd(file) && !lonely.includes(file));
@@ -100,7 +116,8 @@ function testOnBun(name: string, files: readonly string[], options: readonly str
     "--reporter=junit",
     `--reporter-outfile=${report}`,
     ...options,
-    ...files.map((file) => `./${file}`),
+    // Without a folder in front it would be a pattern.
+    ...files.map((file) => (isAbsolute(file) ? file : `./${file}`)),
   ];
   const log = `${OUTPUT}/${name}.log`;
   return [{ name, command: "bun", args, limit: 10 * MINUTE, log, report, reporting: files }];
@@ -120,31 +137,43 @@ function testOnDeno(files: readonly string[]): Lane {
 async function check(step: Step): Promise<Verdict> {
   const problem = await runStep(step);
   const problems = problem === undefined ? [] : [problem];
-  return { passed: 0, failed: problems.length, skipped: 0, problems };
+  return { passed: 0, failed: problems.length, skipped: 0, problems, lacks: [] };
 }
+
+/** Bun leaves a suite that is skipped as a whole out of its report. */
+const SKIPPING = "to skip a file, skip each of its tests";
 
 /** Trusts neither exit code nor report alone: a test that ends the process leaves a zero and no report. */
 async function test(step: TestStep): Promise<Verdict> {
   rmSync(step.report, { force: true });
   const problem = await runStep(step);
   const xml = read(step.report);
+  const lacks = readLacks(read(step.log) ?? "");
   if (xml === undefined) {
-    const problems = [`no report: ${problem ?? "no test was found, or a test ended the process"}`];
-    return { passed: 0, failed: 1, skipped: 0, problems };
+    const problems = [
+      `no report: ${problem ?? `no test was found (${SKIPPING}), or a test ended the process`}`,
+    ];
+    return { passed: 0, failed: 1, skipped: 0, problems, lacks };
   }
   const report = readReport(xml);
   const problems = step.reporting
     .filter((file) => !report.suites.has(file))
-    .map((file) => `${file} reported no test; to skip a file, skip each of its tests`);
+    .map((file) => `${file} reported no test; ${SKIPPING}`);
   // What is wrong outside of a test (a file that does not load, a hook that throws) is only in the exit code.
   if (problem !== undefined && report.failed + problems.length === 0) problems.push(problem);
-  return { ...report, failed: report.failed + problems.length, problems };
+  return { ...report, failed: report.failed + problems.length, problems, lacks };
 }
 
-async function main(names: readonly string[]): Promise<Totals> {
+/** The lines that test/harness/needs.ts prints. */
+function readLacks(log: string): readonly string[] {
+  const lines = stripVTControlCharacters(log).split("\n");
+  return lines.filter((line) => line.startsWith(NOT_TESTED)).map((line) => line.trimEnd());
+}
+
+async function main(): Promise<Totals> {
   mkdirSync(OUTPUT, { recursive: true });
-  const files = readdirSync("test", { encoding: "utf8", recursive: true })
-    .map((file) => `test/${file.replaceAll(sep, "/")}`)
+  const files = readdirSync(TESTS, { encoding: "utf8", recursive: true })
+    .map((file) => `${TESTS}/${file.replaceAll(sep, "/")}`)
     .filter((file) => file.endsWith(".test.ts"))
     .filter((file) => names.length === 0 || names.some((name) => file.includes(name)))
     .toSorted();
@@ -153,9 +182,10 @@ async function main(names: readonly string[]): Promise<Totals> {
     return { passed: 0, failed: 1, skipped: 0 };
   }
   const verdicts: Verdict[] = [];
-  for (const lanes of planSteps(files, names.length === 0)) {
+  for (const lanes of planSteps(files)) {
     verdicts.push(...(await Promise.all(lanes.map(runLane))).flat());
   }
+  for (const lack of new Set(verdicts.flatMap(({ lacks }) => lacks))) console.log(lack);
   const sum = (of: (totals: Totals) => number) => verdicts.map(of).reduce((a, b) => a + b, 0);
   return {
     passed: sum((t) => t.passed),
@@ -192,6 +222,6 @@ function read(path: string): string | undefined {
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 process.env["PATH"] = [resolve("node_modules/.bin"), process.env["PATH"]].join(delimiter);
-const totals = await main(process.argv.slice(2));
-process.exitCode = totals.failed > 0 || totals.passed === 0 ? 1 : 0;
+const totals = await main();
+process.exitCode = totals.failed > 0 ? 1 : 0;
 console.log(format(totals));

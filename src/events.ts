@@ -62,6 +62,8 @@ export interface StateEvent {
   readonly server: string;
   /** Whose connection it is, if the server is not shared. */
   readonly client?: string;
+  /** Which of the server's connections it is: the key of the clients that it is for; absent if that is the empty one. */
+  readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;
   /** Why, when the move is a failure. */

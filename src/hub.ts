@@ -29,6 +29,16 @@ import type { Link, Vitals } from "./wire/link.ts";
 /** How long a slow disk can hold up the end, in ms: less than servers can. */
 const FLUSH_LIMIT = 1000;
 
+function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
+  if (sum === undefined) return more;
+  return {
+    pid: sum.pid,
+    processes: sum.processes + more.processes,
+    memory: sum.memory + more.memory,
+    each: [...sum.each, ...more.each],
+  };
+}
+
 /** The composition root: knows all parts, and what can be done with them. Names of servers that there are not are refused (`usage`). */
 export class Hub {
   readonly #parts: HubParts;
@@ -44,8 +54,8 @@ export class Hub {
   readonly #memory: Recollection;
   readonly equipment: Equipment;
   readonly #herald: Herald;
-  /** Who waits until every server has settled. */
-  readonly #settledWaiters: (() => void)[] = [];
+  /** Those who wait until every server has settled; with `isPatient` also the late ones. */
+  #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
 
   constructor(parts: HubParts) {
@@ -104,6 +114,7 @@ export class Hub {
       serverInfo: () => this.serverInfo,
       view: (client, scope) => this.#see(client, scope),
       plugins: () => this.equipment.set,
+      warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
       hold: (held) => {
         this.#deadlines.hold(held);
         this.#pool.hold(held);
@@ -176,10 +187,14 @@ export class Hub {
     return settledOf(this.status());
   }
 
-  /** Settles when every server that shall be up has connected or failed, however long that takes (each has its connectTimeout). */
-  settled(): Promise<void> {
+  /**
+   * Settles when every server that shall be up has connected, has failed, or is late (each has its `connectTimeout`).
+   * @param patience `untilStarted`: late servers are waited for, too (each has its `startLimit`)
+   */
+  settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
-      this.#settledWaiters.push(resolve);
+      const waiter = { isPatient: patience === "untilStarted", resolve };
+      this.#settledWaiters = [...this.#settledWaiters, waiter];
       this.#settle();
     });
   }
@@ -230,10 +245,12 @@ export class Hub {
     return this.#pool.status;
   }
 
-  /** What runs for a server; undefined if nothing does, or it is not connected. */
+  /** What runs for all connections of a server; undefined if nothing does, or none is connected. `pid` is the first one's. */
   async inspect(server: string): Promise<Vitals | undefined> {
-    const [connection] = this.#pool.of(server);
-    return connection && sessionOf(connection.state)?.vitals();
+    const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
+    const all = await Promise.all(sessions.map((session) => session.vitals()));
+    const [first, ...others] = all.filter((vitals) => vitals !== undefined);
+    return others.reduce(addVitals, first);
   }
 
   snapshot(): HubSnapshot {
@@ -287,8 +304,12 @@ export class Hub {
   #settle(): void {
     this.#clients.settle();
     if (this.#settledWaiters.length === 0) return;
-    if (!this.#pool.all.every(({ isSettled }) => isSettled)) return;
-    for (const resolve of this.#settledWaiters.splice(0)) resolve();
+    const { all } = this.#pool;
+    if (!all.every(({ isSettled }) => isSettled)) return;
+    const isAnyLate = all.some(({ isLate }) => isLate);
+    const waiters = this.#settledWaiters;
+    this.#settledWaiters = waiters.filter(({ isPatient }) => isPatient && isAnyLate);
+    for (const { isPatient, resolve } of waiters) if (!isPatient || !isAnyLate) resolve();
   }
 
   #changed(): void {

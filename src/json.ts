@@ -75,6 +75,49 @@ export function scanObject(
   }
 }
 
+/**
+ * The members of a message's object that starts at `at`, however deep its values are nested, as long as it is well-formed; none
+ * if it is no object. For results that are relayed without being read: what is inside of them is not checked.
+ */
+export function scanTop(bytes: Uint8Array, at: number): readonly Member[] {
+  const scanned = scanObject(bytes, at)?.items;
+  if (scanned !== undefined || bytes[at] !== OPEN_BRACE) return scanned ?? [];
+  const items: Member[] = [];
+  let i = skipSpace(bytes, at + 1);
+  while (items.length < MAX_ITEMS) {
+    const start = skipKey(bytes, i);
+    const end = start < 0 ? -1 : skipDeep(bytes, start);
+    if (end < 0) return [];
+    items.push({ key: keyOf(bytes, i + 1, skipString(bytes, i) - 1), start, end });
+    i = skipSpace(bytes, end);
+    if (bytes[i] === CLOSE_BRACE) return items;
+    if (bytes[i] !== COMMA) return [];
+    i = skipSpace(bytes, i + 1);
+  }
+  return [];
+}
+
+/** The index after the value that starts at `at`, or -1: only strings and the number of brackets are looked at. */
+function skipDeep(bytes: Uint8Array, at: number): number {
+  const byte = bytes[at];
+  if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return skipValue(bytes, at);
+  let depth = 0;
+  let i = at;
+  while (i < bytes.length) {
+    const next = bytes[i];
+    if (next === QUOTE) {
+      i = skipString(bytes, i);
+      if (i < 0) return -1;
+      continue;
+    }
+    i++;
+    if (next === OPEN_BRACE || next === OPEN_BRACKET) depth++;
+    else if (next === CLOSE_BRACE || next === CLOSE_BRACKET) depth--;
+    if (depth === 0) return i;
+  }
+  return -1;
+}
+
 /** The elements of the array that starts at `at`; undefined if it is no well-formed array, or has more than `most`. */
 export function scanArray(
   bytes: Uint8Array,

@@ -93,6 +93,38 @@ export class Register<Value> {
     return found.sort((a, b) => a.turn - b.turn).map(({ key, value }) => [key, value]);
   }
 
+  /** Those for which `test` holds, in no particular order: without the sort that `values` needs. */
+  filter(test: (value: Value) => boolean): Value[] {
+    const found: Value[] = [];
+    for (const [value] of this.#others.values()) if (test(value)) found.push(value);
+    if (this.#count === 0) return found;
+    const keys = this.#keys;
+    for (let slot = 0; slot < keys.length; slot++) {
+      if (keys[slot] === FREE) continue;
+      const value = this.#values[slot] as Value;
+      if (test(value)) found.push(value);
+    }
+    return found;
+  }
+
+  /** The one that came last of those for which `test` holds. */
+  findLast(test: (value: Value) => boolean): Value | undefined {
+    let found: Value | undefined;
+    let latest = -1;
+    for (const [value, turn] of this.#others.values()) {
+      if (turn > latest && test(value)) [found, latest] = [value, turn];
+    }
+    if (this.#count === 0) return found;
+    const keys = this.#keys;
+    for (let slot = 0; slot < keys.length; slot++) {
+      const turn = this.#turns[slot] as number;
+      if (keys[slot] === FREE || turn <= latest) continue;
+      const value = this.#values[slot] as Value;
+      if (test(value)) [found, latest] = [value, turn];
+    }
+    return found;
+  }
+
   /** Ids that follow each other are scattered: in a row, each that goes would move all behind it. */
   #home(key: number): number {
     const scattered = Math.imul(key, SCATTER);

@@ -579,6 +579,18 @@ describe("the roots", () => {
     assert.deepEqual(await asked(serverEnd(git), CHANGED.method), CHANGED);
   });
 
+  it("that are others are told to a server that has been greeted and is still listing", async () => {
+    const git = new Script("x");
+    git.onList = () => undefined;
+    const { client } = setStage({ git });
+    await introduce(client, ALL);
+    client.send(INITIALIZED);
+    await turn();
+    client.send(CHANGED);
+    await turn();
+    assert.deepEqual(git.asked(CHANGED.method), [CHANGED]);
+  });
+
   it("of who has not introduced itself are told to nobody, nor what it wants of logs", async () => {
     const { connect, git } = await setAskStage();
     const early = connect();

@@ -312,6 +312,24 @@ describe("what an authorization server does wrong", LIMIT, () => {
     assert.equal(scene.authority.at("/register").length, 2);
   });
 
+  it("keeps the client that it has registered when a login is cancelled", async () => {
+    const scene = await setScene();
+    for (let n = 0; n < 2; n++) {
+      const abort = new AbortController();
+      const visited = Promise.withResolvers<void>();
+      const authorizer = scene.open(async () => visited.resolve());
+      const login = authorizer.authorize(remote(scene.server), resolved(scene.server), CHALLENGE, {
+        signal: abort.signal,
+        progressed: () => {},
+      });
+      await visited.promise;
+      abort.abort(new HubError("cancelled", "Given up."));
+      await assert.rejects(login, { code: "cancelled" });
+    }
+    assert.equal(await scene.server.try(await authorize(scene, scene.open())), 200);
+    assert.equal(scene.authority.at("/register").length, 1);
+  });
+
   it("does not make the hub come back as a client that it does not know any more", async () => {
     const scene = await setScene();
     await authorize(scene, scene.open());

@@ -22,6 +22,7 @@ import { formatGoals, formatNumber, formatTable } from "../bench/report.ts";
 import { killAll, runJob } from "../bench/runner.ts";
 import { median, quantile } from "../bench/stats.ts";
 import { readUsage } from "../bench/usage.ts";
+import { missingPrograms, skipWithout, skipWithoutLinux } from "./harness/needs.ts";
 
 /** The load client and the peers are programs for bun. */
 const skip = "Bun" in globalThis ? false : "runs on bun only";
@@ -233,7 +234,7 @@ describe("the figures", () => {
 
   it(
     "of a process are its own processor time and memory",
-    { skip: process.platform !== "linux" },
+    { skip: skipWithoutLinux("processor time and memory of a process") },
     () => {
       const before = readUsage(process.pid)!;
       const used = () => process.cpuUsage().user;
@@ -392,20 +393,24 @@ describe("the programs", () => {
   };
 
   /** The echo server in C; undefined without a compiler. */
+  const noCompiler = skipWithout({
+    isMet: missingPrograms(["cc"]).length === 0,
+    tests: "the echo server of the benchmark in C",
+    cure: "there is no cc (apt-get install gcc libc6-dev)",
+  });
+  /** @returns undefined if there is no compiler */
   const compileEcho = (folder: string): string | undefined => {
+    if (noCompiler !== false) return undefined;
     const file = join(folder, "echo");
     const { status } = spawnSync("cc", ["-o", file, path("bench/peers/echo.c")]);
     return status === 0 ? file : undefined;
   };
 
-  it("that echo answer alike in C and in JavaScript", { skip }, (t) => {
+  it("that echo answer alike in C and in JavaScript", { skip: skip || noCompiler }, () => {
     const folder = mkdtempSync(join(tmpdir(), "bench-"));
     try {
       const file = compileEcho(folder);
-      if (file === undefined) {
-        t.skip("no C compiler");
-        return;
-      }
+      assert.ok(file !== undefined, "cc cannot compile");
       const commands = [[file], [process.execPath, ...echo.args]];
       const methods = ["initialize", "notifications/initialized", "tools/list", "server/discover"];
       const requests = methods.map((method, id) => ({

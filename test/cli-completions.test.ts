@@ -1,9 +1,8 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
@@ -11,6 +10,7 @@ import { COMMANDS } from "../src/cli/cli.ts";
 import { writeCompletions } from "../src/cli/completions.ts";
 import { SHELLS } from "../src/cli/command.ts";
 import { GLOBAL_OPTIONS } from "../src/cli/parse.ts";
+import { missingPrograms, skipWithout } from "./harness/needs.ts";
 
 type Shell = (typeof SHELLS)[number];
 
@@ -153,20 +153,16 @@ function readOffers(answer: string): readonly string[] {
   return [...new Set(plain.filter((line) => line !== ""))].toSorted();
 }
 
-/** Why a test of that shell cannot run here; false if it can. */
-function absence(shell: Shell): string | false {
-  const folders = (process.env["PATH"] ?? "").split(delimiter);
-  return folders.some((folder) => existsSync(join(folder, shell)))
-    ? false
-    : `${shell} is not installed here, so its completions are NOT tested`;
-}
-
 /** Where = is a word of its own, a value may still be completed. */
 const BASH_ONLY = ["toolmux --config=o", "toolmux list --config=o"];
 
 describe("the completions", () => {
   for (const shell of SHELLS) {
-    const skip = absence(shell);
+    const skip = skipWithout({
+      isMet: missingPrograms([shell]).length === 0,
+      tests: `the completions of ${shell}`,
+      cure: `there is no ${shell} (apt-get install ${shell})`,
+    });
     const expected = [
       ...OFFERED,
       ...(shell === "bash" ? BASH_ONLY.map((typed) => [typed, ["one.toml"]] as const) : []),

@@ -1,11 +1,16 @@
 import assert from "node:assert/strict";
+import process from "node:process";
 import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
 import { COMMANDS } from "../src/cli/cli.ts";
-import type { Invocation } from "../src/cli/command.ts";
+import type { Invocation, World } from "../src/cli/command.ts";
 import { parseCommandLine } from "../src/cli/parse.ts";
+import { tryServer } from "../src/cli/servers/trial.ts";
 import { ALL_RUNNERS } from "../src/manifest/package.ts";
-import { addSaid, findClear, readSaid } from "../src/cli/servers/plan.ts";
-import { plain } from "./fixtures/manifest/sandbox.ts";
+import { addSaid, readSaid } from "../src/cli/servers/plan.ts";
+import { findClear } from "../src/clients/clear.ts";
+import { plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
+import { specOf } from "./fixtures/memory.ts";
 
 function parse(...argv: readonly string[]): Invocation {
   const request = parseCommandLine(["add", ...argv], COMMANDS);
@@ -89,12 +94,48 @@ describe("what the command line says of a server", () => {
   it("may hold secrets as they are, which are told by where they stand", () => {
     const entry = {
       env: { API_KEY: "abcdef", TOKEN: "${env:T}", MODE: "abcdef", PASSWORD: "short" },
-      headers: { Authorization: "Bearer abc", "X-Team": "abcdef" },
+      headers: { Authorization: "Bearer abcdef", "X-Team": "abcdef" },
       args: ["--token", "abcdef"],
     };
-    assert.deepEqual(findClear(entry, "my server"), [
-      { where: "env.API_KEY", instead: "my_server/API_KEY" },
-      { where: "headers.Authorization", instead: "my_server/Authorization" },
-    ]);
+    assert.deepEqual(
+      findClear(entry, "my server").map(({ label, secret }) => [label, secret]),
+      [
+        ["env.API_KEY", "my-server/API_KEY"],
+        ["headers.Authorization", "my-server/Authorization"],
+        ["args.1", "my-server/token"],
+      ],
+    );
+  });
+});
+
+describe("a server that is tried", () => {
+  const SCRIPTED = fileURLToPath(new URL("./fixtures/servers/scripted.mjs", import.meta.url));
+  const trial = (options: readonly string[], startLimit: number) =>
+    withSandbox(async ({ root, home }) => {
+      const world: World = {
+        env: { HOME: home, PATH: process.env["PATH"] },
+        cwd: root,
+        platform: process.platform,
+        signal: new AbortController().signal,
+        claims: new Set(),
+        hangups: new Set(),
+      };
+      const args = [SCRIPTED, ...options];
+      const limits = { connectTimeout: 100, startLimit };
+      const spec = specOf("slow", { command: "node", args, baseDir: root, ...limits });
+      return tryServer(spec, world, () => {});
+    });
+
+  it("and is late is waited for until it is there", async () => {
+    const { kind } = await trial(["--start-delay", "300"], 30_000);
+    assert.equal(kind, "connected");
+  });
+
+  it("and is late has failed when its start is ended", async () => {
+    const tried = await trial(["--never-answer-initialize"], 600);
+    assert.ok(tried.kind === "failed");
+    assert.equal(tried.cause.code, "connectTimeout");
+    assert.match(tried.cause.message, /within 600 ms/);
+    assert.match(tried.remedies.join("\n"), /set connectTimeout .* after 600 ms/);
   });
 });

@@ -101,6 +101,13 @@ const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', 
   stderr: ["no such repository", "\u001b[31mgiving up"],
 });
 
+const starting = (server = "git"): Diagnosis => ({
+  state: "starting",
+  server,
+  transport: "stdio",
+  elapsed: 45_000,
+});
+
 const healthy = (server = "git", shown = 14): Diagnosis => ({
   state: "connected",
   server,
@@ -345,6 +352,36 @@ describe("a server", () => {
     });
   }
 
+  it("that is late is starting, for as long as its start has taken, also if it has failed before", () => {
+    const late = connection("connecting", { late: 45_000, lastError: LOST });
+    const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), late]));
+    assert.deepEqual(standing, { at: "starting", server: "git", elapsed: 45_000 });
+    const diagnosis = diagnose(standing, spec(), undefined, ENV);
+    assert.deepEqual(diagnosis, {
+      state: "starting",
+      server: "git",
+      transport: "stdio",
+      elapsed: 45_000,
+    });
+    assert.equal(standingOf(spec(), hubWith([late, UP])).at, "connected");
+  });
+
+  it("that is late is told of in the report, and is no failure", () => {
+    const lines = describeDiagnoses([healthy("files"), starting()], PAPER).split("\n");
+    assert.match(lines[2] ?? "", /^git +still starting, 45 s +stdio$/);
+    const { verdict, servers } = toJson([healthy("files"), starting()]) as {
+      verdict: string;
+      servers: readonly object[];
+    };
+    assert.equal(verdict, "partial");
+    assert.deepEqual(JSON.parse(JSON.stringify(servers[1])), {
+      name: "git",
+      state: "starting",
+      transport: "stdio",
+      elapsed: 45_000,
+    });
+  });
+
   it("that has failed and rests has failed for that reason, unless it was seen at work", () => {
     const rests = connection("idle", { lastError: LOST });
     const at = (more: Partial<ConnectionStatus>) =>
@@ -416,6 +453,15 @@ describe("the verdict", () => {
       "partial failure: 1 of 2 servers failed",
       healthy(),
       failed("web", "unsupported"),
+    ],
+    ["partial", 1, "not all ready: 1 of 2 servers still starting", healthy("b"), starting()],
+    ["partial", 1, "not all ready: 1 of 1 server still starting; 1 disabled", starting(), disabled],
+    [
+      "partial",
+      1,
+      "not all ready: 1 of 2 servers still starting, 1 failed",
+      starting(),
+      failed("b"),
     ],
     ["failed", 3, "all failed: 2 servers; 1 disabled", failed(), failed("b"), disabled],
     ["failed", 3, "all failed: 1 server", failed("web", "unsupported")],

@@ -30,6 +30,7 @@ import { readSeal } from "../src/snapshot/key.ts";
 import { diskSnapshots } from "../src/snapshot/shelf.ts";
 import { table } from "../src/wire/processes.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
+import { skipWithoutLinux } from "./harness/needs.ts";
 
 const CANARY = "canary-0123456789abcdef";
 const DAY = 24 * 60 * 60 * 1000;
@@ -112,6 +113,12 @@ const LISTED =
     await patient.write();
     await patient.remember("good", tools);
   };
+/** A server that offers nothing, and shows its second argument on stdout before it says a word of MCP. */
+const NOISY = String.raw`echo "starting with $1"
+while read -r line; do
+  id=$(echo "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
+  echo '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{"name":"n","version":"1"}}}'
+done`;
 const REMOTE = 'url = "https://r.example.com/mcp"';
 
 const kept = (expires: number, refresh?: string): Kept => ({
@@ -389,6 +396,14 @@ const CASES: Readonly<
       ),
     argv: ["--connect"],
   },
+  TM964: {
+    make: (patient) =>
+      patient.write(
+        "",
+        `command = "/bin/sh"\nargs = ["-c", ${JSON.stringify(NOISY)}, "--token", "${CANARY}"]`,
+      ),
+    argv: ["--connect"],
+  },
 };
 
 describe("the doctor", () => {
@@ -435,7 +450,7 @@ describe("the doctor", () => {
 
   it(
     "finds TM601 where a killed hub has left something, and can end it",
-    { skip: process.platform !== "linux" },
+    { skip: skipWithoutLinux("orphans found by doctor") },
     () =>
       withPatient(async (patient) => {
         await patient.write();

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat } from "fast-check";
 import { Alerts } from "../src/alerts.ts";
-import type { HubError } from "../src/errors.ts";
+import { HubError } from "../src/errors.ts";
 import { Bus, type HubEvent } from "../src/events.ts";
 import type { Hub } from "../src/hub.ts";
 import { Logbook } from "../src/logbook.ts";
@@ -21,10 +21,12 @@ import {
   listNames,
   manifestOf,
   Script,
+  serverOf,
   setStage,
   specOf,
   statusOf,
 } from "./fixtures/memory.ts";
+import { lastPosted, overHttp, remotes } from "./fixtures/remote.ts";
 
 const REFUSAL = '"error":{"code":1,"message":"out of order"}';
 const SILENCE = (): undefined => undefined;
@@ -188,6 +190,19 @@ describe("the states of a server, as events,", () => {
     assert.ok(only(events, "state").every(({ client }) => client === "client-1"));
     const { events: shared } = await begin({ a: new Script() });
     assert.ok(only(shared, "state").every((event) => !("client" in event)));
+  });
+});
+
+describe("the states of a server with several connections, as events,", () => {
+  it("say which of them each is about, also where clients share the server", async () => {
+    const a = new Script("x");
+    const { connect, events } = await begin({ a });
+    await introduce(connect(), { sampling: {} });
+    const paths = new Map<string | undefined, string[]>();
+    for (const { connection, to } of only(events, "state"))
+      paths.set(connection, [...(paths.get(connection) ?? []), to]);
+    assert.equal(paths.size, 2);
+    for (const path of paths.values()) assert.deepEqual(path, ["connecting", "connected"]);
   });
 });
 
@@ -399,6 +414,61 @@ describe("an alert", () => {
     assert.deepEqual(texts(events), ["+connectionFailed", "-connectionFailed"]);
   });
 
+  it("about one of a shared server's connections stays up, with its own text, when another connects", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const refusals = new Map([
+      ["plain", "not without sampling"],
+      ["sampling", "not with sampling"],
+    ]);
+    a.onInitialize = (message, text) => {
+      const isPlain = !("sampling" in (message.params?.["capabilities"] as object));
+      const refusal = refusals.get(isPlain ? "plain" : "sampling");
+      if (refusal === undefined) return onInitialize(message, text);
+      return `"error":{"code":1,"message":${JSON.stringify(refusal)}}`;
+    };
+    const { hub, connect, events, clock } = await begin({ a });
+    await introduce(connect(), { sampling: {} });
+    await clock.run(100_000);
+    // Each says its own once, however often it is tried.
+    assert.deepEqual(texts(events), ["+connectionFailed", "+connectionFailed"]);
+    assert.match(hub.snapshot().alerts[0]?.text ?? "", /not with sampling/);
+    refusals.delete("sampling");
+    await clock.run(100_000);
+    const states = (): string[] => serverOf(hub, "a").connections.map(({ state }) => state);
+    assert.deepEqual(states(), ["reconnecting", "connected"]);
+    assert.deepEqual(
+      hub.snapshot().alerts.map(({ kind }) => kind),
+      ["connectionFailed"],
+    );
+    assert.match(hub.snapshot().alerts[0]?.text ?? "", /not without sampling/);
+    refusals.clear();
+    await clock.run(100_000);
+    assert.deepEqual(states(), ["connected", "connected"]);
+    assert.deepEqual(hub.snapshot().alerts, []);
+  });
+
+  it("is not raised when a connected server refuses more than it gave, and the one about its authorization goes", async () => {
+    const s = new Script("x");
+    s.onCall = SILENCE;
+    const links = overHttp(s);
+    let refuse: (error: HubError) => void = () => {};
+    const authorize = (): Promise<void> => new Promise((_, reject) => (refuse = reject));
+    const made = setStage({ s }, { manifest: remotes({ s: {} }), authorize });
+    await introduce(made.client);
+    made.client.send(call(1, "s__x"));
+    await turn();
+    links[0]?.lose(lastPosted(links, "tools/call"), "unauthorized");
+    links[0]?.challenge({ status: 403, header: 'Bearer error="insufficient_scope"' });
+    await turn();
+    assert.deepEqual(texts(made.events), ["+authExpired"]);
+    refuse(new HubError("unauthorized", "Not that much."));
+    await turn();
+    assert.equal(statusOf(made.hub, "s").state, "connected");
+    assert.deepEqual(texts(made.events), ["+authExpired", "-authExpired"]);
+    assert.deepEqual(made.hub.snapshot().alerts, []);
+  });
+
   it("is not raised by the end of a server that was stopped or removed", async () => {
     const [a, b] = [new Script("x"), new Script("y")];
     b.onCall = SILENCE;
@@ -516,7 +586,10 @@ describe("an alert", () => {
     const connecting: State<Session> = { at: "connecting", attempt: 1 };
     const open = { at: "connected", session, since: 0, attempt: 1, responsive: true } as const;
     const move = (before: State<Session>, state: State<Session>): void =>
-      tellAlerts({ server: "a", client: undefined, before, state, cause: undefined }, alerts);
+      tellAlerts(
+        { server: "a", client: undefined, connection: "", before, state, cause: undefined },
+        alerts,
+      );
     const kinds = (): readonly string[] => alerts.all.map(({ kind }) => kind);
     move(connecting, { at: "authenticating", attempt: 1, progress, session: undefined });
     assert.deepEqual(kinds(), ["authRequired"]);

@@ -5,6 +5,7 @@ import { utf8 } from "../src/bytes.ts";
 import type { Answer } from "../src/frontend/http/answer.ts";
 import { LONGEST_HEAD, readHead } from "../src/frontend/http/head.ts";
 import { type Listener, listen, type ListenOptions } from "../src/frontend/http/listener.ts";
+import { BodyQuota, Inlet } from "../src/frontend/http/inlet.ts";
 import type { Query } from "../src/frontend/http/query.ts";
 import { Wire } from "./fixtures/http-wire.ts";
 import { poll } from "./harness/clock.ts";
@@ -384,6 +385,31 @@ describe("a connection over HTTP on which nothing moves", () => {
       await wire.until(/<POST \/x tooSlow>/);
       clearInterval(drip);
     }));
+
+  it("has its request read to its end as long as the body moves, however long that takes", async () => {
+    const size = 40 * 1024 * 1024;
+    const piece = Buffer.alloc(1024 * 1024, "x");
+    const inlet = new Inlet(size, new BodyQuota(size));
+    const body = inlet.read(size, () => {});
+    for (let n = 0; n < size / piece.length; n++) {
+      for (let look = 0; look < 12; look++) inlet.look();
+      inlet.take(piece);
+    }
+    const whole = await body;
+    assert.ok(typeof whole !== "string", String(whole));
+    assert.equal(whole.length, size);
+  });
+
+  it("has its request given up when its body moves no more, whatever has come before", async () => {
+    const inlet = new Inlet("chunked", new BodyQuota(Infinity));
+    const body = inlet.read(Infinity, () => {});
+    inlet.take(Buffer.from(`${(3 << 20).toString(16)}\r\n${"x".repeat(2 << 20)}`));
+    for (let look = 0; look < 25; look++) {
+      inlet.look();
+      inlet.take(Buffer.from("x"));
+    }
+    assert.equal(await body, "tooSlow");
+  });
 
   it("is ended if its client takes nothing of what it is given", async () => {
     const body = Buffer.alloc(32 * 1024 * 1024, "x");

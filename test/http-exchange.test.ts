@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { joinPieces, utf8 } from "../src/bytes.ts";
 import { HubError } from "../src/errors.ts";
 import type { Challenge, Credentials } from "../src/wire/http/credentials.ts";
 import { dialer } from "../src/wire/http/dialer.ts";
@@ -60,6 +61,64 @@ function answerIf(token: string): (visit: Visit) => void {
     else visit.answer(401, { "WWW-Authenticate": `Bearer error="invalid_token"` });
   };
 }
+
+describe("text that is not valid UTF-8 over HTTP", () => {
+  const VALID = "é€😀";
+  /** A result with those bytes in it. */
+  const bodyOf = (id: number, bytes: Uint8Array): Uint8Array =>
+    joinPieces([utf8(`{"jsonrpc":"2.0","id":${id},"result":{"x":"`), bytes, utf8('"}}')]);
+
+  for (const [name, bytes, shown, isFlaw] of [
+    ["a byte that is in no character", Uint8Array.of(0xff), "\ufffd", true],
+    ["half a character", Uint8Array.of(0xe2, 0x82), "\ufffd", true],
+    ["characters of every length", utf8(VALID), VALID, false],
+  ] as const) {
+    for (const way of ["JSON", "events"]) {
+      it(`comes with U+FFFD in its place as ${way}: ${name}`, async () => {
+        const server = await RawServer.start((visit) => {
+          const body = bodyOf(idOf(visit), bytes);
+          if (way === "JSON") {
+            visit.answer(200, JSON_TYPE, body);
+            return;
+          }
+          const stream = visit.begin(200, EVENTS);
+          // A note that belongs to the request comes first; every byte comes alone.
+          const note = joinPieces([
+            utf8('data: {"jsonrpc":"2.0","method":"n","params":{"x":"'),
+            bytes,
+            utf8('"}}\n\ndata: '),
+            body,
+            utf8("\n\n"),
+          ]);
+          stream.write(note, 1);
+          stream.end();
+        });
+        const witness = await Witness.of(server, { transport: "http" });
+        const outcome = await witness.ask("initialize").outcome;
+        assert.equal(text(outcome), `{"jsonrpc":"2.0","id":1,"result":{"x":"${shown}"}}`);
+        const notes = witness.events.filter((event) => event.startsWith("notification"));
+        const told = `notification own {"jsonrpc":"2.0","method":"n","params":{"x":"${shown}"}}`;
+        assert.deepEqual(notes, way === "JSON" ? [] : [told]);
+        assert.equal(witness.events.includes("flaw invalidText"), isFlaw);
+        await end(witness, server);
+      });
+    }
+  }
+
+  it("is no part of a message that begins with a byte order mark, as JSON or as an event", async () => {
+    const server = await RawServer.start((visit) => {
+      const body = `\ufeff{"jsonrpc":"2.0","id":${idOf(visit)},"result":{}}`;
+      if (idOf(visit) === 1) visit.answer(200, JSON_TYPE, body);
+      else visit.begin(200, EVENTS).write(`data: ${body}\n\n`);
+    });
+    const witness = await Witness.of(server, { transport: "http" });
+    for (const id of [1, 2]) {
+      const outcome = await witness.ask("initialize").outcome;
+      assert.equal(text(outcome), `{"jsonrpc":"2.0","id":${id},"result":{}}`);
+    }
+    await end(witness, server);
+  });
+});
 
 describe("who is let in over HTTP", () => {
   it("a request that is not is sent again with what was renewed", async () => {
@@ -188,6 +247,103 @@ describe("redirects", () => {
     const witness = await Witness.of(server);
     assert.match(text(await witness.ask("a").outcome), /"ok"/);
     await end(witness, server, other);
+  });
+
+  for (const [status, what] of [
+    [307, "for the first time"],
+    [308, "for the first time"],
+    [307, "after a token was renewed"],
+    [308, "after a scope did not suffice"],
+  ] as const) {
+    it(`to another server (HTTP ${status}) are gone back from when credentials come ${what}`, async () => {
+      const SECRET = "Bearer for-the-first-server-alone";
+      const challenge = `Bearer error="${what.includes("scope") ? "insufficient_scope" : "invalid_token"}", resource_metadata="http://127.0.0.1:1/"`;
+      const other = await RawServer.start(
+        governed((visit) =>
+          visit.answer(what.includes("scope") ? 403 : 401, { "WWW-Authenticate": challenge }),
+        ),
+      );
+      let isMoved = true;
+      const server = await RawServer.start((visit) => {
+        if (isMoved) visit.answer(status, { Location: other.url.href });
+        else governed(answerJson)(visit);
+      });
+      let worn = "";
+      const renewals: Challenge[] = [];
+      const credentials: Credentials = {
+        bear: () => (worn === "" ? {} : { Authorization: worn }),
+        renew(given) {
+          renewals.push(given);
+          if (what.includes("renewed")) worn = SECRET;
+          return Promise.resolve(worn !== "");
+        },
+      };
+      const witness = await Witness.met(server, { credentials });
+      await until(() => other.visits.length === 3);
+      const first = await witness.ask("a").outcome;
+      // Another server has no say in which tokens are got where.
+      assert.ok([...renewals, ...witness.challenges].every(({ header }) => header === undefined));
+      worn = SECRET;
+      const again = await witness.ask("a").outcome;
+      for (const outcome of what.includes("renewed") ? [first, again] : [again]) {
+        assert.equal(codeOf(outcome), "serverRefused");
+        assert.ok(text(outcome).includes(server.url.href), text(outcome));
+        assert.ok(!text(outcome).includes(SECRET));
+      }
+      isMoved = false;
+      assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      const last = server.visits.findLast((visit) => methodOf(visit) === "a");
+      assert.equal(last?.headers.get("authorization"), SECRET);
+      await end(witness, server, other);
+      assert.ok(other.visits.length > 3);
+      for (const { headers } of other.visits) assert.equal(headers.has("authorization"), false);
+    });
+  }
+
+  it("to another server with a stream of events (HTTP+SSE) take no credentials there", async () => {
+    let stream: Stream | undefined;
+    const other = await RawServer.start((visit) => {
+      if (visit.method === "GET") {
+        stream = visit.begin(200, EVENTS);
+        stream.write("event: endpoint\ndata: /messages\n\n");
+      } else {
+        visit.answer(202);
+        if (methodOf(visit) === "initialize") {
+          stream?.write(`event: message\ndata: ${resultOf(visit)}\n\n`);
+        }
+      }
+    });
+    const server = await RawServer.start((visit) =>
+      visit.answer(308, { Location: new URL("/sse", other.url).href }),
+    );
+    let worn = {};
+    const credentials: Credentials = { bear: () => worn, renew: () => Promise.resolve(false) };
+    const witness = await Witness.met(server, { transport: "sse", credentials });
+    worn = { Authorization: "Bearer for-the-first-server-alone" };
+    const outcome = await witness.ask("a").outcome;
+    assert.equal(codeOf(outcome), "serverRefused");
+    assert.ok(text(outcome).includes(server.url.href), text(outcome));
+    await end(witness, server, other);
+    for (const { headers } of other.visits) assert.equal(headers.has("authorization"), false);
+  });
+
+  it("within a server are remembered also when credentials come later", async () => {
+    const server = await RawServer.start((visit) => {
+      if (visit.path === "/mcp") visit.answer(308, { Location: "/v2/mcp" });
+      else governed(answerIf("late"))(visit);
+    });
+    let worn = {};
+    const credentials: Credentials = {
+      bear: () => worn,
+      renew() {
+        worn = { Authorization: "Bearer late" };
+        return Promise.resolve(true);
+      },
+    };
+    const witness = await Witness.met(server, { credentials });
+    for (let n = 0; n < 2; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    await end(witness, server);
+    assert.equal(server.visits.filter(({ path }) => path === "/mcp").length, 1);
   });
 
   it("that go on and on, or may only be read, are not followed", async () => {
@@ -417,6 +573,20 @@ describe("the modern era over HTTP", () => {
 });
 
 describe("connections", () => {
+  it("are not used again after an answer in chunks that also says its length", async () => {
+    const server = await RawServer.start((visit) => {
+      const body = resultOf(visit);
+      const size = body.length.toString(16);
+      visit.write(
+        `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\nTransfer-Encoding: chunked\r\n\r\n${size}\r\n${body}\r\n0\r\n\r\n`,
+      );
+    });
+    const witness = await Witness.of(server);
+    for (let n = 0; n < 3; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+    assert.equal(server.connections, 3);
+    await end(witness, server);
+  });
+
   it("are as many as there are calls in flight, and are used again", async () => {
     const held: Visit[] = [];
     const server = await RawServer.start((visit) => {

@@ -128,6 +128,27 @@ describe("an HTTP face for other machines", () => {
     assert.ok("servers" in known);
   });
 
+  for (const [what, headers] of [
+    ["names itself with what is no host", { Host: "%zz" }],
+    ["hides a zero in its name", { Host: "a%00b" }],
+    ["names no host", { Host: "" }],
+    ["names a port alone", { Host: ":8700" }],
+    ["is a page without an origin", { Host: "%zz", Origin: "null" }],
+    ["is a page without an origin, by a good name", { Host: "hub.example", Origin: "null" }],
+    ["is a page of a file", { Host: "hub.example", Origin: "file://" }],
+    ["is a page of nowhere", { Host: "hub.example", Origin: "" }],
+  ] as const)
+    it(`refuses who ${what}, though it has the token`, async () => {
+      const { visit } = setUpHttp({}, { face });
+      for (const hostname of ["0.0.0.0", "hub.example", "127.0.0.1"]) {
+        const visitor = setUpHttp({}, { face: { ...face, hostname } }).visit();
+        assert.equal(await knock(visitor, { ...bearer("s3cret-token"), ...headers }), 403);
+      }
+      const given = { ...bearer("s3cret-token"), ...headers };
+      for (const path of ["/healthz", "/readyz", "/mcp", "/"])
+        assert.equal((await visit().fetch(path, { headers: given })).status, 403, path);
+    });
+
   it("serves pages of its own origin only", async () => {
     const visitor = setUpHttp({}, { face }).visit();
     const from = (origin: string): Promise<number> =>

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { Face, type FaceHub } from "../src/frontend/http/face.ts";
 import { MetaKey } from "../src/protocol/modern.ts";
 import { turn, VirtualClock } from "./fixtures/clock.ts";
-import { Events, setUpHttp, type Visitor } from "./fixtures/http.ts";
-import { type Json, Latch, Script } from "./fixtures/memory.ts";
+import { Events, setUpHttp, Visitor } from "./fixtures/http.ts";
+import { type Json, Latch, Script, setUp } from "./fixtures/memory.ts";
 import { ModernScript } from "./fixtures/modernserver.ts";
 import { makeProgressing, ABLE, MODERN, metaOf, modern, roundOf } from "./fixtures/modern.ts";
 
@@ -62,6 +63,33 @@ const TOOL = JSON.stringify({
   },
 });
 
+describe("a request over HTTP that names no servers", () => {
+  it("has nobody look at how all of them are, whether it is in a session or of the modern era", async () => {
+    const { hub } = setUp({ s: new Script("t") });
+    let looks = 0;
+    const seen: FaceHub = {
+      accept: (link, signal, scope) => hub.accept(link, signal, scope),
+      gather: (client) => hub.gather(client),
+      equipment: hub.equipment,
+      status: () => {
+        looks++;
+        return hub.status();
+      },
+    };
+    const limits = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
+    const face = new Face(seen, limits);
+    await tell(await post(new Visitor(face), "tools/list"));
+    const legacy = new Visitor(face);
+    await legacy.introduce();
+    await tell(await legacy.post({ jsonrpc: "2.0", id: 7, method: "ping" }));
+    assert.equal(looks, 0);
+    assert.equal((await post(new Visitor(face, "/mcp/none"), "tools/list")).status, 404);
+    assert.equal(looks, 1);
+    await face.close();
+    await hub.close();
+  });
+});
+
 describe("a modern client over HTTP", () => {
   it("needs no session, and gets none", async () => {
     const { visit } = setUpHttp({ git: new Script("x") });
@@ -101,6 +129,31 @@ describe("a modern client over HTTP", () => {
       const { error, id } = await tell(response, 400);
       assert.equal(error?.code, -32020);
       assert.equal(id, 7);
+    });
+  }
+
+  for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
+    it(`is not led by a link that another client may have been given, with ${order.join(" before ")}`, async () => {
+      const link = { type: "resource_link", uri: "x://5", name: "n" };
+      const good = new Script("find");
+      good.lists = { resources: [] };
+      good.onCall = () => `"result":${JSON.stringify({ content: [link] })}`;
+      const copy = new Script();
+      copy.lists = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+      const scripts = { good, copy };
+      for (const script of Object.values(scripts)) {
+        script.on = { "resources/read": () => '"result":{"contents":[]}' };
+      }
+      const { visit } = setUpHttp(
+        Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
+      );
+      const read = async (uri: string): Promise<Json> =>
+        tell(await post(visit(), "resources/read", { uri }));
+      await post(visit(), "tools/call", { name: "good__find" });
+      assert.equal((await read("x://5")).error?.code, -32602);
+      assert.deepEqual((await read("x://6")).result?.["contents"], []);
+      assert.equal(good.asked("resources/read").length, 0);
+      assert.equal(copy.asked("resources/read").length, 1);
     });
   }
 

@@ -17,6 +17,7 @@ import {
   Witness,
 } from "./fixtures/http-witness.ts";
 import { poll } from "./harness/clock.ts";
+import { skipWithout } from "./harness/needs.ts";
 
 /** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
 async function facing(
@@ -238,8 +239,13 @@ describe("a session over HTTP", () => {
 describe("a connection over HTTP", () => {
   /** What the system does with connections of IPv4: after the addresses, the state and the queues it says which timer runs. */
   const TABLE = "/proc/net/tcp";
+  const skip = skipWithout({
+    isMet: existsSync(TABLE),
+    tests: "the keep-alive of HTTP connections",
+    cure: `there is no ${TABLE}: this needs Linux`,
+  });
 
-  it("is asked by the system whether it is still there", { skip: !existsSync(TABLE) }, () =>
+  it("is asked by the system whether it is still there", { skip }, () =>
     facing(
       (visit) => {
         if (visit.method === "GET") visit.begin(200, EVENTS);

@@ -169,6 +169,20 @@ describe("an HTTP face that listens", () => {
       );
     }));
 
+  it("refuses who names no host, also where others may come", async () => {
+    const { hub } = setUp({});
+    const settings = { hostname: "0.0.0.0", token: "t", maxMessage: 1024 };
+    const face = new Face(hub, settings);
+    const listener = await listen({ hostname: "127.0.0.1", port: 0, answer: face.answer });
+    const wire = new Wire(listener.port);
+    wire.socket.write("GET /healthz HTTP/1.0\r\nAuthorization: Bearer t\r\n\r\n");
+    await wire.ended();
+    assert.match(wire.text, /^HTTP\/1\.1 403 /);
+    await face.close();
+    await listener.close(200);
+    await hub.close();
+  });
+
   it("answers a body over the limit with 413, whether its size was told or not", () =>
     withPlace(async ({ port }) => {
       const told = new Wire(port);
@@ -186,6 +200,79 @@ describe("an HTTP face that listens", () => {
       await chunked.until(/^HTTP\/1\.1 413/);
       chunked.socket.destroy();
     }));
+
+  for (const end of ["ended", "aborted"] as const)
+    it(`holds no more of all bodies together than it may, and takes others once some have ${end}`, async () => {
+      const { hub } = setUp({ s: new Script("t") });
+      const size = 1024 * 1024;
+      const most = 4;
+      const face = await openFace(hub, {
+        hostname: "127.0.0.1",
+        port: 0,
+        token: undefined,
+        maxMessage: size,
+        maxReceiving: most * size,
+      });
+      const port = Number(new URL(face.url).port);
+      const wires: Wire[] = [];
+      const open = (): Wire => {
+        const wire = new Wire(port);
+        wires.push(wire);
+        return wire;
+      };
+      try {
+        const first = open();
+        first.post(INITIALIZE);
+        const [, id = ""] = await first.until(/mcp-session-id: (\S+)/i);
+        const [begin = "", close = ""] = JSON.stringify({
+          jsonrpc: "2.0",
+          id: 1,
+          method: "ping",
+          params: { x: "|" },
+        }).split("|");
+        const body = `${begin}${"x".repeat(size - begin.length - close.length)}${close}`;
+        const headers = {
+          "Content-Type": "application/json",
+          "Content-Length": String(size),
+          "Mcp-Session-Id": id,
+        };
+        const half = (): Wire => {
+          const wire = open();
+          wire.request("POST", "/mcp", headers);
+          wire.socket.write(body.slice(0, -100));
+          return wire;
+        };
+        const all = Array.from({ length: 4 * most }, half);
+        const isRefused = ({ text }: Wire): boolean => /^HTTP\/1\.1 503 /.test(text);
+        await poll(
+          10_000,
+          () => `refusals; so far ${all.filter(isRefused).length}`,
+          () => all.filter(isRefused).length >= 3 * most || undefined,
+        );
+        const held = all.filter((wire) => !isRefused(wire));
+        assert.ok(held.length > 0);
+        for (const wire of all.filter(isRefused))
+          assert.match(wire.text, /\r\nRetry-After: \d+\r\n/i);
+        for (const wire of held) {
+          if (end === "ended") {
+            wire.socket.write(body.slice(-100));
+            await wire.until(/^HTTP\/1\.1 200 .*"id":1/s);
+          } else wire.socket.destroy();
+        }
+        // All of it is there again, as soon as the hub has seen who is gone.
+        for (let n = 0; ; n++) {
+          assert.ok(n < 500, "the bytes of those that are gone");
+          const again = Array.from({ length: most }, half);
+          for (const wire of again) wire.socket.write(body.slice(-100));
+          await Promise.all(again.map((wire) => wire.until(/^HTTP\/1\.1 (?:200 .*"id":1|503)/s)));
+          if (!again.some(isRefused)) break;
+        }
+      } finally {
+        for (const { socket } of wires) socket.destroy();
+        await face.close();
+        await hub.close();
+      }
+    });
 
   it("ends its streams and connections when it closes, and listens no more", () =>
     withPlace(async ({ port, begin, close }) => {

@@ -40,12 +40,9 @@ describe("initialize", () => {
       assert.deepEqual(result?.["capabilities"], {
         tools: { listChanged: true },
         prompts: { listChanged: true },
-        resources: { subscribe: true, listChanged: true },
+        resources: { listChanged: true },
         completions: {},
         logging: {},
-        ...(given === "2025-11-25" && {
-          tasks: { list: {}, cancel: {}, requests: { tools: { call: {} } } },
-        }),
       });
       assert.equal((result?.["serverInfo"] as { name: string }).name, "toolmux");
     });

@@ -231,6 +231,20 @@ describe("the level that a client sets", () => {
     assert.deepEqual(levelsOf(git), ["error", "info", "alert"]);
   });
 
+  it("is told to a server that has been greeted and is still listing, and once", async () => {
+    const git = makeLogger();
+    git.onList = () => undefined;
+    const { client } = setStage({ git });
+    await introduce(client, ALL);
+    assert.deepEqual((await setLevel(client, "debug")).result, {});
+    await turn();
+    assert.deepEqual(levelsOf(git), ["debug"]);
+    const [request] = git.asked("tools/list");
+    serverEnd(git).send({ jsonrpc: "2.0", id: request?.id, result: { tools: [] } });
+    await turn();
+    assert.deepEqual(levelsOf(git), ["debug"]);
+  });
+
   it("is forgotten when its client has left, so that the next one's log is not full of it", async () => {
     const { client, connect, git } = await begin();
     await setLevel(client, "debug");

@@ -95,6 +95,7 @@ const SETTINGS = {
   prefix: "",
   lazy: true,
   connectTimeout: 1,
+  startLimit: 2,
   callTimeout: 1,
   maxCallTimeout: 1,
   healthInterval: 0,

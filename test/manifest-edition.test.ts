@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { stateFolder } from "../src/manifest/folders.ts";
 import { listFiles } from "../src/manifest/load.ts";
-import { trust } from "../src/manifest/trust.ts";
 import { withSandbox, type LoadChoice, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
@@ -61,7 +60,7 @@ describe("the edition of what was loaded", () => {
       const folder = stateFolder({ HOME: box.home }, "linux");
       const file = join(box.cwd, "toolmux.toml");
       assert.ok(await isOther(box, () => box.write("work/toolmux.toml", server("a"))));
-      assert.ok(await isOther(box, () => trust(file, folder)));
+      assert.ok(await isOther(box, () => box.trust(file, folder)));
       assert.ok(await isOther(box, () => writeFile(file, server("b"))));
     }));
 
@@ -71,7 +70,7 @@ describe("the edition of what was loaded", () => {
       const file = await box.write("work/toolmux.toml", server("a"));
       const other = await box.write("other/toolmux.toml", server("a"));
       assert.ok(!(await isOther(box, () => writeFile(file, server("b")))));
-      assert.ok(!(await isOther(box, () => trust(other, folder))));
+      assert.ok(!(await isOther(box, () => box.trust(other, folder))));
     }));
 
   it("is another when a file is passed over for one that comes first", () =>

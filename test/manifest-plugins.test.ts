@@ -6,7 +6,6 @@ import { stateFolder } from "../src/manifest/folders.ts";
 import { placeProblems } from "../src/manifest/load.ts";
 import { printProblem } from "../src/manifest/problem.ts";
 import type { Manifest } from "../src/manifest/schema.ts";
-import { trust } from "../src/manifest/trust.ts";
 import { findProblems, loadText, plain, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
 const use = (name: string, more = "") => `[[plugins]]\nuse = "${name}"\n${more}`;
@@ -168,7 +167,7 @@ describe("a manifest of the working directory", () => {
         };
         const without = { names: ["mine"], files: [] };
         assert.deepEqual(await load(), without);
-        await trust(file, stateFolder({ HOME: box.home }, "linux"));
+        await box.trust(file, stateFolder({ HOME: box.home }, "linux"));
         assert.deepEqual(await load(), { names: ["mine", "./x.ts"], files: [script] });
         await writeFile(file, `${text} `);
         assert.deepEqual(await load(), without);

@@ -175,6 +175,7 @@ describe("a manifest", () => {
       era: "auto",
       lazy: false,
       connectTimeout: 30_000,
+      startLimit: 300_000,
       callTimeout: 60_000,
       maxCallTimeout: 900_000,
       maxMessage: 67_108_864,
@@ -186,6 +187,21 @@ describe("a manifest", () => {
     });
     assert.equal(server.cwd, undefined);
     assert.equal(server.tools.allow, undefined);
+  });
+
+  it("lets a server start for longer than connectTimeout only if it does not say that key itself", async () => {
+    const { manifest } = await loadText(
+      `[servers.a]\ncommand = "x"\n[servers.b]\ncommand = "x"\nconnectTimeout = "30s"`,
+    );
+    const limitOf = (name: string): unknown => getServer(manifest, name).startLimit;
+    assert.deepEqual([limitOf("a"), limitOf("b")], [300_000, undefined]);
+    assert.equal(manifest.defaults.startLimit, 300_000);
+    const said = await loadText(
+      `[defaults]\nconnectTimeout = "30s"\n[servers.a]\ncommand = "x"\n[servers.b]\ncommand = "x"\nconnectTimeout = "40s"`,
+    );
+    for (const name of ["a", "b"])
+      assert.equal(getServer(said.manifest, name).startLimit, undefined);
+    assert.equal(said.manifest.defaults.startLimit, undefined);
   });
 
   it("is shown in README.md with every key, and with the defaults as they are", async () => {

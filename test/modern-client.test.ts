@@ -161,10 +161,21 @@ describe("a modern client", () => {
     assert.equal((await ask(client, "ping")).error, undefined);
   });
 
-  it("may say who it is when it shakes hands, which is of the legacy era all the same", async () => {
+  it("is told that there is no such method if it shakes hands, whatever it brings", async () => {
     const { client } = setStage({ git: new Script("x") });
-    const { result } = await request(client, "initialize", { protocolVersion: "2025-11-25" });
-    assert.equal(result?.["protocolVersion"], "2025-11-25");
+    for (const params of [{}, { protocolVersion: "2025-11-25", capabilities: {} }]) {
+      const { error } = await request(client, "initialize", params);
+      assert.equal(error?.code, -32601);
+    }
+  });
+
+  it("gets what a server of old says that it lacks as it says it", async () => {
+    const git = new Script("x");
+    const data = { requiredCapabilities: { sampling: {} } };
+    git.onCall = () => `"error":{"code":-32021,"message":"no","data":${JSON.stringify(data)}}`;
+    const { client } = setStage({ git });
+    const { error } = await request(client, "tools/call", { name: "git__x" });
+    assert.deepEqual([error?.code, error?.data], [-32021, data]);
   });
 
   it("cannot have two requests of one id at a time", async () => {

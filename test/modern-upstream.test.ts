@@ -813,6 +813,30 @@ describe("a modern server that wants more of a modern client", () => {
   });
 });
 
+describe("a result of a modern server for a client of old", () => {
+  const server = `"_meta":{"${MetaKey.server}":{"name":"s","version":"1"}}`;
+  for (const [what, body, left] of [
+    ["says nothing of its own in _meta", `"a":1,${server}`, `"a":1`],
+    ["has an empty _meta", `"a":1,"_meta":{}`, `"a":1,"_meta":{}`],
+    [
+      "is nested 10,000 deep",
+      `"a":"}]","deep":${"[".repeat(10_000)}${"]".repeat(10_000)},${server}`,
+      `"a":"}]","deep":${"[".repeat(10_000)}${"]".repeat(10_000)}`,
+    ],
+  ] as const) {
+    it(`comes without what only the modern era has if it ${what}`, async () => {
+      const s = new ModernScript("x");
+      s.onCall = () => `"result":{"content":[],${body},"resultType":"complete"}`;
+      const { client } = await begin(s);
+      client.send(call(7, "s__x"));
+      const answers = (): readonly string[] =>
+        client.received.filter((text) => text.includes('"content":[]'));
+      await client.until(() => answers().length > 0);
+      assert.ok(answers()[0]?.includes(`"result":{"content":[],${left}}`));
+    });
+  }
+});
+
 describe("what a modern server tells", () => {
   const WATCHED = { uri: "x://1", name: "r" };
   const watched = (): ModernScript => {
@@ -1058,6 +1082,47 @@ describe("what a modern server tells", () => {
       ),
     );
     assert.deepEqual(heard, [["0"], []]);
+  });
+
+  it("in its log goes to nobody while another client's call is not answered that was given up", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () => undefined;
+    const { client, connect, clock } = await begin(s);
+    const other = connect();
+    await introduce(other);
+    const _meta = { [MetaKey.level]: "debug" };
+    const heard = async (data: string): Promise<boolean> => {
+      const params = { level: "warning", data };
+      s.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+      await turn();
+      return client.messages.some((message) => message.params?.["data"] === data);
+    };
+    other.send(modern(1, "tools/call", { name: "s__x", _meta }));
+    await turn();
+    const cancel = { requestId: 1 };
+    other.send({ jsonrpc: "2.0", method: "notifications/cancelled", params: cancel });
+    client.send(modern(1, "tools/call", { name: "s__x", _meta }));
+    await turn();
+    assert.equal(await heard("either"), false);
+    await clock.run(10 * 60_000);
+    client.send(modern(2, "tools/call", { name: "s__x", _meta }));
+    await turn();
+    assert.equal(await heard("its own"), true);
+  });
+
+  it("that is a request is answered at once that there is no such method", async () => {
+    const s = new ModernScript("x");
+    s.onCall = () => undefined;
+    const { client } = await meet(s, ABLE_NOW);
+    client.send(modern(1, "tools/call", { name: "s__x" }, ABLE_NOW));
+    await turn();
+    for (const method of ["sampling/createMessage", "ping", "roots/list"]) {
+      s.peer?.send({ jsonrpc: "2.0", id: method, method, params: {} });
+      await turn();
+      const answer = s.peer?.messages.find(isAnswer(method));
+      assert.equal(answer?.error?.code, -32601);
+    }
+    assert.ok(!client.messages.some(({ method }) => method !== undefined));
   });
 
   it("of progress goes to who asked", async () => {

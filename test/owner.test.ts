@@ -12,6 +12,7 @@ import type { ProcessEntry } from "../src/wire/table.ts";
 import { parsePs } from "../src/wire/ps.ts";
 import { poll } from "./harness/clock.ts";
 import { carrying, command, isAlive, stateOf, waitUntilGone } from "./harness/processes.ts";
+import { skipWithout } from "./harness/needs.ts";
 
 const HUB = fileURLToPath(new URL("fixtures/processes/hub.ts", import.meta.url));
 
@@ -409,7 +410,13 @@ describe("sweepOrphans", () => {
     assert.equal(await left(`${own},${dead}`), true);
   });
 
-  it("leaves other users' processes alone", { skip: process.getuid?.() !== 0 }, async () => {
+  const skip = skipWithout({
+    isMet: process.getuid?.() === 0,
+    tests: "other users' processes in a sweep",
+    cure: "only root can be two users (run as root)",
+  });
+
+  it("leaves other users' processes alone", { skip }, async () => {
     const run = async (pid: number): Promise<void> => {
       await sweepOrphans();
       assert.ok(isAlive(pid));

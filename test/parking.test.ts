@@ -414,18 +414,34 @@ describe("a state", () => {
     assert.equal(git.calls.length, 0);
   });
 
-  it("is given to neither of two clients that share a server", async () => {
+  it("is given to neither of two clients that call at a time at a server that they share", async () => {
     const { client, clock, git, connect } = await setAsking();
     const other = connect();
     await request(other, "tools/list", {}, ABLE);
+    const ask = git.onCall;
+    git.onCall = () => undefined;
+    other.send(modern(2, "tools/call", CALL, ABLE));
+    await turn();
+    git.onCall = ask;
     const answer = put(client, 1, "tools/call", CALL, ABLE);
     // They share the server, so that it cannot be told whom it asks.
     assert.match((await git.heard("q")).error?.message ?? "", /perClient/);
     git.answer();
     await answer;
     await clock.run(10);
-    assert.equal(other.messages.filter(({ id }) => id === 1).length, 0);
+    assert.equal(other.messages.filter(({ id }) => id === 1 || id === 2).length, 0);
   });
+});
+
+describe("a state that is no string", () => {
+  for (const requestState of [1, null, {}, ["toolmux-"]]) {
+    it(`(${JSON.stringify(requestState)}) is refused, and nothing is called`, async () => {
+      const { client, git } = await setAsking();
+      const { error } = await put(client, 1, "tools/call", { ...CALL, requestState }, ABLE);
+      assert.equal(error?.code, -32602);
+      assert.equal(git.calls.length, 0);
+    });
+  }
 });
 
 describe("a legacy server that wants a page to be visited first", () => {

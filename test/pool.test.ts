@@ -21,12 +21,14 @@ import {
   INITIALIZE,
   introduce,
   isAnswer,
+  type Json,
   Latch,
   listNames,
   manifestOf,
   Script,
   serverOf,
   setStage,
+  setUp,
   specOf,
   statusOf,
 } from "./fixtures/memory.ts";
@@ -75,6 +77,64 @@ describe("a server that many want at a time", () => {
     latch.open();
     for (const { result } of await Promise.all(answers)) assert.ok(result);
     assert.equal(a.starts, 1);
+  });
+});
+
+describe("a call whose sending throws when its server is ready", () => {
+  it("fails alone: others that waited are answered, and the server can be stopped, started and called", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    const connectScript = a.connect.bind(a);
+    let isBroken = true;
+    a.connect = () => {
+      const link = connectScript();
+      const send = link.send.bind(link);
+      link.send = (message, info) => {
+        if (isBroken && info?.method === "tools/call") {
+          isBroken = false;
+          throw new TypeError("broken link");
+        }
+        return send(message, info);
+      };
+      return link;
+    };
+    const { hub, client, events } = await begin({ a }, { servers: { a: { lazy: true } } });
+    await listNames(client);
+    a.onOpen = latch.wait;
+    const answers = [callTool(client, "a__x"), callTool(client, "a__x")];
+    await turn();
+    latch.open();
+    const [first, second] = await Promise.all(answers);
+    assert.equal(first?.error?.data?.["code"], "internal");
+    assert.ok(second?.result);
+    assert.deepEqual([statusOf(hub, "a").state, statusOf(hub, "a").inFlight], ["connected", 0]);
+    assert.ok(events.some((event) => event.kind === "log" && /broken link/.test(event.text)));
+    await hub.stop("a");
+    assert.equal(a.open, 0);
+    hub.start("a");
+    await turn();
+    assert.ok((await callTool(client, "a__x")).result);
+  });
+});
+
+describe("a server whose change of state throws", () => {
+  it("takes what it is told afterwards, and the log has the error", async () => {
+    const a = new Script("x");
+    let isBroken = true;
+    const random = (): number => {
+      if (isBroken) throw new TypeError("no chance");
+      return 0;
+    };
+    const { hub, client, events } = setUp({ a }, { random });
+    await introduce(client);
+    assert.equal(a.starts, 0);
+    isBroken = false;
+    hub.start("a");
+    await hub.settled();
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.ok(events.some((event) => event.kind === "log" && /no chance/.test(event.text)));
+    await hub.stop("a");
+    assert.equal(a.open, 0);
   });
 });
 
@@ -365,6 +425,129 @@ describe("connectTimeout", () => {
       assert.equal(a.open, 0);
     });
   }
+});
+
+describe("a server that the manifest gives no connectTimeout", () => {
+  const LATE = { connectTimeout: 30_000, startLimit: 300_000 };
+  const codeOf = ({ error }: Json): unknown => error?.data?.["code"];
+
+  /** A hub with a server that opens when the latch does, and one that is there at once. */
+  async function beginSlow(more: Partial<StdioServer> = {}) {
+    const [slow, quick] = [new Script("x"), new Script("y")];
+    const latch = new Latch();
+    slow.onOpen = latch.wait;
+    const servers = { slow: { ...LATE, ...more }, quick: LATE };
+    const made = setStage({ slow, quick }, { servers, hub: { listWait: 600_000 } });
+    await introduce(made.client);
+    return { ...made, slow, latch };
+  }
+
+  it("is not waited for by lists once connectTimeout is over, and joins them when it is ready, as the same process", async () => {
+    const { client, clock, hub, slow, latch } = await beginSlow();
+    let names: readonly string[] | undefined;
+    void listNames(client).then((listed) => (names = listed));
+    await clock.run(29_999);
+    assert.equal(names, undefined);
+    await clock.run(1);
+    assert.deepEqual(names, ["quick__y"]);
+    await clock.run(15_000);
+    assert.deepEqual(
+      [statusOf(hub, "slow").state, statusOf(hub, "slow").late],
+      ["connecting", 45_000],
+    );
+    latch.open();
+    await clock.run(1000);
+    assert.ok(client.messages.some(({ method }) => method === "notifications/tools/list_changed"));
+    assert.deepEqual(await listNames(client), ["quick__y", "slow__x"]);
+    assert.ok((await callTool(client, "slow__x")).result);
+    assert.deepEqual([slow.starts, slow.most, statusOf(hub, "slow").late], [1, 1, undefined]);
+  });
+
+  it("fails a call that waits for it once connectTimeout is over, and one that comes later at once", async () => {
+    const { client, clock, hub, latch, slow } = await beginSlow();
+    const waiting = callTool(client, "slow__x");
+    await clock.run(30_000);
+    assert.equal(codeOf(await waiting), "connectTimeout");
+    await clock.run(15_000);
+    const later = await callTool(client, "slow__x");
+    assert.equal(codeOf(later), "connectTimeout");
+    assert.match(later.error?.message ?? "", /45 seconds/);
+    assert.equal(statusOf(hub, "slow").state, "connecting");
+    latch.open();
+    await turn();
+    assert.ok((await callTool(client, "slow__x")).result);
+    assert.equal(slow.starts, 1);
+  });
+
+  it("fails a call of a tool that is known from before, too, while it is late", async () => {
+    const { client, clock, hub, latch, slow } = await beginSlow();
+    latch.open();
+    await turn();
+    slow.onOpen = new Latch().wait;
+    hub.reconnect("slow");
+    const waiting = callTool(client, "slow__x");
+    await clock.run(30_000);
+    assert.equal(codeOf(await waiting), "connectTimeout");
+    assert.equal(codeOf(await callTool(client, "slow__x")), "connectTimeout");
+    assert.equal(slow.starts, 2);
+  });
+
+  it("keeps what a call has started, although the call did not wait for it", async () => {
+    const { client, clock, hub, latch } = await beginSlow({ lazy: true });
+    await clock.run(30_000);
+    assert.equal(codeOf(await callTool(client, "slow__x")), "connectTimeout");
+    latch.open();
+    await clock.run(60_000);
+    assert.equal(statusOf(hub, "slow").state, "connected");
+  });
+
+  it("is ended after startLimit as after any other failure, and tried again", async () => {
+    const { clock, hub, slow } = await beginSlow();
+    await clock.run(299_999);
+    assert.deepEqual([slow.starts, statusOf(hub, "slow").state], [1, "connecting"]);
+    await clock.run(1);
+    const { state, cause, late } = statusOf(hub, "slow");
+    assert.deepEqual([state, cause?.code, late], ["reconnecting", "connectTimeout", undefined]);
+    assert.match(cause?.message ?? "", /within 300000 ms/);
+    await clock.run(2000);
+    assert.deepEqual([slow.starts, slow.most, statusOf(hub, "slow").state], [2, 0, "connecting"]);
+  });
+
+  it("has settled when it is late, for those who do not want to wait for it until it is there", async () => {
+    const { clock, hub, latch } = await beginSlow();
+    const done: string[] = [];
+    const settled = hub.startAllAndSettle();
+    void settled.then(() => done.push("late"));
+    void hub.settled("untilStarted").then(() => done.push("started"));
+    await clock.run(29_999);
+    assert.deepEqual(done, []);
+    await clock.run(1);
+    const { connected, late, failed } = await settled;
+    assert.deepEqual([connected, late, failed], [["quick"], ["slow"], []]);
+    assert.deepEqual(done, ["late"]);
+    assert.deepEqual(hub.snapshot().alerts, []);
+    latch.open();
+    await turn();
+    assert.deepEqual(done, ["late", "started"]);
+  });
+
+  it("does not keep others from starting, can be stopped, and leaves nothing behind", async () => {
+    const scripts = Object.fromEntries(["a", "b", "c"].map((name) => [name, new Script("x")]));
+    const servers = { a: LATE, b: LATE, c: LATE };
+    for (const script of [scripts["a"], scripts["b"]])
+      if (script !== undefined) script.onInitialize = SILENCE;
+    const { hub, client, clock } = setStage(scripts, { servers, hub: { parallelStarts: 1 } });
+    await introduce(client);
+    await clock.run(60_000);
+    assert.deepEqual(
+      ["a", "b", "c"].map((name) => statusOf(hub, name).state),
+      ["connecting", "connecting", "connected"],
+    );
+    await hub.stop("a");
+    assert.deepEqual([scripts["a"]?.open, statusOf(hub, "a").state], [0, "disconnected"]);
+    await hub.close();
+    assert.equal(scripts["b"]?.open, 0);
+  });
 });
 
 describe("a server that cannot be started", () => {
@@ -684,6 +867,33 @@ describe("starting all", () => {
     await clock.run(100_000);
     latch.open();
     assert.equal((await settled).failed.length, 2);
+  });
+
+  it("and settling looks at all connections of a server, as what runs for it does", async () => {
+    const a = new Script("x");
+    const { onInitialize } = a;
+    const isPlain = ({ params }: Json): boolean =>
+      !("sampling" in (params?.["capabilities"] as object));
+    a.onInitialize = (message, text) => (isPlain(message) ? REFUSAL : onInitialize(message, text));
+    const connectScript = a.connect.bind(a);
+    a.connect = () => {
+      const pid = a.starts + 1;
+      const vitals = { pid, processes: 2, memory: 1000, each: [] };
+      return Object.assign(connectScript(), { vitals: () => Promise.resolve(vitals) });
+    };
+    const { hub, connect } = await begin({ a }, { servers: { a: reconnect({ policy: "none" }) } });
+    assert.equal(await hub.inspect("a"), undefined);
+    await introduce(connect(), { sampling: {} });
+    const states = (): string[] => serverOf(hub, "a").connections.map(({ state }) => state);
+    assert.deepEqual(states(), ["failed", "connected"]);
+    assert.equal((await hub.inspect("a"))?.pid, 2);
+    const { connected, failed } = await hub.startAllAndSettle();
+    assert.deepEqual([connected, failed], [["a"], []]);
+    a.onInitialize = onInitialize;
+    await hub.startAllAndSettle();
+    assert.deepEqual(states(), ["connected", "connected"]);
+    const vitals = await hub.inspect("a");
+    assert.deepEqual([vitals?.processes, vitals?.memory], [4, 2000]);
   });
 
   it("keeps a lazy server up that was only to be listed", async () => {

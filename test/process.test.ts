@@ -398,8 +398,8 @@ describe("what a server says beside the protocol", () => {
         await events.until("three events", () => events.events.length === 3);
         assert.deepEqual(events.frames, [notification(1)]);
         assert.deepEqual(events.logs, [
-          "warn stdout Server ready!",
-          'warn stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
+          "debug stdout Server ready!",
+          'debug stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
         ]);
       },
     ));
@@ -410,8 +410,8 @@ describe("what a server says beside the protocol", () => {
       async ({ events, closed }) => {
         await closed();
         assert.deepEqual(events.logs.toSorted(), [
+          `debug stdout ${"x".repeat(2000)}`,
           `info stderr ${"y".repeat(2000)}`,
-          `warn stdout ${"x".repeat(2000)}`,
         ]);
       },
     ));
@@ -454,7 +454,7 @@ describe("what a server says beside the protocol", () => {
           assert.ok(!all.includes(part), all);
         }
         assert.deepEqual(events.causes[0]?.stderr, ["plain [redacted].", "[redacted]"]);
-        assert.ok(events.logs.includes("warn stdout url?key=[redacted]"));
+        assert.ok(events.logs.includes("debug stdout url?key=[redacted]"));
       },
       { secrets, env: { A: secrets[0], B: secrets[1] } },
     );

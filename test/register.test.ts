@@ -17,8 +17,8 @@ describe("a register", () => {
   it("has what a Map has, whatever is put in and taken out", () => {
     fc.assert(
       fc.property(fc.array(DEED, { maxLength: 300 }), (deeds) => {
-        const register = new Register<object>();
-        const map = new Map<string | number, object>();
+        const register = new Register<{ at: number }>();
+        const map = new Map<string | number, { at: number }>();
         for (const [at, { what, key }] of deeds.entries()) {
           // That one is rare, so that there is something to be cleared.
           if (what === "clear" && at % 50 === 49) {
@@ -40,6 +40,10 @@ describe("a register", () => {
         }
         assert.deepEqual(register.entries(), [...map.entries()]);
         assert.deepEqual(register.values(), [...map.values()]);
+        const isOdd = ({ at }: { at: number }): boolean => at % 2 === 1;
+        const odd = [...map.values()].filter(isOdd);
+        assert.deepEqual(new Set(register.filter(isOdd)), new Set(odd));
+        assert.equal(register.findLast(isOdd), odd.at(-1));
       }),
     );
   });

@@ -203,13 +203,96 @@ describe("a resource", () => {
     assert.deepEqual(asked(scripts), ["b x://items/5"]);
   });
 
-  it("of a template of two servers is that of the first, and the other's is made from its own", async () => {
-    const lists = { resourceTemplates: [template("x://{id}")] };
-    const scripts = { a: makeServer(lists), b: makeServer(lists) };
-    const { client } = await begin(scripts);
+  /** One server has a template, and its tool's result links to what that is for; another copies the template. */
+  const makeCopied = (uri = "x://5", templates = [template("x://{id}")]) => {
+    const lists = { resourceTemplates: templates };
+    const good = makeServer(lists, "find");
+    const block = { type: "resource_link", uri, name: "n" };
+    good.onCall = () => `"result":${JSON.stringify({ content: [block] })}`;
+    return { good, copy: makeServer({ resourceTemplates: [template("x://{id}")] }) };
+  };
+
+  for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
+    const inOrder = (scripts: ReturnType<typeof makeCopied>): Record<string, Script> =>
+      Object.fromEntries(order.map((name) => [name, scripts[name]]));
+    const where = `with ${order.join(" before ")}`;
+
+    it(`of a template that another server copies is asked of nobody, but of a server that it names, ${where}`, async () => {
+      const scripts = inOrder(makeCopied());
+      const { client } = await begin(scripts);
+      const { error } = await read(client, "x://5");
+      assert.equal(error?.code, -32602);
+      assert.deepEqual(asked(scripts), []);
+      for (const server of order) await read(client, `toolmux://${server}/x://5`);
+      assert.deepEqual(asked(scripts), [`${order[0]} x://5`, `${order[1]} x://5`]);
+    });
+
+    it(`that a result has linked to is read where that came from, though another server copies the template, ${where}`, async () => {
+      const scripts = inOrder(makeCopied());
+      const { client, connect } = await begin(scripts);
+      const other = connect();
+      await introduce(other);
+      await ask(client, "tools/call", { name: "good__find" });
+      await read(client, "x://5");
+      assert.deepEqual(asked(scripts), ["good x://5"]);
+      assert.equal((await read(other, "x://5")).error?.code, -32602, "a link to another client");
+      assert.equal((await read(client, "x://6")).error?.code, -32602, "another URI");
+      assert.deepEqual(asked(scripts), ["good x://5"]);
+    });
+
+    it(`that a result has linked to is not read elsewhere, though only another server has a template for it, ${where}`, async () => {
+      const scripts = inOrder(makeCopied("x://5", []));
+      const { client } = await begin(scripts);
+      await ask(client, "tools/call", { name: "good__find" });
+      await read(client, "x://5");
+      assert.deepEqual(asked(scripts), ["good x://5"]);
+    });
+
+    it(`that a tool has for its user interface is asked of nobody if another server's template has it too, ${where}`, async () => {
+      const copy = makeServer({ resourceTemplates: [template("ui://{+any}")] });
+      const good = makeServer({ resources: [] });
+      const _meta = { ui: { resourceUri: "ui://view" } };
+      good.tools = [JSON.stringify({ name: "t", inputSchema: { type: "object" }, _meta })];
+      const scripts = inOrder({ good, copy });
+      const { client } = await begin(scripts);
+      assert.equal((await read(client, "ui://view")).error?.code, -32602);
+      assert.deepEqual(asked(scripts), []);
+    });
+  }
+
+  it("that a stopped server has linked to is not read elsewhere", async () => {
+    const { good, copy } = makeCopied();
+    const { client, hub } = await begin({ copy, good });
+    await ask(client, "tools/call", { name: "good__find" });
+    await hub.stop("good");
+    assert.equal((await read(client, "x://5")).error?.code, -32002);
+    assert.deepEqual(asked({ copy, good }), []);
+  });
+
+  it("that several results of several servers have linked to is asked of nobody", async () => {
+    const { good, copy } = makeCopied();
+    const more = makeCopied().good;
+    const { client } = await begin({ good, more, copy });
+    await ask(client, "tools/call", { name: "good__find" });
+    await ask(client, "tools/call", { name: "more__find" });
+    assert.equal((await read(client, "x://5")).error?.code, -32602);
+    assert.deepEqual(asked({ good, more, copy }), []);
+  });
+
+  it("that a result has linked to stays so whatever another server links to", async () => {
+    const { good, copy } = makeCopied("x://5", []);
+    const many = Array.from({ length: 2000 }, (_, i) => ({
+      type: "resource_link",
+      uri: `y://${i}`,
+      name: "n",
+    }));
+    copy.tools = [JSON.stringify({ name: "flood", inputSchema: { type: "object" } })];
+    copy.onCall = () => `"result":${JSON.stringify({ content: many })}`;
+    const { client } = await begin({ copy, good });
+    await ask(client, "tools/call", { name: "good__find" });
+    await ask(client, "tools/call", { name: "copy__flood" });
     await read(client, "x://5");
-    await read(client, "toolmux://b/x://5");
-    assert.deepEqual(asked(scripts), ["a x://5", "b x://5"]);
+    assert.deepEqual(asked({ copy, good }), ["good x://5"]);
   });
 
   it("is asked of nobody if several may have it, who are named", async () => {
@@ -355,10 +438,10 @@ describe("links that results point to", () => {
     const links = new Links();
     for (let i = 0; i < 1001; i++) links.learn("a", resultOf(`x://${i}`));
     links.learn("a", resultOf(`x://${"y".repeat(3000)}`));
-    assert.equal(links.find("x://0"), undefined);
-    assert.deepEqual(links.find("x://1"), new Set(["a"]));
-    assert.deepEqual(links.find("x://1000"), new Set(["a"]));
-    assert.equal(links.find(`x://${"y".repeat(3000)}`), undefined);
+    assert.deepEqual(links.find("x://0"), []);
+    assert.deepEqual(links.find("x://1"), ["a"]);
+    assert.deepEqual(links.find("x://1000"), ["a"]);
+    assert.deepEqual(links.find(`x://${"y".repeat(3000)}`), []);
   });
 
   it("are found in a long result that came in pieces", () => {
@@ -371,7 +454,7 @@ describe("links that results point to", () => {
     assert.ok(long?.shape.at !== "scanned" && long?.shape.chunks !== undefined);
     const links = new Links();
     links.learn("a", long);
-    assert.deepEqual(links.find("x://1"), new Set(["a"]));
+    assert.deepEqual(links.find("x://1"), ["a"]);
   });
 });
 

@@ -13,6 +13,7 @@ import {
   introduce,
   isAnswer,
   type Json,
+  Latch,
   listNames,
   type Peer,
   Script,
@@ -139,10 +140,11 @@ describe("what a server over HTTP says on the stream of a request", () => {
     );
   });
 
-  it("is refused to a server that says it on no request's stream", async () => {
+  it("is refused to a server that says it on no request's stream while several clients call", async () => {
     const { client, connect, links, s } = await begin(hanging(new Script("x")));
-    await join(connect);
+    const other = await join(connect);
     client.send(call(1, "s__x"));
+    other.send(call(2, "s__x"));
     await turn();
     s.peer?.send({ jsonrpc: "2.0", id: "s-1", method: SAMPLING, params: SAMPLE });
     await turn();
@@ -775,6 +777,39 @@ describe("a call to a modern server over HTTP", () => {
     assert.equal(first?.info.headers, undefined);
     assert.deepEqual(second?.info.headers, { "Mcp-Param-Region": "r" });
   });
+
+  for (const [what, isStale] of [
+    ["keeps its headers", false],
+    ["is corrected once by the list of the new one", true],
+  ] as const) {
+    it(`that waited for a connection which was replaced ${what}`, async () => {
+      const s = new ModernScript("x");
+      if (!isStale) s.tools = [ANNOTATED];
+      const { client, hub, links, clock } = await begin(s, { era: "modern" });
+      const latch = new Latch();
+      s.onOpen = latch.wait;
+      hub.reconnect("s");
+      await turn();
+      client.send(call(1, "s__x", { region: "r" }));
+      await turn();
+      hub.reload(remotes({ s: { era: "modern", url: "https://elsewhere.test/mcp" } }));
+      await turn();
+      const answer = s.onCall;
+      if (isStale) {
+        s.onCall = () => {
+          s.onCall = answer;
+          s.tools = [ANNOTATED];
+          return '"error":{"code":-32020,"message":"Header mismatch"}';
+        };
+      }
+      latch.open();
+      await clock.run(100);
+      assert.ok((await client.find(isAnswer(1))).result);
+      const [last] = postedCalls(links).toReversed();
+      assert.deepEqual(last?.info.headers, { "Mcp-Param-Region": "r" });
+      assert.equal(postedCalls(links).length, isStale ? 2 : 1);
+    });
+  }
 
   it("says nothing in headers to a server of the legacy era", async () => {
     const s = new Script();

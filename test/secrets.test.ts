@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import type { Clock } from "../src/clock.ts";
 import { HubError } from "../src/errors.ts";
 import { keychainStore } from "../src/secrets/chain.ts";
 import { variableOf } from "../src/secrets/environment.ts";
@@ -17,6 +18,7 @@ import { openSecrets } from "../src/secrets/secrets.ts";
 import { memoryStore } from "../src/secrets/store.ts";
 import { Vault } from "../src/secrets/vault.ts";
 import { storeContract } from "./contract/secrets.ts";
+import { VirtualClock } from "./fixtures/clock.ts";
 import { MemoryKeyring } from "./fixtures/keyring.ts";
 
 const WRITER = fileURLToPath(new URL("fixtures/processes/writer.ts", import.meta.url));
@@ -31,8 +33,8 @@ async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {
   }
 }
 
-function chainOf(keyring: MemoryKeyring, limit?: number): Keychain {
-  return openKeychain({}, () => Promise.resolve(keyring), limit);
+function chainOf(keyring: MemoryKeyring, limit?: number, clock?: Clock): Keychain {
+  return openKeychain({}, () => Promise.resolve(keyring), limit, clock);
 }
 
 /** One that is not there. */
@@ -263,7 +265,7 @@ describe("the keychain", () => {
     assert.equal(keyring.asked, 1);
   });
 
-  it("that does not answer is given up in time, once for a process", async () => {
+  it("that does not answer is given up in time, and not waited for twice", async () => {
     const keyring = new MemoryKeyring();
     keyring.fail = "hangs";
     const keychain = chainOf(keyring, 50);
@@ -271,6 +273,48 @@ describe("the keychain", () => {
     assert.match(keychain.fault ?? "", /did not answer within/);
     await assert.rejects(keychain.remove("a"), { code: "storeBroken" });
     assert.equal(keyring.asked, 1);
+  });
+
+  for (const fail of ["rejects", "hangs"] as const)
+    it(`that failed (${fail}) is asked again after a pause, which grows, and serves as before once it can`, async () => {
+      const keyring = new MemoryKeyring();
+      const clock = new VirtualClock();
+      const keychain = chainOf(keyring, 20, clock);
+      await keychain.set("a", CANARY);
+      keyring.asked = 0;
+      keyring.fail = fail;
+      for (const pause of [30, 60, 120, 240, 480, 600, 600]) {
+        // One of several finds out for all.
+        const found = await Promise.all([1, 2, 3].map(() => keychain.get("a")));
+        assert.deepEqual(found, [undefined, undefined, undefined]);
+        const { asked } = keyring;
+        clock.advanceTo(clock.now() + pause * 1000 - 1);
+        assert.equal(await keychain.get("a"), undefined);
+        assert.equal(keyring.asked, asked);
+        assert.notEqual(keychain.fault, undefined);
+        clock.advanceTo(clock.now() + 1);
+      }
+      assert.equal(keyring.asked, 3 + 6);
+      keyring.fail = "no";
+      assert.equal(await keychain.get("a"), CANARY);
+      assert.equal(keychain.fault, undefined);
+      keyring.fail = fail;
+      await assert.rejects(keychain.set("b", CANARY), { code: "storeBroken" });
+      clock.advanceTo(clock.now() + 30_000);
+      keyring.fail = "no";
+      await keychain.set("b", CANARY);
+    });
+
+  it("that cannot be opened is opened anew when it is asked again", async () => {
+    const clock = new VirtualClock();
+    let opened = 0;
+    const open = (): Promise<MemoryKeyring> =>
+      ++opened === 1 ? Promise.reject(new Error("locked")) : Promise.resolve(new MemoryKeyring());
+    const keychain = openKeychain({}, open, undefined, clock);
+    await assert.rejects(keychain.set("a", CANARY), { code: "storeBroken" });
+    clock.advanceTo(30_000);
+    await keychain.set("a", CANARY);
+    assert.equal(await keychain.get("a"), CANARY);
   });
 
   it("is left alone if the environment says so", async () => {

@@ -35,6 +35,7 @@ const signals = {
   reconnect: { kind: "reconnect" },
   cancel: { kind: "cancel" },
   opened: { kind: "opened", session: "new" },
+  late: { kind: "late", since: 4000, reason: old },
   challenged: { kind: "challenged" },
   progressed: { kind: "progressed", progress: { step: "exchangingToken" } },
   authorized: { kind: "authorized" },
@@ -63,6 +64,7 @@ const connected = { at: "connected", session: "s", since: 9000, attempt: 2 } as 
 const states = {
   idle: { at: "idle" },
   connecting: { at: "connecting", attempt: 2 },
+  "connecting, late": { at: "connecting", attempt: 2, lateSince: 3000 },
   authenticating: { at: "authenticating", attempt: 2, progress: starting, session: undefined },
   "authenticating, still open": {
     at: "authenticating",
@@ -89,6 +91,7 @@ const states = {
  */
 const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
   idle: {
+    late: "stay",
     denied: "stay",
     "start reconnect": "connecting 1 +open",
     stop: "disconnected",
@@ -96,6 +99,20 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable drained due idleTimeout": "stay",
   },
   connecting: {
+    late: "connecting 2 late since 4000",
+    denied: "stay",
+    "start reconnect": "stay",
+    stop: "stopping > disconnected +close",
+    cancel: "stopping > idle +close",
+    opened: "connected 2 with new since 10000 +arm stable at 40000",
+    challenged: "authenticating 2 starting +authorize",
+    lost: "stopping > reconnecting 2 of 5 at 12000: gone +close",
+    fatal: "stopping > failed 2: nothing there +close",
+    "progressed authorized unresponsive responsive": "stay",
+    "stable drained due idleTimeout": "stay",
+  },
+  "connecting, late": {
+    late: "connecting 2 late since 4000",
     denied: "stay",
     "start reconnect": "stay",
     stop: "stopping > disconnected +close",
@@ -108,6 +125,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   authenticating: {
+    late: "stay",
     denied: "stopping > failed 2: nothing there +close",
     start: "stay",
     stop: "stopping > disconnected +close",
@@ -121,6 +139,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   "authenticating, still open": {
+    late: "stay",
     denied: "connected 2 with s since 10000 +arm stable at 40000",
     start: "stay",
     stop: "stopping > disconnected +close",
@@ -134,6 +153,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "stable drained due idleTimeout": "stay",
   },
   connected: {
+    late: "stay",
     denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
@@ -147,6 +167,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized responsive drained due": "stay",
   },
   "connected, unresponsive": {
+    late: "stay",
     denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
@@ -160,6 +181,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized unresponsive drained due": "stay",
   },
   "connected, stable": {
+    late: "stay",
     denied: "stay",
     start: "stay",
     stop: "stopping > disconnected +close",
@@ -172,6 +194,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "cancel opened progressed authorized responsive stable drained due": "stay",
   },
   reconnecting: {
+    late: "stay",
     denied: "stay",
     "start due": "connecting 3 +open",
     stop: "disconnected",
@@ -181,6 +204,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable drained idleTimeout": "stay",
   },
   "stopping to rest": {
+    late: "stay",
     denied: "stay",
     "start reconnect": "stopping > connecting 1",
     stop: "stopping > disconnected",
@@ -189,6 +213,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping to connect": {
+    late: "stay",
     denied: "stay",
     "start reconnect": "stay",
     stop: "stopping > disconnected",
@@ -198,6 +223,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping to wait": {
+    late: "stay",
     denied: "stay",
     start: "stopping > connecting 3",
     stop: "stopping > disconnected",
@@ -208,6 +234,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping as failed": {
+    late: "stay",
     denied: "stay",
     "start reconnect": "stopping > connecting 1",
     stop: "stopping > disconnected",
@@ -216,6 +243,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   "stopping for good": {
+    late: "stay",
     denied: "stay",
     "start reconnect": "stopping > connecting 1",
     drained: "disconnected",
@@ -223,6 +251,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable due idleTimeout": "stay",
   },
   failed: {
+    late: "stay",
     denied: "stay",
     "start reconnect": "connecting 1 +open",
     stop: "disconnected",
@@ -230,6 +259,7 @@ const table: Record<keyof typeof states, Readonly<Record<string, string>>> = {
     "unresponsive responsive stable drained due idleTimeout": "stay",
   },
   disconnected: {
+    late: "stay",
     denied: "stay",
     "start reconnect": "connecting 1 +open",
     "stop cancel opened challenged progressed authorized lost fatal": "stay",
@@ -247,7 +277,7 @@ function printState(state: State<string>): string {
     case "disconnected":
       return state.at;
     case "connecting":
-      return `connecting ${state.attempt}`;
+      return `connecting ${state.attempt}${state.lateSince === undefined ? "" : ` late since ${state.lateSince}`}`;
     case "authenticating": {
       const open = state.session === undefined ? "" : ` with ${state.session}`;
       return `authenticating ${state.attempt} ${state.progress.step}${open}`;

@@ -3,6 +3,9 @@ import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "n
 import { userInfo } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
+import { changeFile } from "../src/cli/servers/file.ts";
+import { trustContent } from "../src/cli/trust.ts";
+import { takeTurn } from "../src/cli/turn.ts";
 import { configFolders, stateFolder } from "../src/manifest/folders.ts";
 import { isTrusted, trust } from "../src/manifest/trust.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
@@ -10,6 +13,14 @@ import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
 const bytes = (text: string) => new TextEncoder().encode(text);
 const state = (box: Sandbox) => stateFolder({ HOME: box.home }, "linux");
+const worldOf = (box: Sandbox) => ({
+  env: { HOME: box.home },
+  cwd: box.cwd,
+  platform: "linux",
+  signal: new AbortController().signal,
+  claims: new Set<never>(),
+  hangups: new Set<never>(),
+});
 const distrust = (path: string, box: Sandbox) =>
   `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${box.root}/${path}\` if you want its commands run`;
 
@@ -30,14 +41,14 @@ describe("trust", () => {
       const other = await box.write("work/.mcp.json", "a");
       const folder = state(box);
       assert.equal(await isTrusted(file, bytes("a"), folder), false);
-      assert.equal(await trust(file, folder), file);
+      assert.equal(await box.trust(file, folder), file);
       assert.equal(await isTrusted(file, bytes("a"), folder), true);
       assert.equal(await isTrusted(file, bytes("b"), folder), false);
       assert.equal(await isTrusted(other, bytes("a"), folder), false);
-      await trust(other, folder);
+      await box.trust(other, folder);
       assert.equal(await isTrusted(file, bytes("a"), folder), true);
       await writeFile(file, "b");
-      await trust(file, folder);
+      await box.trust(file, folder);
       assert.equal(await isTrusted(file, bytes("a"), folder), false);
       assert.equal(await isTrusted(file, bytes("b"), folder), true);
     }));
@@ -47,7 +58,7 @@ describe("trust", () => {
       const real = await box.write("real/toolmux.toml", "a");
       const alias = join(box.root, "alias.toml");
       await symlink(real, alias);
-      assert.equal(await trust(alias, state(box)), real);
+      assert.equal(await box.trust(alias, state(box)), real);
       assert.equal(await isTrusted(real, bytes("a"), state(box)), true);
       assert.equal(await isTrusted(alias, bytes("a"), state(box)), true);
     }));
@@ -57,9 +68,9 @@ describe("trust", () => {
       const folder = state(box);
       await mkdir(folder, { recursive: true });
       await chmod(folder, 0o755);
-      await trust(await box.write("work/toolmux.toml", "a"), folder);
-      await trust(await box.write("work/toolmux.toml", "b"), folder);
-      await trust(join(box.cwd, "toolmux.toml"), join(box.root, "new/state"));
+      await box.trust(await box.write("work/toolmux.toml", "a"), folder);
+      await box.trust(await box.write("work/toolmux.toml", "b"), folder);
+      await box.trust(join(box.cwd, "toolmux.toml"), join(box.root, "new/state"));
       assert.equal((await stat(join(box.root, "new"))).mode & 0o777, 0o700);
       assert.equal((await stat(folder)).mode & 0o777, 0o700);
       assert.equal((await stat(join(folder, "trusted.json"))).mode & 0o777, 0o600);
@@ -80,7 +91,7 @@ describe("trust", () => {
         const folder = state(box);
         await box.write("home/.local/state/toolmux/trusted.json", damage);
         assert.equal(await isTrusted(file, bytes("a"), folder), false);
-        await trust(file, folder);
+        await box.trust(file, folder);
         assert.equal(await isTrusted(file, bytes("a"), folder), true);
       }));
   }
@@ -90,8 +101,44 @@ describe("trust", () => {
       await box.write("folder/x", "");
       for (const path of ["none.toml", "folder"]) {
         const file = join(box.root, path);
-        await assert.rejects(trust(file, state(box)), { name: "HubError", code: "usage" });
+        const refused = { name: "HubError", code: "manifestInvalid" };
+        await assert.rejects(trustContent(file, worldOf(box)), refused);
+        assert.deepEqual(await readdir(box.root).then((names) => names.toSorted()), [
+          "folder",
+          "home",
+        ]);
       }
+      const gone = trust(join(box.root, "none.toml"), bytes(""), state(box));
+      await assert.rejects(gone, { name: "HubError", code: "usage" });
+    }));
+
+  it("is given to the very bytes that were shown, though the file changes meanwhile", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("a", "good"));
+      let trusting: ReturnType<typeof trustContent> | undefined;
+      // Somebody else has the turn, and writes the file before it ends.
+      await takeTurn(worldOf(box), async () => {
+        trusting = trustContent(file, worldOf(box));
+        // As long as it would take to read the file before waiting for the turn.
+        for (let round = 0; round < 10; round++) await box.load({ files: [file] });
+        await writeFile(file, server("a", "evil"));
+      });
+      const shown = await trusting;
+      const [spec] = shown?.manifest.servers ?? [];
+      assert.ok(spec?.kind === "stdio");
+      for (const command of ["good", "evil"]) {
+        const isKept = await isTrusted(file, bytes(server("a", command)), state(box));
+        assert.equal(isKept, spec.command === command, command);
+      }
+    }));
+
+  it("stays with a file that its user changes by toolmux", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("a", "good"));
+      await box.trust(file, state(box));
+      const change = { kind: "add", name: "b", entry: { command: "y" }, isNew: true } as const;
+      const edit = await changeFile(file, change, worldOf(box));
+      assert.equal(await isTrusted(file, bytes(edit.text), state(box)), true);
     }));
 });
 
@@ -126,8 +173,8 @@ describe("without a named file", () => {
         notes: asked,
         sources: ["home/.config/toolmux/toolmux.toml"],
       });
-      await trust(file, state(box));
-      await trust(mcp, state(box));
+      await box.trust(file, state(box));
+      await box.trust(mcp, state(box));
       assert.deepEqual(await search(box), {
         servers: ["user=x", "mcp=x", "local=x"],
         notes: [],
@@ -145,12 +192,12 @@ describe("without a named file", () => {
         `hub.name = "user"\n${server("a", "user")}${server("b", "user")}${server("c", "user")}`,
       );
       const mcp = `{"mcpServers": {"b": {"command": "mcp"}, "c": {"command": "mcp"}}}`;
-      await trust(await box.write("work/.mcp.json", mcp), state(box));
+      await box.trust(await box.write("work/.mcp.json", mcp), state(box));
       const local = await box.write(
         "work/toolmux.json",
         `{"servers": {"c": {"command": "local"}}}`,
       );
-      await trust(local, state(box));
+      await box.trust(local, state(box));
       const env = { TOOLMUX_SERVERS: `{"d": {"command": "env"}}` };
       assert.deepEqual((await search(box, { env })).servers, [
         "a=user",
@@ -164,7 +211,7 @@ describe("without a named file", () => {
     withSandbox(async (box) => {
       await box.write("work/toolmux.toml", server("evil"));
       const file = await box.write("work/toolmux.json", `{"servers": {"good": {"command": "x"}}}`);
-      await trust(file, state(box));
+      await box.trust(file, state(box));
       assert.deepEqual((await search(box)).servers, ["good=x"]);
     }));
 
@@ -246,7 +293,7 @@ describe("what was passed over for lack of trust", () => {
       assert.deepEqual(await passed(box), both);
       await box.write("home/.config/toolmux/toolmux.toml", server("user"));
       assert.deepEqual(await passed(box), both);
-      await trust(file, state(box));
+      await box.trust(file, state(box));
       assert.deepEqual(await passed(box), ["work/.mcp.json"]);
       await writeFile(file, server("local", "evil"));
       assert.deepEqual(await passed(box), both);
@@ -255,7 +302,7 @@ describe("what was passed over for lack of trust", () => {
   it("has the very path that a manifest names as its source", () =>
     withSandbox(async (box) => {
       const file = await box.write("work/toolmux.toml", server("local"));
-      await trust(file, state(box));
+      await box.trust(file, state(box));
       const { sources } = (await box.loadValid()).manifest;
       await writeFile(file, server("local", "evil"));
       assert.deepEqual((await box.load()).distrusted, sources);
@@ -264,7 +311,7 @@ describe("what was passed over for lack of trust", () => {
   it("holds what can no longer be read, and nothing that is gone", () =>
     withSandbox(async (box) => {
       const file = await box.write("work/toolmux.toml", server("local"));
-      await trust(file, state(box));
+      await box.trust(file, state(box));
       await rm(file);
       assert.deepEqual(await passed(box), []);
       await mkdir(file);

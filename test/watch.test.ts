@@ -8,12 +8,12 @@ import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { stateFolder } from "../src/manifest/folders.ts";
 import type { LoadResult } from "../src/manifest/load.ts";
-import { trust } from "../src/manifest/trust.ts";
 import { watchManifest } from "../src/manifest/watch.ts";
 import { runtimeName } from "../src/runtime.ts";
 import { listeningClock } from "./fixtures/manifest/clock.ts";
 import { withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 import { deadline } from "./harness/clock.ts";
+import { skipWithout } from "./harness/needs.ts";
 
 const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
 
@@ -327,11 +327,11 @@ describe("without a named file", () => {
       await watching(box, [], async (watched) => {
         const file = await box.write("work/toolmux.toml", server("local"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await trust(file, state);
+        await box.trust(file, state);
         assert.equal(await watched.next(), "user local");
         await replace(file, server("evil"));
         assert.equal(await watched.next(), "user !toolmux.toml");
-        await trust(file, state);
+        await box.trust(file, state);
         assert.equal(await watched.next(), "user evil");
         await rm(file);
         assert.equal(await watched.next(), "user");
@@ -391,7 +391,11 @@ describe("a process that watches a manifest", () => {
     const script = `echo 0 > /proc/sys/user/${limit} && exec "$@"`;
     const limited = ["-Ur", "sh", "-c", script, "sh"];
     const isPossible = spawnSync("unshare", [...limited, "true"]).status === 0;
-    const skip = isPossible ? false : "no user namespaces here";
+    const skip = skipWithout({
+      isMet: isPossible,
+      tests: `exhausted ${limit}`,
+      cure: "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
+    });
     it(`is told of changes, and of the trouble, where ${limit} is exhausted`, { skip }, () =>
       withSandbox(async (box) => {
         const file = await box.write("a.toml", server("a"));

@@ -1,4 +1,5 @@
 import { Buffer } from "node:buffer";
+import type { Clock } from "../clock.ts";
 import type { OAuthSettings } from "../manifest/remote.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import { type Callback, listen } from "./callback.ts";
@@ -27,17 +28,21 @@ export interface Flow extends Applicant {
   /** What it asks nothing of that is not its own; see `reach`. */
   readonly home: readonly URL[];
   readonly signal: AbortSignal;
+  readonly clock: Clock;
   readonly progressed: (progress: Authorization) => void;
   /** Shows a person that page. Never rejects. */
   readonly openUrl: (url: string, server: string) => Promise<void>;
 }
+
+/** A login that is given up sooner was cancelled; after that the page may have been of no use, in ms. */
+const LONG = 60_000;
 
 /**
  * Has a person log in, in a browser, and gets the tokens that this is worth.
  * @throws {HubError} unauthorized; unreachable as long as nobody was asked for anything; the signal's reason
  */
 export async function askPerson(flow: Flow): Promise<Kept> {
-  const { server, authority, settings, signal, store } = flow;
+  const { server, authority, settings, signal, clock, store } = flow;
   const callback = await openCallback(flow);
   try {
     const client = await register(authority, callback.redirect, flow.scopes, flow);
@@ -46,13 +51,15 @@ export async function askPerson(flow: Flow): Promise<Kept> {
     // Whoever is asked may answer at once.
     const answered = callback.wait(state, signal);
     answered.catch(() => {});
+    const since = clock.now();
     flow.progressed({ step: "openingBrowser", url });
     // What opens a browser may last as long as that is open.
     await Promise.race([flow.openUrl(url, server), answered.catch(() => {})]);
     flow.progressed({ step: "waitingForCallback" });
     const answer = await answered.catch(async (error: unknown) => {
       // It may be that the page only says that it does not know this client.
-      if (client.kind === "registered") await forgetRegistration(authority.issuer, store);
+      const isLong = clock.now() - since >= LONG;
+      if (client.kind === "registered" && isLong) await forgetRegistration(authority.issuer, store);
       throw error;
     });
     flow.progressed({ step: "exchangingToken" });

@@ -214,7 +214,7 @@ export class Pass {
     wish: Wish,
     { signal, progressed }: Steps,
   ): Promise<Kept> {
-    const { server, url, store, now, openUrl } = this.#parts;
+    const { server, url, store, clock, now, openUrl } = this.#parts;
     const { settings } = terms;
     const fetch = this.#reach(terms, signal);
     const authority = await discover({ server, url, demand, issuer: settings.issuer, fetch });
@@ -229,7 +229,7 @@ export class Pass {
     const home = homeOf(url, settings.issuer);
     const flow = { server, url, authority, settings, scopes, home, store, fetch, now, signal };
     if (grant === "clientCredentials") return askByItself(flow);
-    return askPerson({ ...flow, progressed, openUrl });
+    return askPerson({ ...flow, clock, progressed, openUrl });
   }
 
   #isNews(found: Kept | undefined, refused: Kept | undefined, demand: Demand): boolean {

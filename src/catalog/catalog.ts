@@ -3,7 +3,15 @@ import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
-import { joinHints, joinInstructions, NO_CACHE, type Offer } from "./offer.ts";
+import {
+  joinDeclared,
+  joinHints,
+  joinInstructions,
+  joinMetas,
+  NO_CACHE,
+  type Offer,
+  type Offered,
+} from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
 import { isNamed, type NamedKind, type Remark, shape, type ShapeRules } from "./shape.ts";
 
@@ -23,6 +31,8 @@ export interface Catalog extends Readonly<Record<Kind, Section>> {
   readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
   /** What the servers want models to know, each under its server's name; undefined if they say nothing. */
   readonly instructions: string | undefined;
+  /** What the servers declare beside their lists. */
+  readonly offered: Offered;
   /** What is hidden, or shown under another name, and why. */
   readonly remarks: readonly Remark[];
 }
@@ -48,14 +58,16 @@ export function buildCatalog(
   const resources = locateEntries("resources", sources, remarks);
   const renamed = namesOf(resources.values());
   const sections = eachKind((kind) => {
-    const origin = { hint: isWhole ? joinHints(kind, offers) : NO_CACHE, modern };
+    const hint = isWhole ? joinHints(kind, offers) : NO_CACHE;
+    const origin = { hint, modern, meta: joinMetas(kind, offers) };
     if (kind === "resources") return new Section(kind, resources, origin);
     if (!isNamed(kind)) return new Section(kind, locateEntries(kind, sources, remarks), origin);
     const naming = { names, digest, renamed };
     return new Section(kind, nameEntries(kind, sources, naming, remarks), origin);
   });
   const instructions = joinInstructions(sources);
-  return { ...sections, renamedUris: renamed, instructions, remarks };
+  const offered = joinDeclared(offers, isWhole);
+  return { ...sections, renamedUris: renamed, instructions, offered, remarks };
 }
 
 /** How names are made, and under which other names a server's resources are exposed. */

@@ -53,6 +53,8 @@ export interface Origin {
   readonly hint: CacheHint;
   /** The servers of the modern era that may have something in it. */
   readonly modern: ReadonlySet<string>;
+  /** The `_meta` of the list, as JSON. */
+  readonly meta?: string | undefined;
 }
 
 const NOWHERE: Origin = { hint: NO_CACHE, modern: new Set() };
@@ -129,7 +131,7 @@ export class Section {
   }
 
   #compare(other: Section): boolean {
-    if (this.size !== other.size) return false;
+    if (this.size !== other.size || this.origin.meta !== other.origin.meta) return false;
     for (const [name, entry] of this.#entries) {
       const twin = other.#entries.get(name);
       // Those of servers that have not changed are the very same, and nobody has asked for their bytes.
@@ -143,7 +145,9 @@ export class Section {
     const shown = this.#names.slice(from, from + PAGE);
     const last = shown.at(-1);
     const hasMore = last !== undefined && from + PAGE < this.size;
-    const end = hasMore ? `],"nextCursor":"${writeCursor(this.kind, last)}"}` : "]}";
+    const { meta } = this.origin;
+    const cursor = hasMore ? `,"nextCursor":"${writeCursor(this.kind, last)}"` : "";
+    const end = `]${cursor}${meta === undefined ? "" : `,"_meta":${meta}`}}`;
     const pieces: Piece[] = [`{"${this.kind}":[`];
     for (const name of shown) {
       if (pieces.length > 1) pieces.push(",");

@@ -1,5 +1,5 @@
 import type { HubError } from "../errors.ts";
-import type { RemoteServer } from "../manifest/schema.ts";
+import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
 import { formatDuration, formatSize } from "./print.ts";
 
 /**
@@ -48,7 +48,7 @@ export function adviseOnRemote(error: HubError, spec: RemoteServer): readonly st
           ];
     case "connectTimeout":
       return [
-        `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(spec.connectTimeout)}).`,
+        raiseLimit(spec),
         `It may be behind a firewall that answers nothing, or at another port: toolmux check shows its url.`,
       ];
     case "notReading":
@@ -77,4 +77,11 @@ function adviseOnAuthorization({ name, auth, headers, keyFile }: RemoteServer): 
   return auth === "none"
     ? [...byKey, `Authorization is switched off for it: take out auth = "none", or set headers.`]
     : [...byKey, `Authorize it: toolmux auth login ${name}`];
+}
+
+/** What a person can do about a server that needs more time to start than it has. */
+export function raiseLimit({ connectTimeout, startLimit }: RunnableServer): string {
+  return startLimit === undefined
+    ? `Give it more time: raise connectTimeout for it in the manifest (now ${formatDuration(connectTimeout)}).`
+    : `Give it more time: set connectTimeout for it in the manifest (without it a start is ended after ${formatDuration(startLimit)}).`;
 }

@@ -2,6 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { resolve } from "node:path";
 import { textOf } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
+import { systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { expandHome } from "../manifest/folders.ts";
 import type { HubSettings } from "../manifest/schema.ts";
@@ -15,8 +16,9 @@ import type { Invocation, World } from "./command.ts";
 import { type Log, openLog, openManifest } from "./basis.ts";
 import { openHub } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { findPaper } from "./print.ts";
-import { openProgress } from "./progress.ts";
+import { openGauge, startedBy } from "./gauge.ts";
+import { findPaper, openLine } from "./print.ts";
+import { describeProgress } from "./progress.ts";
 import { cleanLines, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
@@ -27,7 +29,7 @@ const HASH = 7;
 export async function call(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
   const view = readView(invocation);
-  const line = openProgress(world.env);
+  const line = openLine(world.env);
   const print = openLog(invocation);
   const log: Log = (level, text) => {
     line?.clear();
@@ -35,28 +37,38 @@ export async function call(invocation: Invocation, world: World): Promise<number
   };
   const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
-  const { hub, manifest, close } = await openHub(whole, world, log, {
+  const { hub, bus, manifest, close } = await openHub(whole, world, log, {
     kinds: ["log", "alert"],
     choose(all) {
       const servers = all.servers.filter(({ prefix }) => mayBeOf(prefix, name, all.hub));
       return { ...all, servers };
     },
   });
+  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
+    const isListed = hub.catalog.tools.find(name) !== undefined;
+    // A late server ends with this command: nobody else would ever get to its tools.
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
+    endGauge?.();
     const items = await client.listTools();
     const item = items.find((one) => one.key === name);
     if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
     const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
     const args = toArguments(given, inputSchema);
     const folder = await makeFolder(invocation, world);
-    const response = await client.callTool(name, args, line && ((it) => line.show(it)));
+    const response = await client.callTool(
+      name,
+      args,
+      line && ((it) => line.show(describeProgress(it))),
+    );
     line?.clear();
     const account = describeAnswer(response, view);
     const isWhole = await printAccount(account, folder, world);
     return isWhole ? account.code : account.code || 1;
   } finally {
+    endGauge?.();
     line?.clear();
     await close();
   }

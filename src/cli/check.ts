@@ -142,7 +142,7 @@ function tellPlugins(plugins: readonly PluginSpec[]): void {
 }
 
 async function tellProblem(problem: Problem, { env }: World): Promise<void> {
-  console.warn(printProblem(problem));
+  console.warn(clean(printProblem(problem)));
   const source = await readSource(problem.file, env);
   const picture = source && drawProblem(problem, source, findPaper(env, "stderr"));
   if (picture) console.warn(picture);

@@ -1,5 +1,5 @@
 import type { RunnableServer, StdioServer } from "../manifest/schema.ts";
-import { isRandom, isTelling } from "../manifest/suspicion.ts";
+import { findSuspects, isTelling } from "../manifest/suspicion.ts";
 
 const MASK = "•••";
 
@@ -53,10 +53,12 @@ function maskParts(arg: string): string {
   if (named !== undefined && isTelling(named["name"] ?? "")) {
     return `${named["name"]}${maskValue(named["value"] ?? "")}`;
   }
-  const masked = arg
-    .replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK)
-    .replace(/(?<=[?&][^=&]*(?:key|token|secret|pass|auth)[^=&]*=)[^&\s]+/gi, maskValue);
-  return isRandom(masked) ? MASK : masked;
+  // Whoever is named in a URL is not shown, whether a password follows or not.
+  const masked = arg.replace(/(?<=\/\/)[^/@\s]+(?=@)/g, MASK);
+  return findSuspects("", masked).reduce(
+    (shown, { value }) => shown.replaceAll(value, () => maskValue(value)),
+    masked,
+  );
 }
 
 function quote(word: string): string {

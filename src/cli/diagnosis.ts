@@ -1,16 +1,24 @@
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
+import { describeStrayOutput } from "../upstream/flaws.ts";
 import type { ConnectionStatus } from "../upstream/status.ts";
 import type { Vitals } from "../wire/link.ts";
 import { describeStart } from "./commandline.ts";
-import { alignTable, count, formatDuration, formatSize, type Paper } from "./print.ts";
+import {
+  alignTable,
+  count,
+  describeStarting,
+  formatDuration,
+  formatSize,
+  type Paper,
+} from "./print.ts";
 import { suggestRemedies } from "./remedy.ts";
 import { clean } from "./report.ts";
 import type { Standing } from "./standing.ts";
 
 /** What `status` found out about one server. */
-export type Diagnosis = Healthy | Sick | Disabled;
+export type Diagnosis = Healthy | Starting | Sick | Disabled;
 
 interface Subject {
   readonly server: string;
@@ -28,6 +36,12 @@ interface Healthy extends Subject {
   readonly connection: ConnectionStatus;
   /** What runs for it; undefined: that is not known, or nothing does. */
   readonly vitals: Vitals | undefined;
+}
+
+interface Starting extends Subject {
+  readonly state: "starting";
+  /** How long its start has taken so far, in ms: longer than `connectTimeout`. */
+  readonly elapsed: number;
 }
 
 interface Sick extends Subject {
@@ -83,6 +97,8 @@ export function diagnose(
   switch (standing.at) {
     case "disabled":
       return { ...subject, state: "disabled" };
+    case "starting":
+      return { ...subject, state: "starting", elapsed: standing.elapsed };
     case "failed":
       return fail(standing.cause);
     case "idle":
@@ -102,7 +118,8 @@ export function judge(diagnoses: readonly Diagnosis[]): Verdict {
   const healthy = wanted.filter(({ state }) => state === "connected");
   if (wanted.length === 0) return "none";
   if (healthy.length === wanted.length) return "healthy";
-  return healthy.length === 0 ? "failed" : "partial";
+  const isAnyLeft = wanted.some(({ state }) => state === "connected" || state === "starting");
+  return isAnyLeft ? "partial" : "failed";
 }
 
 /** For people: a table of all, then each failure and what to do about it, then the verdict. */
@@ -110,8 +127,10 @@ export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper)
   const { colors } = paper;
   const table = drawTable(diagnoses.map(toRow), paper);
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
+  const notes = diagnoses.flatMap((it) => describeNotes(it, paper));
   const verdict = colors[COLORS[judge(diagnoses)]](describeVerdict(diagnoses));
-  if (failures.length > 0) return [table, ...failures, verdict].join("\n\n");
+  const details = [...failures, ...(notes.length > 0 ? [notes.join("\n")] : [])];
+  if (details.length > 0) return [table, ...details, verdict].join("\n\n");
   return diagnoses.length > 0 ? `${table}\n${verdict}` : verdict;
 }
 
@@ -130,7 +149,10 @@ function drawTable(rows: readonly (readonly string[])[], paper: Paper): string {
 /** A dash is in the place of what a server does not have; nothing, of what is not known. */
 function toRow(diagnosis: Diagnosis): readonly string[] {
   const { server, state, transport = "" } = diagnosis;
-  if (diagnosis.state !== "connected") return [server, state, "", "", "", "", "", "", transport];
+  if (diagnosis.state !== "connected") {
+    const how = diagnosis.state === "starting" ? describeStarting(diagnosis.elapsed) : state;
+    return [server, how, "", "", "", "", "", "", transport];
+  }
   const { shown, connection, vitals } = diagnosis;
   const { tools = 0, prompts, resources, startDuration, peer, way } = connection;
   const how = way ?? transport;
@@ -159,6 +181,14 @@ function describeFailure({ server, start, cause, remedies }: Sick, { colors }: P
   ].join("\n");
 }
 
+/** What a person should know of a server that works. */
+function describeNotes(diagnosis: Diagnosis, { colors }: Paper): readonly string[] {
+  if (diagnosis.state !== "connected") return [];
+  const { strayOutput } = diagnosis.connection;
+  if (strayOutput === undefined) return [];
+  return [`${colors.bold(clean(diagnosis.server))}: ${clean(describeStrayOutput(strayOutput))}`];
+}
+
 function describeVerdict(diagnoses: readonly Diagnosis[]): string {
   const counted = (...states: readonly Diagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
@@ -168,8 +198,12 @@ function describeVerdict(diagnoses: readonly Diagnosis[]): string {
   switch (judge(diagnoses)) {
     case "healthy":
       return `all healthy: ${servers}${more}`;
-    case "partial":
-      return `partial failure: ${counted("failed", "unsupported")} of ${servers} failed${more}`;
+    case "partial": {
+      const [failed, starting] = [counted("failed", "unsupported"), counted("starting")];
+      if (starting === 0) return `partial failure: ${failed} of ${servers} failed${more}`;
+      const also = failed === 0 ? "" : `, ${failed} failed`;
+      return `not all ready: ${starting} of ${servers} still starting${also}${more}`;
+    }
     case "failed":
       return `all failed: ${servers}${more}`;
     case "none":
@@ -178,8 +212,9 @@ function describeVerdict(diagnoses: readonly Diagnosis[]): string {
 }
 
 /**
- * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms, memory in bytes; `tools`, `prompts` and
+ * For programs: `{verdict, servers: [{name, state, …}]}`. Times are in ms (`elapsed`: of a start that goes on), memory in bytes; `tools`, `prompts` and
  * `resources` count what the server lists, `shown` the tools that clients see of it; what is not known is absent.
+ * `strayOutput` is `{lines, example?}`, of stdout lines that were no messages; absent if there were none.
  */
 export function toJson(diagnoses: readonly Diagnosis[]): object {
   return { verdict: judge(diagnoses), servers: diagnoses.map(toEntry) };
@@ -189,13 +224,17 @@ function toEntry(diagnosis: Diagnosis): object {
   const { server: name, state, transport, package: named } = diagnosis;
   const url = transport === "remote" ? diagnosis.start : undefined;
   if (diagnosis.state === "disabled") return { name, state, transport, url, package: named };
+  if (diagnosis.state === "starting") {
+    const elapsed = Math.round(diagnosis.elapsed);
+    return { name, state, transport, url, package: named, elapsed };
+  }
   if (diagnosis.state !== "connected") {
     const { message, code, step, stderr } = diagnosis.cause;
     const error = { code, message, step, stderr };
     return { name, state, transport, url, package: named, error, remedies: diagnosis.remedies };
   }
   const { shown, connection, vitals } = diagnosis;
-  const { tools, prompts, resources, startDuration, peer, way } = connection;
+  const { tools, prompts, resources, startDuration, peer, way, strayOutput } = connection;
   return {
     name,
     state,
@@ -213,5 +252,6 @@ function toEntry(diagnosis: Diagnosis): object {
     startDuration: startDuration && Math.round(startDuration),
     pid: vitals?.pid,
     memory: vitals?.memory,
+    strayOutput,
   };
 }

@@ -1,4 +1,5 @@
 import process from "node:process";
+import type { Offered } from "../catalog/offer.ts";
 import type { Env, Surroundings } from "../manifest/folders.ts";
 import { VERSION } from "../version.ts";
 
@@ -8,6 +9,8 @@ export interface Greeting {
   readonly name: string;
   /** What the servers want models to know; absent if they say nothing. */
   readonly instructions?: string | undefined;
+  /** What the servers declare beside their lists; absent if it is not known. */
+  readonly offered?: Offered | undefined;
   /** The class of what the client can be asked for to whom they say that; absent if they say nothing. */
   readonly capabilities?: string | undefined;
 }
@@ -110,7 +113,9 @@ function locate(
 
 /** All that decides which files the manifest is loaded from, and what becomes of it. */
 function spellCause(argv: readonly string[], env: Env, cwd: string): string {
-  return JSON.stringify([VERSION, argv, cwd, env["HOME"] ?? "", env["XDG_CONFIG_HOME"] ?? ""]);
+  const { HOME: home = "", XDG_CONFIG_HOME: config = "", TOOLMUX_HUBS: hubs = "" } = env;
+  // The manifests of the hubs above this one decide whether it starts at all; their processes do not.
+  return JSON.stringify([VERSION, argv, cwd, home, config, hubs.replaceAll(/\d+:/g, "")]);
 }
 
 /** undefined: of one of them it cannot be told. */
@@ -166,8 +171,19 @@ function readKept(path: string): readonly Kept[] {
 
 function isKept(value: unknown): value is Kept {
   if (!isObject(value) || !isObject(value["files"]) || !isObject(value["greeting"])) return false;
-  const { name, instructions = "", capabilities = "" } = value["greeting"];
-  return [value["cause"], name, instructions, capabilities].every((it) => typeof it === "string");
+  const { name, instructions = "", capabilities = "", offered } = value["greeting"];
+  return (
+    isOffered(offered) &&
+    [value["cause"], name, instructions, capabilities].every((it) => typeof it === "string")
+  );
+}
+
+function isOffered(value: unknown): boolean {
+  if (value === undefined) return true;
+  return (
+    isObject(value) &&
+    [value["tasks"], value["extensions"], value["experimental"]].every((it) => isObject(it))
+  );
 }
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -151,11 +151,12 @@ async function keepGreeting(
   });
   if (!isKnown || hub.equipment.set !== undefined) return;
   const { name } = hub.serverInfo;
-  const { instructions } = hub.catalog;
+  const { instructions, offered } = hub.catalog;
   const [capabilities, other] = classes;
   const isSame = other === undefined && manifest.servers.every(isFixed);
-  if (instructions === undefined) await greetings?.keep({ name });
-  else await greetings?.keep(isSame ? { name, instructions, capabilities } : undefined);
+  if (isSame && capabilities !== undefined)
+    await greetings?.keep({ name, instructions, offered, capabilities });
+  else await greetings?.keep(instructions === undefined ? { name } : undefined);
 }
 
 /** Nothing of HTTP is loaded before somebody wants it. */

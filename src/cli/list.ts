@@ -8,10 +8,12 @@ import { LocalClient } from "../frontend/local.ts";
 import { describeUrl } from "./commandline.ts";
 import { own } from "./console.ts";
 import { type Invocation, LISTS, type World } from "./command.ts";
-import { openLog, openManifest } from "./basis.ts";
+import { systemClock } from "../clock.ts";
+import { openGauge, startedBy } from "./gauge.ts";
+import { type Log, openLog, openManifest } from "./basis.ts";
 import { openHub } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
-import { alignTable, count, findPaper, formatJson } from "./print.ts";
+import { alignTable, count, describeStarting, findPaper, formatJson, openLine } from "./print.ts";
 import { describeFailure, printLine } from "./report.ts";
 import { type Standing, standingsOf } from "./standing.ts";
 
@@ -25,15 +27,22 @@ const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }
   resources: { kinds: ["resources", "resourceTemplates"], noun: "resource" },
 };
 
-/** Starts every server, waits until each has connected or failed, and prints what there is. */
+/** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
 export async function list(invocation: Invocation, world: World): Promise<number> {
   const what = readList(invocation.words[0] ?? "tools");
-  const log = openLog(invocation);
+  const line = invocation.json === false ? openLine(world.env) : undefined;
+  const print = openLog(invocation);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
   const whole = await openManifest(invocation, world, log);
-  const { hub, manifest, close } = await openHub(whole, world, log, { authorizes: false });
+  const { hub, bus, manifest, close } = await openHub(whole, world, log, { authorizes: false });
+  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
   try {
     const client = await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
+    endGauge?.();
     const standings = standingsOf(manifest, hub);
     const code = exitCode(standings);
     if (what === "servers") printServers(manifest, standings, invocation, world);
@@ -44,6 +53,7 @@ export async function list(invocation: Invocation, world: World): Promise<number
     }
     return code;
   } finally {
+    endGauge?.();
     await close();
   }
 }
@@ -121,7 +131,7 @@ function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): 
 }
 
 function countServers(standings: readonly Standing[]): string {
-  const states = ["connected", "idle", "failed", "disabled"].map((state) => {
+  const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
     const some = standings.filter(({ at }) => at === state).length;
     return some === 0 ? "" : `${some} ${state}`;
   });
@@ -161,7 +171,7 @@ function printServers(
   };
   const rows = standings.map((standing) => [
     standing.server,
-    standing.at,
+    standing.at === "starting" ? describeStarting(standing.elapsed) : standing.at,
     "tools" in standing ? String(standing.tools) : "",
     ...places(standing),
     standing.at === "failed" ? describeFailure(standing.cause) : "",
@@ -170,7 +180,7 @@ function printServers(
   if (rows.length > 0) own.log(alignTable(titles, rows, findPaper(env)));
 }
 
-/** `{name, state, url?, tools?, way?, era?, protocolVersion?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
+/** `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
 function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
   const { server: name, at } = standing;
   const url = urls.get(name);
@@ -182,6 +192,7 @@ function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
   }
   if ("tools" in standing) return { name, ...state, tools: standing.tools };
   if (standing.at === "disabled") return { name, ...state };
+  if (standing.at === "starting") return { name, ...state, elapsed: Math.round(standing.elapsed) };
   const { message, code, step, stderr } = standing.cause;
   const words = stderr.length > 0 ? { stderr } : {};
   return {
@@ -193,6 +204,9 @@ function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
 
 function tellFailures(standings: readonly Standing[]): void {
   for (const standing of standings) {
+    if (standing.at === "starting") {
+      printLine(`${standing.server}: ${describeStarting(standing.elapsed)}`);
+    }
     if (standing.at === "failed") {
       printLine(`${standing.server}: ${describeFailure(standing.cause)}`);
     }

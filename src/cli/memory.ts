@@ -1,4 +1,4 @@
-import { joinInstructions } from "../catalog/offer.ts";
+import { joinDeclared, joinInstructions } from "../catalog/offer.ts";
 import type { Words } from "../frontend/welcome.ts";
 import { stateFolder } from "../manifest/folders.ts";
 import type { Manifest, OuterServer, ServerSpec } from "../manifest/schema.ts";
@@ -32,7 +32,12 @@ export function openRecall({ servers }: Manifest, world: World): Recall | undefi
         return kept === undefined ? [] : [{ server: spec.name, offer: kept.offer }];
       }),
     );
-    return { instructions: joinInstructions(recalled.flat()) };
+    const kept = recalled.flat();
+    const offers = kept.map(({ offer }) => offer);
+    return {
+      instructions: joinInstructions(kept),
+      offered: joinDeclared(offers, kept.length === outer.length),
+    };
   };
 }
 

@@ -13,6 +13,7 @@ import type { Log } from "./basis.ts";
 import type { World } from "./command.ts";
 import { divertConsole } from "./console.ts";
 import { createRecord, describeEvent, retell } from "./log.ts";
+import { listHubs, refuseLoop } from "./nesting.ts";
 import { openOutside, type Outside } from "./outside.ts";
 import { sweepBeside } from "./sweep.ts";
 
@@ -56,7 +57,7 @@ interface Bare {
 
 /**
  * Makes a hub, which starts its servers when its first client has come.
- * @throws {HubError} manifestInvalid if a plugin cannot be set up
+ * @throws {HubError} manifestInvalid if a plugin cannot be set up; hubLoop
  */
 export async function openHub(
   whole: Manifest,
@@ -72,6 +73,7 @@ export async function openHub(
   }: HubOptions = {},
 ): Promise<OpenHub> {
   const { env, platform, claims } = world;
+  await refuseLoop(whole, env, 1);
   const openAuthorizer = async (): Promise<Authorizer> => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
@@ -79,7 +81,8 @@ export async function openHub(
     );
     return openOwnAuthorizer(world, show);
   };
-  const { redact, authorize, finish, ...outside } = given ?? openOutside(world, openAuthorizer);
+  const { redact, authorize, finish, ...outside } =
+    given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };

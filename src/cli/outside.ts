@@ -11,6 +11,7 @@ import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.
 import type { Secrets } from "../secrets/secrets.ts";
 import { STOP_LIMIT, within } from "../wire/grace.ts";
 import type { Way, Wayfinder } from "../wire/http/target.ts";
+import { HUBS_VARIABLE } from "../wire/nesting.ts";
 import type { DiscreetLink } from "../wire/link.ts";
 import { Redactor } from "../wire/redact.ts";
 import type { World } from "./command.ts";
@@ -32,13 +33,22 @@ interface RealOutside extends Outside {
   readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<DiscreetLink>;
 }
 
-/** @param openAuthorizer is asked for one when the first server over HTTP wants it */
-export function openOutside(world: World, openAuthorizer: () => Promise<Authorizer>): RealOutside {
+/**
+ * @param openAuthorizer is asked for one when the first server over HTTP wants it
+ * @param findHubs gives what servers that are started get as the list of the hubs above them; by default what this process got
+ */
+export function openOutside(
+  world: World,
+  openAuthorizer: () => Promise<Authorizer>,
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
+): RealOutside {
   let opened: Promise<Authorizer> | undefined;
   const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
   const { env } = world;
+  let hubs: Promise<string | undefined> | undefined;
   const known = new Known();
-  const fill = openFilling(world, known);
+  const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
+  const fill = openFilling(world, known, hubsAbove);
   const ways = new Map<string, Way>();
   /** What was found of a server holds as long as it is reached where it was. */
   const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
@@ -63,7 +73,8 @@ export function openOutside(world: World, openAuthorizer: () => Promise<Authoriz
       if (spec.kind === "stdio") {
         const resolved = putTapBefore(await fill.server(spec, schemes, "start"), env);
         const { stdioLink } = await import("../wire/stdio.ts");
-        return stdioLink({ ...resolved, server, maxMessage, hubEnv: env });
+        const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
+        return stdioLink({ ...resolved, server, maxMessage, hubEnv });
       }
       const resolved = await fill.remote(spec, schemes, "start");
       const { httpLink } = await import("../wire/http/link.ts");
@@ -126,9 +137,13 @@ class Known {
   }
 }
 
-function openFilling(world: World, known: Known): Filling {
+function openFilling(
+  world: World,
+  known: Known,
+  findHubs: () => Promise<string | undefined>,
+): Filling {
   const { env, cwd } = world;
-  const schemesFor = openSchemes(world);
+  const schemesFor = openSchemes(world, findHubs);
   return {
     server: remember(async (spec: StdioServer, schemes) =>
       known.add(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
@@ -170,9 +185,11 @@ function remember<Spec extends OuterServer, Resolved>(
 /**
  * Makes the schemes that one specification is filled in with, once: those of plugins, and where they have none of that name
  * the hub's own, which ask for each value once. Their code is loaded when a value is wanted.
+ * @param findHubs as of `openOutside`, for commands
  */
 export function openSchemes(
   world: Pick<World, "env" | "platform">,
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
 ): (spec: OuterServer, schemes: Schemes) => Schemes {
   const { env } = world;
   let opened: Promise<Secrets> | undefined;
@@ -184,7 +201,10 @@ export function openSchemes(
       (await (opened ??= open())).require(name, secretSources);
     const cmd = async (text: string): Promise<string> => {
       const { readCommand } = await import("../secrets/command.ts");
-      return readCommand(text, { cwd: baseDir, env });
+      return readCommand(text, {
+        cwd: baseDir,
+        env: { ...env, [HUBS_VARIABLE]: await findHubs() },
+      });
     };
     return new Map([["secret", askOnce(secret)], ["cmd", askOnce(cmd)], ...schemes]);
   };

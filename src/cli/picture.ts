@@ -58,10 +58,15 @@ function mask(
     const end = start + piece.length;
     const isHere = start <= at && at < end;
     const isShown = kind !== "value" || (isHere && isCertain && showsValue);
-    if (isHere) caret = text.length + (isShown ? at - start : 0);
-    text += isShown ? clean(piece.replaceAll("\t", " ")) : maskValue(piece);
+    if (isHere) caret = text.length + (isShown ? show(piece.slice(0, at - start)).length : 0);
+    text += isShown ? show(piece) : maskValue(piece);
   }
   return { text: text.trimEnd(), caret: caret ?? text.length };
+}
+
+/** A piece as it is shown, with each tab as a space. */
+function show(piece: string): string {
+  return clean(piece.replaceAll("\t", " "));
 }
 
 /** Quotes stay, so that one sees what kind of value it is. */

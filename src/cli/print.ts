@@ -1,7 +1,7 @@
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../manifest/folders.ts";
-import { clean } from "./report.ts";
+import { clean, escapeJson } from "./report.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
@@ -67,10 +67,9 @@ function measure(text: string): number {
   return Array.from(visible).length + (visible.match(WIDE)?.length ?? 0);
 }
 
-/** A JSON document over several lines; what a terminal would obey is escaped in it. */
+/** A JSON document over several lines; what a terminal would obey, or not show, is escaped in it. */
 export function formatJson(document: object): string {
-  const text = JSON.stringify(document, null, 2);
-  return text.replace(/[\u007f-\u009f]/g, (it) => `\\u00${it.charCodeAt(0).toString(16)}`);
+  return escapeJson(JSON.stringify(document, null, 2));
 }
 
 /** `1 server`, `2 servers`. */
@@ -82,6 +81,11 @@ export function count(some: number, noun: string): string {
 export function formatDuration(ms: number): string {
   if (ms < 999.5) return `${Math.round(ms)} ms`;
   return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
+}
+
+/** How a server stands that is late: `still starting, 45 s`; `elapsed` in ms. */
+export function describeStarting(elapsed: number): string {
+  return `still starting, ${formatDuration(elapsed)}`;
 }
 
 /** `640 B`, `12 KB`, `23 MB`, `1.2 GB`. */

@@ -5,9 +5,9 @@ import { secretsOf } from "../manifest/fill.ts";
 import type { Packaged } from "../manifest/package.ts";
 import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
 import { listSchemes, partsOf } from "../manifest/template.ts";
-import { adviseOnRemote } from "./advice.ts";
+import { adviseOnRemote, raiseLimit } from "./advice.ts";
 import { describeCommand } from "./commandline.ts";
-import { formatDuration, formatSize } from "./print.ts";
+import { formatSize } from "./print.ts";
 
 /** What brings a command that servers are often started with. */
 const ORIGINS: Readonly<Record<string, string>> = {
@@ -156,8 +156,7 @@ function makeExecutable(spec: StdioServer, env: Env): string[] {
 }
 
 function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
-  const limit = formatDuration(spec.connectTimeout);
-  const raise = `Give it more time: raise connectTimeout for it in the manifest (now ${limit}).`;
+  const raise = raiseLimit(spec);
   const program = basename(spec.command);
   switch (step) {
     case "resolve":

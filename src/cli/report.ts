@@ -54,11 +54,7 @@ function formatJson({ time, level, category, message, properties }: LogRecord): 
     if (typeof value === "string") return cut(value);
     return Array.isArray(value) ? cutList(value) : value;
   });
-  // What JSON may hold as it is, but a terminal obeys, or some readers take for the end of a line.
-  return text.replace(
-    /[\u007f-\u009f\u2028\u2029]/g,
-    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
+  return escapeJson(text);
 }
 
 /** Only what is meant to be shown: a cause may be anything, with a command's arguments in it. */
@@ -85,7 +81,7 @@ export function printError(error: HubError, topic?: string, format: LogFormat = 
 
 /** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
 export function describeError({ code, message, stderr }: HubError, topic = ""): string {
-  if (code === "manifestInvalid") return message;
+  if (code === "manifestInvalid") return cleanLines(message);
   const more = stderr.map((line) => `  ${clean(line)}`);
   if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
   return [`toolmux: ${clean(message)}`, ...more].join("\n");
@@ -100,15 +96,43 @@ function describeLastWords(stderr: readonly string[] = []): string {
   return stderr.length === 0 ? "" : ` Its last words: ${stderr.join(" | ")}`;
 }
 
-/** Text of others over several lines, without what would move a terminal's cursor or change its colours. */
+/**
+ * Characters that nobody sees and that change how the text around them reads: directional controls, zero-width characters, the
+ * byte order mark and tags (Unicode Technical Report 36, section 3). Joiners within emoji are among them.
+ */
+const HIDDEN = /[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** The text with each hidden character as an escape that can be seen, such as `\u{202e}`. */
+function showHidden(text: string): string {
+  return text.replace(HIDDEN, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`);
+}
+
+/** Text of others over several lines, without what would move a terminal's cursor, change its colours, or stay hidden. */
 export function cleanLines(text: string): string {
   // oxlint-disable-next-line no-control-regex
   const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
-  return text.replaceAll("\r\n", "\n").replace(controls, "\ufffd");
+  return showHidden(text.replaceAll("\r\n", "\n").replace(controls, "\ufffd"));
 }
 
-/** Text of others in one line, without what would move a terminal's cursor or change its colours. */
+/** Text of others in one line, without what would move a terminal's cursor, change its colours, or stay hidden. */
 export function clean(text: string): string {
   // oxlint-disable-next-line no-control-regex
-  return text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " ");
+  return showHidden(text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " "));
+}
+
+/**
+ * JSON text of the same value, with JSON escapes in the place of what a terminal obeys, what stays hidden there, and what some
+ * readers take for the end of a line.
+ */
+export function escapeJson(json: string): string {
+  return json
+    .replace(/[\u007f-\u009f\u2028\u2029]/g, escapeUnits)
+    .replace(HIDDEN, (char) => escapeUnits(char));
+}
+
+function escapeUnits(char: string): string {
+  return char
+    .split("")
+    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)
+    .join("");
 }

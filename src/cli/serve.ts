@@ -1,4 +1,5 @@
 import process from "node:process";
+import { HubError } from "../errors.ts";
 import { Welcome, type Wording } from "../frontend/welcome.ts";
 import { stateFolder } from "../manifest/folders.ts";
 import { listFiles } from "../manifest/load.ts";
@@ -6,6 +7,7 @@ import type { Manifest } from "../manifest/schema.ts";
 import { locateKey } from "../snapshot/place.ts";
 import { VERSION } from "../version.ts";
 import { within } from "../wire/grace.ts";
+import { HUBS_VARIABLE } from "../wire/nesting.ts";
 import { readAddress } from "./address.ts";
 import { loadOptions, openBasis, openLog } from "./basis.ts";
 import type { Invocation, World } from "./command.ts";
@@ -46,9 +48,24 @@ async function run(invocation: Invocation, world: World, voices: Voices): Promis
   const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
   if (isUsual) world.greetings?.note(listFiles(loadOptions(invocation, world)));
   const basis = await openBasis(invocation, world, voices.log);
+  await refuseToLoop(basis.manifest, wanted === undefined || invocation.stdio, world);
   const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);
   const { host } = await import("./host.ts");
   return host({ invocation, world: { ...world, welcome }, voices, basis, wanted });
+}
+
+/** @param isOnStdio whether there is a client to be told @throws {HubError} hubLoop, after the client has been told */
+async function refuseToLoop(manifest: Manifest, isOnStdio: boolean, world: World): Promise<void> {
+  if (!world.env[HUBS_VARIABLE]) return;
+  const { answerWith, refuseLoop } = await import("./nesting.ts");
+  try {
+    await refuseLoop(manifest, world.env, 0);
+  } catch (error) {
+    if (error instanceof HubError && isOnStdio) {
+      await answerWith(error, world.welcome, world.signal);
+    }
+    throw error;
+  }
 }
 
 const RECORDING = ["record", "record-limit"] as const;

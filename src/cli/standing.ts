@@ -13,6 +13,8 @@ export type Standing =
     }
   /** It rests until it is called, and what it lists is known. */
   | { readonly at: "idle"; readonly server: string; readonly tools: number }
+  /** Its start has taken longer than `connectTimeout` and goes on; `elapsed`: how long so far, in ms. */
+  | { readonly at: "starting"; readonly server: string; readonly elapsed: number }
   | { readonly at: "failed"; readonly server: string; readonly cause: HubError }
   | { readonly at: "disabled"; readonly server: string };
 
@@ -36,6 +38,8 @@ export function standingOf(spec: ServerSpec, hub: Witness): Standing {
   const tools = hub.catalog.tools.routes.filter((route) => route.server === server).length;
   const connection = connections.find(({ state }) => state === "connected");
   if (connection !== undefined) return { at: "connected", server, tools, connection };
+  const [elapsed] = connections.flatMap(({ late }) => late ?? []);
+  if (elapsed !== undefined) return { at: "starting", server, elapsed };
   if (connections.some(isResting)) return { at: "idle", server, tools };
   return { at: "failed", server, cause: absenceOf(server, connections) };
 }

@@ -13,7 +13,7 @@ import {
   judge,
   toJson,
 } from "./diagnosis.ts";
-import { openGauge } from "./gauge.ts";
+import { openGauge, startedBy } from "./gauge.ts";
 import { type Log, openLog, openManifest } from "./basis.ts";
 import { openHub } from "./open.ts";
 import { suggest, usage } from "./parse.ts";
@@ -80,13 +80,6 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
   }
   const servers = manifest.servers.filter(({ name }) => names.length === 0 || names.includes(name));
   return { ...manifest, servers: servers.map(askOnce) };
-}
-
-/** The names of those that a hub starts. */
-function startedBy({ servers }: Manifest): readonly string[] {
-  return servers.flatMap(({ enabled, kind, name }) =>
-    enabled && kind !== "unsupported" ? [name] : [],
-  );
 }
 
 /** Each is tried once, and who has started early is not stopped before the last is there. */

@@ -1,4 +1,4 @@
-import { isSuspect, isTelling } from "../manifest/suspicion.ts";
+import { findSuspects, isTelling } from "../manifest/suspicion.ts";
 import { isTable } from "../manifest/table.ts";
 import type { OwnEntry } from "./entry.ts";
 import { secretName } from "./forms.ts";
@@ -17,22 +17,27 @@ export interface Clear {
 /** What of an entry in our own schema looks like a secret and stands there as it is. */
 export function findClear(entry: OwnEntry, server: string): readonly Clear[] {
   const found: Clear[] = [];
-  const note = (path: Clear["path"], name: string, value: string): void => {
+  const add = (path: Clear["path"], name: string, value: string): void => {
     // One that is spelled with a form is kept somewhere else already; what is not one is escaped with two signs.
-    if (value.includes("${") || !isSuspect(name, value)) return;
+    if (value.includes("${")) return;
     const secret = secretName(server, name);
     const isTaken = found.some((each) => each.secret === secret && each.value !== value);
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secret: unique, value });
+  };
+  /** @param owner what a part's own name is put behind, where that alone would not say whose it is */
+  const look = (path: Clear["path"], name: string, text: string, owner = ""): void => {
+    for (const { part, value } of findSuspects(name, text)) {
+      add(path, part === undefined ? name : `${owner}${part}`, value);
+    }
   };
   for (const key of ["env", "headers"]) {
     const table = entry[key];
     for (const [name, text] of Object.entries(isTable(table) ? table : {})) {
       if (typeof text !== "string") continue;
       // `Bearer …`: the scheme is none of it.
-      const [, credentials = text] =
-        key === "headers" ? (/^[A-Za-z]+ +(\S.*)$/.exec(text) ?? []) : [];
-      note([key, name], name, credentials);
+      const [, credentials] = key === "headers" ? (SCHEMED.exec(text) ?? []) : [];
+      look([key, name], name, credentials ?? text, `${name}-`);
     }
   }
   const args: readonly unknown[] = Array.isArray(entry["args"]) ? entry["args"] : [];
@@ -45,29 +50,24 @@ export function findClear(entry: OwnEntry, server: string): readonly Clear[] {
       /^--?[\w-]+$/.test(before) &&
       isTelling(before) &&
       !arg.startsWith("-");
-    if (isValue) note(["args", at], before, arg);
-    else if (/^\w+:\/\//.test(arg))
-      findInUrl(arg, (name, value) => note(["args", at], name, value));
+    if (isValue) look(["args", at], before, arg);
+    else if (/^\w+:\/\//.test(arg)) look(["args", at], `arg-${at}`, arg);
     else if (named !== null && !/^[A-Za-z]:[\\/]/.test(arg)) {
-      note(["args", at], named[1] ?? "", named[2] ?? "");
-    } else note(["args", at], `arg-${at}`, arg);
+      const [, name = "", value = ""] = named;
+      look(["args", at], name, SCHEMED.exec(value)?.[1] ?? value);
+    } else look(["args", at], `arg-${at}`, arg);
   }
-  const { url, oauth } = entry;
-  if (typeof url === "string") findInUrl(url, (name, value) => note(["url"], name, value));
-  if (isTable(oauth) && typeof oauth["clientSecret"] === "string") {
-    const { clientSecret } = oauth;
-    note(["oauth", "clientSecret"], "clientSecret", clientSecret);
+  const { command, cwd, url, oauth } = entry;
+  for (const [key, text] of Object.entries({ command, cwd, url })) {
+    if (typeof text === "string") look([key], key, text);
+  }
+  for (const [name, text] of Object.entries(isTable(oauth) ? oauth : {})) {
+    if (typeof text === "string") look(["oauth", name], name, text);
   }
   return found;
 }
 
-function findInUrl(url: string, found: (name: string, value: string) => void): void {
-  const [, password] = /\/\/[^/@:\s]*:([^/@\s]+)@/.exec(url) ?? [];
-  if (password !== undefined) found("password", password);
-  for (const [, name = "", value = ""] of url.matchAll(/[?&]([^=&#]+)=([^&#\s]+)/g)) {
-    found(name, value);
-  }
-}
+const SCHEMED = /^(?:Bearer|Basic|Token|ApiKey|Key) +(\S.*)$/i;
 
 /** The entry with forms in the place of such values. */
 export function hideClear(entry: OwnEntry, clear: readonly Clear[]): OwnEntry {

@@ -1,6 +1,7 @@
 import { basename } from "node:path";
 import { decode, readSmall } from "../manifest/file.ts";
 import { expandHome } from "../manifest/folders.ts";
+import { ITSELF, startsItself } from "../manifest/self.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { Client, Home } from "./client.ts";
 import { escape, type Input, type Origin, respell } from "./forms.ts";
@@ -20,9 +21,6 @@ export type Translated =
     }
   /** `reason` is the end of a sentence. */
   | { readonly ok: false; readonly reason: string };
-
-/** Why an entry is left out that starts toolmux. */
-export const ITSELF = "it is toolmux itself";
 
 export interface EntryPlace {
   readonly client: Client;
@@ -119,28 +117,15 @@ function findObstacle(given: Table): string | undefined {
   if (source === "extension" && !("command" in given)) {
     return "it comes with an extension, which alone knows how it is started";
   }
-  return isSelf(given) ? ITSELF : undefined;
+  return startsItself({ command: given["command"], args: given["args"] }) ? ITSELF : undefined;
 }
 
 /** The path of the toolmux that an entry starts; undefined: it starts something else, or whatever is found in PATH. */
 export function findSelf(raw: unknown): string | undefined {
   const given = isTable(raw) ? flatten(raw) : {};
-  const { command } = given;
-  return isText(command) && command.startsWith("/") && isSelf(given) ? command : undefined;
-}
-
-/** Whether it starts toolmux, however that is called there: it would start itself without end. */
-function isSelf({ command, args }: Table): boolean {
-  const isName = (word: unknown): boolean =>
-    isText(word) &&
-    /^toolmux(?:-(?:darwin|linux)-[\w-]+)?(?:\.exe|\.js)?$/.test(
-      basename(word.replace(/@[\d.]+$/, "")),
-    );
-  if (isName(command)) return true;
-  const runs =
-    isText(command) && /^(?:npx|bunx|pnpm|bun|deno|node|env)(?:\.\w+)?$/.test(basename(command));
-  const program = list(args).find((word) => isText(word) && !/^(?:-|run$|x$|dlx$|\w+=)/.test(word));
-  return runs && isName(program);
+  const { command, args } = given;
+  const isSelf = isText(command) && command.startsWith("/") && startsItself({ command, args });
+  return isSelf ? command : undefined;
 }
 
 async function readProcess(given: Table, place: EntryPlace, pen: Pen): Promise<OwnEntry> {

@@ -123,5 +123,8 @@ function explain(part: Piece): string {
 
 /** Under what a value of a server is kept. */
 export function secretName(server: string, name: string): string {
-  return `${server}/${name.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "") || "value"}`;
+  const [owner, own] = [server, name].map((part) =>
+    part.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, ""),
+  );
+  return `${owner || "server"}/${own || "value"}`;
 }

@@ -8,7 +8,7 @@ import { keepBackup, listBackups, openOriginal, type Original } from "./backup.t
 import type { Client, Spot } from "./client.ts";
 import type { Change } from "./change.ts";
 import { editText } from "./edit.ts";
-import { OWN_NAME } from "./names.ts";
+import { OWN_NAME } from "../manifest/self.ts";
 import { type Fault, readContent } from "./reading.ts";
 
 /** A change of a client's file that can be made. */

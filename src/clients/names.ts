@@ -22,6 +22,3 @@ export const CLIENT_NAMES = [
 ] as const;
 
 export type ClientName = (typeof CLIENT_NAMES)[number];
-
-/** The key of our own entry in clients' files. */
-export const OWN_NAME = "toolmux";

@@ -1,9 +1,9 @@
 import { sanitizePrefix } from "../manifest/prefix.ts";
+import { ITSELF, OWN_NAME } from "../manifest/self.ts";
 import type { ServerSpec } from "../manifest/schema.ts";
 import type { Home } from "./client.ts";
 import { type Clear, findClear, hideClear } from "./clear.ts";
-import { ITSELF, type OwnEntry, translate } from "./entry.ts";
-import { OWN_NAME } from "./names.ts";
+import { type OwnEntry, translate } from "./entry.ts";
 import type { ClientFile, Listed } from "./reading.ts";
 
 /** A server that would be added to the manifest. */

@@ -60,6 +60,7 @@ export const CODES = {
   TM952: means("info", "a client's file cannot be read"),
   TM953: means("warning", "a client starts a toolmux that is not there"),
   TM961: means("error", "a server could not be reached"),
+  TM964: means("warning", "a server writes to stdout what is not MCP"),
 } as const satisfies Readonly<Record<string, Meaning>>;
 
 export type Code = keyof typeof CODES;

@@ -46,6 +46,8 @@ export interface Host {
   readonly serverInfo: Implementation;
   /** The client does not read (or does again): nothing more should come in for it. */
   pressure(client: Client, full: boolean): void;
+  /** Something for the log: a client did something wrong that it cannot be told of. */
+  warn(text: string): void;
   left(client: Client): void;
 }
 
@@ -88,6 +90,10 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#router = router;
   }
 
+  get id(): string {
+    return this.#router.client.id;
+  }
+
   /** Its calls that run. */
   get calls(): readonly Call[] {
     return this.#running.values().flatMap(({ call }) => call ?? []);
@@ -113,8 +119,7 @@ export class Client implements LinkEvents, Attendee, Asker {
         this.#batch(frame, inbound);
         return;
       case "invalid":
-        this.#questions.refuse(frame);
-        inbound.respond(refusal(frame.id, frame.code, explain(frame)));
+        this.#refuse(frame, inbound);
     }
   }
 
@@ -143,8 +148,7 @@ export class Client implements LinkEvents, Attendee, Asker {
 
   /** Goes the way of what runs for it at that server: links may have one for each request. */
   tell(server: string, message: Message): void {
-    const running = this.#running.values();
-    const asked = running.findLast(({ call }) => call?.describe().server === server);
+    const asked = this.#running.findLast(({ call }) => call?.server === server);
     (asked ?? this.#whole).notify(message);
   }
 
@@ -162,6 +166,18 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#router.close();
     this.#view.close();
     this.#host.left(this);
+  }
+
+  #refuse(frame: Invalid, inbound: Inbound): void {
+    const { parsed } = frame;
+    if (parsed?.kind === "notification") {
+      this.#host.warn(`A notification of a client was dropped: ${frame.reason}.`);
+    } else {
+      this.#questions.refuse(frame);
+    }
+    // Only a request has an answer. Of what is not even JSON nobody knows what it was to be.
+    const isAnswered = parsed === undefined || parsed.kind === "request";
+    inbound.respond(isAnswered ? refusal(frame.id, frame.code, explain(frame)) : undefined);
   }
 
   #accept(request: Request, inbound: Inbound): void {
@@ -210,9 +226,9 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isGuest) this.#view.open();
     else this.#view.introduce(capabilities, this);
-    this.#view.whenRecalled(({ instructions }) => {
+    this.#view.whenRecalled(({ instructions, offered }) => {
       this.#isGreeted = true;
-      const result = initializeResult(version, this.#host.serverInfo, instructions);
+      const result = initializeResult(version, this.#host.serverInfo, instructions, offered);
       inbound.respond(buildResult(request.id, utf8(JSON.stringify(result))));
     });
   }

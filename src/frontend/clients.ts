@@ -26,6 +26,8 @@ export interface ClientsParts {
   view(client: string | undefined, scope: Scope | undefined): View;
   /** Those in force; undefined if there are none. */
   plugins(): PluginSet | undefined;
+  /** Writes a warning to the log. */
+  warn(text: string): void;
   /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
   hold(held: boolean): void;
 }
@@ -130,6 +132,10 @@ export class Clients implements Host {
     else this.#full.delete(client);
     const hold = this.#full.size > 0;
     if (hold !== held) this.#parts.hold(hold);
+  }
+
+  warn(text: string): void {
+    this.#parts.warn(text);
   }
 
   left(client: Client): void {

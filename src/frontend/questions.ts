@@ -80,6 +80,12 @@ export class Questions implements Ask {
 
   /** The client sent what is no message; if it was to be an answer, there will be no other. */
   refuse(invalid: Invalid): void {
+    const { parsed } = invalid;
+    if (parsed !== undefined) {
+      const isOurs = parsed.kind === "response" && parsed.id !== undefined;
+      if (isOurs) this.#take(parsed.id)?.question.fail(malformed());
+      return;
+    }
     const bytes = bytesOf(invalid);
     const edges = readEdges(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
     if (edges?.kind === "response") this.fail(edges.id, malformed());

@@ -1,5 +1,6 @@
 import { Buffer } from "node:buffer";
 import { utf8 } from "../bytes.ts";
+import { type Offered, UNKNOWN_OFFERED } from "../catalog/offer.ts";
 import { isTable } from "../manifest/table.ts";
 import {
   type Implementation,
@@ -27,6 +28,8 @@ export interface Words {
   readonly instructions?: string | undefined;
   /** The class of what the client can be asked for to whom they say that. */
   readonly capabilities?: string | undefined;
+  /** What the servers declare beside their lists; undefined: not known. */
+  readonly offered?: Offered | undefined;
 }
 
 /** Those that nobody has used. */
@@ -135,16 +138,22 @@ export class Welcome implements OwnStreams, InputStream {
       );
       return;
     }
-    const { instructions, capabilities } = this.#wording;
+    const { instructions, offered, capabilities } = this.#wording;
     // Servers may have other things to say to a client that can do something else.
-    const isMeant = instructions === undefined || request.capabilities === capabilities;
+    const isForAll = instructions === undefined && offered === undefined;
+    const isMeant = isForAll || request.capabilities === capabilities;
     if (isMeant) this.#answer(request, this.#wording);
   }
 
-  #answer({ id, version }: Introduced, { instructions }: Words): void {
+  #answer({ id, version }: Introduced, { instructions, offered }: Words): void {
     // The hub has the request by now, and answers it itself.
     if (this.#state === "read") return;
-    const result = initializeResult(version, this.#serverInfo, instructions);
+    const result = initializeResult(
+      version,
+      this.#serverInfo,
+      instructions,
+      offered ?? UNKNOWN_OFFERED,
+    );
     // So little is taken at once; else what follows waits in the stream.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
     this.#isGreeted = true;

@@ -27,6 +27,7 @@ const RUNNABLE = {
   tools: "settings",
   prompts: "settings",
   connectTimeout: "settings",
+  startLimit: "settings",
   callTimeout: "settings",
   maxCallTimeout: "settings",
   healthInterval: "settings",
@@ -108,7 +109,9 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
 /** Whether the settings that say how long a start may take, and what follows if it fails, are others. */
 export function changesStart(before: RunnableServer, after: RunnableServer): boolean {
   return !(
-    before.connectTimeout === after.connectTimeout && isEqual(before.reconnect, after.reconnect)
+    before.connectTimeout === after.connectTimeout &&
+    before.startLimit === after.startLimit &&
+    isEqual(before.reconnect, after.reconnect)
   );
 }
 

@@ -1,8 +1,8 @@
-import { basename } from "node:path";
 import { missCommand, readSettings } from "./own.ts";
 import { describe, printKey, printPath, type Complaint } from "./problem.ts";
 import { defaultsSchema, serverSchema } from "./schema.ts";
 import type { Draft, Reading } from "./reading.ts";
+import { ITSELF, startsItself } from "./self.ts";
 import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
@@ -54,7 +54,7 @@ function readEntry(
     return { kind: "unsupported", enabled: true, path, reason: "its entry is no table" };
   }
   const enabled = entry["disabled"] !== true && entry["enabled"] !== false;
-  const reason = findObstacle(entry);
+  const reason = findObstacle(entry, path.at(-1));
   if (reason !== undefined) return { kind: "unsupported", enabled, path, reason };
   const server = dropLimits(translate(entry, ignored), path, enabled ? notes : []);
   const checked = validate(serverSchema, { ...server, enabled }, path);
@@ -99,15 +99,14 @@ function printFaults(complaints: readonly Complaint[], base: readonly string[]):
 /** What clients call the url of a server. */
 const URL_KEYS = ["url", "serverUrl", "httpUrl"] as const;
 
-function findObstacle(entry: Table): string | undefined {
-  const { command } = entry;
+function findObstacle(entry: Table, name: string | undefined): string | undefined {
+  const { command, args } = entry;
   const types = [entry["type"], entry["transport"]];
   if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
     return "servers over WebSocket are not supported";
   }
   // A client's file often starts toolmux, and toolmux starting itself would never end.
-  const isSelf = typeof command === "string" && /^toolmux(?:\.exe)?$/.test(basename(command));
-  return isSelf ? "it is toolmux itself" : undefined;
+  return startsItself({ name, command, args }) ? ITSELF : undefined;
 }
 
 /** Clients mean something else by some of these, if anything. */

@@ -37,6 +37,8 @@ type Outcome = (
 
 /** What it was loaded from. */
 interface Origin {
+  /** The files that it was made of, each with the very bytes that were read, in the order of merging. */
+  readonly found: readonly Found[];
   /** Another one if and only if there is something else to load: other content, other files, other trust. */
   readonly edition: string;
   /** Another one if and only if something about the plugins is: what is said of them, or what their own files hold. */
@@ -69,6 +71,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
     : await combine(documents, sources, plugins, search);
   return {
     ...outcome,
+    found: search.found,
     edition: spellAll(search, variable, plugins),
     pluginEdition: plugins.edition,
     pluginFiles: plugins.files,

@@ -1,7 +1,7 @@
 import { printPackage, runnersOf, startPackage } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
 import type { Program } from "./reading.ts";
-import { HUB_DEFAULTS, LIMIT_DEFAULTS } from "./schema.ts";
+import { HUB_DEFAULTS, LIMIT_DEFAULTS, START_LIMIT } from "./schema.ts";
 import type {
   HubSettings,
   Limits,
@@ -45,10 +45,10 @@ export function mergeSources(sources: readonly Source[]): Merged {
     (all, it) => ({ ...all, ...it.reading.hub }),
     HUB_DEFAULTS,
   );
-  const limits = sources.reduce<Limits>(
-    (all, it) => pickLimits(it.reading.defaults, all),
-    LIMIT_DEFAULTS,
-  );
+  const limits = sources.reduce<Limits>((all, it) => pickLimits(it.reading.defaults, all), {
+    ...LIMIT_DEFAULTS,
+    startLimit: START_LIMIT,
+  });
   const placed = new Map<string, Placed>();
   for (const source of sources) {
     for (const [name, draft] of source.reading.servers) placed.set(name, { name, source, draft });
@@ -166,7 +166,10 @@ function resolveProgram(
 }
 
 function pickLimits(input: LimitsInput, defaults: Limits): Limits {
+  const { startLimit } = defaults;
+  const isSaid = input.connectTimeout !== undefined;
   return {
+    ...(!isSaid && startLimit !== undefined && { startLimit }),
     connectTimeout: input.connectTimeout ?? defaults.connectTimeout,
     callTimeout: input.callTimeout ?? defaults.callTimeout,
     maxCallTimeout: input.maxCallTimeout ?? defaults.maxCallTimeout,

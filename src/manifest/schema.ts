@@ -163,9 +163,13 @@ export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
  * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one
  * call, pushed back by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message;
  * `healthInterval` (ms, 0 = never): how often a silent server is asked whether it lives; `idleStop` (ms, 0 = never):
- * how long without calls until it is stopped.
+ * how long without calls until it is stopped. `startLimit` (ms): when a start that has taken longer than `connectTimeout`,
+ * and for which nobody waits any more, is ended; absent: at `connectTimeout`, because the manifest itself says that key.
  */
-export type Limits = Required<Omit<LimitsInput, "reconnect">> & { readonly reconnect: Reconnect };
+export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
+  readonly reconnect: Reconnect;
+  readonly startLimit?: number;
+};
 
 /** Which prompts are shown and how; always in terms of the names that the server itself gives them. */
 export interface PromptRules {
@@ -316,6 +320,9 @@ export const HUB_DEFAULTS: HubSettings = {
   listWait: 5_000,
   parallelStarts: 24,
 };
+
+/** `startLimit` where the manifest does not say `connectTimeout`, in ms: a first start may download a lot. */
+export const START_LIMIT = 300_000;
 
 export const LIMIT_DEFAULTS: Limits = {
   connectTimeout: 30_000,

@@ -15,7 +15,7 @@ import type { Env } from "./folders.ts";
 import { otherWays } from "./package.ts";
 import type { OAuthSettings } from "./remote.ts";
 import type { HttpToken, OuterServer, RemoteServer, StdioServer } from "./schema.ts";
-import { isTelling } from "./suspicion.ts";
+import { findSuspects, isRandom, isTelling } from "./suspicion.ts";
 import { createTable } from "./table.ts";
 
 export type { Schemes } from "./fill.ts";
@@ -76,7 +76,7 @@ export async function resolveServer(
   const folder = server.cwd === undefined ? undefined : await render(server.cwd, "cwd", scope);
   requireAll(scope);
   for (const [name, value] of Object.entries(variables)) {
-    if (isTelling(name)) hide(value, scope);
+    for (const suspect of findSuspects(name, value)) hide(suspect.value, scope);
   }
   return {
     command: command.includes("/") ? locate(command, scope) : command,
@@ -113,13 +113,16 @@ export async function resolveRemote(
   requireAll(scope);
   for (const [name, value] of Object.entries(headers)) {
     if (isTelling(name)) hideField(value, scope);
+    for (const suspect of findSuspects(name, value)) hide(suspect.value, scope);
   }
   for (const name of ["clientSecret", "privateKey"]) {
     if (typeof oauth[name] === "string") hide(oauth[name], scope);
   }
   if (key !== undefined) hide(key, scope);
   const parsed = parseUrl(url, scope);
-  for (const [name, value] of parsed.searchParams) if (isTelling(name)) hide(value, scope);
+  for (const [name, value] of parsed.searchParams) {
+    if (isTelling(name) || isRandom(value)) hide(value, scope);
+  }
   return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 

@@ -1,28 +1,230 @@
-/* What looks like a secret, where nobody says whether it is one. */
+/*
+ * The one list of what looks like a secret where nobody says whether it is one: by the words of its name, by the prefixes that
+ * issuers give their tokens, and by how random it is.
+ */
 
-/** What an option, variable or header is called whose value nobody should see. */
-const TELLING = /key|token|secret|pass|credential|auth|bearer/i;
-/** What is called so by accident: it says where a secret is, or how one is used. */
-const HARMLESS = /(?:path|file|dir|url|uri|host|port|id|name|type|mode|method)$/i;
-/** Long, without a word or a path in it, and with digits: looks like a key whatever it is called. */
-const RANDOM = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+=-]{20,}$/;
+/** Names of secrets, each a whole word of a name, wherever it stands in it. */
+const STRONG = new Set(
+  (
+    "token tokens secret secrets password passwords passwd passphrase passphrases passcode pwd " +
+    "credential credentials creds authorization bearer cookie cookies jwt otp apikey apikeys apitoken " +
+    "authtoken authkey accesskey accesstoken refreshtoken secretkey privatekey clientsecret"
+  ).split(" "),
+);
+/** What a word without any mark between its parts ends with: `PGPASSWORD`, `githubtoken`. */
+const STRONG_END = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
+/** Names of secrets only as the last word, as they are parts of other names, too: `AUTH_MODE`, `KEY_BINDINGS`. */
+const WEAK = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
+/** What makes a secret of a key, wherever both stand in a name. */
+const KEY_KINDS = new Set(
+  "api access secret private signing encryption master service auth app deploy".split(" "),
+);
+/** What makes no secret of a key. */
+const OPEN_KEYS = new Set(
+  (
+    "public primary foreign sort partition cache group project issue object hot shortcut idempotency " +
+    "translation routing host row index lookup hash field publishable map"
+  ).split(" "),
+);
+/** Last words that say which one of several it is. */
+const EDITIONS = new Set(
+  (
+    "prod production dev development staging stage test testing live sandbox default main backup old new " +
+    "value raw primary secondary current previous v"
+  ).split(" "),
+);
+/** Last words of what says where a secret is, or how one is used. */
+const HARMLESS = new Set(
+  (
+    "path paths file files filename dir directory folder url urls uri endpoint host hostname port id ids " +
+    "name names type types mode method methods header headers field column env var variable count limit max " +
+    "min size length len bytes ttl expiry expires expiration lifetime age timeout interval duration window " +
+    "budget usage rate ratio threshold prefix suffix format pattern version model algorithm alg scheme flow " +
+    "strategy policy provider server service issuer audience scope scopes realm domain region enabled " +
+    "disabled required optional stdin backend source sources command cmd label title description hint index " +
+    "user username owner email"
+  ).split(" "),
+);
+/** Words of amounts, wherever they stand: `MAX_TOKENS`, `tokens-per-minute`. */
+const AMOUNTS = new Set("max min num count limit per total budget".split(" "));
+/** Last words of what is random and no secret. */
+const IDENTITIES = new Set(
+  "id ids uuid guid hash sha commit revision rev ref digest checksum fingerprint version model".split(
+    " ",
+  ),
+);
+
+/** What the issuers of tokens put in front of them, and forms that only secrets have. */
+const KNOWN = new RegExp(
+  [
+    "sk-(?=[\\w./+-]*\\d)[A-Za-z0-9][\\w./+=-]{14,}",
+    "(?:sk|rk)_(?:live|test)_\\w{10,}",
+    "gh[pousr]_\\w{16,}",
+    "github_pat_\\w{20,}",
+    "glpat-[\\w.-]{16,}",
+    "xox[abeoprs]-[\\w-]{10,}",
+    "xapp-[\\w-]{10,}",
+    "(?:AKIA|ASIA)[A-Z0-9]{16}",
+    "AIza[\\w-]{30,}",
+    "ya29\\.[\\w.-]{16,}",
+    "npm_\\w{30,}",
+    "pypi-[\\w-]{16,}",
+    "hf_\\w{20,}",
+    "ntn_\\w{20,}",
+    "lin_api_\\w{16,}",
+    "gsk_\\w{20,}",
+    "xai-\\w{20,}",
+    "pplx-\\w{20,}",
+    "tvly-[\\w-]{16,}",
+    "figd_[\\w-]{20,}",
+    "whsec_[\\w+/=]{16,}",
+    "shp(?:at|ca|pa|ss)_\\w{16,}",
+    "do[opr]_v1_\\w{16,}",
+    "dckr_pat_[\\w-]{16,}",
+    "hvs\\.[\\w-]{16,}",
+    "ATATT[\\w=-]{16,}",
+    "SG\\.[\\w-]{16,}\\.[\\w-]{16,}",
+    "AGE-SECRET-KEY-[A-Z0-9]{16,}",
+    "eyJ[\\w-]{8,}\\.[\\w-]{4,}(?:\\.[\\w-]*)*",
+    "-----BEGIN [A-Z ]*PRIVATE KEY-----[\\s\\S]*",
+  ]
+    .map((form) => `(?<![\\w-])${form}`)
+    .join("|"),
+  "g",
+);
+/** What keys are written in. */
+const ALPHABET = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=.~-]{20,}$/;
+/** Hashes of Git in both of its formats. */
+const GIT_HASH = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/i;
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+/** A path or a file's name: of words, not of what is random. */
+const PATH = /^(?:~|\.{1,2})?\//;
+/** In a random text, a letter meets a digit, or a capital follows a small letter, at least once in so many characters. */
+const CHANGE = 5;
 /** The path of a file, such as that of a key. */
 const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
+/** Values of telling names that only say how something is to be done. */
+const WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
 /** Shorter values (`1`, `true`, `warn`) are none. */
 const LEAST = 6;
+/** Shorter passwords in a URL, or among settings, are not looked for. */
+const LEAST_PART = 4;
 
-/** Whether the name says that the value should not be shown. */
+/** The words of a name, in lower case: split at what is no letter, and at the humps of camelCase. */
+function wordsOf(name: string): readonly string[] {
+  return name
+    .replaceAll(/([a-z\d])([A-Z])/g, "$1 $2")
+    .replaceAll(/([A-Z]+)([A-Z][a-z])/g, "$1 $2")
+    .toLowerCase()
+    .split(/[^a-z]+/)
+    .filter((word) => word !== "");
+}
+
+/** Whether the name of an option, variable, header or member says that its value is a secret. */
 export function isTelling(name: string): boolean {
-  return TELLING.test(name);
+  const all = wordsOf(name);
+  const words = all.slice(0, all.findLastIndex((word) => !EDITIONS.has(word)) + 1);
+  const last = words.at(-1) ?? "";
+  if (HARMLESS.has(last) || words.some((word) => AMOUNTS.has(word))) return false;
+  if (words.some((word) => STRONG.has(word) || STRONG_END.test(word))) return true;
+  const isKey = words.some(
+    (word, at) => /^keys?$/.test(word) && KEY_KINDS.has(words[at - 1] ?? ""),
+  );
+  if (isKey) return true;
+  return WEAK.has(last) && !(last.startsWith("key") && OPEN_KEYS.has(words.at(-2) ?? ""));
 }
 
-/** Whether the value looks like a key, whatever it is called. */
+/** Whether the value looks like a key, whatever it is called: it is of a known form, or random. */
 export function isRandom(value: string): boolean {
-  return RANDOM.test(value);
+  return hasKnown(value) || isMixed(value);
 }
 
-/** Whether a value that stands somewhere as it is looks like a secret: by its name, or by itself. */
+function hasKnown(value: string): boolean {
+  return value.search(KNOWN) >= 0;
+}
+
+/** Words, versions, dates and models change from letters to digits seldom; what is random does all the time. */
+function isMixed(value: string): boolean {
+  if (!ALPHABET.test(value) || PATH.test(value) || GIT_HASH.test(value) || UUID.test(value)) {
+    return false;
+  }
+  const digits = value.match(/[A-Za-z](?=\d)|\d(?=[A-Za-z])/g)?.length ?? 0;
+  const humps = value.match(/[a-z](?=[A-Z])/g)?.length ?? 0;
+  // A single number at the end of a name in camelCase makes no key of it.
+  return digits > 1 && (digits + humps) * CHANGE >= value.length;
+}
+
+/** Whether a value that stands somewhere as it is looks like a secret, or holds one: by its name, or by itself. */
 export function isSuspect(name: string, value: string): boolean {
-  if (value.length < LEAST) return false;
-  return isRandom(value) || (isTelling(name) && !HARMLESS.test(name) && !FILE.test(value));
+  return findSuspects(name, value).length > 0;
+}
+
+/** A part of a text that looks like a secret. */
+export interface Suspect {
+  /** What the part is called in the text; undefined: it is the whole text. */
+  readonly part: string | undefined;
+  readonly value: string;
+}
+
+/** The parts of a value that look like secrets; the value itself if all of it does. */
+export function findSuspects(name: string, value: string): readonly Suspect[] {
+  const isUrl = SCHEME.test(value);
+  if (!isUrl && isNamedSecret(name, value)) return [{ part: undefined, value }];
+  const parts = [...findPasswords(value), ...findPairs(value), ...findCredentials(value)];
+  if (parts.length > 0) return uniqueOf(parts);
+  const known = [...value.matchAll(KNOWN)].map(([text]) => text);
+  if (known.length > 0 && known[0] !== value) {
+    return uniqueOf(known.map((text) => ({ part: "token", value: text })));
+  }
+  const isIdentity = IDENTITIES.has(wordsOf(name).at(-1) ?? "");
+  const isSecret = known.length > 0 || (!isIdentity && isMixed(value));
+  return isSecret || (isUrl && isNamedSecret(name, value)) ? [{ part: undefined, value }] : [];
+}
+
+const SCHEME = /^[A-Za-z][A-Za-z\d+.-]*:\/\//;
+
+function isNamedSecret(name: string, value: string): boolean {
+  if (value.length < LEAST || !isTelling(name) || FILE.test(value) || WORD.test(value))
+    return false;
+  // An amount of tokens, or an id.
+  return !(wordsOf(name).at(-1) === "tokens" && /^[\d_.,]+[kKmM]?$/.test(value));
+}
+
+/** Passwords in URLs, and names of users in them that are tokens. */
+function findPasswords(text: string): readonly Suspect[] {
+  const found: Suspect[] = [];
+  for (const [, user = "", password] of text.matchAll(
+    /[A-Za-z][A-Za-z\d+.-]*:\/\/([^/?#@:\s]*)(?::([^/?#\s]+))?@/g,
+  )) {
+    if (password !== undefined && password.length >= LEAST_PART) {
+      found.push({ part: "password", value: password });
+    }
+    if (user !== "" && isRandom(user)) found.push({ part: "user", value: user });
+  }
+  return found;
+}
+
+/** `name=value` of queries, connection strings and options, and `"name": "value"` of JSON. */
+function findPairs(text: string): readonly Suspect[] {
+  const found: Suspect[] = [];
+  const pairs = [
+    ...text.matchAll(/(?<![\w.-])-{0,2}([A-Za-z][\w.-]*)=([^\s;&,"'#]+)/g),
+    ...text.matchAll(/"([^"\\]{1,80})"\s*:\s*"(?:[A-Za-z]+ +)?((?:\\.|[^"\\\s])+)"/g),
+  ];
+  for (const [, name = "", value = ""] of pairs) {
+    const isSecret = isTelling(name) && value.length >= LEAST_PART && !FILE.test(value);
+    if (isSecret || isRandom(value)) found.push({ part: name, value });
+  }
+  return found;
+}
+
+/** What follows the scheme of an authorization. */
+function findCredentials(text: string): readonly Suspect[] {
+  return [...text.matchAll(/\bBearer +([^\s"',;]+)/g)].flatMap(([, value = ""]) =>
+    value.length < LEAST ? [] : [{ part: "credentials", value }],
+  );
+}
+
+function uniqueOf(parts: readonly Suspect[]): readonly Suspect[] {
+  return parts.filter(({ value }, at) => parts.findIndex((one) => one.value === value) === at);
 }

@@ -30,18 +30,17 @@ export async function isTrusted(path: string, content: Bytes, folder: string): P
 }
 
 /**
- * Remembers the file with its present content, in place of an earlier one.
+ * Remembers the file with this very `content`, in place of an earlier one. The file is not read: what is trusted is what its
+ * user has seen or written, whatever it holds by now. The caller holds the lock of the state folder `folder`.
  * @returns the real path that is trusted now
- * @throws {HubError} usage if the file cannot be read
+ * @throws {HubError} usage if there is no such file any more
  */
-export async function trust(path: string, folder: string): Promise<string> {
-  const read = await readSmall(path, MAX_MANIFEST);
-  if (read.kind === "absent") throw new HubError("usage", `${path} does not exist`);
-  if (read.kind === "refused") throw new HubError("usage", `${path} ${read.reason}`);
+export async function trust(path: string, content: Bytes, folder: string): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
-  const real = await realpath(path);
+  const real = await realpath(path).catch(() => undefined);
+  if (real === undefined) throw new HubError("usage", `${path} does not exist`);
   const files = await readStore(folder);
-  files.set(real, await digest(read.bytes));
+  files.set(real, await digest(content));
   await writeStore(folder, files);
   return real;
 }

@@ -4,7 +4,7 @@ import { placeProblems } from "../manifest/place.ts";
 import { type Complaint, findNearest, type Problem } from "../manifest/problem.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { Message } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, LinkEvents, Outgoing, Vitals } from "../wire/link.ts";
+import type { Exchange, Link, LinkEvents, Outgoing, Spoken, Vitals } from "../wire/link.ts";
 import type { Member } from "./member.ts";
 
 /** Something that a plugin has and that cannot be used. */
@@ -118,10 +118,19 @@ export class LeasedLink implements Link {
   readonly #link: Link;
   readonly #lessor: Lessor;
   #state: "new" | "used" | "over" = "new";
+  /** There if the link has them: the hub tells a link over HTTP by `adopt`. */
+  readonly redact?: (text: string) => string;
+  readonly adopt?: (spoken: Spoken) => void;
 
   constructor(link: Link, lessor: Lessor) {
     this.#link = link;
     this.#lessor = lessor;
+    if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
+    if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
+  }
+
+  get hasStreams(): true | undefined {
+    return this.#link.hasStreams;
   }
 
   async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
@@ -130,10 +139,12 @@ export class LeasedLink implements Link {
       this.#lessor.enter();
     }
     const told: LinkEvents = {
-      frame: (frame, exchange) => events.frame(frame, exchange),
+      frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
+      flaw: (flaw) => events.flaw?.(flaw),
       oversized: (head, tail, size) => events.oversized(head, tail, size),
       pressure: (full) => events.pressure(full),
+      challenged: (challenge) => events.challenged?.(challenge),
       closed: (cause) => {
         events.closed(cause);
         this.#end();

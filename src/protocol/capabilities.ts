@@ -1,3 +1,5 @@
+import { TASKS } from "./extension.ts";
+
 /** What a client can be asked for, as far as the hub relays it (lifecycle, capability negotiation). */
 export interface Capabilities {
   readonly roots?: { readonly listChanged?: true };
@@ -58,6 +60,39 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
       },
     },
   };
+}
+
+/** So many extensions, and experimental capabilities, of a peer are read, the first ones; and characters of the name of one. */
+const MOST_SETTINGS = 64;
+const LONGEST_NAME = 200;
+
+/**
+ * The extensions, or experimental capabilities, that a peer declares, with their settings as they are. Tasks are left out: what
+ * the hub does with them it declares itself.
+ */
+export function readSettings(
+  declared: unknown,
+  key: "extensions" | "experimental",
+): Readonly<Record<string, object>> {
+  const settings = Object.entries(objectIn(declared, key) ?? {}).filter(
+    (entry): entry is [string, object] => isSetting(...entry),
+  );
+  return Object.fromEntries(settings.slice(0, MOST_SETTINGS));
+}
+
+function isSetting(name: string, value: unknown): boolean {
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  return isObject && name.length <= LONGEST_NAME && name !== TASKS;
+}
+
+/** Extensions and experimental capabilities as they are declared: what there is none of is left out. */
+export function writeSettings(settings: {
+  readonly extensions: Readonly<Record<string, object>>;
+  readonly experimental: Readonly<Record<string, object>>;
+}): object {
+  return Object.fromEntries(
+    Object.entries(settings).filter(([, each]) => Object.keys(each).length > 0),
+  );
 }
 
 /** The same text for the same capabilities; empty if there are none. */

@@ -1,4 +1,4 @@
-import type { Capabilities } from "./capabilities.ts";
+import { type Capabilities, writeSettings } from "./capabilities.ts";
 
 /**
  * The legacy dialect: revisions 2024-10-07 to 2025-11-25, which begin with `initialize`.
@@ -6,6 +6,7 @@ import type { Capabilities } from "./capabilities.ts";
  */
 
 import type { Kind } from "../catalog/item.ts";
+import type { Offered } from "../catalog/offer.ts";
 
 /** Newest first. */
 export const LEGACY_VERSIONS = [
@@ -45,23 +46,30 @@ export interface Implementation {
   readonly version: string;
 }
 
-/** The constant superset of what the hub implements: what no server offers is listed as empty. */
+/** What the hub implements whatever its servers offer: what none of them offers is listed as empty. */
 const CAPABILITIES = {
   tools: { listChanged: true },
   prompts: { listChanged: true },
-  resources: { subscribe: true, listChanged: true },
+  resources: { listChanged: true },
   completions: {},
   logging: {},
 };
+const RESOURCES = { subscribe: true, listChanged: true };
 const TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
-/** The result of `initialize`. */
+/** The result of `initialize`. @param offered what servers declare beside their lists */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,
   instructions: string | undefined,
+  { canSubscribe, tasks, extensions, experimental }: Offered,
 ): object {
-  const capabilities = version === TASK_VERSION ? { ...CAPABILITIES, tasks: TASKS } : CAPABILITIES;
+  const capabilities = {
+    ...CAPABILITIES,
+    ...(canSubscribe && { resources: RESOURCES }),
+    ...(tasks.legacy && version === TASK_VERSION && { tasks: TASKS }),
+    ...writeSettings({ extensions, experimental }),
+  };
   return {
     protocolVersion: version,
     capabilities,

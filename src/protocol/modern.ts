@@ -5,12 +5,25 @@
 
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
-import type { CacheHint } from "../catalog/offer.ts";
-import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
+import type { CacheHint, Offered } from "../catalog/offer.ts";
+import {
+  lastMember,
+  type Member,
+  scanObject,
+  scanTop,
+  skipSpace,
+  stringOf,
+  valueOf,
+} from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
-import { type Capabilities, readCapabilities, withoutTasks } from "./capabilities.ts";
+import {
+  type Capabilities,
+  readCapabilities,
+  withoutTasks,
+  writeSettings,
+} from "./capabilities.ts";
 import { membersOfMeta } from "./meta.ts";
 import type { Severity } from "./severity.ts";
 
@@ -192,10 +205,18 @@ const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheS
 
 /** Makes a legacy result of a modern one. @param members of the result */
 export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
-  const edits = removeMembers(bytes, body, members, (key) => RESULT_KEYS.has(key));
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
-  if (meta !== undefined && inner !== undefined) {
+  const isServer = ({ key }: Member): boolean => key === MetaKey.server;
+  // A `_meta` that says nothing but who answers was made for that.
+  const isEmptied = inner !== undefined && inner.length > 0 && inner.every(isServer);
+  const edits = removeMembers(
+    bytes,
+    body,
+    members,
+    (key) => RESULT_KEYS.has(key) || (isEmptied && key === "_meta"),
+  );
+  if (meta !== undefined && inner !== undefined && !isEmptied) {
     edits.push(...removeMembers(bytes, meta, inner, (key) => key === MetaKey.server));
   }
   return edits;
@@ -253,7 +274,7 @@ export function stampResult(
   if (bytes[body.start] !== OPEN_BRACE) return [];
   const { identity, own, whole } = stampFor(server, cache);
   const at = bytes.indexOf(META, body.start);
-  const members = at < 0 || at >= body.end ? [] : (scanObject(bytes, body.start)?.items ?? []);
+  const members = at < 0 || at >= body.end ? [] : scanTop(bytes, body.start);
   const meta = lastMember(members, "_meta");
   if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [append(bytes, body, whole)];
   return [append(bytes, meta, identity), append(bytes, body, own)];
@@ -272,21 +293,29 @@ export function stamp(result: Uint8Array, server: Implementation, cache?: CacheH
   return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
 }
 
-/** What the hub does for modern clients: what no server offers is listed as empty. */
+/** What the hub does for modern clients whatever its servers offer: what none of them offers is listed as empty. */
 const CAPABILITIES = {
   tools: { listChanged: true },
   prompts: { listChanged: true },
-  resources: { subscribe: true, listChanged: true },
+  resources: { listChanged: true },
   completions: {},
   logging: {},
-  ...WITH_TASKS,
 };
+const RESOURCES = { subscribe: true, listChanged: true };
 
-/** The result of `server/discover`, not stamped. */
-export function discoverResult(instructions: string | undefined): object {
+/** The result of `server/discover`, not stamped. @param offered what servers declare beside their lists */
+export function discoverResult(
+  instructions: string | undefined,
+  { canSubscribe, tasks, extensions, experimental }: Offered,
+): object {
+  const own = tasks.modern ? WITH_TASKS.extensions : {};
   return {
     supportedVersions: MODERN_VERSIONS,
-    capabilities: CAPABILITIES,
+    capabilities: {
+      ...CAPABILITIES,
+      ...(canSubscribe && { resources: RESOURCES }),
+      ...writeSettings({ extensions: { ...extensions, ...own }, experimental }),
+    },
     ...(instructions && { instructions }),
   };
 }

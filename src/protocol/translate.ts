@@ -54,7 +54,9 @@ function translateError(bytes: Uint8Array, body: Range, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  if (to === "modern") return code <= -32020 && code >= -32099;
+  // What a client lacks has the same code and meaning for a client of either era that gets it from a server of old.
+  if (to === "modern")
+    return code <= -32020 && code >= -32099 && code !== ModernError.missingCapability;
   return (
     code === ModernError.headerMismatch ||
     code === ModernError.missingCapability ||

@@ -1,8 +1,9 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
 import { readFrame } from "../wire/frame.ts";
+import { replaceInvalid } from "../wire/utf8.ts";
 import type { Frame } from "../wire/jsonrpc.ts";
 import type { Stub, Way } from "./line.ts";
 
@@ -141,7 +142,9 @@ function readEntry(
   const message = lastMember(members, "message");
   const on = idAt(text, members, "on");
   if (message !== undefined) {
-    const frame = readFrame(text.subarray(message.start, message.end));
+    const bytes = text.subarray(message.start, message.end);
+    // Older versions wrote what servers sent without a check.
+    const frame = readFrame(isUtf8(bytes) ? bytes : replaceInvalid(bytes));
     if (frame.kind === "invalid") throw wrong(name, line, frame.reason);
     return { ...base, kind: "message", way, frame, on };
   }

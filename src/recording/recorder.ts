@@ -1,4 +1,4 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 import { isGiven, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../bytes.ts";
 import { skipSpace, skipValue } from "../json.ts";
 import { VERSION } from "../version.ts";
@@ -237,7 +237,7 @@ export class Recorder {
       return utf8(`${disguise(whole, redact) ?? WITHHELD}\n`);
     }
     const begin = `${disguise(head, redact) ?? ""}"message":`;
-    return Buffer.concat([utf8(begin), shown === text ? bytes : utf8(shown), END]);
+    return Buffer.concat([utf8(begin), shown === text && isUtf8(bytes) ? bytes : utf8(shown), END]);
   }
 }
 

@@ -32,7 +32,10 @@ export function describeManifest({ hub, servers }: Manifest): object {
 }
 
 function describeServer(spec: RunnableServer): object {
-  const settings = Object.fromEntries(SETTINGS.map((key) => [key, spec[key]]));
+  // A connectTimeout that is said would end starts that the manifest only calls late.
+  const isSaid = spec.startLimit === undefined;
+  const keys = SETTINGS.filter((key) => key !== "connectTimeout" || isSaid);
+  const settings = Object.fromEntries(keys.map((key) => [key, spec[key]]));
   const { tools, prompts } = spec;
   return {
     command: COMMAND,

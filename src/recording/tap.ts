@@ -6,6 +6,7 @@ import { readEdges, readFrame } from "../wire/frame.ts";
 import { type Frame, type Message, joinMessage } from "../wire/jsonrpc.ts";
 import type {
   Exchange,
+  Flaw,
   Inbound,
   Link,
   LinkEvents,
@@ -169,6 +170,10 @@ class RecordedEvents implements LinkEvents {
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void {
     this.#link.noteLog(level, source, text);
     this.#events.log(level, source, text);
+  }
+
+  flaw(flaw: Flaw): void {
+    this.#events.flaw?.(flaw);
   }
 
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void {

@@ -174,6 +174,11 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
   }
 
+  /** The server that it is for. */
+  get server(): string {
+    return this.parts.route.server;
+  }
+
   get attendee(): Attendee | undefined {
     return this.parts.view.attendee;
   }

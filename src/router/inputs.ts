@@ -2,7 +2,7 @@ import type { Buffer } from "node:buffer";
 import { type Edit, joinPieces, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
 import type { Item } from "../catalog/item.ts";
 import { HubError } from "../errors.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { lastMember, type Member, scanObject, scanTop, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { Method } from "../protocol/legacy.ts";
 import { missesTasks } from "../protocol/extension.ts";
@@ -89,7 +89,7 @@ export function readAnswer(response: Response, reader: Reader): Complete | Unfin
   // In the shapes that are not looked into no letter is escaped.
   if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return asItIs(response);
-  const members = scanObject(bytes, body.start)?.items ?? NONE;
+  const members = scanTop(bytes, body.start);
   const type = readResultType(bytes, members);
   if (type === "complete") {
     return isPlain ? asItIs(response) : completeOf(response, reader.tool, members);
@@ -122,7 +122,7 @@ export function asItIs(response: Response): Complete {
 export function completeOf(
   response: Response,
   tool: Item | undefined,
-  members: readonly Member[] = scanObject(response.bytes, response.body.start)?.items ?? NONE,
+  members: readonly Member[] = scanTop(response.bytes, response.body.start),
 ): Complete {
   const edits = legacize(response, members);
   if (tool !== undefined && response.outcome === "result") {

@@ -3,15 +3,18 @@ import { bufferOf } from "../bytes.ts";
 import { valueOf } from "../json.ts";
 import { type Response, bytesOf } from "../wire/jsonrpc.ts";
 
-/** So many are remembered, the last ones; and none that is longer, in UTF-16 units. */
+/** So many of one server are remembered, the last ones; and none that is longer, in UTF-16 units. */
 const MOST = 1000;
 const LONGEST = 2048;
 const SIGN = Buffer.from('"resource_link"');
 
 /** The resources that results have pointed one client to, and the servers that did; also whose user interfaces it has read. */
 export class Links {
-  /** By URI; the one that was learned last comes last. */
-  readonly #servers = new Map<string, ReadonlySet<string>>();
+  /**
+   * The URIs by server; of each server the one that was learned last comes last. The bound is one of each server, so that
+   * no server makes the hub forget what another has linked to.
+   */
+  readonly #uris = new Map<string, Set<string>>();
   readonly #apps = new Set<string>();
 
   /** Looks into a result, if it seems to have links in it. */
@@ -30,17 +33,19 @@ export class Links {
     return this.#apps.has(server);
   }
 
-  find(uri: string): ReadonlySet<string> | undefined {
-    return this.#servers.get(uri);
+  /** The servers whose results have pointed to it. */
+  find(uri: string): readonly string[] {
+    return [...this.#uris].filter(([, uris]) => uris.has(uri)).map(([server]) => server);
   }
 
   #add(server: string, uri: string): void {
     if (uri.length > LONGEST) return;
-    const before = this.#servers.get(uri);
-    this.#servers.delete(uri);
-    this.#servers.set(uri, new Set([...(before ?? []), server]));
-    const [oldest] = this.#servers.keys();
-    if (this.#servers.size > MOST && oldest !== undefined) this.#servers.delete(oldest);
+    const uris = this.#uris.get(server) ?? new Set();
+    this.#uris.set(server, uris);
+    uris.delete(uri);
+    uris.add(uri);
+    const [oldest] = uris;
+    if (uris.size > MOST && oldest !== undefined) uris.delete(oldest);
   }
 }
 

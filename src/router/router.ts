@@ -42,6 +42,8 @@ export interface RouterParts {
   readonly except: PluginMember | undefined;
   /** Whose calls they are, as servers reach it. */
   owner(): Attendee;
+  /** Whether its calls may be those of several clients, which cannot be told apart. */
+  readonly isAnonymous?: boolean;
   /** Its tasks at servers of the modern era, if it is of that era itself. */
   readonly keeping?: Keeping;
 }
@@ -174,7 +176,8 @@ export class Router {
     const routes = this.#parts.view.catalog.tools.findRemote(name);
     const [only, ...more] = routes;
     if (more.length === 0) return only;
-    const given = routes.filter(({ server }) => this.#links.hasApp(server));
+    const isOneClient = this.#parts.isAnonymous !== true;
+    const given = isOneClient ? routes.filter(({ server }) => this.#links.hasApp(server)) : [];
     if (given.length === 1) return given[0];
     const names = routes.map((route) => `"${route.name}"`).join(", ");
     const text = `There is no tool "${name}". Several servers have one that they call so: ${names}.`;
@@ -186,7 +189,11 @@ export class Router {
     const { view } = this.#parts;
     const known = view.catalog.resources.find(name);
     if (known !== undefined) return known;
-    const place = locate(name, view.catalog, this.#links);
+    const place = locate(name, view.catalog, {
+      links: this.#links,
+      isOneClient: this.#parts.isAnonymous !== true,
+      hasServer: (server) => view.has(server),
+    });
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;

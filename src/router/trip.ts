@@ -5,7 +5,7 @@ import { describeFault, entrust, isOwnError } from "../plugin/fault.ts";
 import type { Answer } from "../plugin/plugin.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Severity } from "../protocol/severity.ts";
-import type { Occasion } from "../upstream/audience.ts";
+import type { Attendee, Occasion } from "../upstream/audience.ts";
 import type { Visitor } from "../upstream/visitors.ts";
 import type { Pending, Rewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../upstream/withdrawal.ts";
@@ -65,6 +65,10 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
 
   get sender(): Sender {
     return this.#sequel?.sender ?? this.#traveller.sender;
+  }
+
+  get attendee(): Attendee | undefined {
+    return this.#traveller.attendee;
   }
 
   get occasion(): Occasion {

@@ -7,6 +7,7 @@ import { type Child, type Exit, startChild } from "../wire/child.ts";
 import { findCommand, readLoginPath } from "../wire/command.ts";
 import { childEnvironment } from "../wire/environment.ts";
 import { DRAIN_GRACE, within } from "../wire/grace.ts";
+import { HUBS_VARIABLE } from "../wire/nesting.ts";
 import { newTag, tagVariable } from "../wire/owner.ts";
 import { Redactor } from "../wire/redact.ts";
 import { endOf } from "../wire/stream.ts";
@@ -71,7 +72,14 @@ async function run(text: string, { cwd, env, limit = LIMIT }: CommandPlace): Pro
 async function start(text: string, cwd: string, env: Env): Promise<Child> {
   const [word, ...args] = splitWords(text) ?? [""];
   const tag = await newTag();
-  const own = childEnvironment(env, {}, { [TAG_VARIABLE]: tagVariable(tag, env[TAG_VARIABLE]) });
+  const own = childEnvironment(
+    env,
+    {},
+    {
+      [TAG_VARIABLE]: tagVariable(tag, env[TAG_VARIABLE]),
+      [HUBS_VARIABLE]: env[HUBS_VARIABLE],
+    },
+  );
   const command = expandHome(word, env);
   const morePath = () => readLoginPath(env, tag);
   try {

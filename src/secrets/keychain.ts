@@ -1,3 +1,4 @@
+import { type Clock, systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
 import { type Keyring, openKeyring } from "./keyring.ts";
@@ -20,27 +21,42 @@ const SERVICE = "toolmux";
 /** How long it may take, in ms: a person may have to unlock it, but nobody may be there to see that it asks. */
 const LIMIT = 10_000;
 
+/** After a failure it is left alone for so long, in ms: twice as long after each further one, up to the last. */
+const PAUSE = { first: 30_000, last: 600_000 };
+
 /** `TOOLMUX_KEYCHAIN=off` in `env` says not to touch it. */
-export function openKeychain(env: Env, open = openKeyring, limit = LIMIT): Keychain {
-  const isOff = env["TOOLMUX_KEYCHAIN"] === "off";
-  return new SystemKeychain(
-    open,
-    limit,
-    isOff ? "it is switched off (TOOLMUX_KEYCHAIN)" : undefined,
-  );
+export function openKeychain(
+  env: Env,
+  open = openKeyring,
+  limit = LIMIT,
+  clock: Clock = systemClock,
+): Keychain {
+  return env["TOOLMUX_KEYCHAIN"] === "off" ? OFF : new SystemKeychain(open, limit, clock);
 }
+
+const OFF: Keychain = {
+  fault: "it is switched off (TOOLMUX_KEYCHAIN)",
+  get: () => Promise.resolve(undefined),
+  set: () => Promise.reject(unusable(OFF.fault)),
+  remove: () => Promise.reject(unusable(OFF.fault)),
+};
 
 class SystemKeychain implements Keychain {
   readonly #open: () => Promise<Keyring>;
   readonly #limit: number;
+  readonly #clock: Clock;
   #keyring: Promise<Keyring> | undefined;
-  /** What was found once holds for this process: nobody is to wait for the same thing twice. */
+  /** Why the last use failed. It may have been locked only then, as at a login. */
   #fault: string | undefined;
+  /** How long it is left alone after the next failure, in ms. */
+  #pause = PAUSE.first;
+  /** When it may be tried again, by the clock. */
+  #retry = 0;
 
-  constructor(open: () => Promise<Keyring>, limit: number, fault: string | undefined) {
+  constructor(open: () => Promise<Keyring>, limit: number, clock: Clock) {
     this.#open = open;
     this.#limit = limit;
-    this.#fault = fault;
+    this.#clock = clock;
   }
 
   get fault(): string | undefined {
@@ -59,8 +75,17 @@ class SystemKeychain implements Keychain {
     return this.#try((keyring) => keyring.remove(SERVICE, name));
   }
 
+  #postpone(): void {
+    this.#retry = this.#clock.now() + this.#pause;
+    this.#pause = Math.min(2 * this.#pause, PAUSE.last);
+  }
+
   async #try<T>(use: (keyring: Keyring) => Promise<T>): Promise<T> {
-    if (this.#fault !== undefined) throw unusable(this.#fault);
+    if (this.#fault !== undefined) {
+      if (this.#clock.now() < this.#retry) throw unusable(this.#fault);
+      // One use finds out for all: nobody else waits for the same thing meanwhile.
+      this.#postpone();
+    }
     let timer: ReturnType<typeof setTimeout> | undefined;
     const late = new Promise<never>((_, reject) => {
       const text = `it did not answer within ${this.#limit / 1000} s`;
@@ -68,8 +93,14 @@ class SystemKeychain implements Keychain {
     });
     try {
       this.#keyring ??= this.#open();
-      return await Promise.race([this.#keyring.then(use), late]);
+      const found = await Promise.race([this.#keyring.then(use), late]);
+      this.#fault = undefined;
+      this.#pause = PAUSE.first;
+      return found;
     } catch (error) {
+      // Several uses may have begun before the first of them failed.
+      if (this.#fault === undefined) this.#postpone();
+      this.#keyring = undefined;
       this.#fault = explain(error);
       throw unusable(this.#fault);
     } finally {
@@ -86,6 +117,9 @@ function explain(error: unknown): string {
   return text.split("\n", 1)[0]?.slice(0, 200) ?? "";
 }
 
-function unusable(fault: string): HubError {
-  return new HubError("storeBroken", `The keychain of this system cannot be used: ${fault}.`);
+function unusable(fault: string | undefined): HubError {
+  return new HubError(
+    "storeBroken",
+    `The keychain of this system cannot be used: ${fault ?? "it failed"}.`,
+  );
 }

@@ -1,7 +1,7 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
 import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
-import type { Hints, Offer } from "../catalog/offer.ts";
+import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
 import type { Seal } from "./key.ts";
 import type { Mark } from "./mark.ts";
 import type { Kept, Verdict } from "./snapshot.ts";
@@ -47,7 +47,13 @@ export async function packRecord(
   const items = KINDS.flatMap((kind) => offer[kind]);
   const entries = eachKind((kind) => offer[kind].map(toEntry));
   const json = [
-    { text: offer.instructions, verdict, hints: offer.hints },
+    {
+      text: offer.instructions,
+      verdict,
+      hints: offer.hints,
+      metas: offer.metas,
+      declared: offer.declared,
+    },
     entries,
     [...readMarks()],
   ].map((it) => JSON.stringify(it));
@@ -58,12 +64,14 @@ export async function packRecord(
   return file;
 }
 
-/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name. */
+/** The snapshot in a file; undefined if the file is not, to the last bit, what was written under that name, or not UTF-8. */
 export async function readRecord(
   file: Buffer<ArrayBuffer>,
   name: string,
   seal: Seal,
 ): Promise<Kept | undefined> {
+  // Older versions kept what servers sent without a check, and one such byte ends a strict client's session.
+  if (!isUtf8(file)) return undefined;
   const sealed = file.subarray(SEAL_LENGTH + 1);
   if (textOf(file, 0, SEAL_LENGTH + 1) !== `${await seal(sealed)}\n`) return undefined;
   let at = SEAL_LENGTH + 1;
@@ -78,10 +86,14 @@ export async function readRecord(
     text: instructions,
     verdict,
     hints,
+    metas,
+    declared,
   } = JSON.parse(readLine()) as {
     text?: string;
     verdict?: Verdict;
     hints?: Hints;
+    metas?: Metas;
+    declared?: Declared;
   };
   const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
@@ -92,7 +104,13 @@ export async function readRecord(
     return { key, bytes, keys, meta };
   };
   const lists = eachKind((kind) => entries[kind].map((entry) => readItem(entry)));
-  const offer: Offer = { ...lists, instructions, ...(hints && { hints }) };
+  const offer: Offer = {
+    ...lists,
+    instructions,
+    ...(hints && { hints }),
+    ...(metas && { metas }),
+    ...(declared && { declared }),
+  };
   const readMarks = () =>
     new Map(JSON.parse(textOf(file, marks.start, marks.end)) as [string, Mark][]);
   return { offer, verdict, savedAt, readMarks };

@@ -10,6 +10,8 @@ import type { Rest, State } from "./state.ts";
 export interface Move {
   readonly server: string;
   readonly client: string | undefined;
+  /** Which of the server's connections it is: its key. */
+  readonly connection: string;
   readonly before: State<Session>;
   readonly state: State<Session>;
   /** What was lost, if that is why it moved. */
@@ -17,7 +19,8 @@ export interface Move {
 }
 
 /** The move as an event. */
-export function eventOf({ server, client, before, state, cause }: Move, clock: Clock): StateEvent {
+export function eventOf(move: Move, clock: Clock): StateEvent {
+  const { server, client, connection, before, state, cause } = move;
   const ahead = lookAhead(state);
   const why = cause ?? causeOf(ahead);
   const attempt = "attempt" in ahead ? ahead.attempt : undefined;
@@ -28,6 +31,7 @@ export function eventOf({ server, client, before, state, cause }: Move, clock: C
     from: before.at,
     to: state.at,
     ...(client !== undefined && { client }),
+    ...(connection !== "" && { connection }),
     ...(why !== undefined && { cause: why }),
     ...(attempt !== undefined && { attempt }),
     ...(retryAt !== undefined && { retryAt }),
@@ -36,24 +40,30 @@ export function eventOf({ server, client, before, state, cause }: Move, clock: C
 }
 
 /** Raises the alert that the move is a reason for, or clears those that it ends. */
-export function tellAlerts({ server, client, before, state, cause }: Move, alerts: Alerts): void {
+export function tellAlerts(move: Move, alerts: Alerts): void {
+  const { server, connection, before, state, cause } = move;
+  if (state.at === "connected") {
+    // Also with a cause: more than it gave was refused, and it goes on as it was.
+    alerts.clear(server, CONNECTION_ALERTS, connection);
+    return;
+  }
   if (cause !== undefined) {
     // Nobody misses what shall be down.
     if (lookAhead(state).at === "disconnected") return;
     const wasOpen = sessionOf(before) !== undefined;
     const kind = wasOpen ? "disconnected" : "connectionFailed";
-    alerts.raise({ kind, server, text: cause.message }, client);
+    alerts.raise({ kind, server, text: cause.message }, connection);
     return;
   }
   if (state.at === "authenticating") {
     const kind = state.session === undefined ? "authRequired" : "authExpired";
-    alerts.raise({ kind, server, text: describeWish(server, state.progress) }, client);
+    alerts.raise({ kind, server, text: describeWish(server, state.progress) }, connection);
     return;
   }
-  const isOver = ["connected", "disconnected", "idle"].includes(state.at);
+  const isOver = state.at === "disconnected" || state.at === "idle";
   // A server that only calls start rests in idle after a failure, too: that is still to be known.
   const isAtRest = before.at === "stopping" && state.at === "idle";
-  if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, client);
+  if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
 
 function describeWish(server: string, progress: Authorization): string {
@@ -76,6 +86,11 @@ export function sessionOf(state: State<Session>): Session | undefined {
 /** What will be when a stop that runs has ended. */
 export function lookAhead(state: State<Session>): State<Session> | Rest {
   return state.at === "stopping" ? state.next : state;
+}
+
+/** When its attempt began, in ms of the clock, if it has taken longer than `connectTimeout` and goes on; else undefined. */
+export function lateSince(state: State<Session>): number | undefined {
+  return state.at === "connecting" ? state.lateSince : undefined;
 }
 
 /** For good: an authorization may be given yet, by whoever calls next. */

@@ -13,7 +13,8 @@ import {
   substitute,
 } from "../wire/jsonrpc.ts";
 import type { Ask, Question } from "./ask.ts";
-import { type Attendee, type Audience, type Occasion, onlyOne } from "./audience.ts";
+import type { Attribution } from "./attribution.ts";
+import type { Attendee, Audience, Occasion } from "./audience.ts";
 import type { Errand } from "./errand.ts";
 import { Errands, type Receipt } from "./errands.ts";
 import type { Job } from "./job.ts";
@@ -25,12 +26,13 @@ import { type Asked, checkQuery, neededFor, readQuestion } from "./question.ts";
 export interface AsksParts {
   readonly server: string;
   readonly audience: Audience;
+  readonly attribution: Attribution;
   readonly clock: Clock;
   send(message: Message): void;
-  /** Whether the server is at work for clients. */
-  isBusy(): boolean;
-  /** `halted`: it waits for an answer; false: for none any more. */
-  halt(halted: boolean): void;
+  /** Whether the server is at work for that client; undefined: for any. */
+  isBusy(client: Attendee | undefined): boolean;
+  /** `halted`: it waits for an answer of that client, undefined: of one that is not known; false: for none any more. */
+  halt(client: Attendee | undefined, halted: boolean): void;
   complain(text: string): void;
   /** The client is asked to open a URL. */
   elicited(id: string, client: Attendee): void;
@@ -47,8 +49,8 @@ export class Asks {
   /** By the key of the server's id. */
   readonly #open = new Map<string | number, OpenAsk>();
 
-  /** Those for whose sake the time of calls stands still. */
-  readonly #holding = new Set<Id>();
+  /** Those for whose sake the time of a client's calls stands still. */
+  readonly #holding = new Map<Id, Attendee | undefined>();
   /** Those for whose sake the time of one alone does. */
   readonly #held = new Map<Id, Pending>();
   /** What clients have made tasks of instead of answering at once. */
@@ -95,10 +97,11 @@ export class Asks {
     this.#open.get(cancelled.key)?.withdraw({ notification, ids: cancelled.ids });
   }
 
-  /** Nobody waits for any of the server's work: what it asked for its sake is over. */
+  /** Somebody waits no more for the server's work: what it asked for the sake of a client for whom it does nothing is over. */
   abandon(): void {
     for (const ask of this.#open.values()) {
-      if (ask.isForCall && ask.record === undefined) ask.end("The call that it was for is over.");
+      if (!ask.isForCall || ask.record !== undefined || this.#parts.isBusy(ask.client)) continue;
+      ask.end("The call that it was for is over.");
     }
   }
 
@@ -110,17 +113,18 @@ export class Asks {
   }
 
   #ask(request: Request, job: Job | undefined, record: Pending | undefined): void {
-    const { server, audience } = this.#parts;
+    const { server, audience, attribution } = this.#parts;
     const asked = readQuestion(server, request, audience.capabilities);
     const occasion = job === undefined ? record?.occasion : undefined;
-    const holder = job?.origin.client ?? occasion?.attendee ?? onlyOne(audience);
+    const holder = job?.origin.client ?? occasion?.attendee ?? attribution.of(request);
     const client = occasion ?? holder ?? this.#refuse();
     const isOfTask = asked.isTask || job !== undefined;
     if (asked.elicitation !== undefined && holder !== undefined) {
       this.#parts.elicited(asked.elicitation, holder);
     }
     this.#pose(request.id, client, asked, {
-      isForCall: job === undefined && this.#parts.isBusy(),
+      client: holder,
+      isForCall: job === undefined && this.#parts.isBusy(holder),
       isLimited: true,
       record: occasion && record,
       receive: isOfTask
@@ -135,7 +139,8 @@ export class Asks {
     const asked = this.#errands.inquire(request, method);
     const { errand, client } = asked;
     this.#pose(request.id, client, asked, {
-      isForCall: this.#parts.isBusy(),
+      client: undefined,
+      isForCall: this.#parts.isBusy(undefined),
       record: undefined,
       // It is answered when the task has ended.
       isLimited: method !== TaskMethod.result,
@@ -144,9 +149,9 @@ export class Asks {
   }
 
   #tellLack(needed: object, job: Job | undefined, occasion: Occasion | undefined): void {
-    const { server, audience } = this.#parts;
+    const { server, attribution } = this.#parts;
     if (job === undefined && occasion?.lacks !== undefined) occasion.lacks(needed);
-    else (job?.origin.client ?? occasion?.attendee ?? onlyOne(audience))?.lacks?.(server, needed);
+    else (job?.origin.client ?? occasion?.attendee ?? attribution.client)?.lacks?.(server, needed);
   }
 
   #list(request: Request): void {
@@ -165,30 +170,30 @@ export class Asks {
     }
     const ask = new OpenAsk(id, asked, manner, {
       ...this.#parts,
-      release: () => this.#release(id, manner.record),
+      release: () => this.#release(id, manner),
       over: () => void this.#open.delete(key),
     });
     this.#open.set(key, ask);
-    this.#hold(id, manner.record);
+    this.#hold(id, manner);
     ask.run((question) => client.ask(question));
   }
 
-  /** Of what is asked for the sake of one request, that one alone waits; else nobody knows which. */
-  #hold(id: Id, record: Pending | undefined): void {
+  /** Of what is asked for the sake of one request, that one alone waits; else nobody knows which of the client's. */
+  #hold(id: Id, { record, client }: Manner): void {
     if (record !== undefined) {
       this.#held.set(id, record);
       record.halt?.(true);
       return;
     }
-    this.#holding.add(id);
-    if (this.#holding.size === 1) this.#parts.halt(true);
+    this.#holding.set(id, client);
+    this.#parts.halt(client, true);
   }
 
-  #release(id: Id, record: Pending | undefined): void {
+  #release(id: Id, { record, client }: Manner): void {
     if (record !== undefined) {
       if (this.#held.delete(id)) record.halt?.(false);
-    } else if (this.#holding.delete(id) && this.#holding.size === 0) {
-      this.#parts.halt(false);
+    } else if (this.#holding.delete(id)) {
+      this.#parts.halt(client, false);
     }
   }
 
@@ -198,7 +203,8 @@ export class Asks {
     if (count === 0) {
       throw new HubError("notAsked", `There is no client that server "${server}" could ask.`);
     }
-    const text = `Server "${server}" asks one of the ${count} clients that share it, and it cannot be told which: it has to be one for each client (isolation = "perClient").`;
+    const whom = count > 1 ? `one of the ${count} clients that share it` : "a client";
+    const text = `Server "${server}" asks ${whom}, and it cannot be told which one, as it has not answered requests of others, or has none of any: it has to be one for each client (isolation = "perClient").`;
     this.#parts.complain(text);
     throw new HubError("notAsked", text, { server });
   }
@@ -206,6 +212,8 @@ export class Asks {
 
 /** What one asking has that others have not. */
 interface Manner {
+  /** Whose requests wait for it, where that is known. */
+  readonly client: Attendee | undefined;
   /** It came while the server was at work for clients. */
   readonly isForCall: boolean;
   /** The request on whose stream it came, where that is known. */
@@ -247,6 +255,10 @@ class OpenAsk implements Question {
 
   get isForCall(): boolean {
     return this.#manner.isForCall;
+  }
+
+  get client(): Attendee | undefined {
+    return this.#manner.client;
   }
 
   get record(): Pending | undefined {

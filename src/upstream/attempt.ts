@@ -6,7 +6,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
-import type { Link } from "../wire/link.ts";
+import type { Flaw, Link } from "../wire/link.ts";
 import type { Passage } from "./admission.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./gate.ts";
@@ -14,6 +14,7 @@ import type { Dialects } from "./dialects.ts";
 import type { Approach, Departure } from "./greeting.ts";
 import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
+import type { Voice } from "./voice.ts";
 
 /** What an attempt is made with. */
 export interface Surroundings {
@@ -36,10 +37,13 @@ export interface AttemptEvents {
   opened(session: Session, found: Harvest, stale: readonly Kind[], duration: number): void;
   /** It failed, or what it opened has ended. */
   lost(cause: HubError): void;
+  /** It has taken longer than `connectTimeout`, and goes on. `since`: when it began, in ms of the clock. */
+  late(since: number, reason: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
   /** The server wants another authorization than there is, for what it was asked or for anything. */
   challenged(challenge: Challenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  flaw(flaw: Flaw): void;
 }
 
 const TAIL_LINES = 10;
@@ -96,7 +100,15 @@ export class Attempt {
     this.#events = events;
   }
 
-  /** Tries, once `before` has settled. Its own time, `connectTimeout`, begins when its turn has come. Never rejects. */
+  /** The voice of its session, from when the link is made until the attempt, or what came of it, is over. */
+  get voice(): Voice | undefined {
+    return this.#phase === "over" ? undefined : this.#session?.voice;
+  }
+
+  /**
+   * Tries, once `before` has settled. Its own time begins when its turn has come: after `connectTimeout` it is late, and
+   * after `startLimit` it is ended. Never rejects.
+   */
   async run(before: Promise<unknown>): Promise<void> {
     const { gate, clock } = this.#surroundings;
     const { signal } = this.#abort;
@@ -105,7 +117,7 @@ export class Attempt {
       await before;
       this.#leave = await gate.enter(signal);
       const began = clock.now();
-      disarm = clock.after(this.#spec.connectTimeout, () => this.#expire());
+      disarm = this.#limit(began);
       const found = await this.#open(signal);
       this.#opened(found, clock.now() - began);
     } catch (error) {
@@ -114,6 +126,18 @@ export class Attempt {
       this.#leave();
       disarm();
     }
+  }
+
+  /** Bounds its time. @returns the undo */
+  #limit(began: number): () => void {
+    const { clock } = this.#surroundings;
+    const { connectTimeout, startLimit = connectTimeout } = this.#spec;
+    if (startLimit <= connectTimeout) return clock.after(connectTimeout, () => this.#expire());
+    let undo = clock.after(connectTimeout, () => {
+      undo = clock.after(startLimit - connectTimeout, () => this.#expire());
+      this.#overrun(began);
+    });
+    return () => undo();
   }
 
   /** Gives up, or ends what was opened; bounded in time. Nothing is told after this. */
@@ -188,6 +212,7 @@ export class Attempt {
       events: {
         listChanged: (kinds) => this.#listChanged(kinds),
         log: (level, source, text) => this.#log(level, source, text),
+        flaw: (flaw) => this.#events.flaw(flaw),
         challenged: (challenge) => this.#challenge(challenge),
         closed: (cause) => this.#lose(cause),
       },
@@ -227,16 +252,31 @@ export class Attempt {
     this.#events.lost(whole.retell((text) => this.#redact(text)));
   }
 
+  /** Others need not wait for it: neither those who want to start, nor those who want what it has. */
+  #overrun(began: number): void {
+    if (this.#phase !== "opening") return;
+    this.#leave();
+    const text = `${this.#describeDelay(this.#spec.connectTimeout)} (connectTimeout). It goes on starting, and is there when it is ready.`;
+    this.#events.late(began, this.#error("connectTimeout", text));
+  }
+
   #expire(): void {
-    const { name, connectTimeout } = this.#spec;
+    const { connectTimeout, startLimit } = this.#spec;
     // What the first one died of says more than that there was no time for the second.
     const cause = this.#departure?.cause;
     if (cause !== undefined) {
       this.#abort.abort(this.#error(cause.code, cause.message));
       return;
     }
-    const text = `Server "${name}" did not get beyond step "${this.#at}" within ${connectTimeout} ms (connectTimeout).`;
+    const text =
+      startLimit === undefined
+        ? `${this.#describeDelay(connectTimeout)} (connectTimeout).`
+        : `${this.#describeDelay(startLimit)}.`;
     this.#abort.abort(this.#error("connectTimeout", text));
+  }
+
+  #describeDelay(limit: number): string {
+    return `Server "${this.#spec.name}" did not get beyond step "${this.#at}" within ${limit} ms`;
   }
 
   #error(code: ErrorCode, text: string): HubError {

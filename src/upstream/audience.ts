@@ -6,6 +6,8 @@ import type { Ask } from "./ask.ts";
 
 /** A client, as far as a server can reach it. */
 export interface Attendee extends Ask {
+  /** The same for all that one client is to servers; undefined: its requests may be those of different clients. */
+  readonly id?: string | undefined;
   readonly era: Era;
   /** From which level on it wants servers' log messages; undefined: it has not said so. */
   readonly level: Severity | undefined;

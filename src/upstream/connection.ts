@@ -5,7 +5,7 @@ import type { LogLevel, LogSource } from "../events.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import { changesStart } from "../manifest/difference.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { causeOf, hasFailed, lookAhead, sessionOf } from "./account.ts";
+import { causeOf, hasFailed, lateSince, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
 import { Invitation } from "./invitation.ts";
 import { Life } from "./life.ts";
@@ -16,6 +16,7 @@ import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
 import { type Visitor, Visitors } from "./visitors.ts";
+import type { Voice } from "./voice.ts";
 
 /** One server for those who use it: brings them to its session, shows what it lists, and tells how it stands. */
 export class Connection {
@@ -23,7 +24,7 @@ export class Connection {
   readonly #parts: ConnectionParts;
   readonly #listing: Listing;
   readonly #life: Life;
-  readonly #visitors = new Visitors();
+  readonly #visitors = new Visitors((error) => this.#complain(error));
   readonly #invitation: Invitation;
   /** It was started only to learn what it lists. */
   #learning = false;
@@ -78,10 +79,13 @@ export class Connection {
           this.#listing.dialects.met(session, this.spec);
           this.#listing.adopt(found);
         },
+        late: (reason) => this.#late(reason),
         listChanged: (kinds) => this.#listing.announce(kinds),
         idle: () => parts.idled(),
         admitting: (progress) => this.#admitting(progress),
+        broke: (error) => this.#complain(error),
         log: (level, source, text) => this.#log(level, source, text),
+        flaw: (flaw) => parts.flaws.note(flaw, (level, text) => this.#log(level, "stdout", text)),
       },
     );
   }
@@ -94,8 +98,17 @@ export class Connection {
     return this.#life.state;
   }
 
-  /** What is shown of it: the last listing that is known, unless it shall be down or has failed for good. */
+  /** The voice of the present session, also while its server is still being listed. */
+  get voice(): Voice | undefined {
+    return this.#life.voice;
+  }
+
+  /**
+   * What is shown of it: the last listing that is known, unless it shall be down or has failed for good. Of one that
+   * makes place it is its successor's, as calls that waited go on to that.
+   */
   get offer(): Offer | undefined {
+    if (this.#retired?.successor !== undefined) return this.#retired.successor.offer;
     return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
   }
 
@@ -108,9 +121,16 @@ export class Connection {
     return this.#retired === undefined ? this.#parts.goal() : "down";
   }
 
-  /** Whether it stands as it will without anybody's doing: an attempt has ended, or none is due. */
+  /** Whether its attempt has taken longer than `connectTimeout`, and goes on. */
+  get isLate(): boolean {
+    return lateSince(this.state) !== undefined;
+  }
+
+  /** Whether it stands as it will without anybody's doing: an attempt has ended or is late, or none is due. */
   get isSettled(): boolean {
-    if (this.#listing.isRecalling || this.#learning) return false;
+    if (this.#listing.isRecalling) return false;
+    if (this.isLate) return true;
+    if (this.#learning) return false;
     return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
   }
 
@@ -126,7 +146,9 @@ export class Connection {
 
   get status(): ConnectionStatus {
     const { clock } = this.#parts.surroundings;
-    return this.#history.status(this.client, this.state, clock, this.#listing);
+    const status = this.#history.status(this.client, this.state, clock, this.#listing);
+    const { strayOutput } = this.#parts.flaws;
+    return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
   /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
@@ -192,12 +214,12 @@ export class Connection {
 
   /**
    * Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. While an
-   * authorization is being got they wait for that, too.
+   * authorization is being got they wait for that, too. An attempt that is late is not waited for.
    */
   visit(visitor: Visitor): void {
     const { state } = this;
     if (this.#retired === undefined && state.at === "connected") {
-      visitor.enter(state.session);
+      this.#visitors.admit(visitor, state.session);
       return;
     }
     if (this.#retired?.successor !== undefined) {
@@ -209,6 +231,11 @@ export class Connection {
       return;
     }
     this.#learning = false;
+    const since = lateSince(state);
+    if (since !== undefined) {
+      visitor.fail(this.#lateError(since));
+      return;
+    }
     this.#visitors.add(visitor);
     this.#life.signal({ kind: "start" });
   }
@@ -223,9 +250,9 @@ export class Connection {
     return this.#retired?.successor?.lists(kind, key) ?? this.#listing.has(kind, key);
   }
 
-  /** Lists the server again. @returns when that is done; at once if it is not connected. */
+  /** Lists the server again, or its successor. @returns when that is done; at once if it is not connected. */
   refresh(): Promise<void> {
-    return this.#listing.refresh();
+    return this.#retired?.successor?.refresh() ?? this.#listing.refresh();
   }
 
   /** Stops or resumes reading from the server, because what it sends cannot be passed on. */
@@ -286,9 +313,28 @@ export class Connection {
     else if (progress.step === "openingBrowser") this.#invitation.give(progress.url);
   }
 
+  /** Those who have waited for it do not wait any more. */
+  #late(reason: HubError): void {
+    const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
+    this.#log("warn", "hub", text);
+    this.#visitors.fail(reason);
+  }
+
+  #lateError(since: number): HubError {
+    const { name: server } = this.spec;
+    const seconds = Math.round((this.#parts.surroundings.clock.now() - since) / 1000);
+    const text = `Server "${server}" is still starting, for ${seconds} seconds so far. Try again later: it is there when it is ready.`;
+    return new HubError("connectTimeout", text, { server });
+  }
+
   #stoppedError(): HubError {
     const { name: server } = this.spec;
     return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
+  }
+
+  /** Code of the hub itself, or of a plugin, has thrown. */
+  #complain(error: HubError): void {
+    this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }
 
   #log(level: LogLevel, source: LogSource, text: string): void {

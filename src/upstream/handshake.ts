@@ -1,4 +1,6 @@
 import type { Kind } from "../catalog/item.ts";
+import type { Declared } from "../catalog/offer.ts";
+import { readSettings } from "../protocol/capabilities.ts";
 import { declaresTasks } from "../protocol/extension.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
@@ -21,6 +23,8 @@ export interface Handshake {
   /** Of which kinds it tells when the list is another. */
   readonly announces: ReadonlySet<Kind>;
   readonly features: ReadonlySet<Feature>;
+  /** The same beside its lists, as it is kept and told. */
+  readonly declared: Declared;
   /** What it wants models to know. */
   readonly instructions: string | undefined;
 }
@@ -83,7 +87,16 @@ function makeHandshake(
   if (typeof offered["logging"] === "object") features.add("logging");
   if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
   if (spoken.era === "modern" && declaresTasks(offered)) features.add("tasks");
+  const canSubscribe = features.has("subscriptions");
+  const { call } = membersOf(membersOf(membersOf(offered["tasks"])["requests"])["tools"]);
+  const makesTasks = spoken.era === "modern" ? features.has("tasks") : isTable(call);
   return {
+    declared: {
+      canSubscribe,
+      ...(makesTasks && { tasks: spoken.era }),
+      extensions: readSettings(capabilities, "extensions"),
+      experimental: readSettings(capabilities, "experimental"),
+    },
     spoken,
     peer: {
       era: spoken.era,

@@ -9,7 +9,7 @@ export type Harvest = Partial<Offer>;
 const OPTIONAL = ["prompts", "resources", "resourceTemplates"] as const;
 
 export interface HarvestParts {
-  readonly session: Pick<Session, "list" | "met" | "era" | "hints">;
+  readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;
   readonly signal: AbortSignal;
   /** When only the tools are still waited for. */
   readonly late: AbortSignal;
@@ -31,11 +31,23 @@ export async function harvest(parts: HarvestParts): Promise<Harvest> {
     if (one instanceof Error) parts.warn(one.message);
     else found.push(one);
   }
-  const instructions = session.met?.instructions;
-  return Object.assign({ tools, instructions, hints: readHints(session) }, ...found) as Harvest;
+  const { instructions, declared } = session.met ?? {};
+  const own = { tools, instructions, declared, ...readNotes(session) };
+  return Object.assign(own, ...found) as Harvest;
+}
+
+/** What it has said of its lists as wholes. */
+export function readNotes(
+  session: Pick<Session, "era" | "hints" | "metas">,
+): Pick<Offer, "hints" | "metas"> {
+  const { metas } = session;
+  return {
+    hints: readHints(session),
+    metas: metas.size === 0 ? undefined : Object.fromEntries(metas),
+  };
 }
 
 /** For how long what it has listed holds; undefined of a server of the legacy era. */
-export function readHints({ era, hints }: Pick<Session, "era" | "hints">): Hints | undefined {
+function readHints({ era, hints }: Pick<Session, "era" | "hints">): Hints | undefined {
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }

@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { HubError } from "../errors.ts";
-import { causeOf, lookAhead, retryOf, sessionOf } from "./account.ts";
+import { causeOf, lateSince, lookAhead, retryOf, sessionOf } from "./account.ts";
 import type { Listing } from "./listing.ts";
 import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
@@ -31,11 +31,13 @@ export class History {
   ): ConnectionStatus {
     const ahead = lookAhead(state);
     const session = sessionOf(state);
+    const since = lateSince(state);
     return {
       client,
       state: state.at,
       attempt: "attempt" in ahead ? ahead.attempt : undefined,
       retryAt: retryOf(ahead, clock),
+      ...(since !== undefined && { late: clock.now() - since }),
       responsive: state.at === "connected" ? state.responsive : undefined,
       way: session?.way,
       progress: state.at === "authenticating" ? state.progress : undefined,

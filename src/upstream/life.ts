@@ -1,9 +1,10 @@
 import type { Alerts } from "../alerts.ts";
 import type { Kind } from "../catalog/item.ts";
-import { HubError } from "../errors.ts";
+import { HubError, toHubError } from "../errors.ts";
 import type { Bus, LogLevel, LogSource } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Authorization, Challenge } from "../wire/http/credentials.ts";
+import type { Flaw } from "../wire/link.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Admission } from "./admission.ts";
 import { Attempt, type Surroundings } from "./attempt.ts";
@@ -15,11 +16,14 @@ import type { Effect, Signal } from "./signal.ts";
 import { type State, step } from "./state.ts";
 import type { Goal } from "./status.ts";
 import { Vigil } from "./vigil.ts";
+import type { Voice } from "./voice.ts";
 
 /** What a life is made from. */
 export interface LifeParts {
   /** Whose it is, if the server is not shared. */
   readonly client: string | undefined;
+  /** Which of the server's connections it is: the key of the clients that it is for. */
+  readonly key: string;
   /** For whom it is. */
   readonly audience: Audience;
   readonly surroundings: Surroundings;
@@ -40,6 +44,8 @@ export interface LifeEvents {
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
   /** An attempt is about to succeed; see AttemptEvents. */
   listed(session: Session, found: Harvest, duration: number): void;
+  /** The attempt has taken longer than `connectTimeout` and goes on; `reason`: what those who have waited fail with. */
+  late(reason: HubError): void;
   /** What was listed is not what the server lists now. */
   listChanged(kinds: readonly Kind[]): void;
   /** Nobody used it for as long as its specification says: it is about to be stopped. */
@@ -47,6 +53,9 @@ export interface LifeEvents {
   /** An authorization is being got, and has come so far; undefined: that is over. */
   admitting(progress: Authorization | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  /** Taking a signal has thrown; the state is what the signal made of it. */
+  broke(error: HubError): void;
+  flaw(flaw: Flaw): void;
 }
 
 /** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
@@ -89,14 +98,25 @@ export class Life {
     return this.#state;
   }
 
+  /** The voice of the present session, also while its server is still being listed. */
+  get voice(): Voice | undefined {
+    return this.#attempt?.voice;
+  }
+
   /** Those that come while one is being taken come after it. */
   signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
     this.#parts.bus.whole(() => {
       for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
-        this.#take(next);
-        this.#signals.shift();
+        try {
+          this.#take(next);
+        } catch (error) {
+          this.#events.broke(toHubError(error));
+        } finally {
+          // Else no later signal would ever be taken.
+          this.#signals.shift();
+        }
       }
     });
     if (this.#state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
@@ -161,7 +181,8 @@ export class Life {
     const cause = "cause" in signal ? signal.cause : undefined;
     if (state.at !== before.at) this.#disarm();
     if (state.at !== before.at || signal.kind === "progressed") {
-      const move = { server: this.spec.name, client: parts.client, before, state, cause };
+      const { client, key: connection } = parts;
+      const move = { server: this.spec.name, client, connection, before, state, cause };
       parts.bus.emit(eventOf(move, clock));
       tellAlerts(move, parts.alerts);
     }
@@ -171,6 +192,7 @@ export class Life {
       this.#watchOver(sessionOf(before), sessionOf(state));
       this.#accompany(before, state);
       this.#events.moved(before, state, cause);
+      if (signal.kind === "late") this.#events.late(signal.reason);
     }
   }
 
@@ -226,6 +248,9 @@ export class Life {
       lost: (cause) => {
         if (attempt === this.#attempt) this.signal({ kind: "lost", cause });
       },
+      late: (since, reason) => {
+        if (attempt === this.#attempt) this.signal({ kind: "late", since, reason });
+      },
       listChanged: (kinds) => this.#events.listChanged(kinds),
       challenged: (challenge) => {
         if (attempt !== this.#attempt) return;
@@ -233,6 +258,7 @@ export class Life {
         this.signal({ kind: "challenged" });
       },
       log: (level, source, text) => this.#events.log(level, source, text),
+      flaw: (flaw) => this.#events.flaw(flaw),
     });
     this.#attempt = attempt;
     void attempt.run(this.#parts.before);

@@ -3,7 +3,7 @@ import { type Hints, NO_CACHE, NO_OFFER, NOUNS, type Offer, sameOffers } from ".
 import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { Dialects } from "./dialects.ts";
-import { type Harvest, readHints } from "./harvest.ts";
+import { type Harvest, readNotes } from "./harvest.ts";
 import type { Recalled } from "./parts.ts";
 import { Refresh } from "./refresh.ts";
 import type { Session } from "./session.ts";
@@ -155,7 +155,7 @@ export class Listing {
     try {
       const items = await session.list(kind, abort.signal);
       const isOther =
-        this.#session === session && this.adopt({ [kind]: items, hints: readHints(session) });
+        this.#session === session && this.adopt({ [kind]: items, ...readNotes(session) });
       return isOther ? "changed" : "same";
     } catch (error) {
       if (this.#session !== session) return "same";

@@ -1,7 +1,10 @@
 import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../catalog/item.ts";
 import { type CacheHint, NOUNS } from "../catalog/offer.ts";
+import { applyEdits, joinPieces, textOf } from "../bytes.ts";
 import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
+import { removeMembers } from "../object.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
+import { MetaKey } from "../protocol/modern.ts";
 import { faultOf } from "../protocol/mirror.ts";
 import { codeOf, type Response } from "../wire/jsonrpc.ts";
 import { misstep, readReply } from "./reply.ts";
@@ -19,6 +22,8 @@ export interface PagesParts {
   ask(method: string, params: object | undefined): Promise<Response>;
   /** For how long lists hold, of a server that says so: to be told of this one. */
   readonly hints?: HintTable;
+  /** The `_meta` of lists, as JSON: to be told of this one. */
+  readonly metas: Map<Kind, string>;
   /** The server did something wrong that can be lived with. */
   complain(text: string): void;
 }
@@ -31,6 +36,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   let size = 0;
   let cursor: string | undefined;
   parts.hints?.delete(kind);
+  parts.metas.delete(kind);
   for (;;) {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
@@ -44,6 +50,7 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
       throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
     }
     if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
+    if (cursor === undefined) noteMeta(response, kind, parts.metas);
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
@@ -94,6 +101,21 @@ function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void
     ttlMs: Math.min(ttlMs, before?.ttlMs ?? ttlMs),
     cacheScope: isPublic && before?.cacheScope !== "private" ? "public" : "private",
   });
+}
+
+/** What is longer is left out, in bytes: it is kept, and sent with each list. */
+const LONGEST_META = 64 * 1024;
+
+/** Reads the `_meta` of a first page, without what a modern server says of itself to the hub alone. */
+function noteMeta({ bytes, body }: Response, kind: Kind, metas: Map<Kind, string>): void {
+  const meta = lastMember(scanObject(bytes, body.start, ["_meta"])?.items ?? [], "_meta");
+  const members = meta && scanObject(bytes, meta.start)?.items;
+  if (meta === undefined || members === undefined || meta.end - meta.start > LONGEST_META) return;
+  const isServer = (key: string): boolean => key === MetaKey.server;
+  if (members.every(({ key }) => isServer(key))) return;
+  const own = bytes.subarray(0, meta.end);
+  const edits = removeMembers(own, meta, members, isServer);
+  metas.set(kind, textOf(joinPieces(applyEdits(own, edits, meta.start))));
 }
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */

@@ -3,6 +3,7 @@ import type { Offer } from "../catalog/offer.ts";
 import type { Bus } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./attempt.ts";
+import type { Flaws } from "./flaws.ts";
 import type { LifeParts } from "./life.ts";
 import type { Snapshot } from "../snapshot/snapshot.ts";
 import type { Profile } from "./profile.ts";
@@ -34,6 +35,8 @@ export interface PoolParts {
 /** What a connection is made from. */
 export interface ConnectionParts extends Omit<LifeParts, "dialects"> {
   readonly spec: RunnableServer;
+  /** Of the server, over all its connections. */
+  readonly flaws: Flaws;
   /** The listing of the connection that this one takes the place of. */
   readonly offer: Offer | undefined;
   /** The listing that was kept when the server last ran. Never rejects. */

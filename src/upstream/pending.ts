@@ -7,7 +7,8 @@ import { readEdges } from "../wire/frame.ts";
 import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, Outgoing } from "../wire/link.ts";
 import { PIPE_EXCHANGE } from "../wire/memory.ts";
-import type { Occasion } from "./audience.ts";
+import type { Clock } from "../clock.ts";
+import type { Attendee, Occasion } from "./audience.ts";
 import type { Sender } from "./sender.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
@@ -16,6 +17,8 @@ export interface Pending extends Outgoing {
   readonly isRelayed?: true;
   /** Whose it is; absent on the hub's own. */
   readonly sender?: Sender;
+  /** The client that made the request; undefined on the hub's own, and on those of plugins. */
+  readonly attendee?: Attendee | undefined;
   /** The server may make a task of it. */
   readonly isTask?: boolean;
   /** The way to its client; absent on the hub's own. Looked for only where a link has streams. */
@@ -44,12 +47,33 @@ export interface Rewrite {
 /** A server that has not taken this many bytes gets no more requests. */
 const MAX_BACKLOG = 128 * 1024 * 1024;
 
+/** For how long a request that was given up counts as open at the server if no answer to it comes, in ms. */
+const UNANSWERED_LIMIT = 10 * 60_000;
+/** So many of these are remembered, the last ones. */
+const MOST_UNANSWERED = 1024;
+
+/** A client's request that was given up, and to which the server has not answered. */
+interface Unanswered {
+  /** Who made it; undefined: somebody who cannot be told from other clients. */
+  readonly client: string | undefined;
+  readonly sender: Sender | undefined;
+  /** When it ceases to count, in ms of the clock. */
+  readonly until: number;
+}
+
 /** The requests in flight over one link: the ids are given out here, and every way out of the table is here. */
 export class PendingTable {
   readonly #server: string;
   readonly #link: Link;
+  readonly #clock: Clock;
   readonly #lost: (record: Pending) => void;
   readonly #records = new Register<Pending>();
+  /** How many of these are clients'. */
+  #relayed = 0;
+  /** By the ids of the requests, oldest first. */
+  readonly #unanswered = new Map<number, Unanswered>();
+  /** Until when one counts that was forgotten because there were too many, in ms of the clock. */
+  #forgottenUntil = 0;
   /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
   readonly #exchanges = new Register<Exchange>();
   #nextId = 1;
@@ -59,11 +83,13 @@ export class PendingTable {
   ended: HubError | undefined;
   /** What clients' requests repeat in headers is wanted. */
   isMirrored = false;
-  #isHalted = false;
+  /** The clients that are asked something for no known request, and how often: their requests' time stands still. */
+  readonly #halted = new Map<Attendee | undefined, number>();
 
   /** @param lost told of a request that ends without an answer while the link lives */
-  constructor(server: string, link: Link, lost: (record: Pending) => void) {
+  constructor(server: string, link: Link, clock: Clock, lost: (record: Pending) => void) {
     this.#server = server;
+    this.#clock = clock;
     this.#link = link;
     this.#lost = lost;
   }
@@ -74,27 +100,63 @@ export class PendingTable {
 
   /** The request on whose stream something came; undefined if it is over. */
   at(exchange: Exchange): Pending | undefined {
-    for (const [id, own] of this.#exchanges.entries())
-      if (own === exchange) return this.#records.get(id);
-    return undefined;
+    return exchange.request === undefined ? undefined : this.#records.get(exchange.request);
   }
 
   /** How many of the requests in flight are clients'. */
   get relayed(): number {
-    let count = 0;
-    for (const record of this.#records.values()) if (record.isRelayed === true) count++;
-    return count;
+    return this.#relayed;
   }
 
-  /** Those whose clients want log messages, oldest first. */
-  logged(): readonly Pending[] {
-    return this.#records.values().filter(({ sender }) => sender?.level !== undefined);
+  /** The clients whose requests are in flight; undefined among them: a plugin's are. */
+  get clients(): Set<Attendee | undefined> {
+    const clients = new Set<Attendee | undefined>();
+    if (this.#relayed === 0) return clients;
+    this.#records.filter(({ isRelayed, attendee }) => {
+      if (isRelayed === true) clients.add(attendee);
+      return false;
+    });
+    return clients;
   }
 
-  /** Lets the time of what is in flight, and what is sent meanwhile, stand still or go on. */
-  halt(halted: boolean): void {
-    this.#isHalted = halted;
-    for (const record of this.#records.values()) record.halt?.(halted);
+  /** Whether requests are in flight that may be this client's. */
+  isBusyFor(client: Attendee | undefined): boolean {
+    if (this.#relayed === 0) return false;
+    const { clients } = this;
+    return client === undefined || clients.has(client) || clients.has(undefined);
+  }
+
+  /**
+   * Whether a request of another client than this one was given up and may still be open at the server: its answer has not
+   * come, and `UNANSWERED_LIMIT` is not over.
+   * @param client its id; undefined: it cannot be told from others, so that each such request may be another's
+   */
+  isOpenForOthers(client: string | undefined): boolean {
+    if (this.#forgottenUntil > this.#clock.now()) return true;
+    return this.#open().some((each) => client === undefined || each.client !== client);
+  }
+
+  /** The one request to which a line of the server's log belongs, that wants log messages; undefined if it cannot be told which. */
+  get logged(): Pending | undefined {
+    const wanting = this.#records.filter(({ sender }) => sender?.level !== undefined);
+    const [first] = wanting;
+    if (first === undefined || wanting.some(({ sender }) => sender !== first.sender)) return;
+    const client = first.attendee?.id;
+    const isOfOther = ({ sender, client: other }: Unanswered): boolean =>
+      sender?.level !== undefined && (client === undefined || client !== other);
+    if (this.#open().some(isOfOther)) return;
+    return this.#records.findLast(({ sender }) => sender === first.sender);
+  }
+
+  /** Lets the time of a client's requests in flight, and of those that it sends meanwhile, stand still or go on. */
+  halt(client: Attendee | undefined, halted: boolean): void {
+    const count = (this.#halted.get(client) ?? 0) + (halted ? 1 : -1);
+    if (count > 0) this.#halted.set(client, count);
+    else this.#halted.delete(client);
+    if (count !== (halted ? 1 : 0)) return;
+    for (const record of this.#records.values()) {
+      if (record.halt !== undefined && mayBeOf(record, client)) record.halt(halted);
+    }
   }
 
   /** Settles when no client's request is in flight. */
@@ -119,10 +181,25 @@ export class PendingTable {
       return;
     }
     this.#records.set(id, record);
-    if (this.#isHalted) record.halt?.(true);
+    if (record.isRelayed === true) this.#relayed++;
+    if (this.#halted.size > 0) this.#halt(record);
     const isRemote = this.#link.adopt !== undefined;
-    const exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
-    if (exchange !== PIPE_EXCHANGE && this.#records.has(id)) this.#exchanges.set(id, exchange);
+    let exchange: Exchange;
+    try {
+      exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
+    } catch (error) {
+      // What was not sent gets no answer: it would count as in flight for ever.
+      this.take(id);
+      throw error;
+    }
+    if (exchange === PIPE_EXCHANGE || !this.#records.has(id)) return;
+    exchange.request = id;
+    this.#exchanges.set(id, exchange);
+  }
+
+  /** Once for each client that is asked, as each is answered for itself. */
+  #halt(record: Pending): void {
+    for (const client of this.#halted.keys()) if (mayBeOf(record, client)) record.halt?.(true);
   }
 
   /** What a link over HTTP is told, which may lose a single request and go on. */
@@ -134,6 +211,7 @@ export class PendingTable {
       headers: headers ?? (this.isMirrored ? record.mirrored : undefined),
       unanswered: (cause) => {
         if (this.take(id) === undefined) return;
+        if (cause.code === "answerLost") this.#note(id, record);
         this.#lost(record);
         record.fail(cause);
       },
@@ -192,6 +270,7 @@ export class PendingTable {
   take(id: number): Pending | undefined {
     const record = this.#records.take(id);
     if (record === undefined) return undefined;
+    if (record.isRelayed === true) this.#relayed--;
     if (this.#exchanges.size > 0) this.#exchanges.take(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
@@ -204,16 +283,44 @@ export class PendingTable {
     const text = `Server "${server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
     const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
     const record = id === undefined ? undefined : this.take(id);
+    if (record === undefined && id !== undefined) this.late(id);
     record?.fail(new HubError("messageTooLarge", text, { server }));
     return record === undefined ? text : undefined;
+  }
+
+  /** An answer came to a request that is not in flight: if it was given up, it is not open at the server any more. */
+  late(id: number): void {
+    this.#unanswered.delete(id);
   }
 
   /** Removes a record that nobody waits for any more. @returns it, if it was still there */
   drop(id: number): Pending | undefined {
     const exchange = this.#exchanges.get(id);
     const record = this.take(id);
+    if (record?.attendee !== undefined) this.#note(id, record);
     exchange?.abandon();
     return record;
+  }
+
+  /** A request may still be open at the server, although nobody waits for it. */
+  #note(id: number, { attendee, sender }: Pending): void {
+    if (attendee === undefined) return;
+    const until = this.#clock.now() + UNANSWERED_LIMIT;
+    this.#unanswered.set(id, { client: attendee.id, sender, until });
+    const [oldest] = this.#unanswered;
+    if (this.#unanswered.size <= MOST_UNANSWERED || oldest === undefined) return;
+    this.#unanswered.delete(oldest[0]);
+    this.#forgottenUntil = oldest[1].until;
+  }
+
+  /** Those that still count. */
+  #open(): Unanswered[] {
+    const now = this.#clock.now();
+    for (const [id, { until }] of this.#unanswered) {
+      if (until > now) break;
+      this.#unanswered.delete(id);
+    }
+    return [...this.#unanswered.values()];
   }
 
   /** Fails everything in flight, and all that is sent later; the first cause stays. */
@@ -221,7 +328,9 @@ export class PendingTable {
     this.ended ??= cause;
     const records = this.#records.values();
     this.#records.clear();
+    this.#relayed = 0;
     this.#exchanges.clear();
+    this.#unanswered.clear();
     for (const record of records) record.fail(this.#lossOf(record, cause, "answerLost"));
     this.#tellQuiet();
   }
@@ -247,6 +356,11 @@ export class PendingTable {
 }
 
 const ignore = (): void => {};
+
+/** Whether a request may be that client's; those of plugins may be anybody's. */
+function mayBeOf({ attendee }: Pending, client: Attendee | undefined): boolean {
+  return client === undefined || attendee === undefined || attendee === client;
+}
 
 /** What a request of the hub's own is about, where that has to be said beside it: only those about tasks have such a name. */
 function nameOf(params: object | undefined): string | undefined {

@@ -5,6 +5,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import { lookAhead } from "./account.ts";
 import { Attendance } from "./attendance.ts";
 import type { Connection } from "./connection.ts";
+import { Flaws } from "./flaws.ts";
 import type { PoolParts } from "./parts.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
 import { Seating } from "./seating.ts";
@@ -62,7 +63,14 @@ export class Pool {
     const difference = known && compareServers(known.spec, spec);
     if (difference === "same" || this.#isClosed) return;
     const goal = goalOf(spec);
-    const server: Server = known ?? { spec, goal, isStopped: false, seats: new Map() };
+    const server: Server = known ?? {
+      spec,
+      goal,
+      isStopped: false,
+      seats: new Map(),
+      flaws: new Flaws(),
+    };
+    if (difference === "process") server.flaws = new Flaws();
     this.#servers.set(spec.name, server);
     this.#parts.alerts.admit(spec.name);
     this.#tell(spec.name, known === undefined ? "added" : "changed");
@@ -123,6 +131,11 @@ export class Pool {
       throw new HubError("notSupported", text, { server: name });
     }
     return this.#seating.take(server, profile);
+  }
+
+  /** Whether there is such a server for this profile, also if it shall not run. */
+  has(name: string, profile: Profile): boolean {
+    return profile.scope.has(name) && this.#servers.has(name);
   }
 
   /** Those that there are for this profile, in manifest order. */

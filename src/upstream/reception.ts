@@ -1,6 +1,6 @@
 import type { HubError } from "../errors.ts";
 import type { LogLevel } from "../events.ts";
-import type { Frame, Response } from "../wire/jsonrpc.ts";
+import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
 import type { Exchange } from "../wire/link.ts";
 import { News, type NewsParts } from "./news.ts";
 
@@ -35,7 +35,7 @@ export class Reception {
         return;
       case "request":
         if (this.#parts.dialect()?.era !== "modern") this.#news.asked(frame, exchange);
-        else this.complain("A request was dropped: servers of its era send none.");
+        else this.#refuse(frame);
         return;
       case "batch":
         if (this.#parts.dialect()?.hasBatches !== true) {
@@ -73,6 +73,12 @@ export class Reception {
     this.#parts.log("warn", text);
   }
 
+  /** Servers of the modern era send no requests (2026-07-28); one that does must not wait for an answer. */
+  #refuse({ id, method }: Request): void {
+    this.#parts.voice.refuse(id, method);
+    this.complain("A request was refused: servers of its era send none.");
+  }
+
   #settle(response: Response): void {
     const { pending, jobs, voice } = this.#parts;
     const record = response.id === undefined ? undefined : pending.take(response.id);
@@ -81,6 +87,7 @@ export class Reception {
       record.settle(response);
       return;
     }
+    if (response.id !== undefined) pending.late(response.id);
     jobs.late(response, this.#parts.dialect()?.era ?? "legacy");
     // An answer after a cancel is usual; one that nobody asked for is the server's mistake.
     this.#parts.log("debug", "An answer that nobody waits for was dropped.");

@@ -1,11 +1,12 @@
 import { type ConnectStep, HubError } from "../errors.ts";
 import { valueOf } from "../json.ts";
+import { membersOf } from "./handshake.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 
 /** The longest text of a server's that is repeated, in UTF-16 units. */
 const LONGEST = 2000;
 
-/** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed */
+/** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed, hubLoop */
 export function readReply(server: string, response: Response, step: ConnectStep): unknown {
   let value: unknown;
   try {
@@ -14,8 +15,12 @@ export function readReply(server: string, response: Response, step: ConnectStep)
     throw misstep(server, step, "sent an answer that is malformed");
   }
   if (response.outcome === "result") return value;
-  const message = (value as { message?: unknown } | null)?.message;
+  const { message, data } = membersOf(value);
   const what = typeof message === "string" ? `an error: ${message.slice(0, LONGEST)}` : "an error";
+  // A toolmux that this hub would start without end says so in its own code: another attempt would end the same.
+  if (membersOf(data)["code"] === "hubLoop") {
+    throw new HubError("hubLoop", `Server "${server}" answered with ${what}`, { server, step });
+  }
   throw misstep(server, step, `answered with ${what}`);
 }
 

@@ -93,6 +93,8 @@ export class Seating {
     const connection = new Connection({
       ...parts,
       spec,
+      key,
+      flaws: server.flaws,
       client: spec.isolation === "perClient" ? profile.client : undefined,
       audience: this.#attendance.audience(spec, profile),
       offer,

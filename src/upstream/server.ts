@@ -1,5 +1,6 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
+import type { Flaws } from "./flaws.ts";
 import type { Profile } from "./profile.ts";
 import type { Goal, ServerStatus } from "./status.ts";
 
@@ -10,6 +11,8 @@ export interface Server {
   /** Somebody stopped it; what the manifest says of its start does not count until somebody starts it. */
   isStopped: boolean;
   readonly seats: Map<string, Seat>;
+  /** What is wrong with its messages, since it is made from this specification. */
+  flaws: Flaws;
 }
 
 export interface Seat {

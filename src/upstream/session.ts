@@ -7,7 +7,8 @@ import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
 import { type Frame, reissue, type Request, type Response } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, LinkEvents, Vitals } from "../wire/link.ts";
+import type { Exchange, Flaw, Link, LinkEvents, Vitals } from "../wire/link.ts";
+import { Attribution } from "./attribution.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./dialect/choice.ts";
 import type { Dialect, Topic } from "./dialect/dialect.ts";
@@ -37,6 +38,7 @@ export interface SessionEvents {
   /** What it lists of these kinds may be another. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
+  flaw?(flaw: Flaw): void;
   /** The server wants another authorization than there is. */
   challenged(challenge: Challenge): void;
   closed(cause: HubError): void;
@@ -62,6 +64,8 @@ export class Session implements LinkEvents {
   lastTool: string | undefined;
   /** For how long its lists hold, as they were last, as far as it says so. */
   readonly hints: HintTable = new Map();
+  /** The `_meta` of its lists, as they were last, as JSON. */
+  readonly metas = new Map<Kind, string>();
   /** What clients have subscribed to. */
   subscriptions: Subscriptions | undefined;
   #ping: number | undefined;
@@ -73,12 +77,13 @@ export class Session implements LinkEvents {
     this.#repetition = link.adopt && new Repetition(clock); // A pipe loses no single request.
     this.server = server;
     this.#link = link;
-    this.#pending = new PendingTable(server, link, (record) => this.voice.settled(record));
+    this.#pending = new PendingTable(server, link, clock, (record) => this.voice.settled(record));
     this.jobs = new Jobs(server, this.#pending, (params) => this.#dialect?.complete(params));
     this.voice = new Voice({
       server,
       link,
       audience,
+      attribution: new Attribution(audience, this.#pending, this.jobs),
       clock,
       pending: this.#pending,
       log: (text) => events.log("debug", "server", text),
@@ -175,6 +180,7 @@ export class Session implements LinkEvents {
       server: this.server,
       kind,
       ...(this.era === "modern" && { hints: this.hints }),
+      metas: this.metas,
       ask: (method, params) => this.ask(method, params, signal),
       complain,
     });
@@ -268,6 +274,10 @@ export class Session implements LinkEvents {
 
   log(level: LogLevel, source: LogSource, text: string): void {
     this.#parts.events.log(level, source, text);
+  }
+
+  flaw(flaw: Flaw): void {
+    this.#parts.events.flaw?.(flaw);
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {

@@ -13,6 +13,11 @@ export type Signal<S> =
   | { readonly kind: "cancel" }
   /** The attempt succeeded. */
   | { readonly kind: "opened"; readonly session: S }
+  /**
+   * The attempt has taken longer than `connectTimeout`, and goes on: nobody waits for it any more.
+   * `since`: when it began, in ms of the clock. `reason`: what those who have waited fail with.
+   */
+  | { readonly kind: "late"; readonly since: number; readonly reason: HubError }
   /** The server wants authorization. */
   | { readonly kind: "challenged" }
   | { readonly kind: "progressed"; readonly progress: Authorization }

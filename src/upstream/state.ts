@@ -14,10 +14,17 @@ export type State<S> = Rest | Authenticating<S> | Connected<S> | Stopping;
 /** The states that can follow once nothing of the old server is left. */
 export type Rest =
   | { readonly at: "idle" }
-  | { readonly at: "connecting"; readonly attempt: number }
+  | Connecting
   | Reconnecting
   | { readonly at: "failed"; readonly attempt: number; readonly cause: HubError }
   | { readonly at: "disconnected" };
+
+/** `lateSince`: when the attempt began, in ms of the clock, once it has taken longer than `connectTimeout`. */
+export interface Connecting {
+  readonly at: "connecting";
+  readonly attempt: number;
+  readonly lateSince?: number;
+}
 
 /** `retryAt` is in ms of the clock; `maxAttempts` is 0 for no limit. */
 export interface Reconnecting {
@@ -115,6 +122,8 @@ function whileConnecting<S>(
   switch (signal.kind) {
     case "opened":
       return connect(signal.session, attempt, its);
+    case "late":
+      return to({ at: "connecting", attempt, lateSince: signal.since });
     case "challenged":
       return authenticate<S>(attempt, undefined);
     case "lost":

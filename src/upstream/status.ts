@@ -4,6 +4,7 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
+import type { StrayOutput } from "./flaws.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those
@@ -27,6 +28,8 @@ export interface ConnectionStatus {
   /** Which attempt of the present series it is, or was. */
   readonly attempt: number | undefined;
   readonly retryAt: number | undefined;
+  /** How long its start has taken so far, in ms, once that is longer than `connectTimeout`: nobody waits for it. */
+  readonly late?: number;
   /** Whether it answers; undefined unless connected. */
   readonly responsive: boolean | undefined;
   /** How it is reached over HTTP: Streamable HTTP, or HTTP with SSE; undefined if it is not, or is not connected. */
@@ -52,6 +55,8 @@ export interface ConnectionStatus {
   readonly inFlight: number;
   /** The tool of the last of these calls, by the server's own name. */
   readonly lastTool: string | undefined;
+  /** Lines of the server's stdout that were no messages, over all its connections; absent: there were none. */
+  readonly strayOutput?: StrayOutput;
 }
 
 /** How one server of the manifest stands. */
@@ -63,26 +68,25 @@ export interface ServerStatus {
   readonly connections: readonly ConnectionStatus[];
 }
 
-/** Who runs, and who failed and why. */
+/** Which servers have a connection that runs; which are still starting; and of which all have failed, and why. */
 export interface Settled {
   readonly connected: readonly string[];
+  readonly late: readonly string[];
   readonly failed: readonly { readonly server: string; readonly cause: HubError }[];
 }
 
 /** Servers that shall not run, and those of which nobody knows for whom they would, are neither. */
 export function settledOf(servers: readonly ServerStatus[]): Settled {
   const connected: string[] = [];
+  const late: string[] = [];
   const failed: { server: string; cause: HubError }[] = [];
   for (const { server, goal, connections } of servers) {
-    const [connection] = connections;
-    if (connection === undefined || goal === "down") continue;
-    if (connection.state === "connected") {
-      connected.push(server);
-    } else {
-      failed.push({ server, cause: absenceOf(server, [connection]) });
-    }
+    if (connections.length === 0 || goal === "down") continue;
+    if (connections.some(({ state }) => state === "connected")) connected.push(server);
+    else if (connections.some((connection) => connection.late !== undefined)) late.push(server);
+    else failed.push({ server, cause: absenceOf(server, connections) });
   }
-  return { connected, failed };
+  return { connected, late, failed };
 }
 
 /** Why none of a server's connections can be used. */

@@ -8,7 +8,6 @@ import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
 import type { Notification } from "../wire/jsonrpc.ts";
-import { sessionOf } from "./account.ts";
 import type { Attendee } from "./audience.ts";
 import { type Profile, profileOf } from "./profile.ts";
 import { prefixIn } from "./scope.ts";
@@ -74,6 +73,11 @@ export class View {
   /** How servers reach the client; undefined if they do not. */
   get attendee(): Attendee | undefined {
     return this.#profile.attendee;
+  }
+
+  /** Whether there is such a server for the client, be it stopped. */
+  has(server: string): boolean {
+    return this.#parts.pool.has(server, this.#profile);
   }
 
   /** @throws {HubError} notSupported; see `Pool.find` */
@@ -168,11 +172,11 @@ export class View {
     if (connections.every(({ isListable }) => isListable)) this.#openList();
   }
 
-  /** Of the servers that may have something to say to the client. */
+  /** Of the servers that may have something to say to the client, those included that are still being listed. */
   get #voices(): readonly Voice[] {
     if (this.#profile.attendee === undefined) return [];
     const connections = this.#parts.pool.connections(this.#profile);
-    return connections.flatMap(({ state }) => sessionOf(state)?.voice ?? []);
+    return connections.flatMap(({ voice }) => voice ?? []);
   }
 
   #fits(spec: RunnableServer, name: string): boolean {

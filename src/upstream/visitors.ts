@@ -1,4 +1,4 @@
-import type { HubError } from "../errors.ts";
+import { type HubError, toHubError } from "../errors.ts";
 import type { Occasion } from "./audience.ts";
 import type { Session } from "./session.ts";
 
@@ -10,9 +10,15 @@ export interface Visitor {
   fail(error: HubError): void;
 }
 
-/** Those who wait for a session. Each is told once, and may come again at once. */
+/** Those who wait for a session. Each is told once, and may come again at once. One that throws fails alone. */
 export class Visitors {
   readonly #waiting = new Set<Visitor>();
+  /** Takes what a visitor has thrown. */
+  readonly #broke: (error: HubError) => void;
+
+  constructor(broke: (error: HubError) => void) {
+    this.#broke = broke;
+  }
 
   add(visitor: Visitor): void {
     this.#waiting.add(visitor);
@@ -31,21 +37,45 @@ export class Visitors {
   }
 
   enter(session: Session): void {
-    for (const visitor of this.#take()) visitor.enter(session);
+    this.#tell((visitor) => visitor.enter(session));
+  }
+
+  /** Brings one that need not wait to the session. */
+  admit(visitor: Visitor, session: Session): void {
+    try {
+      visitor.enter(session);
+    } catch (thrown) {
+      this.#end(visitor, toHubError(thrown));
+    }
   }
 
   fail(error: HubError): void {
-    for (const visitor of this.#take()) visitor.fail(error);
+    this.#tell((visitor) => visitor.fail(error));
   }
 
   /** Sends all elsewhere. */
   send(to: (visitor: Visitor) => void): void {
-    for (const visitor of this.#take()) to(visitor);
+    this.#tell(to);
   }
 
-  #take(): readonly Visitor[] {
+  #tell(how: (visitor: Visitor) => void): void {
     const visitors = [...this.#waiting];
     this.#waiting.clear();
-    return visitors;
+    for (const visitor of visitors) {
+      try {
+        how(visitor);
+      } catch (thrown) {
+        this.#end(visitor, toHubError(thrown));
+      }
+    }
+  }
+
+  #end(visitor: Visitor, error: HubError): void {
+    this.#broke(error);
+    try {
+      visitor.fail(error);
+    } catch (thrown) {
+      this.#broke(toHubError(thrown));
+    }
   }
 }

@@ -1,9 +1,12 @@
 import { utf8 } from "../bytes.ts";
+import { HubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import { lowestOf, type Severity } from "../protocol/severity.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import {
+  buildError,
   buildResult,
+  type Id,
   type Notification,
   type Request,
   type Response,
@@ -17,7 +20,10 @@ import type { Job } from "./job.ts";
 import type { Pending, PendingTable } from "./pending.ts";
 import { readElicited, readLog, relayLog } from "./notice.ts";
 
-export interface VoiceParts extends Pick<AsksParts, "server" | "audience" | "clock" | "complain"> {
+export interface VoiceParts extends Pick<
+  AsksParts,
+  "server" | "audience" | "attribution" | "clock" | "complain"
+> {
   readonly link: Link;
   /** What the server has yet to answer. */
   readonly pending: PendingTable;
@@ -49,8 +55,8 @@ export class Voice {
     this.#asks = new Asks({
       ...parts,
       send: (message) => void link.send(message),
-      isBusy: () => pending.relayed > 0,
-      halt: (halted) => pending.halt(halted),
+      isBusy: (client) => pending.isBusyFor(client),
+      halt: (client, halted) => pending.halt(client, halted),
       elicited: (id, client) => this.#elicitations.give(id, client),
     });
   }
@@ -94,13 +100,21 @@ export class Voice {
     else link.send(buildResult(request.id, EMPTY_RESULT));
   }
 
+  /** A request that servers of its era must not send. */
+  refuse(id: Id, method: string): void {
+    const { link, server } = this.#parts;
+    if (link.queued > MAX_UNREAD) return;
+    const text = `Server "${server}" sent a request "${method}", which its protocol revision does not have.`;
+    link.send(buildError(id, new HubError("methodNotFound", text, { server }).toRpc()));
+  }
+
   /**
    * A notification that is none of what the hub itself has asked for.
    * @param job the task that it belongs to
    * @param record the request on whose stream it came
    */
   notified(notification: Notification, job?: Job, record?: Pending): void {
-    const { server, audience } = this.#parts;
+    const { server } = this.#parts;
     const occasion = job === undefined ? record?.occasion : undefined;
     switch (notification.method) {
       case Method.cancelled:
@@ -118,7 +132,7 @@ export class Voice {
         const line = relayLog(server, notification);
         if (line !== undefined) {
           const { severity, message } = line;
-          const client = job?.origin.client ?? onlyOne(audience);
+          const client = job?.origin.client ?? this.#readerOf(notification);
           if (occasion === undefined) client?.tellLog(server, severity, message);
           else occasion.log(severity, message);
         }
@@ -136,8 +150,16 @@ export class Voice {
   ): Iterable<Attendee> {
     const id = readElicited(notification);
     const known = id === undefined ? undefined : this.#elicitations.end(id);
-    const only = job?.origin.client ?? occasion?.attendee ?? onlyOne(this.#parts.audience);
+    const only =
+      job?.origin.client ?? occasion?.attendee ?? this.#parts.attribution.of(notification);
     return known ?? (only === undefined ? [] : [only]);
+  }
+
+  /** The client that a line of the log is for, which says nothing of its request: among several, one that has set a level. */
+  #readerOf(notification: Notification): Attendee | undefined {
+    const { attribution } = this.#parts;
+    const client = attribution.of(notification);
+    return client?.level === undefined && attribution.isShared ? undefined : client;
   }
 
   /** The roots of a client are others: tells the server, if it may know of them. */
@@ -147,9 +169,9 @@ export class Voice {
       link.send(bytesOf(notification));
   }
 
-  /** A request was given up; if it was the last that the server was at work for, what it asks for its sake is over. */
+  /** A request was given up; if it was the last of its client that the server was at work for, what it asks for its sake is over. */
   abandon(): void {
-    if (this.#asks.isOpen && this.#parts.pending.relayed === 0) this.#asks.abandon();
+    if (this.#asks.isOpen) this.#asks.abandon();
   }
 
   /** A request has ended, in whatever way: what was asked on its stream is over. */

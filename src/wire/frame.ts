@@ -23,8 +23,28 @@ import {
 import { readCommon, readSpliceable } from "./shapes.ts";
 import { type ChunkSight, CR, hasLineBreak, LF } from "./sight.ts";
 
-/** Reads one message, without its line end. Never throws: what is no message is `invalid`. */
+/**
+ * Reads one message, without its line end and without a byte order mark at its start. Never throws: what is no message is
+ * `invalid`.
+ */
 export function readFrame(bytes: Buffer): Frame {
+  const { length } = bytes;
+  return (
+    readSpliceable(bytes, 0, length) ??
+    readCommon(bytes, 0, length) ??
+    (hasMark(bytes, 0) ? readUnmarked(bytes.subarray(MARK.length)) : readScanned(bytes))
+  );
+}
+
+/** A byte order mark: some libraries write one before each text (RFC 8259, section 8.1, lets parsers ignore it). */
+const MARK = utf8("\ufeff");
+
+function hasMark(bytes: Buffer, start: number): boolean {
+  return bytes[start] === MARK[0] && matches(bytes, start, MARK);
+}
+
+/** Reads a message whose byte order mark was taken off: a second one makes it invalid. */
+function readUnmarked(bytes: Buffer): Frame {
   const { length } = bytes;
   return readSpliceable(bytes, 0, length) ?? readCommon(bytes, 0, length) ?? readScanned(bytes);
 }
@@ -34,7 +54,7 @@ export function readFrame(bytes: Buffer): Frame {
  * chunk goes: after the first such line the others are cut out.
  */
 export function readFramePart(bytes: Buffer, start: number, end: number, sight: ChunkSight): Frame {
-  if (sight.isTorn) return readFrame(bytes.subarray(start, end));
+  if (sight.isTorn || hasMark(bytes, start)) return readFrame(bytes.subarray(start, end));
   const frame = readSpliceable(bytes, start, end, sight) ?? readCommon(bytes, start, end, sight);
   if (frame !== undefined) return frame;
   const scanned = readScanned(bytes.subarray(start, end));

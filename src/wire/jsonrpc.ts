@@ -75,6 +75,8 @@ export interface Invalid extends Framed {
   readonly reason: string;
   /** The id, if the message is a request that has a usable one. */
   readonly id: Id | undefined;
+  /** The message as it was read, if it is well-formed JSON-RPC and only its text is not valid UTF-8. */
+  readonly parsed?: Request | Notification | Response | undefined;
 }
 
 /** A peer's request id: the slice is exactly as the peer wrote it. */

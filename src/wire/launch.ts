@@ -4,6 +4,7 @@ import { type ErrorCode, HubError } from "../errors.ts";
 import { type Child, startChild } from "./child.ts";
 import { findCommand, type Found, readLoginPath, type Search } from "./command.ts";
 import { childEnvironment, type Environment } from "./environment.ts";
+import { HUBS_VARIABLE } from "./nesting.ts";
 import { newTag, tagVariable } from "./owner.ts";
 import { TAG_VARIABLE } from "./table.ts";
 import type { Redactor } from "./redact.ts";
@@ -56,7 +57,10 @@ async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
   const { server, hubEnv } = target;
   const tag = await newTag();
   const owners = tagVariable(tag, hubEnv[TAG_VARIABLE]);
-  const env = childEnvironment(hubEnv, target.env, { [TAG_VARIABLE]: owners });
+  const env = childEnvironment(hubEnv, target.env, {
+    [TAG_VARIABLE]: owners,
+    [HUBS_VARIABLE]: hubEnv[HUBS_VARIABLE],
+  });
   const cwd = resolve(target.cwd ?? ".");
   if (target.cwd !== undefined) await checkFolder(server, cwd);
   const search = {

@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { memoriesOf, isClear, LONG, type Part } from "./long.ts";
 import { ChunkSight, CR, LF } from "./sight.ts";
+import { Utf8Check } from "./utf8.ts";
 
 /** What a splitter finds. Slices share the memory of the chunks that were pushed. */
 export interface LineSink {
@@ -10,8 +11,11 @@ export interface LineSink {
   line(bytes: Buffer): void;
   /** Instead of `line`, for a line that came in one chunk: where it stands in that. */
   part?(chunk: Buffer, start: number, end: number, sight: ChunkSight): void;
-  /** Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined. */
-  long?(parts: readonly Part[], size: number): void;
+  /**
+   * Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined.
+   * @param isText whether it is valid UTF-8
+   */
+  long?(parts: readonly Part[], size: number, isText: boolean): void;
   /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
@@ -30,6 +34,8 @@ export class Splitter {
   readonly #sink: LineSink;
   #pending: Part[] = [];
   #size = 0;
+  /** Of the line that is coming in, once it is likely to be a long one. */
+  #check: Utf8Check | undefined;
   /** Set while an oversized line is being dropped. */
   #dropped: { head: Buffer; tail: Buffer } | undefined;
   #first = true;
@@ -92,6 +98,7 @@ export class Splitter {
     // While the peer makes the next one: when the line is whole, somebody waits for it.
     const isKnown = piece.length >= SOON && isClear(piece, this.#pending.length === 0);
     this.#pending.push({ bytes: piece, isClear: isKnown, isOwn });
+    if (this.#sink.long !== undefined && this.#size >= SOON) this.#checkText(piece);
     if (this.#size > this.#limit) {
       const pieces = memoriesOf(this.#pending);
       const start = Buffer.concat(pieces, Math.min(this.#size, EDGE));
@@ -100,11 +107,22 @@ export class Splitter {
     }
   }
 
+  #checkText(piece: Buffer): void {
+    if (this.#check === undefined) {
+      this.#check = new Utf8Check();
+      for (const { bytes } of this.#pending) this.#check.push(bytes);
+    } else {
+      this.#check.push(piece);
+    }
+  }
+
   #finish(): void {
     const pending = this.#pending;
     const dropped = this.#dropped;
     const size = this.#size;
+    const check = this.#check;
     this.#size = 0;
+    this.#check = undefined;
     if (dropped !== undefined) {
       this.#dropped = undefined;
       this.#sink.oversized(dropped.head, dropped.tail, size);
@@ -114,7 +132,7 @@ export class Splitter {
     this.#pending = [];
     if (size >= LONG && pending.length > 1 && this.#sink.long !== undefined && !this.#first) {
       const [parts, length] = withoutCr(pending, size);
-      this.#sink.long(parts, length);
+      this.#sink.long(parts, length, check?.isValid !== false);
       return;
     }
     const only = pending.length === 1 ? pending[0]?.bytes : undefined;

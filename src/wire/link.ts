@@ -11,6 +11,8 @@ import type { ProcessEntry } from "./table.ts";
 export interface Exchange {
   /** Says that nobody waits for the answer any more: HTTP closes the stream, a shared pipe has nothing to close. */
   abandon(): void;
+  /** The number that its owner gave the request, so that what comes on its stream is found by it. */
+  request?: number;
 }
 
 /** What a Link may need to know of a request beyond its bytes; HTTP writes it into headers. */
@@ -38,6 +40,13 @@ export interface Inbound {
   respond(message: Message | undefined): void;
 }
 
+/** Something wrong with what a server sends, which costs it nothing but a note. */
+export type Flaw =
+  /** A line of stdout is no message. `text`: the line, redacted and cut; undefined if there are too many to look at each. */
+  | { readonly kind: "strayOutput"; readonly text: string | undefined }
+  /** A message was not valid UTF-8: U+FFFD is in the place of the invalid sequences. */
+  | { readonly kind: "invalidText" };
+
 /** What a Link tells its owner. All are called synchronously, in wire order, and never after `closed`. */
 export interface LinkEvents {
   /**
@@ -47,6 +56,8 @@ export interface LinkEvents {
   frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
   /** A line for the peer's log: stderr, stray output, a message that was dropped. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
+  /** Called for each occurrence: the owner counts. */
+  flaw?(flaw: Flaw): void;
   /**
    * A message over the size limit was thrown away as it came in; the link lives on.
    * `head` and `tail` are its first and last bytes (up to 4 KiB each), for whoever can find its id there.

@@ -59,16 +59,16 @@ export class Noise {
     this.#splitter.push(chunk.subarray(start));
   }
 
-  /** A line of stdout that is no message. */
-  stray(frame: Invalid): void {
-    if (!this.#mayLog()) {
-      this.#missed += frame.end - frame.start;
-      return;
-    }
-    this.#tellMissed();
+  /**
+   * A line of stdout that is no message. The log gets it at level `debug`: whoever counts such lines explains them.
+   * @returns the line as it may be shown; undefined if too many came in this second to look at each
+   */
+  stray(frame: Invalid): string | undefined {
+    if (!this.#mayLog()) return undefined;
     const text = this.#text(bytesOf(frame));
     const plain = frame.code === "parseError";
-    this.#write("warn", "stdout", plain ? text : `Not a message (${frame.reason}): ${text}`);
+    this.#write("debug", "stdout", plain ? text : `Not a message (${frame.reason}): ${text}`);
+    return text;
   }
 
   /** Both streams have ended: an unfinished last line is logged. */

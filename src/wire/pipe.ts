@@ -1,10 +1,11 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 import { collectGarbage } from "../runtime.ts";
 import { readFrame, readFramePart } from "./frame.ts";
 import { type Frame, isPatch, type Message } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
 import { memoriesOf, readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
+import { refuseText, repairText } from "./utf8.ts";
 
 /** Where bytes come from: a child's stdout, or the hub's own stdin. */
 export interface ByteSource {
@@ -30,6 +31,11 @@ export interface ByteSink {
 export interface PipeEvents {
   frame(frame: Frame): void;
   oversized(head: Buffer, tail: Buffer, size: number): void;
+  /**
+   * Set on a pipe from a server: invalid UTF-8 sequences in its messages become U+FFFD, and this is called for each such
+   * message. Absent: a message that is not valid UTF-8 is `invalid`.
+   */
+  replaced?(): void;
   pressure(full: boolean): void;
   /** The peer sends no more. */
   ended(): void;
@@ -72,11 +78,23 @@ export class Pipe {
     this.#source = source;
     this.#sink = sink;
     this.#events = events;
+    const checked = (frame: Frame): Frame =>
+      events.replaced === undefined
+        ? refuseText(frame)
+        : repairText(frame, () => events.replaced?.());
+    const read = (bytes: Buffer, isText: boolean): Frame =>
+      isText ? readFrame(bytes) : checked(readFrame(bytes));
     const splitter = new Splitter(limit, {
-      line: (bytes) => events.frame(readFrame(bytes)),
-      part: (chunk, start, end, sight) => events.frame(readFramePart(chunk, start, end, sight)),
-      long: (parts, size) =>
-        events.frame(readLong(parts, size) ?? readFrame(Buffer.concat(memoriesOf(parts), size))),
+      line: (bytes) => events.frame(read(bytes, isUtf8(bytes))),
+      part: (chunk, start, end, sight) => {
+        // One check for all lines of a chunk; only if that fails is each line checked alone.
+        if (sight.isText(start)) events.frame(readFramePart(chunk, start, end, sight));
+        else events.frame(checked(readFrame(chunk.subarray(start, end))));
+      },
+      long: (parts, size, isText) => {
+        const frame = isText ? readLong(parts, size) : undefined;
+        events.frame(frame ?? read(Buffer.concat(memoriesOf(parts), size), isText));
+      },
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
     source.read(

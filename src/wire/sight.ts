@@ -1,4 +1,4 @@
-import { Buffer } from "node:buffer";
+import { Buffer, isUtf8 } from "node:buffer";
 
 export const CR = 0x0d;
 export const LF = 0x0a;
@@ -43,6 +43,7 @@ export class ChunkSight implements Sight {
   isTorn = false;
   #hasBreak: boolean | undefined;
   #hidesMethod: boolean | undefined;
+  #isText: boolean | undefined;
 
   constructor(chunk: Buffer) {
     this.#chunk = chunk;
@@ -54,5 +55,15 @@ export class ChunkSight implements Sight {
 
   get hidesMethod(): boolean {
     return (this.#hidesMethod ??= hidesMethod(this.#chunk));
+  }
+
+  /**
+   * Whether all lines that are whole in the chunk are valid UTF-8. Lines before and behind them may be cut within a character.
+   * @param first where the first whole line begins
+   */
+  isText(first: number): boolean {
+    const chunk = this.#chunk;
+    return (this.#isText ??=
+      isUtf8(chunk) || isUtf8(chunk.subarray(first, chunk.lastIndexOf(LF) + 1)));
   }
 }

@@ -112,8 +112,15 @@ class Conversation {
     const sink = sinkOf(child.stdin, () => tellDeaf());
     this.#pipe = new Pipe(sourceOf(child.stdout), sink, target.maxMessage, {
       frame: (frame) => {
-        if (frame.kind === "invalid") this.#noise.stray(frame);
-        else if (this.#phase === "open") events.frame(frame);
+        if (frame.kind === "invalid") {
+          const text = this.#noise.stray(frame);
+          if (this.#phase !== "closed") events.flaw?.({ kind: "strayOutput", text });
+        } else if (this.#phase === "open") {
+          events.frame(frame);
+        }
+      },
+      replaced: () => {
+        if (this.#phase === "open") events.flaw?.({ kind: "invalidText" });
       },
       oversized: (head, tail, size) => {
         if (this.#phase === "open") events.oversized(head, tail, size);

@@ -6,6 +6,7 @@ import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";
 import { scripted } from "../harness/manifest.ts";
+import { missingPrograms, skipWithout } from "../harness/needs.ts";
 
 const CANARY = "canary-0123456789abcdef";
 
@@ -130,7 +131,13 @@ describe("toolmux import", () => {
     }),
   );
 
-  it("asks on a terminal", { ...LIMIT, skip: process.platform !== "linux" }, () =>
+  const skip = skipWithout({
+    isMet: process.platform === "linux" && missingPrograms(["script"]).length === 0,
+    tests: "questions on a terminal",
+    cure: "this needs Linux and script (apt-get install bsdutils)",
+  });
+
+  it("asks on a terminal", { ...LIMIT, skip }, () =>
     withHome(async (home) => {
       home.write(".cursor/mcp.json", CURSOR({}));
       const line = `'${executable()}' import cursor`;

@@ -243,6 +243,33 @@ describe("a client that goes away", () => {
       client.resume();
     }),
   );
+
+  it(
+    "is seen while the hub takes nothing in, as the client does not read, although a request stands before it",
+    LIMIT,
+    () =>
+      withStage({ servers: { a: scripted() } }, async (stage) => {
+        const client = open(stage);
+        await client.open();
+        const pids = carrying(stage.dir);
+        client.pause();
+        for (let n = 0; n < 12; n++) client.askCall("a__big", { bytes: 4_000_000 });
+        const isTaken = async (n: number): Promise<boolean> => {
+          client.askCall("a__echo", { n });
+          const test = (text = ""): boolean => text === JSON.stringify({ n });
+          const seen = stage.logged("a", (event) => test(event.arguments), 1000);
+          return seen.then(
+            () => true,
+            () => false,
+          );
+        };
+        let requests = 1;
+        while (await isTaken(requests)) requests++;
+        client.end();
+        await waitUntilGone(pids, GRACE);
+        client.resume();
+      }),
+  );
 });
 
 /** A client process starts the hub, with pipes of its own or with those that this process holds, and is killed. */

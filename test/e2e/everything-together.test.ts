@@ -92,43 +92,63 @@ describe("two clients at once at a server of everything for each of them", () =>
 });
 
 describe("two clients at once at one server of everything", () => {
-  it("are not asked if it could be meant for either, and the caller reads the remedy", LIMIT, () =>
+  it("are each asked while they alone call", LIMIT, () =>
     withTwo(SHARED, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
-      for (const client of [one, two]) {
-        const args = { prompt: "for whom?", maxTokens: 7 };
+      for (const [client, name] of [
+        [one, "one"],
+        [two, "two"],
+      ] as const) {
+        const args = { prompt: name, maxTokens: 7 };
         const sample = await client.call("all__trigger-sampling-request", args);
-        assert.equal(sample.isError, true);
-        assert.match(textOf(sample), /isolation = "perClient"/);
+        assert.match(textOf(sample), new RegExp(`sampled by ${name}`));
       }
-      assert.equal(has(one, "sampling/createMessage"), undefined);
-      assert.equal(has(two, "sampling/createMessage"), undefined);
     }),
   );
 
-  it("hear of what they subscribed to, of their own progress, and of no line", LIMIT, () =>
+  it("are not asked if it could be meant for either, and the caller reads the remedy", LIMIT, () =>
     withTwo(SHARED, async (one, two) => {
       await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
-      for (const client of [one, two]) await client.sdk.setLoggingLevel("debug");
-      await one.sdk.subscribeResource({ uri: `${TEXT}1` });
-      for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
-      await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
-      await one.call("all__toggle-subscriber-updates");
-      await one.until("its update", () => one.updated[0]);
-      await two.until("its update", () => two.updated[0]);
-      const totals: [number[], number[]] = [[], []];
-      await Promise.all(
-        [one, two].map((client, at) =>
-          client.call(
-            LONG,
-            { duration: 0.3, steps: 3 + at },
-            { onprogress: ({ total = 0 }) => totals[at === 0 ? 0 : 1].push(total) },
-          ),
-        ),
-      );
-      assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
-      assert.deepEqual([one.updated, two.updated], [[`${TEXT}1`], [`${TEXT}2`]]);
-      assert.deepEqual([one.logs, two.logs], [[], []]);
+      let long: Promise<unknown> | undefined;
+      // It is at work when it says so for the first time.
+      await new Promise<void>((begun) => {
+        long = two.call(LONG, { duration: 3, steps: 30 }, { onprogress: () => begun() });
+      });
+      const args = { prompt: "for whom?", maxTokens: 7 };
+      const sample = await one.call("all__trigger-sampling-request", args);
+      assert.equal(sample.isError, true);
+      assert.match(textOf(sample), /isolation = "perClient"/);
+      assert.equal(has(one, "sampling/createMessage"), undefined);
+      assert.equal(has(two, "sampling/createMessage"), undefined);
+      await long;
     }),
+  );
+
+  it(
+    "hear of what they subscribed to, of their own progress, and of no line without a level",
+    LIMIT,
+    () =>
+      withTwo(SHARED, async (one, two) => {
+        await Promise.all([one.sdk.listTools(), two.sdk.listTools()]);
+        await one.sdk.subscribeResource({ uri: `${TEXT}1` });
+        for (const client of [one, two]) await client.sdk.subscribeResource({ uri: `${TEXT}2` });
+        await one.sdk.unsubscribeResource({ uri: `${TEXT}2` });
+        await one.call("all__toggle-subscriber-updates");
+        await one.until("its update", () => one.updated[0]);
+        await two.until("its update", () => two.updated[0]);
+        const totals: [number[], number[]] = [[], []];
+        await Promise.all(
+          [one, two].map((client, at) =>
+            client.call(
+              LONG,
+              { duration: 0.3, steps: 3 + at },
+              { onprogress: ({ total = 0 }) => totals[at === 0 ? 0 : 1].push(total) },
+            ),
+          ),
+        );
+        assert.deepEqual([new Set(totals[0]), new Set(totals[1])], [new Set([3]), new Set([4])]);
+        assert.deepEqual([one.updated, two.updated], [[`${TEXT}1`], [`${TEXT}2`]]);
+        assert.deepEqual([one.logs, two.logs], [[], []]);
+      }),
   );
 });

@@ -24,7 +24,7 @@ const LINES: [line: string, code: number | undefined][] = [
   ['{"jsonrpc":"2.0","id":1,"method":"ping"}}', -32700],
   ["\u0000", -32700],
   ['\u0000{"jsonrpc":"2.0","id":1,"method":"ping"}', -32700],
-  ['\u{feff}{"jsonrpc":"2.0","id":1,"method":"ping"}', -32700],
+  ['\u{feff}\u{feff}{"jsonrpc":"2.0","id":1,"method":"ping"}', -32700],
   ['{"jsonrpc":"2.0","id":1,"method":"pi\u0000ng"}', -32700],
   ["[".repeat(100_000), -32700],
   ['{"a":'.repeat(100_000), -32700],
@@ -89,7 +89,7 @@ describe("a client that sends what it should not", () => {
   );
 
   it(
-    "bytes that are no UTF-8, and CRLF line ends, has the bytes reach the server as they are",
+    "bytes that are not UTF-8 is refused, and has CRLF line ends taken off: neither reaches the server",
     LIMIT,
     () => {
       // Beside the server, what it is sent goes to a file.
@@ -100,9 +100,11 @@ describe("a client that sends what it should not", () => {
         const odd = Buffer.from('{"x":"caf\u00e9 \u00ff\u00fe"}', "latin1");
         const [before = "", after = ""] = callText("odd", "bad__fine", "|").split("|");
         client.write(Buffer.concat([Buffer.from(before), odd, Buffer.from(`${after}\r\n`)]));
-        await client.answer("odd");
+        assert.equal((await client.answer("odd")).message.error?.code, -32700);
+        client.write(`${callText("even", "bad__fine", '{"x":"café"}')}\r\n`);
+        await client.answer("even");
         const sent = readFileSync(join(dir, "stdin"));
-        assert.ok(sent.includes(odd));
+        assert.ok(sent.includes("café") && !sent.includes("odd") && !sent.includes(odd));
         assert.ok(!sent.includes("\r"));
       });
     },

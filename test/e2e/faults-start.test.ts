@@ -74,9 +74,9 @@ function slow(ms: number): string[] {
 
 describe("a server that takes its time to get up", () => {
   /** Starts a server that needs so many ms, and waits until it is announced. */
-  function start(ms: number, connectTimeout: string): Promise<void> {
+  function start(ms: number, connectTimeout?: string): Promise<void> {
     return withFaulty(
-      faulty(slow(ms), { connectTimeout }),
+      faulty(slow(ms), connectTimeout === undefined ? {} : { connectTimeout }),
       async ({ client }) => {
         const began = performance.now();
         assert.deepEqual(ofBad(await client.open()), []);
@@ -101,6 +101,11 @@ describe("a server that takes its time to get up", () => {
   const skip = process.env["TOOLMUX_SLOW_TESTS"] === undefined;
   it("may take 25 s with the default connectTimeout", { ...LIMIT, skip }, () =>
     start(25_000, "30s"),
+  );
+  it(
+    "is announced when it is up, as the same process, long after connectTimeout if the manifest does not set that",
+    { timeout: 90_000, skip },
+    () => start(31_000),
   );
 });
 

@@ -2,20 +2,17 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import process from "node:process";
 import { describe, it } from "node:test";
 import { executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { missingPrograms, skipWithout } from "../harness/needs.ts";
 
 /** What a session with a keychain needs, wherever PATH has it. */
 const PARTS = ["dbus-run-session", "gnome-keyring-daemon"];
-const missing = PARTS.filter(
-  (part) =>
-    !(process.env["PATH"] ?? "").split(":").some((folder) => existsSync(join(folder, part))),
-);
-const reason =
-  missing.length === 0
-    ? false
-    : `NOT TESTED: the keychain, for want of ${missing.join(" and ")} (apt-get install dbus gnome-keyring libsecret-1-0)`;
+const skip = skipWithout({
+  isMet: missingPrograms(PARTS).length === 0,
+  tests: "the keychain",
+  cure: `there is no ${PARTS.join(", or no ")} (apt-get install dbus gnome-keyring libsecret-1-0)`,
+});
 
 /**
  * Runs lines of a shell in a D-Bus session of its own, in which a keychain is there and unlocked, or locked, or not there.
@@ -39,7 +36,7 @@ function runSession(stage: Stage, keychain: "unlocked" | "locked" | "none", ...l
 }
 
 /** Of each test: a file whose tests are skipped as a whole reports none. */
-const OPTIONS = { ...LIMIT, skip: reason };
+const OPTIONS = { ...LIMIT, skip };
 
 describe("the keychain of this system", () => {
   it("keeps a secret, gives it to a server, and forgets it", OPTIONS, () =>

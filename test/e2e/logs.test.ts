@@ -400,3 +400,62 @@ describe("the log of other commands", () => {
     }),
   );
 });
+
+describe("a server that writes to stdout what is not MCP", () => {
+  const LATIN = fileURLToPath(new URL("../fixtures/servers/latin.mjs", import.meta.url));
+  const noisy: ServerEntry = { command: process.execPath, args: [LATIN, "stray"] };
+  const warnings = (client: RawClient): string[] =>
+    client.stderr.split("\n").filter((line) => line.startsWith("toolmux: warn noisy: It writes"));
+
+  it(
+    "is explained once, counted, and told of again each time there is ten times as much",
+    LIMIT,
+    () =>
+      withStage({ servers: { noisy } }, async (stage) => {
+        const client = start(stage);
+        await client.open();
+        for (const lines of [1, 8, 1, 89, 1, 899, 1, 50_000]) {
+          await client.call("noisy__stray", { lines });
+        }
+        client.end();
+        await client.ended(END);
+        assert.deepEqual(
+          warnings(client).map((line) => Number(/(\d+) lines? so far/.exec(line)?.[1])),
+          [1, 10, 100, 1000, 10_000],
+        );
+        for (const line of warnings(client)) assert.match(line, /"DEBUG noise"/);
+        // The invalid UTF-8 of its listing is told of once; nothing else is.
+        assert.equal(client.stderr.trim().split("\n").length, 6, client.stderr);
+      }),
+  );
+
+  it("is told of once although its process was started anew", LIMIT, () =>
+    withStage({ servers: { noisy } }, async (stage) => {
+      const client = start(stage);
+      await client.open();
+      await client.call("noisy__stray", { lines: 1 });
+      for (const pid of descendants(client.pid)) process.kill(pid, "SIGKILL");
+      // The first may come too early for the next process.
+      const again = async (): Promise<unknown> =>
+        (await client.call("noisy__stray", { lines: 20 })).message.result;
+      assert.ok((await again()) ?? (await again()));
+      client.end();
+      await client.ended(END);
+      assert.equal(warnings(client).length, 2, client.stderr);
+    }),
+  );
+
+  it("has each line in the log at level debug", LIMIT, () =>
+    withStage({ servers: { noisy } }, async (stage) => {
+      const client = start(stage, "--log-level", "debug");
+      await client.open();
+      await client.call("noisy__stray", { lines: 20 });
+      client.end();
+      await client.ended(END);
+      assert.equal(
+        client.stderr.split("\n").filter((line) => line.endsWith("DEBUG noise")).length,
+        20,
+      );
+    }),
+  );
+});

@@ -58,6 +58,27 @@ describe("the package for Node", () => {
     assert.equal(join(root, bin.toolmux), program());
   });
 
+  it(
+    "asks for a Node that has process.getBuiltinModule (20.16), the same one wherever it says so",
+    LIMIT,
+    () => {
+      const enginesIn = (text: string): unknown =>
+        (JSON.parse(text) as { engines?: { node?: unknown } }).engines?.node;
+      const said = enginesIn(readFileSync(join(unpack(), "package.json"), "utf8"));
+      const [, least = "", major, minor] = /^>=((\d+)\.(\d+))$/.exec(String(said)) ?? [];
+      assert.ok(Number(major) > 20 || (Number(major) === 20 && Number(minor) >= 16), String(said));
+      const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+        packages: Record<string, unknown>;
+      };
+      assert.equal(enginesIn(JSON.stringify(lock.packages[""])), said);
+      for (const file of ["README.md", "CONTRIBUTING.md"]) {
+        const [, named] =
+          /Node (\d+[\d.]*\d) or later/.exec(readFileSync(join(ROOT, file), "utf8")) ?? [];
+        assert.equal(named, least, file);
+      }
+    },
+  );
+
   it("imports nothing but its own chunks and what Node has", LIMIT, () => {
     const folder = join(unpack(), "dist/node");
     const files = readdirSync(folder, { encoding: "utf8", recursive: true })

@@ -148,50 +148,61 @@ async function logIn(page: Page, url: string, password = "lovelace"): Promise<st
   return String(await page.look("document.body.innerText"));
 }
 
-describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
-  it("is there when a person has logged in, also for the next hub, and when the token has expired", async () => {
-    await withVisit(async (visit) => {
-      const { club, page, pages, stage } = visit;
-      await withPage(async (browser) => {
-        await serve(visit, async (client) => {
-          const said = await logIn(browser, await page(1));
-          assert.match(said, /Thank you/);
-          await echo(client);
-        });
-      });
-      await serve(visit, echo);
-      await club.expire();
-      await serve(visit, echo);
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
-      assert.equal(pages().length, 1);
-      for (const path of readdirSync(join(stage.dir, "config"), {
-        recursive: true,
-        encoding: "utf8",
-      })) {
-        const { mode } = statSync(join(stage.dir, "config", path));
-        assert.equal(mode & 0o077, 0, path);
-      }
-    });
-  });
+/** Of each test that needs it: nothing would be reported of a suite that is skipped as a whole. */
+const BROWSER = { ...LIMIT, skip: noChromium };
 
-  it("keeps its token while it serves: one that expires meanwhile is exchanged under a call", async () => {
-    await withVisit(async (visit) => {
-      const { club, page } = visit;
-      await withPage(async (browser) => {
-        await serve(visit, async (client) => {
-          await logIn(browser, await page(1));
-          for (let round = 0; round < 3; round++) {
+describe("a server that wants a login", () => {
+  it(
+    "is there when a person has logged in, also for the next hub, and when the token has expired",
+    BROWSER,
+    async () => {
+      await withVisit(async (visit) => {
+        const { club, page, pages, stage } = visit;
+        await withPage(async (browser) => {
+          await serve(visit, async (client) => {
+            const said = await logIn(browser, await page(1));
+            assert.match(said, /Thank you/);
             await echo(client);
-            await club.expire();
-          }
-          await echo(client);
+          });
         });
+        await serve(visit, echo);
+        await club.expire();
+        await serve(visit, echo);
+        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 1 });
+        assert.equal(pages().length, 1);
+        for (const path of readdirSync(join(stage.dir, "config"), {
+          recursive: true,
+          encoding: "utf8",
+        })) {
+          const { mode } = statSync(join(stage.dir, "config", path));
+          assert.equal(mode & 0o077, 0, path);
+        }
       });
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
-    });
-  });
+    },
+  );
 
-  it("is logged in to once for two hubs that want it at the same time", async () => {
+  it(
+    "keeps its token while it serves: one that expires meanwhile is exchanged under a call",
+    BROWSER,
+    async () => {
+      await withVisit(async (visit) => {
+        const { club, page } = visit;
+        await withPage(async (browser) => {
+          await serve(visit, async (client) => {
+            await logIn(browser, await page(1));
+            for (let round = 0; round < 3; round++) {
+              await echo(client);
+              await club.expire();
+            }
+            await echo(client);
+          });
+        });
+        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 3 });
+      });
+    },
+  );
+
+  it("is logged in to once for two hubs that want it at the same time", BROWSER, async () => {
     await withVisit(async (visit) => {
       const { page, pages, club } = visit;
       await withPage(async (browser) => {
@@ -204,32 +215,40 @@ describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
     });
   });
 
-  it("is taken over by another hub when the one that waits for a login is killed", async () => {
-    await withVisit(async (visit) => {
-      const { stage, env, page } = visit;
-      const victim = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
-      await victim.open();
-      await page(1);
-      await withPage(async (browser) => {
-        const next = serve(visit, echo);
-        victim.signal("SIGKILL");
-        await victim.ended(10_000);
-        await logIn(browser, await page(2));
-        await next;
+  it(
+    "is taken over by another hub when the one that waits for a login is killed",
+    BROWSER,
+    async () => {
+      await withVisit(async (visit) => {
+        const { stage, env, page } = visit;
+        const victim = new RawClient(executable(), ["--config", stage.config], stage.dir, env);
+        await victim.open();
+        await page(1);
+        await withPage(async (browser) => {
+          const next = serve(visit, echo);
+          victim.signal("SIGKILL");
+          await victim.ended(10_000);
+          await logIn(browser, await page(2));
+          await next;
+        });
       });
-    });
-  });
+    },
+  );
 
-  it("is not waited for by a hub whose client has left: the browser finds nobody", async () => {
-    await withVisit(async (visit) => {
-      const { page } = visit;
-      await serve(visit, async () => void (await page(1)));
-      const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
-      await assert.rejects(fetch(back));
-    });
-  });
+  it(
+    "is not waited for by a hub whose client has left: the browser finds nobody",
+    LIMIT,
+    async () => {
+      await withVisit(async (visit) => {
+        const { page } = visit;
+        await serve(visit, async () => void (await page(1)));
+        const back = new URL(await page(1)).searchParams.get("redirect_uri") ?? "";
+        await assert.rejects(fetch(back));
+      });
+    },
+  );
 
-  it("is logged in to and out of by hand", async () => {
+  it("is logged in to and out of by hand", BROWSER, async () => {
     await withVisit(async (visit) => {
       const { club, page, pages } = visit;
       const before = await say(visit, "auth", "status");
@@ -267,58 +286,70 @@ describe("a server that wants a login", { ...LIMIT, skip: noChromium }, () => {
     });
   });
 
-  it("is there at once for a hub that was refused, when somebody has logged in by hand", async () => {
-    await withVisit(async (visit) => {
-      const { page, club } = visit;
-      await serve(visit, async (client) => {
-        const refused = new URL(await page(1)).searchParams;
-        const back = new URL(refused.get("redirect_uri") ?? "");
-        back.search = `?error=access_denied&state=${refused.get("state")}`;
-        assert.match(await (await fetch(back)).text(), /Not authorized/);
-        await withPage(async (browser) => {
-          const login = say(visit, "auth", "login", "club");
-          assert.match(await logIn(browser, await page(2)), /Thank you/);
-          assert.equal((await login).code, 0);
+  it(
+    "is there at once for a hub that was refused, when somebody has logged in by hand",
+    BROWSER,
+    async () => {
+      await withVisit(async (visit) => {
+        const { page, club } = visit;
+        await serve(visit, async (client) => {
+          const refused = new URL(await page(1)).searchParams;
+          const back = new URL(refused.get("redirect_uri") ?? "");
+          back.search = `?error=access_denied&state=${refused.get("state")}`;
+          assert.match(await (await fetch(back)).text(), /Not authorized/);
+          await withPage(async (browser) => {
+            const login = say(visit, "auth", "login", "club");
+            assert.match(await logIn(browser, await page(2)), /Thank you/);
+            assert.equal((await login).code, 0);
+          });
+          const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
+          assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
         });
-        const { message } = await client.call(ECHO, { message: "hello" }, 15_000);
-        assert.match(message.result?.content?.[0]?.text ?? "", /hello/);
+        assert.equal((await club.counts()).logins, 1);
       });
-      assert.equal((await club.counts()).logins, 1);
-    });
-  });
+    },
+  );
 
-  it("says what to run where a login by hand is needed, and what is wrong with names", async () => {
-    await withVisit(async (visit) => {
-      const strange = await say(visit, "auth", "login", "clob");
-      assert.equal(strange.code, 2);
-      assert.match(strange.err, /no server "clob".*Did you mean "club"/);
-      assert.equal((await say(visit, "auth", "login")).code, 2);
-      assert.equal((await say(visit, "auth", "frobnicate", "club")).code, 2);
-    });
-  });
+  it(
+    "says what to run where a login by hand is needed, and what is wrong with names",
+    LIMIT,
+    async () => {
+      await withVisit(async (visit) => {
+        const strange = await say(visit, "auth", "login", "clob");
+        assert.equal(strange.code, 2);
+        assert.match(strange.err, /no server "clob".*Did you mean "club"/);
+        assert.equal((await say(visit, "auth", "login")).code, 2);
+        assert.equal((await say(visit, "auth", "frobnicate", "club")).code, 2);
+      });
+    },
+  );
 });
 
-describe("a server whose tokens oidc-provider gives", { ...LIMIT, skip: noChromium }, () => {
-  it("is there from the login to the logout, over restarts and expired tokens", async () => {
-    await withVisit(async (visit) => {
-      const { club, page, pages } = visit;
-      await withPage(async (browser) => {
-        await serve(visit, async (client) => {
-          assert.match(await agree(browser, await page(1)), /Thank you/);
-          await echo(client);
-          await club.expire();
-          await echo(client);
+describe("a server whose tokens oidc-provider gives", () => {
+  it(
+    "is there from the login to the logout, over restarts and expired tokens",
+    BROWSER,
+    async () => {
+      await withVisit(async (visit) => {
+        const { club, page, pages } = visit;
+        await withPage(async (browser) => {
+          await serve(visit, async (client) => {
+            assert.match(await agree(browser, await page(1)), /Thank you/);
+            await echo(client);
+            await club.expire();
+            await echo(client);
+          });
         });
-      });
-      await serve(visit, echo);
-      await club.expire();
-      await serve(visit, echo);
-      assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
-      assert.equal((await say(visit, "auth", "logout", "club")).out, "logged out of club\n");
-      await serve(visit, async () => void (await page(2)));
-      assert.equal(pages().length, 2);
-    }, PROVIDER);
-  });
+        await serve(visit, echo);
+        await club.expire();
+        await serve(visit, echo);
+        assert.deepEqual(await club.counts(), { logins: 1, exchanges: 1, refreshes: 2 });
+        assert.equal((await say(visit, "auth", "logout", "club")).out, "logged out of club\n");
+        await serve(visit, async () => void (await page(2)));
+        assert.equal(pages().length, 2);
+      }, PROVIDER);
+    },
+  );
 });
 
 /** Logs in, and agrees to what is asked for then. */

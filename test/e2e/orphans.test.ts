@@ -20,6 +20,7 @@ import {
   waitUntilGone,
   withFamily,
 } from "../harness/processes.ts";
+import { missingPrograms, skipWithout } from "../harness/needs.ts";
 
 /** How long after the next start anything of a dead hub may still run, in ms. */
 const GRACE = 5000;
@@ -286,7 +287,11 @@ describe("a tag names a dead hub", () => {
 
 /** The user `nobody`. */
 const OTHER = 65_534;
-const skip = process.getuid?.() === 0 ? false : "only root can be two users";
+const skip = skipWithout({
+  isMet: process.getuid?.() === 0 && missingPrograms(["setpriv"]).length === 0,
+  tests: "processes of other users",
+  cure: "they need root and setpriv (run as root; apt-get install util-linux)",
+});
 
 describe("another user", () => {
   /** A stage for nobody, with the executable in it. */

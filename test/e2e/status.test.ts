@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import process from "node:process";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { RawClient } from "../harness/client.ts";
@@ -34,11 +35,15 @@ interface Document {
 }
 
 /** Runs a command on the stage's manifest to its end. */
-async function run(stage: Stage, ...args: string[]): Promise<Output> {
-  const line = [...args, "--config", stage.config];
+function run(stage: Stage, ...args: string[]): Promise<Output> {
+  return execute(stage, [...args, "--config", stage.config]);
+}
+
+/** Runs a command line to its end, for `ms` at most. */
+async function execute(stage: Stage, line: readonly string[], ms = END): Promise<Output> {
   const command = new RawClient(executable(), line, stage.dir, stage.env);
   command.end();
-  const { code } = await command.ended(END);
+  const { code } = await command.ended(ms);
   const stdout = [...command.lines.map(({ text }) => text), command.rest].join("\n");
   return { code, stdout, stderr: command.stderr };
 }
@@ -163,6 +168,48 @@ describe("status", () => {
         assert.deepEqual(servers[1], { name: "off", state: "disabled", transport: "stdio" });
       },
     ),
+  );
+
+  // The default connectTimeout as it is; what it means is tested with a clock elsewhere.
+  const skip = process.env["TOOLMUX_SLOW_TESTS"] === undefined;
+  it(
+    "counts a server that needs 33 s as starting, as list does; call and add wait for it",
+    { timeout: 120_000, skip },
+    () =>
+      withStage(
+        { servers: { good: scripted(), slow: scripted("--start-delay 33000") } },
+        async (stage) => {
+          const { command, args = [] } = scripted("--start-delay 33000");
+          const file = join(stage.dir, "added.toml");
+          writeFileSync(file, "");
+          const on = ["--config", stage.config];
+          const [found, listed, called, added] = await Promise.all(
+            [
+              ["status", "--json", ...on],
+              ["list", "servers", "--json", ...on],
+              ["call", "slow__echo", "text=hello", ...on],
+              ["add", "late", "--file", file, "--", command, ...args],
+            ].map((line) => execute(stage, line, 60_000)),
+          );
+          assert.ok(found && listed && called && added);
+          const { verdict, servers: all } = JSON.parse(found.stdout) as Document;
+          const entry = all.find(({ name }) => name === "slow");
+          assert.deepEqual([found.code, verdict], [1, "partial"]);
+          assert.equal(entry?.state, "starting");
+          assert.ok(Number(entry?.["elapsed"]) >= 30_000);
+          const { servers } = JSON.parse(listed.stdout) as Document;
+          assert.deepEqual(
+            servers.map(({ name, state }) => [name, state]),
+            [
+              ["good", "connected"],
+              ["slow", "starting"],
+            ],
+          );
+          assert.equal(called.code, 0, called.stderr);
+          assert.equal(added.code, 0, added.stderr);
+          assert.match(readFileSync(file, "utf8"), /\[servers\.late\]/);
+        },
+      ),
   );
 
   it("says of each failure the step, the cause, the last words and what to do", LIMIT, () =>
@@ -478,5 +525,32 @@ describe("status in a terminal", () => {
       assert.equal((await terminal.ended(5_000)).code, 130);
       assert.equal(shownBy(terminal).split(ERASE).at(-1), "toolmux: Interrupted.\r\n");
     }),
+  );
+});
+
+describe("a server that writes to stdout what is not MCP", () => {
+  const script = 'echo one; echo two; exec "$0" "$@"';
+  const noisy = (): ServerEntry => {
+    const { command, args = [] } = scripted("--bare --tool one");
+    return { command: "sh", args: ["-c", script, command, ...args] };
+  };
+
+  it("is healthy, with a note of it", LIMIT, () =>
+    withStage(
+      { servers: { noisy: noisy(), quiet: scripted("--bare --tool one") } },
+      async (stage) => {
+        const { stdout, code } = await status(stage);
+        assert.equal(code, 0);
+        const notes = stdout.split("\n").filter((line) => /2 lines/.test(line));
+        assert.equal(notes.length, 1, stdout);
+        assert.match(notes[0] ?? "", /^noisy: .*"one"/);
+        const { servers, verdict } = await document(stage);
+        assert.equal(verdict, "healthy");
+        assert.deepEqual(
+          servers.map(({ strayOutput }) => strayOutput),
+          [{ lines: 2, example: "one" }, undefined],
+        );
+      },
+    ),
   );
 });

@@ -6,13 +6,16 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import { deadline } from "./clock.ts";
+import { skipWithout } from "./needs.ts";
 
 export const CHROMIUM = "/usr/bin/chromium";
 
-/** Why no browser can be driven here; false: one can. */
-export const noChromium: string | false = existsSync(CHROMIUM)
-  ? false
-  : `${CHROMIUM} is not installed`;
+/** Why a test that drives a browser cannot run here; false: it can. */
+export const noChromium = skipWithout({
+  isMet: existsSync(CHROMIUM),
+  tests: "pages and logins in a browser",
+  cure: `there is no ${CHROMIUM} (apt-get install chromium)`,
+});
 
 const FLAGS = [
   "--headless=new",

@@ -223,9 +223,9 @@ export class RawClient {
     for (let at = chunk.indexOf(10); at >= 0; at = chunk.indexOf(10, from)) {
       this.#pieces.push(chunk.subarray(from, at));
       from = at + 1;
-      const text = Buffer.concat(this.#pieces).toString("utf8");
+      const bytes = Buffer.concat(this.#pieces);
       this.#pieces = [];
-      this.lines.push(parseLine(text));
+      this.lines.push(parseLine(bytes));
     }
     if (from < chunk.length) this.#pieces.push(chunk.subarray(from));
     this.#wake();

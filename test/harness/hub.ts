@@ -159,10 +159,10 @@ export async function end(client: RawClient): Promise<void> {
   await waitUntilGone(started, END);
 }
 
-/** Throws unless every line of stdout so far is a JSON-RPC 2.0 message, and nothing follows the last one. */
+/** Throws unless every line of stdout so far is a JSON-RPC 2.0 message in valid UTF-8, and nothing follows the last one. */
 export function assertProtocolOnly(client: RawClient): void {
   const strays = client.lines
-    .filter((line) => !isProtocol(line.json))
+    .filter((line) => !isProtocol(line.json) || !line.isText)
     .map((line) => line.text.slice(0, 300));
   assert.deepEqual(strays, [], "stdout carries nothing but protocol");
   assert.equal(client.rest, "", "stdout ends with a whole line");

@@ -1,3 +1,5 @@
+import { Buffer, isUtf8 } from "node:buffer";
+
 /** A tool as parsed from a listing. */
 export interface Tool {
   readonly name: string;
@@ -28,6 +30,8 @@ export interface RpcMessage {
 export interface Line {
   readonly text: string;
   readonly json: unknown;
+  /** Whether its bytes are valid UTF-8. */
+  readonly isText: boolean;
 }
 
 /** A line that is one JSON-RPC message. */
@@ -35,12 +39,18 @@ export interface Received extends Line {
   readonly message: RpcMessage;
 }
 
-export function parseLine(text: string): Line {
+export function parseLine(bytes: Uint8Array): Line {
+  const text = textOf(bytes);
+  const isText = isUtf8(bytes);
   try {
-    return { text, json: JSON.parse(text) };
+    return { text, isText, json: JSON.parse(text) };
   } catch {
-    return { text, json: undefined };
+    return { text, isText, json: undefined };
   }
+}
+
+function textOf(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8");
 }
 
 export function isObject(json: unknown): json is RpcMessage {

@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { ServerEntry } from "./manifest.ts";
+import { missingPrograms, skipWithout } from "./needs.ts";
 
 const ENVIRONMENT = fileURLToPath(new URL("../../dist/python", import.meta.url));
 const PROGRAMS = fileURLToPath(new URL("../python/", import.meta.url));
@@ -9,9 +10,11 @@ const PROGRAMS = fileURLToPath(new URL("../python/", import.meta.url));
 export const PYTHON = `${ENVIRONMENT}/bin/python`;
 
 /** Why tests with Python cannot run, for `skip`; false if they can. */
-export const NO_PYTHON = existsSync(`${ENVIRONMENT}/.toolmux-setup`)
-  ? false
-  : "scripts/python.mjs has made no Python environment";
+export const NO_PYTHON = skipWithout({
+  isMet: existsSync(`${ENVIRONMENT}/.toolmux-setup`) && missingPrograms(["git"]).length === 0,
+  tests: "servers and clients in Python",
+  cure: "there is no git, or no dist/python (apt-get install git python3 python3-venv; then node scripts/python.mjs)",
+});
 
 /** A module of a package. */
 export function module(name: string, args: readonly string[] = []): ServerEntry {

@@ -23,6 +23,7 @@ import {
   statusOf,
 } from "../fixtures/memory.ts";
 import { entryOf, type Use } from "../fixtures/plugins.ts";
+import { lastPosted, overHttp } from "../fixtures/remote.ts";
 import { codeOf, hosted, logsOf, use, wrapping } from "./core.ts";
 
 interface World {
@@ -318,6 +319,43 @@ describe("a plugin's server", () => {
     await exchange(serving(own));
     assert.ok((await callTool(client, "own__hello")).result);
     assert.deepEqual([own.starts, s.starts, own.open], [2, 1, 1]);
+  });
+
+  it("over a link with streams is spoken to as one over HTTP, and the link hears in which revision", async () => {
+    const own = new Script("hello");
+    const links = overHttp(own);
+    const { client, hub, clock } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    assert.equal(statusOf(hub, "own").way, "http");
+    assert.deepEqual(links[0]?.spoken, { era: "legacy", version: "2025-11-25" });
+    own.onCall = () => undefined;
+    client.send(call(1, "own__hello"));
+    await turn();
+    own.onCall = () => '"result":{"content":[],"again":true}';
+    links[0]?.lose(lastPosted(links, "tools/call"), "notDelivered");
+    await clock.run(100);
+    assert.equal((await client.find(isAnswer(1))).result?.["again"], true);
+  });
+
+  it("whose link knows what must not be shown is told of without that", async () => {
+    const own = new Script("hello");
+    own.onInitialize = () => '"error":{"code":1,"message":"s3cret is no good"}';
+    const connect = own.connect.bind(own);
+    const redact = (text: string): string => text.replaceAll("s3cret", "***");
+    own.connect = () => Object.assign(connect(), { redact });
+    const { client, hub } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    assert.match(statusOf(hub, "own").lastError?.message ?? "", /\*\*\* is no good/);
+  });
+
+  it("that wants an authorization is taken at its word", async () => {
+    const own = new Script("hello");
+    const links = overHttp(own);
+    const { client, hub } = await start([serving(own)], { s: new Script("t") });
+    await listNames(client);
+    links[0]?.challenge({ status: 401, header: undefined });
+    await turn();
+    assert.equal(statusOf(hub, "own").cause?.code, "unauthorized");
   });
 
   it("finishes its calls before its plugin is disposed of", async () => {

@@ -11,6 +11,7 @@ import type { Manifest, OuterServer } from "../../manifest/schema.ts";
 import { searchFiles } from "../../manifest/search.ts";
 import { selfCommand } from "../../runtime.ts";
 import { untilAborted } from "../../wire/grace.ts";
+import { HUBS_VARIABLE, withoutManifests } from "../../wire/nesting.ts";
 import { describeStart } from "../commandline.ts";
 import type { Invocation, World } from "../command.ts";
 import { type Log, openManifest } from "../basis.ts";
@@ -142,6 +143,8 @@ async function findServer(
   try {
     await LocalClient.connect(hub, world.signal);
     await untilAborted(hub.settled(), world.signal);
+    const isListed = hub.catalog.tools.find(tool) !== undefined;
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
     const route = hub.catalog.tools.find(tool);
     const spec = whole.servers.find((one) => one.name === route?.server);
     if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
@@ -175,7 +178,8 @@ function hubSubject(
         command,
         args,
         env,
-        hubEnv: env,
+        // It is nobody's server, though what measures it may be run by one of a hub with the same manifest.
+        hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
         cwd: undefined,
         maxMessage: MAX_MESSAGE,
         secrets: [],

@@ -23,7 +23,7 @@ function formatTable({ title, notes, columns, rows }: Table, paper: Paper): stri
   const titles = align(columns.map((column) => column.title.toUpperCase()));
   return [
     bold(clean(title)),
-    ...notes.map((note) => dim(note)),
+    ...notes.map((note) => dim(clean(note))),
     alignTable(titles, cells.map(align), paper),
   ].join("\n");
 }

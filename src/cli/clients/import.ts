@@ -55,7 +55,7 @@ export function describe(
   if (additions.length > 0) {
     const rows = additions.map(({ name, origin, entry }) => [origin.client, name, show(entry)]);
     parts.push(
-      `would be added to ${manifest}:`,
+      clean(`would be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, paper),
     );
   } else parts.push("nothing to add");
@@ -89,7 +89,7 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
     ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
   ];
   // Names and keys in them are as they stand in the client's file.
-  return told.map((text) => `  ${name}: ${clean(text)}`);
+  return told.map((text) => clean(`  ${name}: ${text}`));
 }
 
 /** What an entry starts, without what looks like a secret. */

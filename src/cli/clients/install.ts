@@ -2,7 +2,7 @@ import { resolve } from "node:path";
 import { type Client, findHome, type Spot } from "../../clients/client.ts";
 import { findTable, prepareInstall, prepareUndo } from "../../clients/installation.ts";
 import { listSpots, readContent } from "../../clients/reading.ts";
-import { OWN_NAME } from "../../clients/names.ts";
+import { OWN_NAME } from "../../manifest/self.ts";
 import type { Addition } from "../../clients/plan.ts";
 import { HubError } from "../../errors.ts";
 import { expandHome } from "../../manifest/folders.ts";
@@ -193,7 +193,7 @@ function showDifference(
   // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
   const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
-    colors.bold(`${file}:${line}`),
+    colors.bold(clean(`${file}:${line}`)),
     ...removed.map((name) => colors.red(`- "${clean(name)}"`)),
     ...lines.map((text) => colors.green(`+ ${clean(text.replaceAll("\t", "  "))}`)),
   ].join("\n");

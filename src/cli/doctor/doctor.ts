@@ -10,6 +10,7 @@ import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
 import { loadOptions, openLog } from "../basis.ts";
 import { findPaper, formatJson } from "../print.ts";
+import { clean } from "../report.ts";
 import { findFile } from "../servers/file.ts";
 import { examineClients } from "./clients.ts";
 import { examineDisk } from "./disk.ts";
@@ -29,7 +30,7 @@ export async function doctor(invocation: Invocation, world: World): Promise<numb
   if (fixed.length > 0) findings = await examine(invocation, world);
   if (json !== false) own.log(formatJson(toJson(findings, fixed)));
   else {
-    for (const line of fixed) own.log(`fixed: ${line}`);
+    for (const line of fixed) own.log(`fixed: ${clean(line)}`);
     own.log(describeFindings(findings, switches.has("all"), findPaper(world.env)));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;

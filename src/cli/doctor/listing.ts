@@ -9,12 +9,13 @@ import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts
 import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
 import type { Subject } from "../../snapshot/snapshot.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
+import { describeStrayOutput } from "../../upstream/flaws.ts";
 import { untilAborted } from "../../wire/grace.ts";
 import type { World } from "../command.ts";
 import type { Log } from "../basis.ts";
 import { openHub } from "../open.ts";
 import { openOutside } from "../outside.ts";
-import { count } from "../print.ts";
+import { count, describeStarting } from "../print.ts";
 import { suggestRemedies } from "../remedy.ts";
 import { describeFailure } from "../report.ts";
 import { standingsOf } from "../standing.ts";
@@ -151,6 +152,11 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
     await untilAborted(hub.settled(), world.signal);
     const findings = standingsOf(manifest, hub).flatMap((standing): readonly Finding[] => {
       const spec = manifest.servers.find(({ name }) => name === standing.server);
+      if (standing.at === "starting") {
+        const text = `It is ${describeStarting(standing.elapsed)}.`;
+        const advice = "Look again later: its first start may have to download what it needs.";
+        return [{ code: "TM961", subject: standing.server, text, advice }];
+      }
       if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
       const { cause } = standing;
       const text = sentence(describeFailure(cause));
@@ -162,10 +168,22 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
-    return { catalog: hub.catalog, findings };
+    return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)] };
   } finally {
     await close();
   }
+}
+
+/** Looks at what servers wrote to stdout beside messages. */
+function examineOutput(hub: Hub): readonly Finding[] {
+  return hub.status().flatMap(({ server: subject, connections }): readonly Finding[] => {
+    const stray = connections.find(({ strayOutput }) => strayOutput !== undefined)?.strayOutput;
+    if (stray === undefined) return [];
+    const text = `It ${describeStrayOutput(stray)}`;
+    const advice =
+      "Look for a setting of the server that sends its logging to stderr or turns it off.";
+    return [{ code: "TM964", subject, text, advice }];
+  });
 }
 
 /** An authorization is not waited for by those who only look. */

@@ -1,3 +1,4 @@
+import { findClear } from "../../clients/clear.ts";
 import type { Listing } from "../../directory/listing.ts";
 import { keyOf, makeRecipe, type Need, type Recipe } from "../../directory/recipe.ts";
 import { findIn } from "../../directory/search.ts";
@@ -17,7 +18,7 @@ import { clean, describeFailure } from "../report.ts";
 import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
 import { changeFile, findFile } from "./file.ts";
-import { addSaid, findClear, readSaid } from "./plan.ts";
+import { addSaid, readSaid } from "./plan.ts";
 import { type Trial, tryServer } from "./trial.ts";
 
 /** A server that is to be added. */
@@ -142,11 +143,11 @@ function describeNeed({ kind, name, description }: Need): string {
 }
 
 function warnClear(entry: Table, key: string, log: Log): void {
-  for (const { where, instead } of findClear(entry, key)) {
-    const form = `\${secret:${instead}}`;
+  for (const { label, secret } of findClear(entry, key)) {
+    const form = `\${secret:${secret}}`;
     log(
       "warn",
-      `${where} looks like a secret, and stands in the file as it is: write ${form} and run toolmux secret set ${instead}, or \${env:NAME}`,
+      `${label} looks like a secret, and stands in the file as it is: write ${form} and run toolmux secret set ${secret}, or \${env:NAME}`,
     );
   }
 }

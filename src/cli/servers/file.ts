@@ -25,7 +25,7 @@ export function changeFile(file: string, change: Change, world: World): Promise<
     const { before } = edit;
     const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));
     await edit.write();
-    if (wasTrusted) await trust(file, folder);
+    if (wasTrusted) await trust(file, new TextEncoder().encode(edit.text), folder);
     return edit;
   });
 }

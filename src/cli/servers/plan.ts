@@ -1,5 +1,4 @@
 import { parsePackage } from "../../manifest/package.ts";
-import { isSuspect } from "../../manifest/suspicion.ts";
 import { createTable, isTable, type Table } from "../../manifest/table.ts";
 import { splitWords } from "../../manifest/words.ts";
 import type { Invocation } from "../command.ts";
@@ -98,19 +97,4 @@ function compose(entry: Table): Table {
     if (value !== undefined && !isEmpty) made[key] = value;
   }
   return made;
-}
-
-/** Those of what is written as it is that look like secrets: as they are called, and what to write instead. */
-export function findClear(
-  entry: Table,
-  key: string,
-): readonly { readonly where: string; readonly instead: string }[] {
-  return ["env", "headers"].flatMap((group) => {
-    const table = entry[group];
-    return Object.entries(isTable(table) ? table : {}).flatMap(([name, value]) => {
-      const isClear = typeof value === "string" && !value.includes("${") && isSuspect(name, value);
-      const secret = `${key}/${name}`.replaceAll(/[^\w./-]/g, "_");
-      return isClear ? [{ where: `${group}.${name}`, instead: secret }] : [];
-    });
-  });
 }

@@ -1,3 +1,4 @@
+import { systemClock } from "../../clock.ts";
 import type { HubError } from "../../errors.ts";
 import {
   HUB_DEFAULTS,
@@ -8,7 +9,9 @@ import {
 import { untilAborted } from "../../wire/grace.ts";
 import type { World } from "../command.ts";
 import type { Log } from "../basis.ts";
+import { openGauge } from "../gauge.ts";
 import { openHub } from "../open.ts";
+import { openLine } from "../print.ts";
 import { suggestRemedies } from "../remedy.ts";
 import { standingOf } from "../standing.ts";
 
@@ -25,8 +28,16 @@ export type Trial =
   | { readonly kind: "unauthorized" }
   | { readonly kind: "failed"; readonly cause: HubError; readonly remedies: readonly string[] };
 
-/** Starts a server once, alone, and asks what it has; afterwards nothing of it is left. Nobody is asked for an authorization. */
-export async function tryServer(spec: RunnableServer, world: World, log: Log): Promise<Trial> {
+/**
+ * Starts a server once, alone, and asks what it has; afterwards nothing of it is left. One that is late is waited for
+ * as long as its manifest lets it start. Nobody is asked for an authorization.
+ */
+export async function tryServer(spec: RunnableServer, world: World, print: Log): Promise<Trial> {
+  const line = openLine(world.env);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
   const once = askOnce(spec);
   const manifest: Manifest = {
     hub: HUB_DEFAULTS,
@@ -35,9 +46,12 @@ export async function tryServer(spec: RunnableServer, world: World, log: Log): P
     plugins: [],
     sources: [],
   };
-  const { hub, close } = await openHub(manifest, world, log, { kinds: [], authorizes: false });
+  const options = { kinds: [], authorizes: false };
+  const { hub, bus, close } = await openHub(manifest, world, log, options);
+  const endGauge = line && openGauge([once.name], bus, line, systemClock);
   try {
-    await untilAborted(hub.startAllAndSettle(), world.signal);
+    hub.startAll();
+    await untilAborted(hub.settled("untilStarted"), world.signal);
     const connections = hub.status().flatMap((status) => status.connections);
     // Whoever waits for an authorization has settled already.
     if (connections.some(({ state }) => state === "authenticating"))
@@ -52,6 +66,7 @@ export async function tryServer(spec: RunnableServer, world: World, log: Log): P
     if (cause.code === "unauthorized") return { kind: "unauthorized" };
     return { kind: "failed", cause, remedies: suggestRemedies(cause, spec, world.env) };
   } finally {
+    endGauge?.();
     await close();
   }
 }

@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import type { Answer } from "./answer.ts";
 import { type Fault, readHead, type RequestHead } from "./head.ts";
 import { Incoming } from "./incoming.ts";
+import type { BodyQuota } from "./inlet.ts";
 import { Outlet } from "./outlet.ts";
 import type { Query } from "./query.ts";
 import { refuse } from "./refusal.ts";
@@ -32,6 +33,7 @@ export class Channel {
   readonly #socket: Socket;
   readonly #outlet: Outlet;
   readonly #answer: (query: Query) => Answer | Promise<Answer>;
+  readonly #quota: BodyQuota;
   readonly #ended: () => void;
   #stage: Stage = "resting";
   #looks = 0;
@@ -47,11 +49,13 @@ export class Channel {
   constructor(
     socket: Socket,
     answer: (query: Query) => Answer | Promise<Answer>,
+    quota: BodyQuota,
     ended: () => void,
   ) {
     this.#socket = socket;
     this.#outlet = new Outlet(socket);
     this.#answer = answer;
+    this.#quota = quota;
     this.#ended = ended;
     socket.on("data", (chunk: Buffer) => this.#take(chunk));
     socket.on("drain", () => {
@@ -139,7 +143,7 @@ export class Channel {
     } else if ("fault" in found) {
       this.#refuse(found.fault);
     } else {
-      const incoming = new Incoming(found.head, this.#invite);
+      const incoming = new Incoming(found.head, this.#quota, this.#invite);
       const { length } = this.#held;
       const rest = found.end === length ? NOTHING : this.#held.subarray(found.end);
       this.#held = incoming.inlet.take(rest);

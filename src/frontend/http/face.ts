@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
 import { isLegacyVersion } from "../../protocol/legacy.ts";
@@ -5,6 +6,7 @@ import { Deadlines } from "../../router/deadline.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
+import { refuseText } from "../../wire/utf8.ts";
 import { within } from "../../wire/grace.ts";
 import type { Link } from "../../wire/link.ts";
 import { isModern } from "../modern/letter.ts";
@@ -178,9 +180,11 @@ export class Face {
     const body = await query.read(limit);
     if (typeof body === "string") return refuseBody(body, limit);
     await this.#turn.end;
-    const frame = readFrame(body);
+    const frame = isUtf8(body) ? readFrame(body) : refuseText(readFrame(body));
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
+      // The body may have been meant as an answer to a server that waits for it.
+      named?.reject(frame);
       return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
     // What a client says to what is still running helps it to finish.
@@ -237,8 +241,9 @@ export class Face {
 
   /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
   #refuseMissing(servers: Servers): Answer | undefined {
+    if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
-    const missing = servers?.find((name) => !known.includes(name));
+    const missing = servers.find((name) => !known.includes(name));
     if (missing === undefined) return undefined;
     const names = known.map((name) => `"${name}"`).join(", ") || "none";
     return refuse(404, `There is no server "${missing}". There are: ${names}.`);

@@ -16,14 +16,14 @@ export interface Guard {
  * is told by its Origin, and by the Host under which it has that address ("DNS rebinding").
  */
 export function refuseStranger(fields: Fields, { hostname }: Guard): Answer | undefined {
-  const host = fields.get("Host") ?? "";
-  if (isLoopback(hostname) && !isLoopback(hostnameOf(`http://${host}`))) {
+  const host = hostnameOf(`http://${fields.get("Host") ?? ""}`);
+  if (host === "" || (isLoopback(hostname) && !isLoopback(host))) {
     return refuse(403, "This host name is not served here.");
   }
   const origin = fields.get("Origin");
   if (origin === null) return undefined;
   const from = hostnameOf(origin);
-  const isKnown = isLoopback(hostname) ? isLoopback(from) : from === hostnameOf(`http://${host}`);
+  const isKnown = isLoopback(hostname) ? isLoopback(from) : from === host;
   return isKnown ? undefined : refuse(403, "Pages of other origins are not served here.");
 }
 

@@ -1,6 +1,6 @@
 import type { Buffer } from "node:buffer";
 import type { RequestHead } from "./head.ts";
-import { Inlet } from "./inlet.ts";
+import { type BodyQuota, Inlet } from "./inlet.ts";
 import type { Query, Trouble } from "./query.ts";
 
 /** One request on a connection, until it is answered. */
@@ -13,9 +13,9 @@ export class Incoming implements Query {
   #isLost = false;
 
   /** @param invite says that the body is wanted */
-  constructor(head: RequestHead, invite: () => void) {
+  constructor(head: RequestHead, quota: BodyQuota, invite: () => void) {
     this.head = head;
-    this.inlet = new Inlet(head.body);
+    this.inlet = new Inlet(head.body, quota);
     this.#invite = invite;
   }
 

@@ -4,13 +4,35 @@ import type { RequestHead } from "./head.ts";
 import type { Trouble } from "./query.ts";
 
 const NOTHING: Buffer = Buffer.alloc(0);
-/** How many looks in a row a body may be found unfinished. */
+/** In so many looks a body has to end, or to bring `LEAST` bytes more: one that moves may be long. */
 const PATIENCE = 12;
+const LEAST = 1024 * 1024;
 /** So many pieces in a row are made one: each costs more than a few bytes, and who sends them may send millions. */
 const MOST_PIECES = 1024;
 
+/** The memory that all bodies of one listener may take while they are received, in bytes. */
+export class BodyQuota {
+  #left: number;
+
+  constructor(size: number) {
+    this.#left = size;
+  }
+
+  /** @returns false if there is not so much left; nothing is taken then */
+  take(size: number): boolean {
+    if (size > this.#left) return false;
+    this.#left -= size;
+    return true;
+  }
+
+  release(size: number): void {
+    this.#left += size;
+  }
+}
+
 /** A request's body as it comes in. What nobody has asked for yet is held, what nobody wants any more is thrown away. */
 export class Inlet {
+  readonly #quota: BodyQuota;
   readonly #chunks: Body | undefined;
   /** What has yet to come, in bytes; of a body in chunks nobody knows. */
   #left: number;
@@ -18,14 +40,19 @@ export class Inlet {
   /** The last ones. */
   #recent: Buffer[] = [];
   #size = 0;
+  /** What was taken of the quota, in bytes. */
+  #taken = 0;
   #limit = Infinity;
   #looks = 0;
+  /** The size that the next `PATIENCE` looks begin with. */
+  #before = 0;
   #outcome: "whole" | Trouble | undefined;
   #settle: ((body: Buffer | Trouble) => void) | undefined;
   /** Whether the next request can be told from it: it has come to its end, and nothing uncertain follows. */
   isClean = false;
 
-  constructor(length: RequestHead["body"]) {
+  constructor(length: RequestHead["body"], quota: BodyQuota) {
+    this.#quota = quota;
     this.#chunks = length === "chunked" ? chunkedBody({ isStrict: true }) : undefined;
     this.#left = length === "chunked" ? Infinity : length;
     if (length === 0) this.#complete(true);
@@ -59,12 +86,15 @@ export class Inlet {
 
   /** It will not come to its end, or nobody wants it. */
   fail(trouble: Trouble): void {
-    if (this.#outcome !== undefined) return;
-    this.#end(trouble);
+    if (this.#outcome === undefined) this.#end(trouble);
+    else this.#release();
   }
 
   look(): void {
-    if (++this.#looks > PATIENCE) this.fail("tooSlow");
+    if (++this.#looks <= PATIENCE) return;
+    if (this.#size - this.#before < LEAST) this.fail("tooSlow");
+    this.#looks = 1;
+    this.#before = this.#size;
   }
 
   #takeChunks(chunks: Body, chunk: Buffer): void {
@@ -78,9 +108,17 @@ export class Inlet {
   #add(piece: Buffer): void {
     if (this.#outcome !== undefined) return;
     this.#size += piece.length;
+    if (this.#size > this.#limit) {
+      this.fail("tooLarge");
+      return;
+    }
+    if (!this.#quota.take(piece.length)) {
+      this.fail("tooMany");
+      return;
+    }
+    this.#taken += piece.length;
     this.#recent.push(piece);
     if (this.#recent.length >= MOST_PIECES) this.#gather();
-    if (this.#size > this.#limit) this.fail("tooLarge");
   }
 
   #complete(isClean: boolean): void {
@@ -96,14 +134,22 @@ export class Inlet {
 
   #end(outcome: "whole" | Trouble): void {
     this.#outcome = outcome;
-    if (outcome !== "whole") this.#pieces = this.#recent = [];
+    if (outcome !== "whole") this.#release();
     this.#settle?.(this.#told(outcome));
+  }
+
+  /** Keeps nothing of it. */
+  #release(): void {
+    if (this.#taken === 0) return;
+    this.#pieces = this.#recent = [];
+    this.#quota.release(this.#taken);
+    this.#taken = 0;
   }
 
   #told(outcome: "whole" | Trouble): Buffer | Trouble {
     if (outcome !== "whole") return outcome;
     const pieces = [...this.#pieces, ...this.#recent];
-    this.#pieces = this.#recent = [];
+    this.#release();
     const [first = NOTHING] = pieces;
     return pieces.length > 1 ? Buffer.concat(pieces, this.#size) : first;
   }

@@ -1,6 +1,6 @@
 import { HubError } from "../../errors.ts";
 import { Face, type FaceHub, type FaceSettings } from "./face.ts";
-import { listen } from "./listener.ts";
+import { listen, MAX_RECEIVING } from "./listener.ts";
 
 /** What connections get to give out what was answered, in ms, when the face closes. */
 const FLUSH = 250;
@@ -8,6 +8,8 @@ const FLUSH = 250;
 export interface HttpSettings extends FaceSettings {
   /** 0: any that is free. */
   readonly port: number;
+  /** What all messages that are being received may take of memory together, in bytes; at least `maxMessage`. */
+  readonly maxReceiving?: number;
 }
 
 /** A hub's HTTP face, and where it is. */
@@ -21,8 +23,10 @@ export interface OpenFace {
 /** Serves a hub over HTTP. @throws {HubError} usage if nothing can listen there */
 export async function openFace(hub: FaceHub, settings: HttpSettings): Promise<OpenFace> {
   const face = new Face(hub, settings);
-  const { hostname, port } = settings;
-  const place = { hostname: hostname.replace(/^\[|\]$/g, ""), port };
+  const { hostname, port, maxMessage } = settings;
+  // One message alone is never too much.
+  const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
+  const place = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
   const listener = await listen({ ...place, answer: face.answer }).catch((error: unknown) => {
     void face.close();
     const why = error instanceof Error ? error.message : String(error);

@@ -1,6 +1,7 @@
 import { type AddressInfo, createServer, type Server } from "node:net";
 import type { Answer } from "./answer.ts";
 import { Channel } from "./channel.ts";
+import { BodyQuota } from "./inlet.ts";
 import type { Query } from "./query.ts";
 
 /** Something that listens for HTTP requests. */
@@ -17,11 +18,14 @@ export interface ListenOptions {
   readonly port: number;
   /** Between two looks for connections on which nothing moves, in ms. */
   readonly pause?: number;
+  /** What all bodies that are being received may take of memory together, in bytes. */
+  readonly maxReceiving?: number;
   /** Never rejects. */
   readonly answer: (query: Query) => Answer | Promise<Answer>;
 }
 
 const PAUSE = 5000;
+export const MAX_RECEIVING: number = 256 * 1024 * 1024;
 
 /**
  * Listens for HTTP/1.1 on plain sockets: the objects that runtimes' own servers make for each request cost more than all that
@@ -29,11 +33,12 @@ const PAUSE = 5000;
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const channels = new Set<Channel>();
+  const quota = new BodyQuota(options.maxReceiving ?? MAX_RECEIVING);
   let emptied = (): void => {};
   let looking: ReturnType<typeof setInterval> | undefined;
   // A client that says no more may still read.
   const server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
-    const channel = new Channel(socket, options.answer, () => {
+    const channel = new Channel(socket, options.answer, quota, () => {
       channels.delete(channel);
       if (channels.size > 0) return;
       clearInterval(looking);

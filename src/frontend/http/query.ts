@@ -14,8 +14,8 @@ export interface QueryHead {
   readonly fields: Fields;
 }
 
-/** Why a body was not read to its end. */
-export type Trouble = "tooLarge" | "tooSlow" | "broken";
+/** Why a body was not read to its end; `tooMany`: all that are being received together would take too much memory. */
+export type Trouble = "tooLarge" | "tooMany" | "tooSlow" | "broken";
 
 /** An HTTP request that wants an answer. */
 export interface Query {

@@ -28,6 +28,12 @@ export function refuseBody(trouble: Trouble, limit: number): Answer {
       const text = `A message has at most ${limit} bytes here.`;
       return refuse(413, text, { code: "messageTooLarge" });
     }
+    case "tooMany":
+      // It may be sent again, unlike one that is too long by itself (413).
+      return refuse(503, "Too much is being received at once.", {
+        code: "messageTooLarge",
+        headers: { "Retry-After": "1" },
+      });
     case "tooSlow":
       return refuse(408, "The message took too long to come in.");
     case "broken":

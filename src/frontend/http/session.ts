@@ -7,7 +7,7 @@ import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protoc
 import type { Deadlines } from "../../router/deadline.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import { readFrame } from "../../wire/frame.ts";
-import { type Frame, type Message, joinMessage } from "../../wire/jsonrpc.ts";
+import { type Frame, type Invalid, type Message, joinMessage } from "../../wire/jsonrpc.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
 import { PIPE_EXCHANGE } from "../../wire/memory.ts";
 import { accepted, type Answer, done, streamed } from "./answer.ts";
@@ -168,6 +168,12 @@ export class SessionLink implements Link {
     const isFirst = frame.kind === "request" && frame.method === "initialize";
     this.#events?.frame(frame, undefined, isFirst ? this.#greeting(reply) : reply);
     return reply.answer;
+  }
+
+  /** Takes what a POST has brought that is no message; the POST is answered by the caller. */
+  reject(frame: Invalid): void {
+    this.#touch();
+    this.#events?.frame(frame, undefined, { notify() {}, respond() {} });
   }
 
   /** The stream of what belongs to no request, or of what was said since an event, on whatever stream that was. */

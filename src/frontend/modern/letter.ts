@@ -32,15 +32,14 @@ export interface Letter {
 /** No `_meta` that is shorter says who asks. */
 const SHORTEST = MetaKey.version.length;
 
-/** Whether a request may be one of the modern era: false is certain. `initialize` is none, whatever it says. */
+/** Whether a request may be one of the modern era: false is certain. */
 export function mayBeLetter(request: Request): boolean {
   const { method, members } = request;
   // By far the most requests say little beside what they ask for.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked = members === undefined ? mayBeModern(bytesOf(request)) : size > SHORTEST;
-  if (isMarked) return method !== Method.initialize;
-  return method === ModernMethod.discover || method === ModernMethod.listen;
+  return isMarked || method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
 /** What is longer than this is not remembered, in bytes. */
@@ -129,9 +128,11 @@ function identify(envelope: Envelope): Who {
   return { sender, capabilities: writeClass(capabilities) };
 }
 
-/** Whether a request is one of the modern era. */
+/** Whether a request is one of the modern era, and not the first of a session, whatever that says. */
 export function isModern(request: Request): boolean {
-  return mayBeLetter(request) && versionOf(request) !== undefined;
+  return (
+    request.method !== Method.initialize && mayBeLetter(request) && versionOf(request) !== undefined
+  );
 }
 
 /** What a request says of the version that it is in, whatever that is. */
@@ -142,6 +143,13 @@ export function versionOf(request: Request): Envelope["version"] {
 /** The text that a member of a request's params has. */
 export function textIn({ request, members }: Letter, key: string): string | undefined {
   return stringOf(request.bytes, lastMember(members, key));
+}
+
+/** @throws {HubError} invalidParams if the state that it brings is none that anybody gave out */
+export function checkState({ request, members }: Letter): void {
+  const state = lastMember(members, "requestState");
+  if (state === undefined || stringOf(request.bytes, state) !== undefined) return;
+  throw new HubError("invalidParams", "requestState must be a string.");
 }
 
 /** @throws {HubError} missingCapability if its client has not said that it knows tasks */

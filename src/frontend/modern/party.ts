@@ -21,7 +21,7 @@ import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
 import { buildResult, type Message, type Response } from "../../wire/jsonrpc.ts";
 import type { Editions } from "./editions.ts";
-import { checkTasks, type Letter, textIn } from "./letter.ts";
+import { checkState, checkTasks, type Letter, textIn } from "./letter.ts";
 import { LISTED, RELAYED } from "./methods.ts";
 import { Listening } from "./listening.ts";
 import { invalidState, type Lot, Parking } from "./parking.ts";
@@ -71,8 +71,13 @@ export class Party implements Attendee, VisitHost {
     const who = { id: client ?? "anybody", name: undefined, version: undefined };
     const plugins = (): PluginSet | undefined => parts.plugins();
     const common = { view, deadlines, ledger, plugins, except: undefined, owner: () => this };
-    this.#router = new Router(who, { ...common, keeping, notify: () => {} });
+    const isAnonymous = client === undefined;
+    this.#router = new Router(who, { ...common, keeping, isAnonymous, notify: () => {} });
     view.introduce(capabilities, this);
+  }
+
+  get id(): string | undefined {
+    return this.#parts.client;
   }
 
   get serverInfo(): Implementation {
@@ -105,6 +110,7 @@ export class Party implements Attendee, VisitHost {
     this.#tune(letter.sender.level);
     const manner = RELAYED.get(method);
     if (manner !== undefined) {
+      checkState(letter);
       if (manner === "task") checkTasks(letter);
       if (!this.parking.resume(letter, way)) this.#relay(letter, way, manner, check);
       return;
@@ -200,7 +206,7 @@ export class Party implements Attendee, VisitHost {
   }
 
   #at(server: string): readonly Visit[] {
-    return this.#visits.values().filter((visit) => visit.server === server);
+    return this.#visits.filter((visit) => visit.server === server);
   }
 
   #relay(letter: Letter, way: WayBack, manner: AnyManner, check?: Check): void {
@@ -251,8 +257,8 @@ export class Party implements Attendee, VisitHost {
 
   #discover({ request }: Letter, way: WayBack): void {
     this.#wait(way, (callback) =>
-      this.#view.whenRecalled(({ instructions }) => {
-        const result = utf8(JSON.stringify(discoverResult(instructions)));
+      this.#view.whenRecalled(({ instructions, offered }) => {
+        const result = utf8(JSON.stringify(discoverResult(instructions, offered)));
         callback(buildResult(request.id, stamp(result, this.serverInfo, NO_CACHE)));
       }),
     );

@@ -107,7 +107,7 @@ export class Visit implements Caller, Parked {
 
   /** The server that is at it, if one is. */
   get server(): string | undefined {
-    return this.call?.describe().server;
+    return this.call?.server;
   }
 
   /** The client has yet to come back. */

@@ -142,10 +142,7 @@ export class ModernDialect implements Dialect {
       record.log?.(line.severity, line.message);
       return;
     }
-    const [first, ...others] = pending.logged();
-    if (first === undefined) return;
-    if (others.some(({ sender }) => sender !== first.sender)) return;
-    (others.at(-1) ?? first).log?.(line.severity, line.message);
+    pending.logged?.log?.(line.severity, line.message);
   }
 
   #sealOf(sender: Sender): Seal {

@@ -22,8 +22,10 @@ export interface Letter {
 export interface Pathway {
   readonly server: string;
   readonly redactor: Redactor;
-  /** Where the server is. */
+  /** Where the server is, redirects included. */
   place: Place;
+  /** The URL of the manifest. */
+  readonly home: Place;
   /** Whether it was met there. */
   readonly hasEntered: boolean;
   /** What the next request bears so that it is let in, as headers; a promise only where it has to be waited for. */
@@ -32,6 +34,8 @@ export interface Pathway {
   renew(challenge: Challenge, worn: string): Promise<boolean>;
   /** Sends a request once. */
   carry(letter: Letter, place: Place, worn: string, receiver: Receiver): Transit;
+  /** Whether a request with these credentials has to stay at the origin of `home`: it has them, or headers of the manifest. */
+  isBound(worn: string): boolean;
   /** Whether a request bears anything that is for this server alone: what the manifest says, credentials, a session. */
   isConfided(letter: Letter, worn: string): boolean;
   /** Tells the owner what the server wants: once, until requests bear something else. */
@@ -52,6 +56,9 @@ export interface Customer {
 
 /** So often one may be sent elsewhere, or again. */
 const MOST = { redirects: 5, waits: 3, renewals: 2 };
+
+/** Why a request does not go to another origin. */
+const BOUND = "what it bears is for this server alone; write that URL if it is right";
 
 /** One request on its way to a server, until it is let in: sent elsewhere, sent again later, sent again with other credentials. */
 export class Delivery implements Transit, Receiver {
@@ -114,8 +121,10 @@ export class Delivery implements Transit, Receiver {
     const { status } = head;
     if (status >= 300 && status < 400 && status !== 304 && head.fields.has("location")) {
       this.#redirect(head);
-    } else if (status === 401 || (status === 403 && wantsMore(head))) {
-      this.#again(this.#renew({ status, header: head.fields.get("www-authenticate") }));
+    } else if (status === 401 || (status === 403 && !this.#isAway && wantsMore(head))) {
+      // Another origin has no say in where tokens for this server come from.
+      const header = this.#isAway ? undefined : head.fields.get("www-authenticate");
+      this.#again(this.#renew({ status, header }));
     } else {
       const wait = this.#waits < MOST.waits ? patienceFor(head, this.#waits) : undefined;
       if (wait === undefined) {
@@ -152,9 +161,26 @@ export class Delivery implements Transit, Receiver {
     }
   }
 
+  /** Whether it goes to another origin than that of the manifest. */
+  get #isAway(): boolean {
+    const { home } = this.#way;
+    return this.#place !== home && this.#place.url.origin !== home.url.origin;
+  }
+
   #go(worn: string): void {
     if (this.#isOver) return;
     this.#worn = worn;
+    // A redirect may have been followed, and remembered, before there were credentials.
+    if (this.#isAway && this.#way.isBound(worn)) {
+      if (this.#letter.place !== undefined) {
+        const { home, redactor } = this.#way;
+        const place = redactor.cut(this.#place.url.href, 500);
+        const text = `${home.url.href} sends requests on to ${place}: ${BOUND}.`;
+        this.#again(Promise.resolve(this.#way.error("serverRefused", text)));
+        return;
+      }
+      this.#way.place = this.#place = this.#way.home;
+    }
     this.#transit = this.#way.carry(this.#letter, this.#place, worn, this);
     if (this.#isPaused) this.#transit.pause();
   }
@@ -229,7 +255,7 @@ export class Delivery implements Transit, Receiver {
     if (url.protocol === "https:" && target.protocol === "http:")
       return "that would not be encrypted";
     if (!this.#way.isConfided(this.#letter, this.#worn)) return undefined;
-    return "what it bears is for this server alone; write that URL if it is right";
+    return BOUND;
   }
 }
 

@@ -43,10 +43,13 @@ export function readHead(
     fields.set(name, before === undefined ? value : `${before}, ${value}`);
   }
   const connection = fields.get("connection");
-  const isLasting =
+  // With both of them somebody on the way may take something else for the end of the body (RFC 9112, 6.3).
+  const isDoubtful = fields.has("transfer-encoding") && fields.has("content-length");
+  const isKept =
     minor === "1"
       ? connection === undefined || !/\bclose\b/i.test(connection)
       : connection !== undefined && /\bkeep-alive\b/i.test(connection);
+  const isLasting = isKept && !isDoubtful;
   return { head: { status: Number(status), fields, isLasting }, end: at + END.length };
 }
 

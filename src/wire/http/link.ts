@@ -3,6 +3,7 @@ import type { Frame, Message } from "../jsonrpc.ts";
 import type { DiscreetLink, Exchange, Link, LinkEvents, Outgoing, Spoken } from "../link.ts";
 import { PIPE_EXCHANGE } from "../memory.ts";
 import { PRESSURE } from "../pipe.ts";
+import { repairText } from "../utf8.ts";
 import type { Course, CourseEvents } from "./course.ts";
 import type { Excess } from "./gathering.ts";
 import { Passage } from "./passage.ts";
@@ -84,7 +85,9 @@ class HttpLink implements Link, CourseEvents {
   }
 
   frame(frame: Frame, exchange?: Exchange): void {
-    if (this.#state === "open") this.#events?.frame(frame, exchange);
+    if (this.#state !== "open") return;
+    const repaired = repairText(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
+    this.#events?.frame(repaired, exchange);
   }
 
   oversized({ head, tail, size }: Excess): void {

@@ -29,6 +29,7 @@ export class Passage implements Pathway {
   redactor: Redactor;
   /** Where the server is: it may have said that it is elsewhere. */
   place: Place;
+  readonly home: Place;
   /** What was sent that has been let in. */
   hasEntered = false;
   readonly #abort = new AbortController();
@@ -48,7 +49,8 @@ export class Passage implements Pathway {
   constructor(target: HttpTarget, challenged: (challenge: Challenge) => void) {
     this.target = target;
     this.redactor = new Redactor(target.secrets);
-    this.place = placeOf(target.url);
+    this.home = placeOf(target.url);
+    this.place = this.home;
     this.#challenged = challenged;
     const headers = Object.entries(target.headers).filter(([name]) => !OWN.test(name));
     this.#isExplicit = headers.some(([name]) => /^authorization$/i.test(name));
@@ -61,9 +63,12 @@ export class Passage implements Pathway {
     return this.target.server;
   }
 
+  isBound(worn: string): boolean {
+    return worn !== "" || Object.keys(this.target.headers).length > 0;
+  }
+
   isConfided({ fields }: Letter, worn: string): boolean {
-    const { headers } = this.target;
-    return worn !== "" || Object.keys(headers).length > 0 || /^mcp-session-id:/im.test(fields);
+    return this.isBound(worn) || /^mcp-session-id:/im.test(fields);
   }
 
   send(letter: Letter, customer: Customer): Delivery {

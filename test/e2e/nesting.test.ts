@@ -1,0 +1,237 @@
+import assert from "node:assert/strict";
+import { chmodSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { RawClient } from "../harness/client.ts";
+import { poll } from "../harness/clock.ts";
+import { end, END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
+import { scripted, type ServerEntry, toToml } from "../harness/manifest.ts";
+import { carrying, command } from "../harness/processes.ts";
+
+interface Output {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+async function run(stage: Stage, args: readonly string[], env = {}): Promise<Output> {
+  const started = new RawClient(executable(), args, stage.dir, { ...stage.env, ...env });
+  started.end();
+  const { code } = await started.ended(END);
+  const stdout = [...started.lines.map(({ text }) => text), started.rest].join("\n");
+  return { code, stdout, stderr: started.stderr };
+}
+
+/** The hubs that run in a stage: processes whose command line says `serve`. */
+function hubsIn(stage: Stage): number {
+  return carrying(stage.dir).filter((pid) => / serve(?: |$)/.test(command(pid))).length;
+}
+
+/** The most hubs that ran at once while something was done. */
+async function mostHubs(stage: Stage, work: () => Promise<void>): Promise<number> {
+  let most = 0;
+  const look = setInterval(() => (most = Math.max(most, hubsIn(stage))), 20);
+  try {
+    await work();
+    return Math.max(most, hubsIn(stage));
+  } finally {
+    clearInterval(look);
+  }
+}
+
+function serve(stage: Stage, args: readonly string[] = [], env = {}): RawClient {
+  return new RawClient(executable(), ["serve", ...args], stage.dir, { ...stage.env, ...env });
+}
+
+/** A toolmux that is started by another one's manifest. */
+function mux(...args: readonly string[]): ServerEntry {
+  return { command: executable(), args: ["serve", ...args] };
+}
+
+/** Writes down what the servers of a manifest get as the list of hubs above them. */
+function witness(dir: string): ServerEntry {
+  return { command: "sh", args: ["-c", `printf %s "$TOOLMUX_HUBS" > '${join(dir, "above")}'`] };
+}
+
+/** What servers of the stage's manifest get as that list; it has a witness. */
+async function listAbove(stage: Stage): Promise<string> {
+  await run(stage, ["status", "--config", stage.config]);
+  return readFileSync(join(stage.dir, "above"), "utf8");
+}
+
+/** Why servers are not there, by their names: codes of errors. */
+async function failures(
+  stage: Stage,
+  args: readonly string[],
+): Promise<Readonly<Record<string, string>>> {
+  const { stdout } = await run(stage, ["status", "--json", ...args]);
+  const { servers } = JSON.parse(stdout) as {
+    servers: readonly { readonly name: string; readonly error?: { readonly code: string } }[];
+  };
+  return Object.fromEntries(
+    servers.flatMap(({ name, error }) => (error === undefined ? [] : [[name, error.code]])),
+  );
+}
+
+describe("a hub whose client's file starts toolmux under another name", () => {
+  it("drops the entry, which is told, and starts no other hub", LIMIT, () =>
+    withStage("", async (stage) => {
+      rmSync(stage.config);
+      const link = join(stage.dir, "toolmux-linux-x64");
+      symlinkSync(executable(), link);
+      const plain = join(stage.dir, "multi");
+      symlinkSync(executable(), plain);
+      const servers = {
+        a: { command: link, args: ["serve"] },
+        b: { command: plain, args: ["serve"] },
+        s: scripted("--bare --tool only"),
+      };
+      writeFileSync(join(stage.dir, ".mcp.json"), JSON.stringify({ mcpServers: servers }));
+      assert.equal((await run(stage, ["trust", ".mcp.json"])).code, 0);
+      const most = await mostHubs(stage, async () => {
+        const client = serve(stage);
+        const tools = await client.open();
+        assert.deepEqual(
+          tools.map(({ name }) => name),
+          ["s__only"],
+        );
+        await end(client);
+        for (const name of ["a", "b"]) {
+          assert.match(client.stderr, new RegExp(`"${name}" is left out: it is toolmux itself`));
+        }
+      });
+      assert.equal(most, 1);
+    }),
+  );
+});
+
+describe("a hub that is started by a server of a hub", () => {
+  it("is refused if it has the same manifest, and its server has failed for that", LIMIT, () =>
+    withStage(
+      (dir) => ({ servers: { self: mux("--config", join(dir, "toolmux.toml")), s: scripted() } }),
+      async (stage) => {
+        const most = await mostHubs(stage, async () => {
+          const client = serve(stage, ["--config", stage.config]);
+          const tools = await client.open();
+          assert.ok(tools.length > 0 && tools.every(({ name }) => name.startsWith("s__")));
+          await poll(
+            10_000,
+            () => `the failure of self: ${client.stderr}`,
+            () => (/self: .*without end/.test(client.stderr) ? true : undefined),
+          );
+          await end(client);
+        });
+        assert.equal(most, 2);
+        const failed = await failures(stage, ["--config", stage.config]);
+        assert.deepEqual(failed, { self: "hubLoop" });
+      },
+    ),
+  );
+
+  it("is refused also if a script in between finds the same manifest by itself", LIMIT, () =>
+    withStage(
+      (dir) => ({ servers: { wrapped: { command: join(dir, "start"), args: [] }, s: scripted() } }),
+      async (stage) => {
+        const script = join(stage.dir, "start");
+        writeFileSync(script, `#!/bin/sh\nexec "${executable()}" serve\n`);
+        chmodSync(script, 0o755);
+        assert.equal((await run(stage, ["trust", stage.config])).code, 0);
+        assert.deepEqual(await failures(stage, []), { wrapped: "hubLoop" });
+      },
+    ),
+  );
+
+  it("says so to its client, and exits with 2", LIMIT, () =>
+    withStage(
+      (dir) => ({ servers: { w: witness(dir) } }),
+      async (stage) => {
+        const above = await listAbove(stage);
+        assert.match(above, /^\d+:\w+$/);
+        const client = serve(stage, ["--config", stage.config], { TOOLMUX_HUBS: above });
+        const asked = client.request("initialize", {
+          protocolVersion: "2025-11-25",
+          capabilities: {},
+          clientInfo: { name: "t", version: "1" },
+        });
+        const { error } = (await asked).json as {
+          error?: { code: number; data: { code: string } };
+        };
+        assert.deepEqual([error?.code, error?.data.code], [-31010, "hubLoop"]);
+        client.end();
+        assert.equal((await client.ended(END)).code, 2);
+      },
+    ),
+  );
+
+  it("is a server like others if it has another manifest", LIMIT, () =>
+    withStage(
+      (dir) => ({ servers: { inner: mux("--config", join(dir, "inner.toml")) } }),
+      async (stage) => {
+        const log = { env: { SCRIPTED_LOG: join(stage.dir, "s.log") } };
+        const inner = { servers: { s: scripted("--bare --tool only", log) } };
+        writeFileSync(join(stage.dir, "inner.toml"), toToml(inner));
+        const client = serve(stage, ["--config", stage.config]);
+        const tools = await client.open();
+        assert.deepEqual(
+          tools.map(({ name }) => name),
+          ["inner__s__only"],
+        );
+        const { json } = await client.call("inner__s__only");
+        assert.ok("result" in json);
+        await end(client);
+      },
+    ),
+  );
+
+  it("is refused if more than eight are above it, whatever their manifests", LIMIT, () =>
+    withStage("", async (stage) => {
+      const fileOf = (depth: number): string => join(stage.dir, `m${depth}.toml`);
+      for (let depth = 0; depth < 11; depth++) {
+        const log = { env: { SCRIPTED_LOG: join(stage.dir, `s${depth}.log`) } };
+        const s = scripted("--bare --tool only", log);
+        const manifest = { servers: { n: mux("--config", fileOf(depth + 1)), s } };
+        writeFileSync(fileOf(depth), toToml(manifest));
+      }
+      const most = await mostHubs(stage, async () => {
+        const client = serve(stage, ["--config", fileOf(0)]);
+        const deepest = (): number =>
+          Array.from({ length: 11 }, (_, depth) => depth).findLastIndex(
+            (depth) => stage.log(`s${depth}`).length > 0,
+          );
+        await client.open();
+        await poll(
+          30_000,
+          () => `the eighth server; there is ${deepest()}: ${client.stderr}`,
+          () => (deepest() >= 8 ? true : undefined),
+        );
+        await end(client);
+        assert.equal(deepest(), 8);
+      });
+      assert.ok(most <= 10, `${most} hubs`);
+    }),
+  );
+
+  it("does not keep commands from being used by one of its servers, but once", LIMIT, () =>
+    withStage(
+      (dir) => ({ servers: { w: witness(dir), s: scripted("--bare --tool only") } }),
+      async (stage) => {
+        const above = await listAbove(stage);
+        for (const [hubs, code] of [
+          [above, 0],
+          [`${above},${above}`, 2],
+        ] as const) {
+          const listed = await run(stage, ["list", "--config", stage.config], {
+            TOOLMUX_HUBS: hubs,
+          });
+          assert.equal(listed.code, code, listed.stderr);
+        }
+        const load = ["--concurrency", "1", "--calls", "5", "--warm-up", "0", "--tool", "s__only"];
+        const bench = ["bench", "--json", "--config", stage.config, ...load];
+        const measured = await run(stage, bench, { TOOLMUX_HUBS: above });
+        assert.equal(measured.code, 0, measured.stderr);
+        const deep = Array.from({ length: 9 }, () => "1:").join(",");
+        assert.notEqual((await run(stage, bench, { TOOLMUX_HUBS: deep })).code, 0);
+      },
+    ),
+  );
+});
