@@ -303,6 +303,10 @@ const SERVER: Book = {
     description:
       "Which prompts are shown, and how. All names are those that the server gives them.",
   },
+  skills: {
+    title: "Skills",
+    description: "Which skills are shown, by their names or URIs.",
+  },
 };
 
 const OAUTH: Book = {
@@ -372,6 +376,19 @@ const PROMPTS: Book = {
     description: "The server's name for a prompt, and the name to show (before the prefix).",
     default: {},
     examples: [{ summarize_all: "sum" }],
+  },
+};
+
+const SKILLS: Book = {
+  allow: {
+    title: "Allowed skills",
+    description: "Only these are shown: names or URIs. * stands for any characters, ? for one.",
+    examples: [["refunds", "skill://acme/*"]],
+  },
+  deny: {
+    title: "Denied skills",
+    description: "These are not shown, nor are their files, even if allow names them.",
+    examples: [["draft-*"]],
   },
 };
 
@@ -600,6 +617,7 @@ export function makeSchema(): JsonSchema {
     ["oauth", OAUTH],
     ["tools", TOOLS],
     ["prompts", PROMPTS],
+    ["skills", SKILLS],
   ] as const;
   const server = annotateAnnotations(
     tables.reduce(

@@ -1,6 +1,8 @@
 import { eachKind, type Item, type Kind } from "./item.ts";
 import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
+import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
+import { SkillPlaces, type SkillRules } from "./skills.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
 import type { Digest, NameRules } from "./names.ts";
 import {
@@ -20,6 +22,8 @@ export interface Source {
   readonly server: string;
   readonly offer: Offer;
   readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
+  /** Which of its skills are shown; all if absent. */
+  readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): Limits;
   /** What plugins make of those tools that the rules let through. A source that has this may be used once only. */
   revise?(tools: readonly Item[]): readonly Item[];
@@ -27,8 +31,8 @@ export interface Source {
 
 /** An immutable snapshot of all that clients can see; replaced as a whole. */
 export interface Catalog extends Readonly<Record<Kind, Section>> {
-  /** The exposed URIs of resources that differ from the server's own; by server, then by its own URI. */
-  readonly renamedUris: ReadonlyMap<string, ReadonlyMap<string, string>>;
+  /** Under which URIs clients know what servers have. */
+  readonly uris: ExposedUris;
   /** What the servers want models to know, each under its server's name; undefined if they say nothing. */
   readonly instructions: string | undefined;
   /** What the servers declare beside their lists. */
@@ -55,19 +59,23 @@ export function buildCatalog(
     sources.filter(({ offer }) => offer.hints !== undefined).map(({ server }) => server),
   );
   const remarks: Remark[] = [];
-  const resources = locateEntries("resources", sources, remarks);
+  const places = placeSkills(sources);
+  const resources = locateEntries("resources", sources, places, remarks);
   const renamed = namesOf(resources.values());
   const sections = eachKind((kind) => {
     const hint = isWhole ? joinHints(kind, offers) : NO_CACHE;
     const origin = { hint, modern, meta: joinMetas(kind, offers) };
     if (kind === "resources") return new Section(kind, resources, origin);
-    if (!isNamed(kind)) return new Section(kind, locateEntries(kind, sources, remarks), origin);
+    if (!isNamed(kind)) {
+      return new Section(kind, locateEntries(kind, sources, places, remarks), origin);
+    }
     const naming = { names, digest, renamed };
     return new Section(kind, nameEntries(kind, sources, naming, remarks), origin);
   });
   const instructions = joinInstructions(sources);
   const offered = joinDeclared(offers, isWhole);
-  return { ...sections, renamedUris: renamed, instructions, offered, remarks };
+  const uris = new ExposedUris(renamed, places);
+  return { ...sections, uris, instructions, offered, remarks };
 }
 
 /** How names are made, and under which other names a server's resources are exposed. */
@@ -169,9 +177,25 @@ function makePart(
   return { names, ...shape(raw, names, digest) };
 }
 
+function explainRename(owner: string | undefined, named: string | undefined): string {
+  if (owner !== undefined) return `Server "${owner}" has the same`;
+  return named === undefined
+    ? "It is in a skill that another server has, too"
+    : `It names server "${named}"`;
+}
+
+function placeSkills(sources: readonly Source[]): SkillPlaces {
+  const published = sources.map(({ server, offer, skills: rules }) => {
+    const { skills, resources } = offer;
+    return { server, skills, resources, rules };
+  });
+  return new SkillPlaces(published, new Set(sources.map(({ server }) => server)));
+}
+
 function locateEntries(
-  kind: "resources" | "resourceTemplates",
+  kind: "resources" | "resourceTemplates" | "skills",
   sources: readonly Source[],
+  places: SkillPlaces,
   remarks: Remark[],
 ): ReadonlyMap<string, Entry> {
   const entries = new Map<string, Entry>();
@@ -187,14 +211,27 @@ function locateEntries(
         continue;
       }
       seen.add(item.key);
-      const owner = entries.get(item.key)?.server;
+      if (places.isHidden(server, item.key)) {
+        const text = "skills.allow or skills.deny hides the skill.";
+        remarks.push({ server, list: kind, remoteName: item.key, kind: "filtered", text });
+        continue;
+      }
+      const inSkill = places.ownerOf(item.key);
+      const owner = entries.get(item.key)?.server ?? (inSkill === server ? undefined : inSkill);
       const named = readLocator(item.key)?.server;
       const isOfHub = named !== undefined && servers.has(named);
-      const name = owner === undefined && !isOfHub ? item.key : write(server, item.key);
-      entries.set(name, new Listed(kind, source, item, name, name));
+      const isFree = owner === undefined && !isOfHub;
+      const renamed = places.rename(server, item.key);
+      const name = renamed ?? (isFree ? item.key : write(server, item.key));
+      const edits =
+        kind === "skills" && renamed !== undefined
+          ? renameSkillFiles(item.bytes, { start: 0, end: item.bytes.length }, (uri) =>
+              places.rename(server, uri),
+            )
+          : undefined;
+      entries.set(name, new Listed(kind, source, item, name, name, edits));
       if (name === item.key) continue;
-      const why =
-        owner === undefined ? `It names server "${named}"` : `Server "${owner}" has the same`;
+      const why = explainRename(owner, isOfHub ? named : undefined);
       const text = `${why}; it is exposed as "${name}".`;
       remarks.push({ server, list: kind, remoteName: item.key, kind: "shortened", text });
     }

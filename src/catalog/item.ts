@@ -3,7 +3,7 @@ import type { Range } from "../bytes.ts";
 import { lastMember, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
 
 /** What servers list. */
-export const KINDS = ["tools", "prompts", "resources", "resourceTemplates"] as const;
+export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
 export type Kind = (typeof KINDS)[number];
 
 /** One entry of a server's listing, as the bytes that the server sent. Era-free: nothing is added or removed. */
@@ -70,6 +70,7 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   prompts: "name",
   resources: "uri",
   resourceTemplates: "uriTemplate",
+  skills: "uri",
 };
 
 /** What is read of an entry of each kind. */
@@ -130,5 +131,6 @@ export function eachKind<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> 
     prompts: make("prompts"),
     resources: make("resources"),
     resourceTemplates: make("resourceTemplates"),
+    skills: make("skills"),
   };
 }

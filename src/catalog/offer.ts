@@ -1,4 +1,5 @@
 import { type Item, type Kind, KINDS, sameItems } from "./item.ts";
+import { joinSkills } from "./skills.ts";
 
 /** Everything that a server lists. */
 export type Listings = Readonly<Record<Kind, readonly Item[]>>;
@@ -63,6 +64,7 @@ export const NO_OFFER: Offer = {
   prompts: [],
   resources: [],
   resourceTemplates: [],
+  skills: [],
   instructions: undefined,
 };
 
@@ -72,6 +74,7 @@ export const NOUNS: Readonly<Record<Kind, string>> = {
   prompts: "prompt",
   resources: "resource",
   resourceTemplates: "resource template",
+  skills: "skill",
 };
 
 /** Whether two offers are the same, byte for byte and in the same order. */
@@ -129,7 +132,7 @@ export function joinDeclared(offers: readonly Offer[], isWhole: boolean): Offere
   return {
     canSubscribe: !isKnown || all.some(({ canSubscribe }) => canSubscribe),
     tasks: { legacy: makesTasks("legacy"), modern: makesTasks("modern") },
-    extensions: join("extensions"),
+    extensions: { ...join("extensions"), ...joinSkills(all.map((each) => each.extensions)) },
     experimental: join("experimental"),
   };
 }

@@ -1,25 +1,42 @@
 /** URIs of one server that clients know under other names, and where results hold such URIs. Pure. */
 
 import { type Edit, type Range, utf8 } from "../bytes.ts";
+import type { SkillPlaces } from "./skills.ts";
 import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
 
 /** The exposed URI of one of the server's own; undefined if both are the same. */
 export type RenameUri = (uri: string) => string | undefined;
 
+/** Under which URIs clients know what the servers of one catalog have. */
+export class ExposedUris {
+  /** Whose skills are where. */
+  readonly skills: SkillPlaces;
+  /** Single resources, by server and by its own URI for them. */
+  readonly #exact: ReadonlyMap<string, ReadonlyMap<string, string>>;
+
+  constructor(exact: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillPlaces) {
+    this.#exact = exact;
+    this.skills = skills;
+  }
+
+  /** What makes exposed URIs of that server's own; undefined if all are the same. */
+  of(server: string): RenameUri | undefined {
+    const exact = this.#exact.get(server);
+    if (exact === undefined && !this.skills.renames(server)) return undefined;
+    return (uri) => exact?.get(uri) ?? this.skills.rename(server, uri);
+  }
+}
+
 /**
  * The edits that put exposed URIs into a result: of links and embedded resources in `content` (tools/call) and `messages`
- * (prompts/get), of `contents` (resources/read), and of a user interface in `_meta` (MCP Apps).
+ * (prompts/get), of `contents` (resources/read), of `resources` (resources/directory/read), of a `skill` (skills/get), and of
+ * a user interface in `_meta` (MCP Apps).
  */
 export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameUri): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, result);
   const replace = (object: readonly Member[], key: string): void => {
-    for (const member of object) {
-      if (member.key !== key) continue;
-      const name = rename(stringOf(bytes, member) ?? "");
-      if (name === undefined) continue;
-      edits.push({ start: member.start, end: member.end, by: utf8(JSON.stringify(name)) });
-    }
+    renameMember(bytes, object, key, rename, edits);
   };
   const replaceBlock = (block: Range): void => {
     const own = membersAt(bytes, block);
@@ -37,6 +54,14 @@ export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameU
   for (const content of itemsAt(bytes, lastMember(members, "contents"))) {
     replace(membersAt(bytes, content), "uri");
   }
+  for (const child of itemsAt(bytes, lastMember(members, "resources"))) {
+    replace(membersAt(bytes, child), "uri");
+  }
+  const skill = lastMember(members, "skill");
+  if (skill !== undefined) {
+    replace(membersAt(bytes, skill), "uri");
+    edits.push(...renameSkillFiles(bytes, skill, rename));
+  }
   const meta = lastMember(members, "_meta");
   if (meta !== undefined) {
     const own = membersAt(bytes, meta);
@@ -45,6 +70,31 @@ export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameU
     if (ui !== undefined) replace(membersAt(bytes, ui), "resourceUri");
   }
   return edits;
+}
+
+/** The same for the files in the entry of a skill (ext-skills, Skill Entries). */
+export function renameSkillFiles(bytes: Uint8Array, skill: Range, rename: RenameUri): Edit[] {
+  const edits: Edit[] = [];
+  const members = membersAt(bytes, skill);
+  for (const file of itemsAt(bytes, lastMember(members, "resources"))) {
+    renameMember(bytes, membersAt(bytes, file), "uri", rename, edits);
+  }
+  return edits;
+}
+
+function renameMember(
+  bytes: Uint8Array,
+  object: readonly Member[],
+  key: string,
+  rename: RenameUri,
+  edits: Edit[],
+): void {
+  for (const member of object) {
+    if (member.key !== key) continue;
+    const name = rename(stringOf(bytes, member) ?? "");
+    if (name === undefined) continue;
+    edits.push({ start: member.start, end: member.end, by: utf8(JSON.stringify(name)) });
+  }
 }
 
 function membersAt(bytes: Uint8Array, { start }: Pick<Range, "start">): readonly Member[] {

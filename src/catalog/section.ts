@@ -85,6 +85,11 @@ export class Section {
   }
 
   /** Sorted by exposed name. */
+  get entries(): readonly Entry[] {
+    return this.#names.flatMap((name) => this.#entries.get(name) ?? []);
+  }
+
+  /** Sorted by exposed name. */
   get routes(): readonly ListedRoute[] {
     return (this.#routes ??= this.#names.flatMap((name) => this.find(name) ?? []));
   }

@@ -4,7 +4,7 @@ import type { Surroundings } from "../manifest/folders.ts";
 import type { Greetings } from "./greetings.ts";
 
 /** What `list` can list. */
-export const LISTS = ["tools", "prompts", "resources", "servers"] as const;
+export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;
 
 /** What `completions` has scripts for. */
 export const SHELLS = ["bash", "zsh", "fish"] as const;

@@ -1,5 +1,5 @@
 import { textOf } from "../bytes.ts";
-import type { Kind } from "../catalog/item.ts";
+import { type Item, type Kind, readItem } from "../catalog/item.ts";
 import type { Remark } from "../catalog/shape.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest } from "../manifest/schema.ts";
@@ -25,6 +25,7 @@ const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }
   tools: { kinds: ["tools"], noun: "tool" },
   prompts: { kinds: ["prompts"], noun: "prompt" },
   resources: { kinds: ["resources", "resourceTemplates"], noun: "resource" },
+  skills: { kinds: ["skills"], noun: "skill" },
 };
 
 /** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
@@ -73,7 +74,10 @@ async function printEntries(
   { env }: World,
 ): Promise<void> {
   const { kinds, noun } = ENTRIES[what];
-  const lists = await Promise.all(kinds.map((kind) => client.list(kind)));
+  // The client in this process is of the legacy era, which has no list of skills.
+  const lists = await Promise.all(
+    kinds.map((kind) => (kind === "skills" ? skillsOf(hub) : client.list(kind))),
+  );
   const remarks = all ? remarksOf(what, hub) : [];
   if (json !== false) {
     // As clients get them, byte for byte: parsing would change numbers.
@@ -99,6 +103,11 @@ async function printEntries(
   if (rows.length > 0 && asides.length > 0) own.log();
   if (asides.length > 0)
     own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
+}
+
+/** The skills that clients of the modern era are shown. */
+function skillsOf({ catalog }: Hub): readonly Item[] {
+  return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
 }
 
 function remarksOf(what: Entries, hub: Hub): readonly Remark[] {
@@ -141,10 +150,12 @@ function countServers(standings: readonly Standing[]): string {
 interface Described {
   readonly description?: unknown;
   readonly title?: unknown;
+  readonly frontmatter?: { readonly description?: unknown } | null;
 }
 
-/** Of its description, or of its title if it has none. */
-function firstLine({ description, title }: Described): string {
+/** Of its description, or of its title if it has none; a skill has its own in its frontmatter. */
+function firstLine({ description: own, title, frontmatter }: Described): string {
+  const description = own ?? frontmatter?.description;
   const text = typeof description === "string" && description.trim() !== "" ? description : title;
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
 }

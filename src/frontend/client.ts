@@ -53,7 +53,10 @@ export interface Host {
 
 const EMPTY_RESULT = utf8("{}");
 /** What each list request asks for. */
-const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
+const LISTED = new Map(
+  // Clients of this era read the files of skills as resources.
+  KINDS.filter((kind) => kind !== "skills").map((kind) => [LIST_METHODS[kind], kind]),
+);
 
 /** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
 export class Client implements LinkEvents, Attendee, Asker {

@@ -26,6 +26,7 @@ const RUNNABLE = {
   lazy: "settings",
   tools: "settings",
   prompts: "settings",
+  skills: "settings",
   connectTimeout: "settings",
   startLimit: "settings",
   callTimeout: "settings",

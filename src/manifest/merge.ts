@@ -111,6 +111,7 @@ function resolve(
     ...pickLimits(input, defaults),
     tools: resolveToolRules(input.tools),
     prompts: resolveRules(input.prompts),
+    ...(input.skills && { skills: input.skills }),
   };
   if (draft.kind === "plugin") {
     const origin = { file: source.file, path: draft.path };

@@ -112,6 +112,7 @@ export const serverSchema = v.strictObject({
   ...limits,
   tools: v.exactOptional(tools),
   prompts: v.exactOptional(v.strictObject(shown)),
+  skills: v.exactOptional(v.strictObject({ allow: shown.allow, deny: shown.deny })),
 });
 
 export const pluginSchema = v.strictObject({
@@ -181,6 +182,14 @@ export interface PromptRules {
   readonly rename: Readonly<Record<string, string>>;
 }
 
+/** Which skills are shown: globs of their names or URIs (ext-skills, Skill URIs). */
+export interface SkillRules {
+  /** undefined = all. */
+  readonly allow?: readonly string[] | undefined;
+  /** Win over `allow`. */
+  readonly deny?: readonly string[] | undefined;
+}
+
 /** The same of tools, and how long they may take. */
 export interface ToolRules extends PromptRules {
   /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
@@ -214,6 +223,8 @@ interface Runnable extends Entry, Limits {
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
   readonly prompts: PromptRules;
+  /** Absent = all are shown. */
+  readonly skills?: SkillRules | undefined;
 }
 
 /** What a server has whose texts may hold `${…}`. */

@@ -6,6 +6,7 @@ import { type Capabilities, writeSettings } from "./capabilities.ts";
  */
 
 import type { Kind } from "../catalog/item.ts";
+import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
 import type { Offered } from "../catalog/offer.ts";
 
 /** Newest first. */
@@ -68,7 +69,7 @@ export function initializeResult(
     ...CAPABILITIES,
     ...(canSubscribe && { resources: RESOURCES }),
     ...(tasks.legacy && version === TASK_VERSION && { tasks: TASKS }),
-    ...writeSettings({ extensions, experimental }),
+    ...writeSettings({ extensions: withoutSkills(extensions), experimental }),
   };
   return {
     protocolVersion: version,
@@ -127,12 +128,14 @@ export const LIST_METHODS: Readonly<Record<Kind, string>> = {
   prompts: Method.promptsList,
   resources: Method.resourcesList,
   resourceTemplates: Method.templatesList,
+  skills: SkillMethod.list,
 };
 
-/** What tells that a list of a kind is another; resources and their templates have one for both. */
+/** What tells that a list of a kind is another; resources, their templates and skills have one for all. */
 export const LIST_CHANGED: Readonly<Record<Kind, string>> = {
   tools: Method.toolsListChanged,
   prompts: Method.promptsListChanged,
   resources: Method.resourcesListChanged,
   resourceTemplates: Method.resourcesListChanged,
+  skills: Method.resourcesListChanged,
 };

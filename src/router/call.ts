@@ -1,7 +1,7 @@
 import type { Edit, Piece, Range } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { isUi } from "../catalog/locator.ts";
-import { renameInResult } from "../catalog/renamed-uris.ts";
+import { renameInResult, type RenameUri } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import type { CancelledBy } from "../events.ts";
@@ -252,10 +252,9 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
       links.giveApp(session.server);
   }
 
-  /** Whether its client knows resources of the server under other URIs than the server does. */
-  protected get isRenamed(): boolean {
-    const { renamedUris } = this.parts.view.catalog;
-    return renamedUris.size > 0 && renamedUris.has(this.parts.route.server);
+  /** What makes the URIs that its client knows of those of the server; undefined if all are the same. */
+  protected get rename(): RenameUri | undefined {
+    return this.parts.view.catalog.uris.of(this.parts.route.server);
   }
 
   /**
@@ -263,11 +262,9 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
    * @param result where the result of the method is in it
    */
   protected renameUris(response: Response, result: Range = response.body): Response {
-    const { route, view } = this.parts;
-    const names = this.isRenamed ? view.catalog.renamedUris.get(route.server) : undefined;
-    if (names === undefined || response.outcome === "error") return response;
-    const edits = renameInResult(response.bytes, result, (uri) => names.get(uri));
-    return revise(response, edits);
+    const { rename } = this;
+    if (rename === undefined || response.outcome === "error") return response;
+    return revise(response, renameInResult(response.bytes, result, rename));
   }
 
   protected finish(message: Message | undefined, end: CallEnd): void {

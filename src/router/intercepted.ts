@@ -201,7 +201,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 
   /** The same for what plugins hand on, which may not be as the server wrote it. */
   #renameUris(message: Message): Message {
-    if (!this.isRenamed) return message;
+    if (this.rename === undefined) return message;
     const frame = readFrame(joinMessage(message));
     return frame.kind === "response" ? bytesOf(this.renameUris(frame)) : message;
   }

@@ -36,9 +36,29 @@ export interface Hints {
 export function locate(uri: string, catalog: Catalog, hints: Hints): Place | undefined {
   const own = readLocator(uri);
   if (own !== undefined) return own;
+  const owner = catalog.uris.skills.ownerOf(uri);
+  if (owner !== undefined) return { server: owner, uri };
   const linked = hints.links.find(uri).filter((server) => hints.hasServer(server));
   if (hints.isOneClient && linked.length > 0) return choose(uri, linked);
   return choose(uri, [...linked, ...claim(uri, catalog)]) ?? choose(uri, relate(uri, catalog));
+}
+
+/**
+ * Finds the one server that a skill is at which is not listed: by its URI, by the skill that it is in, or as the only one
+ * that has skills (ext-skills, Getting a Skill).
+ * @param servers those that declare skills
+ * @returns undefined if there is none
+ * @throws {HubError} invalidParams if there are several
+ */
+export function locateSkill(
+  uri: string,
+  catalog: Catalog,
+  servers: readonly string[],
+): Place | undefined {
+  const own = readLocator(uri);
+  const server = own?.server ?? catalog.uris.skills.ownerOf(uri);
+  if (server === undefined) return choose(uri, servers);
+  return servers.includes(server) ? { server, uri: own?.uri ?? uri } : undefined;
 }
 
 /**

@@ -3,6 +3,8 @@ import type { Kind } from "../catalog/item.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { isNamed } from "../catalog/shape.ts";
+import { readsDirectories, SkillMethod } from "../catalog/skills.ts";
+import type { Connection } from "../upstream/connection.ts";
 import { lastMember } from "../json.ts";
 import type { Member as PluginMember } from "../plugin/member.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
@@ -22,7 +24,7 @@ import { InterceptedCall } from "./intercepted.ts";
 import type { Keeping } from "./keeping.ts";
 import type { Ledger } from "./ledger.ts";
 import { Links } from "./links.ts";
-import { locate } from "./locate.ts";
+import { locate, locateSkill } from "./locate.ts";
 import { RelayedCall } from "./relayed.ts";
 import { Search } from "./search.ts";
 import { Tasks } from "./tasks.ts";
@@ -123,9 +125,10 @@ export class Router {
     const { view, deadlines, ledger } = this.#parts;
     const { kind, name, tokens, token } = wanted;
     const listed = view.catalog[kind].find(name) ?? this.#findBare(kind, name);
-    const route = listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locate(name));
+    const route = listed ?? (isNamed(kind) || !mayGuess ? undefined : this.#locate(kind, name));
     const connection = route && view.connection(route.server);
     if (route === undefined || connection === undefined) return undefined;
+    if (request.method === SkillMethod.readDirectory) checkDirectories(connection);
     const parts = {
       request,
       route,
@@ -184,24 +187,37 @@ export class Router {
     throw new HubError("unknownTool", text);
   }
 
-  /** The route to a resource that is not listed under that URI. */
-  #locate(name: string): Route | undefined {
+  /** The route to a resource, or a skill, that is not listed under that URI. */
+  #locate(kind: Kind, name: string): Route | undefined {
     const { view } = this.#parts;
-    const known = view.catalog.resources.find(name);
+    const { catalog } = view;
+    const known = kind === "skills" ? undefined : catalog.resources.find(name);
     if (known !== undefined) return known;
-    const place = locate(name, view.catalog, {
+    const hints = {
       links: this.#links,
       isOneClient: this.#parts.isAnonymous !== true,
-      hasServer: (server) => view.has(server),
-    });
+      hasServer: (server: string) => view.has(server),
+    };
+    const place =
+      kind === "skills"
+        ? locateSkill(name, catalog, view.skillServers)
+        : locate(name, catalog, hints);
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;
+    if (catalog.uris.skills.isHidden(server, uri)) return undefined;
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };
     return { kind: "resources", ...common, item: undefined };
   }
+}
+
+/** @throws {HubError} invalidParams if the server has not declared that it lists directories */
+function checkDirectories({ offer, spec }: Connection): void {
+  if (readsDirectories(offer?.declared?.extensions ?? {})) return;
+  const text = `Server "${spec.name}" does not list directories of resources.`;
+  throw new HubError("invalidParams", text);
 }
 
 /** Names it as its server does. What is called the same stays as it is spelled, unless it is spelled twice. */

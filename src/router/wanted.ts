@@ -35,6 +35,13 @@ export const CALL: Manner = { kind: "tools", key: "name", what: "the name of a t
 
 const PROMPT: Manner = { kind: "prompts", key: "name", what: "the name of a prompt" };
 export const RESOURCE: Manner = { kind: "resources", key: "uri", what: "the URI of a resource" };
+/** A skill (ext-skills, Getting a Skill), and a directory of resources (Reading Directories). */
+export const SKILL: Manner = { kind: "skills", key: "uri", what: "the URI of a skill" };
+export const DIRECTORY: Manner = {
+  kind: "resources",
+  key: "uri",
+  what: "the URI of a directory",
+};
 const TEMPLATE: Manner = { kind: "resourceTemplates", key: "uri", what: "the URI of a template" };
 
 /** A completion is about whatever its `ref` says; a task is known by its id alone. */

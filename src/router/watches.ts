@@ -1,5 +1,5 @@
 import { utf8 } from "../bytes.ts";
-import { writeLocator } from "../catalog/locator.ts";
+import { writeLocator, writeTemplate } from "../catalog/locator.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../errors.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -98,7 +98,10 @@ class Watch implements Watcher {
   /** As this client knows it: that, or a part of it. */
   #rename(uri: string): string {
     if (uri === this.uri) return this.#name;
-    return this.#name === this.uri ? uri : writeLocator(this.server, uri);
+    if (this.#name === this.uri) return uri;
+    // What is in a skill that has another URI is not encoded in it.
+    const write = this.#name.endsWith(this.uri) ? writeTemplate : writeLocator;
+    return write(this.server, uri);
   }
 }
 

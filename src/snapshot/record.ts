@@ -24,7 +24,7 @@ import type { Kept, Verdict } from "./snapshot.ts";
  */
 
 /** Part of what a file's name is made of: with another form there are other files. */
-export const FORMAT = 3;
+export const FORMAT = 4;
 
 const LF = 0x0a;
 const SEAL_LENGTH = 64;

@@ -1,5 +1,6 @@
 import type { Kind } from "../catalog/item.ts";
 import type { Declared } from "../catalog/offer.ts";
+import { declaresSkills } from "../catalog/skills.ts";
 import { readSettings } from "../protocol/capabilities.ts";
 import { declaresTasks } from "../protocol/extension.ts";
 import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
@@ -83,6 +84,11 @@ function makeHandshake(
       if (isAnnounced) announces.add(kind);
     }
   }
+  const extensions = readSettings(capabilities, "extensions");
+  if (declaresSkills(extensions)) {
+    offers.add("skills");
+    if (announces.has("resources")) announces.add("skills");
+  }
   if (typeof offered["completions"] === "object") features.add("completions");
   if (typeof offered["logging"] === "object") features.add("logging");
   if (membersOf(offered["resources"])["subscribe"] === true) features.add("subscriptions");
@@ -94,7 +100,7 @@ function makeHandshake(
     declared: {
       canSubscribe,
       ...(makesTasks && { tasks: spoken.era }),
-      extensions: readSettings(capabilities, "extensions"),
+      extensions,
       experimental: readSettings(capabilities, "experimental"),
     },
     spoken,

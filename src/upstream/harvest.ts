@@ -6,7 +6,7 @@ import type { Session } from "./session.ts";
 /** What a server was found to offer: all but what it was not asked for, or could not list. */
 export type Harvest = Partial<Offer>;
 
-const OPTIONAL = ["prompts", "resources", "resourceTemplates"] as const;
+const OPTIONAL = ["prompts", "resources", "resourceTemplates", "skills"] as const;
 
 export interface HarvestParts {
   readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;

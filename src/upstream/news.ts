@@ -57,7 +57,7 @@ export class News {
         this.#parts.listChanged(["prompts"]);
         return;
       case Method.resourcesListChanged:
-        this.#parts.listChanged(["resources", "resourceTemplates"]);
+        this.#parts.listChanged(["resources", "resourceTemplates", "skills"]);
         return;
       case Method.resourceUpdated:
         this.#parts.subscriptions()?.updated(this.#strip(notification));

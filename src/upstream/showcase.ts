@@ -165,6 +165,7 @@ function makeSource(spec: RunnableServer, offer: Offer, prefix: string): Source 
     server: spec.name,
     offer,
     rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
+    skills: spec.skills,
     limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
   };
 }

@@ -2,6 +2,7 @@ import type { Catalog } from "../catalog/catalog.ts";
 import type { Kind } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { isNamed } from "../catalog/shape.ts";
+import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
@@ -83,6 +84,14 @@ export class View {
   /** @throws {HubError} notSupported; see `Pool.find` */
   connection(server: string): Connection | undefined {
     return this.#parts.pool.find(server, this.#profile);
+  }
+
+  /** The names of the servers that declare skills, as far as that is known. */
+  get skillServers(): readonly string[] {
+    return this.#parts.pool
+      .connections(this.#profile)
+      .filter(({ offer }) => declaresSkills(offer?.declared?.extensions ?? {}))
+      .map(({ spec }) => spec.name);
   }
 
   /** The servers that show nothing, but may have something of that exposed name or URI. */

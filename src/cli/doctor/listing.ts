@@ -98,11 +98,12 @@ async function recall(
   const identity = await identify(spec, new Map());
   const kept = identity && (await survey.find(listSubjects(identity)));
   if (kept === undefined) return undefined;
-  const { name: server, prefix, tools, prompts, callTimeout, maxCallTimeout } = spec;
+  const { name: server, prefix, tools, prompts, skills, callTimeout, maxCallTimeout } = spec;
   return {
     server,
     offer: kept.offer,
     rules: { tools: { prefix, ...tools }, prompts: { prefix, ...prompts } },
+    skills,
     limits: () => ({ timeout: callTimeout, maxTimeout: maxCallTimeout }),
   };
 }

@@ -216,7 +216,7 @@ interface Wanted {
 const WISHES = {
   toolsListChanged: ["tools"],
   promptsListChanged: ["prompts"],
-  resourcesListChanged: ["resources", "resourceTemplates"],
+  resourcesListChanged: ["resources", "resourceTemplates", "skills"],
 } as const satisfies Record<string, readonly Kind[]>;
 
 function readWanted({ request, members }: Letter): Wanted {

@@ -1,7 +1,8 @@
 import { KINDS } from "../../catalog/item.ts";
+import { SkillMethod } from "../../catalog/skills.ts";
 import { TicketMethod } from "../../protocol/extension.ts";
 import { LIST_METHODS, Method } from "../../protocol/legacy.ts";
-import { type AnyManner, CALL, MANNERS } from "../../router/wanted.ts";
+import { type AnyManner, CALL, DIRECTORY, MANNERS, SKILL } from "../../router/wanted.ts";
 
 /** What each list request asks for. */
 export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
@@ -9,6 +10,8 @@ export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 /** What goes to a server. */
 export const RELAYED: ReadonlyMap<string, AnyManner> = new Map([
   [Method.toolsCall, CALL] as const,
+  [SkillMethod.get, SKILL] as const,
+  [SkillMethod.readDirectory, DIRECTORY] as const,
   ...[...MANNERS].filter(([method, it]) => method !== Method.subscribe && it !== "task"),
   ...[TicketMethod.get, TicketMethod.update, TicketMethod.cancel].map(
     (method) => [method, "task"] as const,

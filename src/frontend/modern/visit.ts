@@ -1,6 +1,7 @@
 import type { Piece } from "../../bytes.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Catalog } from "../../catalog/catalog.ts";
+import { SkillMethod } from "../../catalog/skills.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError, toHubError } from "../../errors.ts";
 import type { CancelledBy } from "../../events.ts";
@@ -50,6 +51,9 @@ export interface VisitHost {
   /** It is over. */
   over(visit: Visit): void;
 }
+
+/** The methods whose results say for how long they hold (schema, CacheableResult). */
+const CACHEABLE: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
 /** Of most nothing is ever asked. Nothing is put into it. */
 const NONE = new Map<string, Question>();
@@ -260,7 +264,7 @@ export class Visit implements Caller, Parked {
 
   #dress(response: Response, from: Era): Message {
     const { request } = this.#letter;
-    const cache = request.method === Method.resourcesRead ? NO_CACHE : undefined;
+    const cache = CACHEABLE.has(request.method) ? NO_CACHE : undefined;
     const edits = modernize(response, from, this.#host.serverInfo, cache);
     return readdress(response, this.#id, edits);
   }

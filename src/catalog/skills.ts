@@ -1,0 +1,158 @@
+/**
+ * Skills: the extension by which servers publish them (ext-skills, `specification/stable/skills.mdx`), and those of several
+ * servers beside each other. A skill is identified by its server and its URI (Skill URIs). Pure.
+ */
+
+import type { Item } from "./item.ts";
+import { readLocator, writeTemplate } from "./locator.ts";
+import { matchesGlob } from "./names.ts";
+
+/** Its name among the extensions that a server declares. */
+export const SKILLS = "io.modelcontextprotocol/skills";
+
+/** Its methods beside `resources/read`. */
+export const SkillMethod = {
+  list: "skills/list",
+  get: "skills/get",
+  readDirectory: "resources/directory/read",
+} as const;
+
+/** The extensions of a peer, by name. */
+type Extensions = Readonly<Record<string, object>>;
+
+export function declaresSkills(extensions: Extensions): boolean {
+  return Object.hasOwn(extensions, SKILLS);
+}
+
+/** Whether it lists the children of directories, too. */
+export function readsDirectories(extensions: Extensions): boolean {
+  const settings = Object.hasOwn(extensions, SKILLS) ? extensions[SKILLS] : undefined;
+  return settings !== undefined && "directoryRead" in settings && settings.directoryRead === true;
+}
+
+/** What several servers declare of it together: `directoryRead` if one of them does. */
+export function joinSkills(servers: readonly Extensions[]): Extensions {
+  if (!servers.some(declaresSkills)) return {};
+  return { [SKILLS]: servers.some(readsDirectories) ? { directoryRead: true } : {} };
+}
+
+/** All but skills, for clients of the legacy era: they read the files of skills as resources. */
+export function withoutSkills({ [SKILLS]: _, ...others }: Extensions): Extensions {
+  return others;
+}
+
+/** Which skills of a server are shown, by globs of their names or URIs; undefined lets all through. */
+export interface SkillRules {
+  readonly allow?: readonly string[] | undefined;
+  readonly deny?: readonly string[] | undefined;
+}
+
+/** What one server publishes, as far as it matters here. */
+export interface SkillSource {
+  readonly server: string;
+  readonly skills: readonly Item[];
+  readonly resources: readonly Item[];
+  readonly rules: SkillRules | undefined;
+}
+
+const FILE = "/SKILL.md";
+
+/** The directory of a skill: its URI without `/SKILL.md`; undefined if the URI is not that of a skill. */
+export function rootOf(uri: string): string | undefined {
+  return uri.endsWith(FILE) && uri.length > FILE.length ? uri.slice(0, -FILE.length) : undefined;
+}
+
+/** The URI itself and every directory that it is in, the nearest first. */
+function* pathsOf(uri: string): Generator<string> {
+  const first = uri.indexOf("://") + 3;
+  for (let end = uri.length; end > first; end = uri.lastIndexOf("/", end - 1)) {
+    yield uri.slice(0, end);
+  }
+}
+
+/**
+ * Where the skills of all servers are: every root has one owner, the first server that has it. A later server with a skill of
+ * the same root, nested ones included, has its whole outermost root exposed under URIs that name the server.
+ */
+export class SkillPlaces {
+  /** Exposed roots that are as their servers wrote them. */
+  readonly #owners = new Map<string, string>();
+  /** By server: the outermost roots that are exposed under another URI, and those that are not shown. */
+  readonly #renamed = new Map<string, Set<string>>();
+  readonly #hidden = new Map<string, Set<string>>();
+
+  /** @param sources in the order of the manifest; @param servers the names of all servers of the hub */
+  constructor(sources: readonly SkillSource[], servers: ReadonlySet<string>) {
+    if (!sources.some(({ skills }) => skills.length > 0)) return;
+    const claimed = new Set<string>();
+    for (const { server, skills, resources, rules } of sources) {
+      const shown = new Set<string>();
+      const hidden = new Set<string>();
+      for (const { key } of skills) {
+        const root = rootOf(key);
+        if (root !== undefined) (isShown(key, root, rules) ? shown : hidden).add(root);
+      }
+      if (hidden.size > 0) this.#hidden.set(server, hidden);
+      const groups = Map.groupBy(shown, (root) => outermost(root, shown));
+      for (const [top, roots] of groups) {
+        const isTaken = roots.some((root) => this.#owners.has(root)) || claimed.has(top);
+        const named = readLocator(top)?.server;
+        if (isTaken || (named !== undefined && servers.has(named))) {
+          const own = this.#renamed.get(server) ?? new Set();
+          this.#renamed.set(server, own.add(top));
+        } else for (const root of roots) this.#owners.set(root, server);
+      }
+      // What this server lists as a resource is read from it, so no later skill can have it.
+      for (const { key } of resources) {
+        for (const path of pathsOf(key)) claimed.add(path);
+      }
+    }
+  }
+
+  /** Whether a server has skills whose URIs are exposed as others. */
+  renames(server: string): boolean {
+    return this.#renamed.has(server);
+  }
+
+  /** The exposed URI of what is in a renamed skill of that server; undefined if it is in none. */
+  rename(server: string, uri: string): string | undefined {
+    const roots = this.#renamed.get(server);
+    if (roots === undefined || !isIn(uri, roots)) return undefined;
+    return writeTemplate(server, uri);
+  }
+
+  /** The server of the nearest skill that has this exposed URI in it. */
+  ownerOf(uri: string): string | undefined {
+    if (this.#owners.size === 0) return undefined;
+    for (const path of pathsOf(uri)) {
+      const owner = this.#owners.get(path);
+      if (owner !== undefined) return owner;
+    }
+    return undefined;
+  }
+
+  /** Whether rules of the manifest hide the skill of that server which has this URI of its own in it. */
+  isHidden(server: string, uri: string): boolean {
+    const roots = this.#hidden.get(server);
+    return roots !== undefined && isIn(uri, roots);
+  }
+}
+
+function isIn(uri: string, roots: ReadonlySet<string>): boolean {
+  for (const path of pathsOf(uri)) if (roots.has(path)) return true;
+  return false;
+}
+
+function outermost(root: string, roots: ReadonlySet<string>): string {
+  let found = root;
+  for (const path of pathsOf(root)) if (roots.has(path)) found = path;
+  return found;
+}
+
+/** A glob is about the name, which is the last part of the root, or about the whole URI. */
+function isShown(uri: string, root: string, rules: SkillRules | undefined): boolean {
+  if (rules === undefined) return true;
+  const name = root.slice(root.lastIndexOf("/") + 1);
+  const matches = (glob: string): boolean => matchesGlob(glob, name) || matchesGlob(glob, uri);
+  return (rules.allow?.some(matches) ?? true) && !(rules.deny?.some(matches) ?? false);
+}
