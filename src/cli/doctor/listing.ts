@@ -126,6 +126,9 @@ const TASKS = [
   },
 ];
 
+/** Those that clients are known to declare. */
+const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
+
 /** Whatever kind of client it may have been started for. */
 function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterable<Subject> {
   for (const tasks of TASKS) {
@@ -133,8 +136,11 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
       for (const sampling of SAMPLING) {
         for (const elicitation of ELICITATION) {
           const all = readCapabilities({ roots, sampling, elicitation, tasks });
-          yield { ...identity, era: "legacy", capabilities: writeClass(all) };
-          yield { ...identity, era: "modern", capabilities: writeClass(withoutTasks(all)) };
+          for (const names of EXTENSIONS) {
+            yield { ...identity, era: "legacy", capabilities: writeClass(all, names) };
+            const capabilities = writeClass(withoutTasks(all), names);
+            yield { ...identity, era: "modern", capabilities };
+          }
         }
       }
     }
