@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { TOKEN_NAME } from "../src/cli/address.ts";
 import { type Kept, saveKept } from "../src/auth/kept.ts";
 import { nameKept } from "../src/auth/label.ts";
 import schemaRepair from "../plugins/schema-repair/index.ts";
@@ -400,6 +401,15 @@ describe("the doctor", () => {
       await LISTED(TOOL)(patient);
       const codes = (await patient.codes()).filter((code) => !OF_OTHERS.includes(code));
       assert.deepEqual(codes, ["TM001", "TM002"]);
+    }));
+
+  it("does not take the token that --token auto keeps for one that nobody uses", () =>
+    withPatient(async (patient) => {
+      await patient.write();
+      await patient.store.set(TOKEN_NAME, CANARY);
+      assert.ok(!(await patient.codes()).includes("TM302"));
+      await patient.store.set(`${TOKEN_NAME}s`, CANARY);
+      assert.ok((await patient.codes()).includes("TM302"));
     }));
 
   for (const [code, { make, argv = [] }] of Object.entries(CASES)) {

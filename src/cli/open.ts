@@ -9,6 +9,7 @@ import type { Manifest } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/set.ts";
 import type { Equipped } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
+import { Redactor } from "../wire/redact.ts";
 import type { Log } from "./basis.ts";
 import type { World } from "./command.ts";
 import { divertConsole } from "./console.ts";
@@ -28,6 +29,8 @@ export interface HubOptions {
   readonly authorizes?: boolean;
   /** Makes what is put into every server's link. @param redact takes out of a text what must not be shown */
   readonly openTap?: ((redact: (text: string) => string) => Tap) | undefined;
+  /** What is not shown beside what the servers were given. */
+  readonly secrets?: readonly string[];
   /** What gives the hub its servers; by default what the manifest says. */
   readonly outside?: Outside;
 }
@@ -69,6 +72,7 @@ export async function openHub(
     choose = (it) => it,
     authorizes = true,
     openTap,
+    secrets = [],
     outside: given,
   }: HubOptions = {},
 ): Promise<OpenHub> {
@@ -81,8 +85,14 @@ export async function openHub(
     );
     return openOwnAuthorizer(world, show);
   };
-  const { redact, authorize, finish, ...outside } =
-    given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
+  const {
+    redact: redactFilled,
+    authorize,
+    finish,
+    ...outside
+  } = given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
+  const redactor = new Redactor(secrets);
+  const redact = (text: string): string => redactFilled(redactor.apply(text));
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };
