@@ -1,4 +1,6 @@
+// oxlint-disable unicorn/prefer-add-event-listener -- the SDK's transports have no other way to listen
 import { randomUUID } from "node:crypto";
+import process from "node:process";
 import {
   StdioClientTransport,
   type StdioServerParameters,
@@ -35,6 +37,8 @@ export class StdioAdapter {
   /** All processes that have been started. */
   readonly #processes: StdioClientTransport[] = [];
   #modern: Promise<ModernConnection> | undefined;
+  /** The process of the next legacy session: suites begin one session after the other, and would wait for each start. */
+  #spare: Promise<StdioClientTransport> | undefined;
 
   constructor(command: StdioServerParameters) {
     this.#command = command;
@@ -48,7 +52,7 @@ export class StdioAdapter {
 
   /** Ends all processes. */
   async close(): Promise<void> {
-    await Promise.all(this.#processes.map((process) => process.close()));
+    await Promise.all(this.#processes.map((child) => child.close()));
   }
 
   async #dispatch(request: Request): Promise<Response> {
@@ -70,23 +74,25 @@ export class StdioAdapter {
     const http = new HttpTransport({
       sessionIdGenerator: randomUUID,
       onsessioninitialized: (id) => void this.#sessions.set(id, session),
-      onsessionclosed: async (id) => {
+      onsessionclosed: (id) => {
         this.#sessions.delete(id);
-        await session.stdio.close();
+        session.stdio.close().catch(report);
       },
       eventStore: new Events(),
       retryInterval: RETRY,
     });
-    const session = new LegacySession(http, await this.#start());
+    const starting = this.#spare ?? this.#start();
+    this.#spare = this.#start();
+    const session = new LegacySession(http, await starting);
     await http.start();
     return session;
   }
 
   async #start(): Promise<StdioClientTransport> {
-    const process = new StdioClientTransport(this.#command);
-    this.#processes.push(process);
-    await process.start();
-    return process;
+    const child = new StdioClientTransport(this.#command);
+    this.#processes.push(child);
+    await child.start();
+    return child;
   }
 }
 
@@ -104,10 +110,10 @@ class LegacySession {
     this.stdio = stdio;
     http.onmessage = (message) => {
       if (isJSONRPCRequest(message)) this.#open.set(message.id, tokenOf(message));
-      void stdio.send(message);
+      stdio.send(message).catch(report);
     };
-    stdio.onmessage = (message) => void this.#send(message);
-    stdio.onclose = () => void http.close();
+    stdio.onmessage = (message) => void this.#send(message).catch(report);
+    stdio.onclose = () => void http.close().catch(report);
   }
 
   async #send(message: JSONRPCMessage): Promise<void> {
@@ -177,7 +183,8 @@ class ModernConnection {
         if (!this.#exchanges.delete(id)) return;
         // The client closes the response; over stdio that is a notification.
         const params = { requestId: id };
-        void this.#stdio.send({ jsonrpc: "2.0", method: "notifications/cancelled", params });
+        const cancelled = { jsonrpc: "2.0", method: "notifications/cancelled", params } as const;
+        this.#stdio.send(cancelled).catch(report);
       };
       http.signal.addEventListener("abort", leave, { once: true });
       const open = (): void => {
@@ -198,7 +205,7 @@ class ModernConnection {
         if (isLast) stream?.close();
       };
       this.#exchanges.set(id, { request: message, deliver });
-      void this.#stdio.send({ ...replaceToken(message, id), id });
+      this.#stdio.send({ ...replaceToken(message, id), id }).catch(report);
     });
   }
 
@@ -229,6 +236,11 @@ class ModernConnection {
   }
 }
 
+/** Says what could not be passed on: a peer has left. */
+function report(error: unknown): void {
+  process.stderr.write(`adapter: ${String(error)}\n`);
+}
+
 function isAnswer(message: JSONRPCMessage) {
   return isJSONRPCResultResponse(message) || isJSONRPCErrorResponse(message);
 }
@@ -257,7 +269,7 @@ function restore(message: JSONRPCMessage, request: JSONRPCRequest): JSONRPCMessa
   const params = restoreMeta(message.params ?? {}, request);
   const isProgress = message.method === "notifications/progress";
   const token = isProgress && { progressToken: tokenOf(request) };
-  return { ...message, params: { ...params, ...token } } as JSONRPCMessage;
+  return { ...message, params: { ...params, ...token } };
 }
 
 function restoreMeta<Holder extends object>(holder: Holder, request: JSONRPCRequest): Holder {
