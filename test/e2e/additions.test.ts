@@ -128,7 +128,7 @@ describe("toolmux add", () => {
       const { findings } = JSON.parse(stdout) as {
         findings: { code: string; text: string; advice: string }[];
       };
-      const [found] = findings.filter(({ code }) => code === "TM107");
+      const found = findings.find(({ code }) => code === "TM107");
       const warned = [
         ...added.stderr.matchAll(/warn (\S+) looks like a secret.*secret set ([^,\s]+)/g),
       ];
