@@ -42,6 +42,8 @@ export interface OpenHub {
   /** The manifest in force, the servers of its plugins included. */
   readonly manifest: Manifest;
   readonly equip: Equip;
+  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  readonly redact: (text: string) => string;
   /** Ends the hub with all that belongs to it; to be called however its work went. */
   readonly close: () => Promise<void>;
 }
@@ -140,7 +142,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, equip, close };
+  return { hub, bus, manifest, equip, redact, close };
 }
 
 /** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */
