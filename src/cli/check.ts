@@ -85,7 +85,7 @@ interface Findings {
 
 async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
-  if (!loaded.ok) return { ...nothing, problems: loaded.problems };
+  if (loaded.problems.length > 0 || !loaded.ok) return { ...nothing, problems: loaded.problems };
   const { servers, plugins, sources: files } = loaded.manifest;
   const problems = await findProblems(loaded.manifest);
   if (problems.length > 0) return { ...nothing, problems };
@@ -175,6 +175,7 @@ async function examineServer(
   const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
+  if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
   const text = describeStart(await settleRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };

@@ -1,8 +1,9 @@
+import { describeInvalid } from "../manifest/problem.ts";
 import process from "node:process";
 import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import type { FaceHub } from "../frontend/http/face.ts";
-import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshot.ts";
 import { within } from "../wire/grace.ts";
@@ -183,7 +184,11 @@ function countServers({ servers }: Manifest): string {
 
 function tellUnsupported({ servers }: Manifest, log: Log): void {
   for (const spec of servers) {
-    if (spec.kind !== "unsupported" || !spec.enabled) continue;
+    if (!spec.enabled || isRunnable(spec)) continue;
+    if (spec.kind === "invalid") {
+      log("error", createRecord("error", describeInvalid(spec), { server: spec.name }));
+      continue;
+    }
     const text = `this server cannot be used: ${spec.reason}`;
     log("warn", createRecord("warn", text, { server: spec.name }));
   }
@@ -191,7 +196,7 @@ function tellUnsupported({ servers }: Manifest, log: Log): void {
 
 /** A message that no server would take need not be read. */
 function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (spec.kind === "unsupported" ? 0 : spec.maxMessage));
+  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 

@@ -29,11 +29,23 @@ export interface Assigned {
   readonly notes: readonly string[];
 }
 
+interface PrefixOptions {
+  readonly separator: string;
+  /** Whether a server has a problem of its own: it takes no prefix from others, but for one that it has in force. */
+  isWrong(server: Placed): boolean;
+  /** The prefix of each server that runs already. */
+  readonly inForce: ReadonlyMap<string, string>;
+}
+
 /**
- * Gives every server its prefix. In our own files a bad or doubled one is a fault; servers of clients' files
- * come after them and take the nearest prefix that is free, as their files cannot say one.
+ * Gives every server its prefix. In our own files a bad or doubled one is a fault: of two servers with one prefix that of the
+ * one that does not run yet, else of the later one. Servers of clients' files come after them and take the nearest prefix that
+ * is free, as their files cannot say one.
  */
-export function assignPrefixes(servers: readonly Placed[], separator: string): Assigned {
+export function assignPrefixes(
+  servers: readonly Placed[],
+  { separator, isWrong, inForce }: PrefixOptions,
+): Assigned {
   const prefixes = new Map<string, string>();
   const faults: Fault[] = [];
   const notes: string[] = [];
@@ -44,7 +56,14 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
     if (isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
   };
 
-  for (const server of servers.filter(({ draft }) => isOwn(draft))) {
+  for (const server of servers) {
+    const prefix = inForce.get(server.name) ?? "";
+    if (isWrong(server) && isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
+  }
+  const own = servers.filter((server) => isOwn(server.draft) && !isWrong(server));
+  const runs = (server: Placed): boolean =>
+    inForce.get(server.name) === (getPrefix(server.draft) ?? server.name);
+  for (const server of [...own.filter(runs), ...own.filter((it) => !runs(it))]) {
     const said = getPrefix(server.draft);
     const prefix = said ?? server.name;
     const owner = isEnabled(server.draft) ? owners.get(prefix) : undefined;

@@ -41,6 +41,26 @@ export function manifestError(problems: readonly Problem[]): HubError {
   return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
 }
 
+/** Why a server cannot be used whose table has problems: `manifestInvalid`, with every problem on a line of its own. */
+export function invalidError(spec: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): HubError {
+  return new HubError("manifestInvalid", describeInvalid(spec), { server: spec.name });
+}
+
+/** The same in words. */
+export function describeInvalid({
+  name,
+  problems,
+}: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): string {
+  const lines = problems.map(printProblem).join("\n");
+  return `Server "${name}" is not started, as its table in the manifest has a problem: ${lines}`;
+}
+
 /** `servers.git.args[1]`; keys that are not bare are quoted, which also keeps control characters out. */
 export function printPath(path: Path): string {
   let text = "";
