@@ -96,13 +96,13 @@ class Check {
 
   /** These members of an object go. @param members all of the object's */
   drop(
-    object: Pick<Range, "start">,
+    of: Pick<Range, "start">,
     members: readonly Member[],
     keys: readonly string[],
     path: string,
   ): void {
     if (keys.length === 0) return;
-    this.edits.push(...removeMembers(this.bytes, object, members, (key) => keys.includes(key)));
+    this.edits.push(...removeMembers(this.bytes, of, members, (key) => keys.includes(key)));
     for (const key of keys) this.#dropped.push(path === "" ? key : `${path}.${key}`);
   }
 

@@ -13,6 +13,15 @@ export const NO_PYTHON = existsSync(`${ENVIRONMENT}/.toolmux-setup`)
   ? false
   : "scripts/python.mjs has made no Python environment";
 
+const ENVIRONMENT_1 = fileURLToPath(new URL("../../dist/python1", import.meta.url));
+
+/** The same with what test/python/requirements1.txt names: the SDK's first major version. */
+export const PYTHON_1 = `${ENVIRONMENT_1}/bin/python`;
+
+export const NO_PYTHON_1 = existsSync(`${ENVIRONMENT_1}/.toolmux-setup`)
+  ? false
+  : "scripts/python.mjs has made no Python environment with the SDK's first version";
+
 /** A module of a package. */
 export function module(name: string, args: readonly string[] = []): ServerEntry {
   return { command: PYTHON, args: ["-m", name, ...args] };
