@@ -104,6 +104,23 @@ export function scanArray(
   }
 }
 
+/** Whether each value of the object that starts at `at`, which is well-formed, passes; nothing is recorded. */
+export function everyValue(
+  bytes: Uint8Array,
+  at: number,
+  test: (start: number) => boolean,
+): boolean {
+  let i = skipSpace(bytes, at + 1);
+  while (bytes[i] === QUOTE) {
+    const start = skipKey(bytes, i);
+    const end = start < 0 ? -1 : skipValue(bytes, start);
+    if (end < 0 || !test(start)) return false;
+    i = skipSpace(bytes, end);
+    if (bytes[i] === COMMA) i = skipSpace(bytes, i + 1);
+  }
+  return true;
+}
+
 export interface Scanned<T> {
   readonly items: readonly T[];
   /** The index after the closing brace or bracket. */

@@ -6,6 +6,7 @@
 import { Buffer } from "node:buffer";
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
 import {
+  everyValue,
   lastMember,
   type Member,
   scanArray,
@@ -50,12 +51,13 @@ export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
 /**
  * Whether an entry conforms to the schemas of both eras as it is. Its nesting is not checked.
  * @param bytes of the entry alone
+ * @param members all of the entry's
  */
-export function conforms(bytes: Uint8Array, kind: Kind): boolean {
+export function conforms(bytes: Uint8Array, kind: Kind, members: readonly Member[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
   // What conforms to the rules of the legacy era conforms to all others.
   const check = new Check(bytes);
-  checkEntry(check, kind, "legacy");
+  checkEntry(check, kind, "legacy", members);
   return check.edits.length === 0;
 }
 
@@ -274,12 +276,16 @@ function forAll(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
   return { legacy: rules, wrapped: rules, modern: rules };
 }
 
-function checkEntry(check: Check, kind: Kind, rules: SchemaRules): void {
+/** @param members all of the entry's; undefined: more than are recorded, of which nothing can be told */
+function checkEntry(
+  check: Check,
+  kind: Kind,
+  rules: SchemaRules,
+  members = scanObject(check.bytes, 0)?.items,
+): void {
+  if (members === undefined) return;
   const { bytes } = check;
   const whole = { start: 0, end: bytes.length };
-  const members = scanObject(bytes, 0)?.items;
-  // More members than are recorded: nothing of them can be told.
-  if (members === undefined) return;
   check.drop(whole, members, findBad(check, members, OPTIONAL[kind][rules], ""), "");
   if (kind === "tools") checkInput(check, whole, members, rules);
   if (kind !== "resources" && kind !== "resourceTemplates") return;
@@ -360,6 +366,7 @@ const STRINGS = listOf(text);
 /** A schema that is `true` or `false` is written as the object that means the same: legacy clients know no other. */
 function checkProperties(check: Check, properties: Range, path: string): void {
   const { bytes } = check;
+  if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
   for (const { key, start, end } of scanObject(bytes, properties.start)?.items ?? []) {
     if (bytes[start] === OPEN_BRACE) continue;
     const by = bytes[start] === 0x66 ? '{"not":{}}' : "{}";

@@ -3,6 +3,7 @@ import { type Range, utf8 } from "../bytes.ts";
 import {
   ANY_DEPTH,
   lastMember,
+  type Member,
   type Scanned,
   scanArray,
   scanObject,
@@ -44,6 +45,9 @@ export function isShowable({ state }: Item): boolean {
   return state === undefined || state === "sound";
 }
 
+/** Whether an entry can be read by official clients of both eras as it is. @param members all of its own */
+export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly Member[]) => boolean;
+
 /** One page of a listing. */
 export interface Page {
   readonly items: readonly Item[];
@@ -71,7 +75,7 @@ export function readPage(
   result: Range,
   kind: Kind,
   most: number = MOST_ITEMS,
-  isSound: (entry: Uint8Array, kind: Kind) => boolean = () => false,
+  isSound?: SoundCheck,
 ): Page | undefined {
   const object = scanObject(bytes, result.start, PAGE_MEMBERS[kind], ANY_DEPTH);
   if (object === undefined || object.end !== result.end) return undefined;
@@ -121,14 +125,13 @@ const PAGE_MEMBERS = eachKind((kind) => [kind, "nextCursor"]);
 const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
 /** Reads one entry; undefined if it is no object with a key. */
-export function readItem(
-  bytes: Uint8Array,
-  kind: Kind,
-  isSound: (entry: Uint8Array, kind: Kind) => boolean = () => false,
-): Item | undefined {
-  const members = scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
-  if (members === undefined) return undefined;
+export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): Item | undefined {
   const own = KEY_MEMBERS[kind];
+  const all = isSound && scanObject(bytes, 0)?.items;
+  const members =
+    all?.filter(({ key }) => key === own || key === "_meta") ??
+    scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
+  if (members === undefined) return undefined;
   const key = stringOf(bytes, lastMember(members, own));
   if (key === undefined) return undefined;
   const meta = lastMember(members, "_meta");
@@ -138,7 +141,7 @@ export function readItem(
     // There are as many in memory as tools.
     keys: meta === undefined ? members : members.filter((member) => member.key === own),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
-    ...(isSound(bytes, kind) && SOUND),
+    ...(all !== undefined && isSound?.(bytes, kind, all) === true && SOUND),
   };
 }
 const SOUND = { state: "sound" } as const;
