@@ -7,9 +7,11 @@ import {
   ListResourceTemplatesResultSchema,
   ListToolsResultSchema,
 } from "@modelcontextprotocol/sdk/types.js";
+import { Ajv, type AnySchema } from "ajv";
 import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import repairPlugin from "../plugins/schema-repair/index.ts";
+import { isCompilable } from "../src/catalog/compilable.ts";
 import { type Item, type Kind, KINDS, readItem } from "../src/catalog/item.ts";
 import { NO_OFFER, type Offer } from "../src/catalog/offer.ts";
 import { utf8 } from "../src/bytes.ts";
@@ -540,4 +542,72 @@ describe("whatever a server lists", () => {
       });
     }
   }
+});
+
+/** As the TypeScript SDK's first version makes it. */
+const compiler = { strict: false, validateFormats: false, validateSchema: false, allErrors: true };
+
+function compiles(schema: unknown): boolean {
+  try {
+    new Ajv({ ...compiler, logger: false }).compile(schema as AnySchema);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const REFERENCES = ["#", "#/$defs/a", "#/properties/a/items", "#/none", "other.json", "#a"];
+const KEYWORD_VALUES = {
+  type: fc.constantFrom("string", "object", ["null", "array"], "strng", 5),
+  properties: fc.constantFrom({}, [], null),
+  minimum: fc.constantFrom(1, "1"),
+  pattern: fc.constantFrom("^a$", "(", "(?P<a>b)"),
+  enum: fc.constantFrom(["a"], [], "a"),
+  required: fc.constantFrom(["a"], true),
+  nullable: fc.constantFrom(true, false, "x"),
+  uniqueItems: fc.constantFrom(true, 1),
+  format: fc.constantFrom("date", null),
+  default: fc.constantFrom({ $ref: "#/none" }, { pattern: "(" }),
+  x: fc.constantFrom({ $ref: "#/none" }),
+  $ref: fc.constantFrom(...REFERENCES),
+};
+
+const { schema: SCHEMAS } = fc.letrec<{ schema: object }>((tie) => {
+  const named = fc.dictionary(fc.constantFrom("a", "b", "^c"), tie("schema"), { maxKeys: 2 });
+  const record = (members: Readonly<Record<string, fc.Arbitrary<unknown>>>): fc.Arbitrary<object> =>
+    fc.record(members, { requiredKeys: [] });
+  const parts = {
+    properties: named,
+    patternProperties: named,
+    $defs: named,
+    items: fc.oneof(tie("schema"), fc.array(tie("schema"), { maxLength: 2 })),
+    additionalProperties: fc.oneof(fc.boolean(), tie("schema")),
+    anyOf: fc.array(tie("schema"), { minLength: 1, maxLength: 2 }),
+    not: tie("schema"),
+  };
+  const one = (from: Readonly<Record<string, fc.Arbitrary<unknown>>>): fc.Arbitrary<object> =>
+    fc.oneof(...Object.entries(from).map(([key, value]) => record({ [key]: value })));
+  const merged = fc.tuple(one(parts), one(parts)).map(([a, b]) => ({ ...a, ...b }));
+  return {
+    schema: fc.oneof({ maxDepth: 4, depthSize: "small" }, one(KEYWORD_VALUES), merged),
+  };
+});
+
+describe("an output schema", () => {
+  it("is taken for one that compiles only if it does, and mostly whenever it does", () => {
+    let [yes, no, missed] = [0, 0, 0];
+    fc.assert(
+      fc.property(SCHEMAS, (schema) => {
+        const isFine = compiles(schema);
+        const isTaken = isCompilable(schema);
+        if (isTaken) assert.ok(isFine, JSON.stringify(schema));
+        if (isFine) yes++;
+        else no++;
+        if (isFine && !isTaken) missed++;
+      }),
+      { numRuns: RUNS * 3 },
+    );
+    assert.ok(yes > RUNS / 2 && no > RUNS / 2, `${yes} compile, ${no} do not`);
+    assert.ok(missed < yes / 20, `${missed} of ${yes} were not taken for such`);
+  });
 });

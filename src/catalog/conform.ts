@@ -16,6 +16,7 @@ import {
   valueOf,
 } from "../json.ts";
 import { appendMembers, removeMembers } from "../object.ts";
+import { isCompilable } from "./compilable.ts";
 import { DEEPEST_ENTRY, type Item, KEY_MEMBERS, type Kind, readItem } from "./item.ts";
 
 /**
@@ -374,10 +375,15 @@ function checkProperties(check: Check, properties: Range, path: string): void {
   }
 }
 
+/** Whether what a legacy client does with an output schema can be done. */
+function isUsable({ bytes }: Check, at: Range): boolean {
+  return bytes[at.start] === OPEN_BRACE && isCompilable(valueOf(bytes, at));
+}
+
 /** The output of a legacy server's tool is an object, whether its schema says so or not. */
 function legacyOutput(check: Check, at: Range, path: string): boolean {
   const { bytes } = check;
-  if (bytes[at.start] !== OPEN_BRACE) return false;
+  if (!isUsable(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
   const said = type && valueOf(bytes, type);
   const mayBeObject = said === "object" || (Array.isArray(said) && said.includes("object"));
@@ -388,7 +394,7 @@ function legacyOutput(check: Check, at: Range, path: string): boolean {
 
 function wrappedOutput(check: Check, at: Range, path: string): boolean {
   const { bytes } = check;
-  if (bytes[at.start] !== OPEN_BRACE) return false;
+  if (!isUsable(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
   checkSchema(check, at, path, stringOf(bytes, type) === "object", false);
   return true;
