@@ -1,6 +1,7 @@
 /**
- * Lets the official conformance suites loose on the executable's HTTP face, with a server of everything behind it that
- * speaks the era in the suite's name, and on what it is to servers (`client-…`); run by bun.
+ * Lets the official conformance suites loose on the executable's HTTP face, and on the executable over stdio behind an
+ * adapter (`…-stdio`), with a server of everything behind it that speaks the era in the suite's name, and on what it is to
+ * servers (`client-…`); run by bun.
  *
  *   npm run conformance [-- --direct] [--only NAME]
  *
@@ -14,7 +15,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Era } from "../src/protocol/era.ts";
 import { EXPECTED } from "../test/conformance/expected.ts";
-import { type Subject, withHub, withServer } from "../test/conformance/subject.ts";
+import { type Subject, withHub, withPipedHub, withServer } from "../test/conformance/subject.ts";
 import {
   type Check,
   distinct,
@@ -35,14 +36,17 @@ interface Suite {
   readonly behind?: Era;
   /** Referees leave sessions behind, and who of several clients is asked is never guessed. Requests of the modern era have none. */
   readonly isolation?: "perClient";
+  /** How the hub is reached: over HTTP itself, or over stdio behind an adapter. */
+  readonly transport?: "stdio";
   /** How many checks it has to make. */
   readonly checks: number;
 }
 
 const OUTPUT = "dist/conformance";
 
-/** What a suite may take, in ms. */
+/** What a suite may take, in ms; over stdio each session starts a process more. */
 const LIMIT = 25_000;
+const LIMIT_OVER_STDIO = 45_000;
 
 /** The scenarios of clients, each by itself: the suites play all at a time, and slow machines want to be played with alone. */
 interface Guest {
@@ -199,6 +203,18 @@ const HUB: readonly Suite[] = [
   { name: "2026-07-28-modern", ...requirementsOf("2026-07-28"), behind: "modern", checks: 153 },
 ];
 
+/** The four cells over stdio: clients of either era, in front of servers of either era. */
+const PIPED: readonly Suite[] = [
+  { name: "2025-11-25-legacy-stdio", ...pipedOf("2025-11-25"), behind: "legacy", checks: 83 },
+  { name: "2025-11-25-modern-stdio", ...pipedOf("2025-11-25"), behind: "modern", checks: 83 },
+  { name: "2026-07-28-legacy-stdio", ...pipedOf("2026-07-28"), behind: "legacy", checks: 151 },
+  { name: "2026-07-28-modern-stdio", ...pipedOf("2026-07-28"), behind: "modern", checks: 152 },
+];
+
+function pipedOf(revision: string): Pick<Suite, "folder" | "args" | "transport"> {
+  return { ...requirementsOf(revision), transport: "stdio" };
+}
+
 /** Scenarios that are played with the rest, for which the server of everything has no tools. */
 const FOREIGN = /^tasks-/;
 
@@ -219,7 +235,7 @@ async function play(suite: Suite, url: string): Promise<Verdict> {
     name: suite.name,
     command: "bun",
     args: [`${suite.folder}/dist/index.js`, ...suite.args(url), "-o", folder],
-    limit: LIMIT,
+    limit: suite.transport === "stdio" ? LIMIT_OVER_STDIO : LIMIT,
     log: `${folder}.log`,
   });
   const expected = EXPECTED.filter((one) => one.suite === suite.name);
@@ -276,10 +292,14 @@ const { direct, only } = parseArgs({
 
 async function playSuites(suites: readonly Suite[]): Promise<void> {
   for (const suite of suites.filter(({ name }) => name.includes(only))) {
-    const { behind, isolation = "shared" } = suite;
-    const withSubject: Subject = behind === undefined ? withServer : withHub(behind, isolation);
+    const withSubject = subjectOf(suite);
     await conclude(suite, () => withSubject((url) => play(suite, url)));
   }
+}
+
+function subjectOf({ behind, transport, isolation }: Suite): Subject {
+  if (behind === undefined) return withServer;
+  return transport === "stdio" ? withPipedHub(behind) : withHub(behind, isolation ?? "shared");
 }
 
 async function playGuests(guests: readonly Guest[]): Promise<void> {
@@ -303,5 +323,8 @@ async function conclude(suite: Pick<Suite, "name">, run: () => Promise<Verdict>)
 }
 
 // Most of the time each of them waits.
-await Promise.all([playSuites(direct ? DIRECT : HUB), playGuests(direct ? [] : GUESTS)]);
+await Promise.all([
+  playSuites(direct ? DIRECT : [...HUB, ...PIPED]),
+  playGuests(direct ? [] : GUESTS),
+]);
 for (const [what, why] of Object.entries(LEFT_OUT)) console.log(`Left out: ${what}, as ${why}.`);

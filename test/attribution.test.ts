@@ -250,6 +250,33 @@ describe("a log line of a server on a pipe that two sessions over HTTP share", (
     }));
 });
 
+describe("such a log line, while a cancelled call of the other is not answered,", () => {
+  it("reaches nobody, and again the one that calls when the late answer has come", () =>
+    withTwo(async ({ git, one, two }) => {
+      await one.client.setLoggingLevel("info");
+      const abort = new AbortController();
+      const given = two.call(abort.signal);
+      const lost = await git.called(1);
+      abort.abort();
+      await assert.rejects(given);
+      await git.cancelled();
+      const done = one.call();
+      const call = await git.called(2);
+      git.log("of either");
+      git.answer(lost);
+      git.log("of one");
+      await poll(
+        5000,
+        () => "the line",
+        () => one.logs[0],
+      );
+      git.answer(call);
+      await done;
+      await two.client.ping();
+      assert.deepEqual([one.logs, two.logs], [["of one"], []]);
+    }));
+});
+
 /** Modern requests over HTTP, which nothing tells apart. */
 describe("a question for the sake of a modern request over HTTP", () => {
   const post = (visitor: Visitor, id: unknown): Promise<Response> =>

@@ -158,6 +158,7 @@ describe("the answer to a call", () => {
 
   it("keeps its lines on a terminal, and loses what moves the cursor or changes colours", () => {
     assert.equal(cleanLines("a\tb\r\nc\n\u001b[31md\u0007\u009b\r"), "a\tb\nc\n�[31md���");
+    assert.equal(cleanLines("a\u202eb\nc\u{e0041}d"), "a\\u{202e}b\nc\\u{e0041}d");
   });
 });
 

@@ -25,8 +25,9 @@ import { listSpots, readClient } from "../src/clients/reading.ts";
 import { CLIENTS, findClient } from "../src/clients/table.ts";
 import { readServers } from "../src/manifest/own.ts";
 import { parseText } from "../src/manifest/parse.ts";
+import { resolveServer } from "../src/manifest/secrets.ts";
 import { isSuspect } from "../src/manifest/suspicion.ts";
-import { plain, withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
+import { getServer, plain, withSandbox, type Sandbox } from "./fixtures/manifest/sandbox.ts";
 
 const FIXTURES = fileURLToPath(new URL("fixtures/clients/", import.meta.url));
 const NOTHING: Taken = { servers: [], separator: "__" };
@@ -60,7 +61,7 @@ const WANTED: Readonly<Record<string, { taken: object; left?: readonly string[] 
     taken: {
       search: {
         command: "npx",
-        args: ["-y", "search", "--api-key", "canary-search-0123456789", "./docs"],
+        args: ["-y", "search", "--api-key", "canary-search-0123456789", "${workspaceFolder}/docs"],
         env: { HOMEDIR: "${env:HOME}", LEVEL: "${env:LEVEL}" },
       },
       remote: { url: "https://remote.example.com/mcp?api_key=canary-url-0123456789" },
@@ -632,6 +633,53 @@ describe("taking over servers", () => {
           headers: { Authorization: "Bearer ${secret:r/Authorization}" },
         },
       ]);
+    }));
+
+  it("has the workspace of a client where the hub runs, not where the manifest is", () =>
+    withSandbox(async (box) => {
+      const entry = {
+        command: "${workspaceFolder}/bin/x",
+        args: ["--root", "${workspaceFolder}", "${workspaceFolder}/a"],
+        env: { PLACE: "${workspaceFolder}/b" },
+      };
+      const plan = await read(box, {
+        sub: { ...entry, cwd: "${workspaceFolder}/sub" },
+        same: { ...entry, args: ["${workspaceFolder}"], cwd: "${workspaceFolder}" },
+      });
+      const servers = Object.fromEntries(plan.additions.map(({ name, entry: own }) => [name, own]));
+      const file = await box.write(
+        "home/.config/toolmux/toolmux.json",
+        JSON.stringify({ servers }),
+      );
+      const { manifest } = await box.loadValid({ files: [file] });
+      const resolve = (name: string) =>
+        resolveServer(getServer(manifest, name), { HOME: box.home }, "/project");
+      const wanted = {
+        command: "/project/bin/x",
+        args: ["--root", "/project", "/project/a"],
+        env: { PLACE: "/project/b" },
+        secrets: [],
+      };
+      assert.deepEqual(plain(await resolve("sub")), { ...wanted, cwd: "/project/sub" });
+      assert.deepEqual(plain(await resolve("same")), { ...wanted, args: ["/project"] });
+
+      // It is known again, also as it was written before there was such a form.
+      const taken = { servers: manifest.servers, separator: "__" };
+      const again = await planImport(
+        await readClient(cursor, homeOf(box), undefined),
+        taken,
+        homeOf(box),
+      );
+      assert.deepEqual(again.additions, []);
+      const old = JSON.stringify({ servers }).replaceAll("${workspaceFolder}", ".");
+      const before = await box.loadValid({ files: [await box.write("old.json", old)] });
+      const known = { servers: before.manifest.servers, separator: "__" };
+      const third = await planImport(
+        await readClient(cursor, homeOf(box), undefined),
+        known,
+        homeOf(box),
+      );
+      assert.deepEqual(third.additions, []);
     }));
 
   it("takes over the variables of a file that an entry names", () =>

@@ -1,8 +1,18 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
+import { MetaKey } from "../src/protocol/modern.ts";
 import { memorySnapshots, type Snapshots } from "../src/snapshot/snapshot.ts";
 import { turn } from "./fixtures/clock.ts";
-import { ask, INITIALIZE, isAnswer, type Json, Script, setStage } from "./fixtures/memory.ts";
+import {
+  ask,
+  callTool,
+  INITIALIZE,
+  introduce,
+  isAnswer,
+  type Json,
+  Script,
+  setStage,
+} from "./fixtures/memory.ts";
 import { request } from "./fixtures/modern.ts";
 import { DISCOVERY, ModernScript } from "./fixtures/modernserver.ts";
 
@@ -155,5 +165,96 @@ describe("the _meta of a list", () => {
     const scripts = { a: listing({ a: 1 }), b: listing({ b: 2 }) };
     const [old] = await listed(scripts, memorySnapshots());
     assert.equal(old, undefined);
+  });
+});
+
+/** What a client declares, of which tasks are the hub's own affair. */
+const DECLARED = {
+  sampling: {},
+  extensions: { [UI]: { mimeTypes: ["text/html"] }, [TASKS]: {}, "y.test/z": { a: 1.5 } },
+  experimental: { x: { deep: [1] } },
+};
+const CARRIED = { [UI]: { mimeTypes: ["text/html"] }, "y.test/z": { a: 1.5 } };
+
+/** What each process of a server was told in its handshake. */
+const toldOf = (script: Script): unknown[] =>
+  script.asked("initialize").map(({ params }) => params?.["capabilities"]);
+
+describe("the extensions and experiments of a client", () => {
+  for (const [isolation, experimental] of [
+    ["shared", undefined],
+    ["perClient", DECLARED.experimental],
+  ] as const) {
+    it(`of the legacy era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
+      const a = new Script("x");
+      const { client } = setStage({ a }, { servers: { a: { isolation } } });
+      await introduce(client, DECLARED);
+      const own = { ...(experimental && { experimental }) };
+      assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
+    });
+
+    it(`of the modern era reach a legacy server that is ${isolation}${experimental === undefined ? ", experiments apart" : ""}`, async () => {
+      const a = new Script("x");
+      const { client } = setStage({ a }, { servers: { a: { isolation } } });
+      await request(client, "tools/list", {}, DECLARED);
+      const own = { ...(experimental && { experimental }) };
+      assert.deepEqual(toldOf(a), [{ sampling: {}, extensions: CARRIED, ...own }]);
+    });
+  }
+
+  it("of the legacy era reach a modern server with each request, but for tasks", async () => {
+    const a = new ModernScript("x");
+    const { client } = setStage({ a }, { servers: { a: AUTO } });
+    await introduce(client, DECLARED);
+    await callTool(client, "a__x");
+    const [sent] = a.asked("tools/call");
+    const meta = sent?.params?.["_meta"] as Record<string, unknown>;
+    const { sampling, experimental } = DECLARED;
+    const expected = { sampling, extensions: CARRIED, experimental };
+    assert.deepEqual(meta[MetaKey.capabilities], expected);
+  });
+
+  it("of the modern era reach a modern server as they are", async () => {
+    const a = new ModernScript("x");
+    const { client } = setStage({ a }, { servers: { a: AUTO } });
+    await request(client, "tools/call", { name: "a__x" }, DECLARED);
+    const [sent] = a.asked("tools/call");
+    const meta = sent?.params?.["_meta"] as Record<string, unknown>;
+    assert.deepEqual(meta[MetaKey.capabilities], DECLARED);
+  });
+
+  it("are no reason for another process if no server has declared them", async () => {
+    const a = new Script("x");
+    const { client, connect } = setStage({ a });
+    await introduce(client);
+    for (const extensions of [{ [UI]: {} }, { "y.test/z": {} }]) {
+      const other = connect();
+      await introduce(other, { extensions, experimental: { x: {} } });
+      assert.ok((await callTool(other, "a__x")).result);
+    }
+    assert.equal(a.starts, 1);
+  });
+
+  it("are told to a process of their own if a server has declared them", async () => {
+    const extensions = { [UI]: {} };
+    const a = declaring({ extensions });
+    const { client, connect } = setStage({ a });
+    await introduce(client);
+    const other = connect();
+    await introduce(other, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } });
+    const same = connect();
+    await introduce(same, { extensions: { [UI]: { b: 2 } } });
+    assert.ok((await callTool(same, "a__x")).result);
+    assert.deepEqual(toldOf(a), [{}, { extensions: { [UI]: { a: 1 }, "y.test/z": {} } }]);
+  });
+
+  it("are told to a process of their own as long as it is not known what servers declare", async () => {
+    const a = new Script("x");
+    const { client, connect } = setStage({ a });
+    await introduce(client, { extensions: { [UI]: {} } });
+    const other = connect();
+    await introduce(other);
+    await callTool(other, "a__x");
+    assert.deepEqual(toldOf(a), [{ extensions: { [UI]: {} } }, {}]);
   });
 });

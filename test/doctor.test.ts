@@ -7,6 +7,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { TOKEN_NAME } from "../src/cli/address.ts";
 import { type Kept, saveKept } from "../src/auth/kept.ts";
 import { nameKept } from "../src/auth/label.ts";
 import schemaRepair from "../plugins/schema-repair/index.ts";
@@ -107,6 +108,7 @@ function withPatient<T>(use: (patient: Patient) => Promise<T>): Promise<T> {
 
 const TOOL = { name: "t", description: "d", inputSchema: { type: "object", properties: {} } };
 const tool = (schema: object, name = "t"): object => ({ ...TOOL, name, inputSchema: schema });
+const nest = (depth: number): unknown => (depth === 0 ? 1 : [nest(depth - 1)]);
 const LISTED =
   (...tools: readonly object[]) =>
   async (patient: Patient) => {
@@ -333,6 +335,8 @@ const CASES: Readonly<
     },
   },
   TM903: { make: LISTED(TOOL, TOOL) },
+  TM904: { make: LISTED({ ...TOOL, description: null }) },
+  TM905: { make: LISTED(tool({ type: "object", default: nest(200) })) },
   TM911: {
     make: LISTED(tool({ type: "object", $schema: "http://json-schema.org/draft-07/schema#" })),
   },
@@ -400,6 +404,15 @@ describe("the doctor", () => {
       await LISTED(TOOL)(patient);
       const codes = (await patient.codes()).filter((code) => !OF_OTHERS.includes(code));
       assert.deepEqual(codes, ["TM001", "TM002"]);
+    }));
+
+  it("does not take the token that --token auto keeps for one that nobody uses", () =>
+    withPatient(async (patient) => {
+      await patient.write();
+      await patient.store.set(TOKEN_NAME, CANARY);
+      assert.ok(!(await patient.codes()).includes("TM302"));
+      await patient.store.set(`${TOKEN_NAME}s`, CANARY);
+      assert.ok((await patient.codes()).includes("TM302"));
     }));
 
   for (const [code, { make, argv = [] }] of Object.entries(CASES)) {
@@ -577,6 +590,141 @@ describe("the doctor", () => {
         codes.filter((code) => !OF_OTHERS.includes(code)),
         ["TM001", "TM002", "TM911"],
       );
+    }));
+});
+
+/** Ways to give a server a value, and what each takes to work; all of them stand for the canary. */
+const GIVEN: Readonly<Record<string, (patient: Patient) => Promise<string>>> = {
+  "the secret store": async (patient) => {
+    await patient.store.set("st/key", CANARY);
+    return "${secret:st/key}";
+  },
+  "the environment": (patient) => {
+    patient.world.env["SETTING"] = CANARY;
+    return Promise.resolve("${env:SETTING}");
+  },
+  "a file": async (patient) => `\${file:${await patient.box.write("home/value", CANARY)}}`,
+  "a command": async (patient) => {
+    const file = await patient.box.write("home/value", CANARY);
+    return `\${cmd:cat ${file}}`;
+  },
+};
+
+/** Servers that have the value wherever one can stand, each with something else that is wrong with it. */
+async function poison(patient: Patient, given: string): Promise<string> {
+  await chmod(await patient.box.write(`home/bin/${CANARY}`, "#!/bin/sh\n"), 0o644);
+  const old = await patient.box.write(`home/${CANARY}/node`, "#!/bin/sh\necho v16.20.2\n");
+  await chmod(old, 0o755);
+  const { home } = patient.box;
+  return `
+[servers.absent]
+command = "${given}"
+args = ["${given}", "--token", "${given}"]
+env = { A = "${given}", API_TOKEN = "x${given}" }
+[servers.absent-path]
+command = "/nowhere/${given}/x"
+[servers.forbidden]
+command = "${home}/bin/${given}"
+[servers.old]
+command = "${home}/${given}/node"
+[servers.nowhere]
+command = "/bin/true"
+cwd = "/nowhere/${given}"
+[servers.missing]
+command = "/bin/true"
+args = ["${given}", "\${env:NOT_SET}", "\${secret:not/set}"]
+[servers.talks]
+command = "/bin/sh"
+args = ["-c", "echo $0 $A >&2; exit 1", "${given}"]
+env = { A = "${given}" }
+[servers.no-url]
+url = "${given}"
+[servers.with-password]
+url = "http://ada:${given}@127.0.0.1:1/mcp"
+[servers.remote]
+url = "http://127.0.0.1:1/${given}?q=${given}"
+headers = { A = "${given}", Authorization = "Bearer ${given}" }
+auth = "oauth"
+oauth = { clientId = "${given}", clientSecret = "${given}" }
+[servers.key-file]
+url = "http://127.0.0.1:1/"
+keyFile = "/nowhere/${given}"
+[servers.authority]
+url = "http://127.0.0.1:1/"
+ca = "/nowhere/${given}"
+[servers.header]
+url = "http://127.0.0.1:1/"
+headers = { A = "${given}\\u0001" }
+[secrets]
+commands = true
+`;
+}
+
+async function shownBy(patient: Patient, ...argv: readonly string[]) {
+  const findings = await patient.examine(...argv);
+  const text = describeFindings(findings, true, findPaper({ NO_COLOR: "1" }));
+  return { findings, text: `${text}\n${JSON.stringify(toJson(findings, []))}` };
+}
+
+describe("a secret that a server is given", () => {
+  for (const [source, give] of Object.entries(GIVEN)) {
+    for (const argv of [[], ["--connect"]] as const) {
+      it(`by ${source} is in nothing that ${["the doctor", ...argv].join(" ")} says`, () =>
+        withPatient(async (patient) => {
+          await patient.write(await poison(patient, await give(patient)));
+          const { findings, text } = await shownBy(patient, ...argv);
+          assert.ok(!text.includes(CANARY), text);
+          const codes = new Set<string>(findings.map(({ code }) => code));
+          // Without running it nobody knows what a command prints.
+          const isKnown = source !== "a command";
+          for (const code of isKnown ? ["TM201", "TM202", "TM203", "TM204"] : []) {
+            assert.ok(codes.has(code), `${code}\n${text}`);
+          }
+          for (const code of ["TM205", "TM301"]) assert.ok(codes.has(code), `${code}\n${text}`);
+          assert.equal(codes.has("TM961"), argv.length > 0, text);
+        }));
+    }
+  }
+
+  it("is in nothing that the doctor says, whatever else is found", async () => {
+    const cases = Object.entries(CASES);
+    assert.ok(cases.length > 0);
+    for (const [code, { make, argv = [] }] of cases) {
+      await withPatient(async (patient) => {
+        await make(patient);
+        const given = await GIVEN["the environment"]?.(patient);
+        assert.ok(given !== undefined);
+        const path = await patient.box.write("home/poisoned.toml", await poison(patient, given));
+        const files = argv.includes("--config") ? [] : ["--config", path];
+        // Servers of the case stand beside them.
+        const isThere = await stat(patient.manifest).then(
+          () => true,
+          () => false,
+        );
+        const both = isThere ? ["--config", patient.manifest, ...files] : [];
+        const { findings, text } = await shownBy(patient, ...both, ...argv);
+        assert.ok(!text.includes(CANARY), `${code}\n${text}`);
+        // Where files are named none is looked for.
+        if (!["TM102", "TM103", "TM104"].includes(code)) {
+          assert.ok(
+            findings.some((finding) => finding.code === code),
+            `${code}\n${text}`,
+          );
+        }
+      });
+    }
+  });
+
+  it("is in nothing that is said of a plugin's options", () =>
+    withPatient(async (patient) => {
+      const options = `[plugins.options]\nunrepairable = "${CANARY}"\nnonsense = "${CANARY}"\n`;
+      await patient.write(`[[plugins]]\nuse = "schema-repair"\n${options}`);
+      const plain = await shownBy(patient);
+      assert.ok(!plain.text.includes(CANARY), plain.text);
+      await assert.rejects(patient.examine("--connect"), (error: Error) => {
+        assert.ok(!error.message.includes(CANARY), error.message);
+        return true;
+      });
     }));
 });
 

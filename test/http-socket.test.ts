@@ -243,7 +243,7 @@ describe("an HTTP face that listens", () => {
           return wire;
         };
         const all = Array.from({ length: 4 * most }, half);
-        const isRefused = ({ text }: Wire): boolean => /^HTTP\/1\.1 503 /.test(text);
+        const isRefused = ({ text }: Wire): boolean => text.startsWith("HTTP/1.1 503 ");
         await poll(
           10_000,
           () => `refusals; so far ${all.filter(isRefused).length}`,

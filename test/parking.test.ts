@@ -418,11 +418,11 @@ describe("a state", () => {
     const { client, clock, git, connect } = await setAsking();
     const other = connect();
     await request(other, "tools/list", {}, ABLE);
-    const ask = git.onCall;
+    const asking = git.onCall;
     git.onCall = () => undefined;
     other.send(modern(2, "tools/call", CALL, ABLE));
     await turn();
-    git.onCall = ask;
+    git.onCall = asking;
     const answer = put(client, 1, "tools/call", CALL, ABLE);
     // They share the server, so that it cannot be told whom it asks.
     assert.match((await git.heard("q")).error?.message ?? "", /perClient/);

@@ -434,6 +434,27 @@ describe("a call that plugins see, to a server over HTTP", () => {
   });
 });
 
+describe("a server over HTTP that takes longer than connectTimeout", () => {
+  it("is late, and joins when it answers, on the same link", async () => {
+    const s = new Script("x");
+    const { onInitialize } = s;
+    s.onInitialize = () => undefined;
+    const limits = { connectTimeout: 30_000, startLimit: 300_000 };
+    const { client, hub, links, clock } = await begin(s, { era: "legacy", ...limits });
+    client.send(call(1, "s__x"));
+    await clock.run(31_000);
+    assert.equal((await client.find(isAnswer(1))).error?.data?.["code"], "connectTimeout");
+    assert.deepEqual([statusOf(hub, "s").state, statusOf(hub, "s").late], ["connecting", 31_000]);
+    const greeting = lastPosted(links, "initialize");
+    const answer = onInitialize(greeting.json, "") ?? "";
+    const { result } = JSON.parse(`{${answer}}`) as { result: object };
+    links[0]?.answer(greeting, result);
+    await clock.run(1000);
+    assert.deepEqual([statusOf(hub, "s").state, links.length], ["connected", 1]);
+    assert.ok((await callTool(client, "s__x")).result);
+  });
+});
+
 describe("a server over HTTP that is lost", () => {
   it("is looked for at once, and until it is there again, while calls wait", async () => {
     const s = new Script("x");

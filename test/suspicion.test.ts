@@ -135,7 +135,7 @@ describe("a value", () => {
     assert.deepEqual(values("postgres://ada:p@ss:word@db/app"), ["p@ss:word"]);
     assert.deepEqual(values("https://h/?api_key=hunter2&a=1"), ["hunter2"]);
     assert.deepEqual(values('{"Authorization": "Bearer hunter2-x"}'), ["hunter2-x"]);
-    assert.deepEqual(values(`--run --with ${"ghp_"}${"a1B2".repeat(5)} --now`), [
+    assert.deepEqual(values(`--run --with ghp_${"a1B2".repeat(5)} --now`), [
       `ghp_${"a1B2".repeat(5)}`,
     ]);
   });

@@ -475,6 +475,17 @@ describe("what a server says to belong to a task", () => {
     assert.match(answer.error?.message ?? "", /perClient/);
   });
 
+  it("is refused if it names no task while another client's has not ended", async () => {
+    const { client, git, other } = await begin();
+    await beginTask(other, "git__x");
+    git.onCall = () => undefined;
+    client.send(call(1, "git__x"));
+    await turn();
+    const answer = await put(git, 1, "sampling/createMessage", SAMPLE);
+    assert.equal(answer.error?.code, -31007);
+    assert.deepEqual(allOf(client, "sampling/createMessage"), []);
+  });
+
   it("is logged to the task's client", async () => {
     const { client, git, other } = await begin();
     const id = await beginTask(other, "git__x");

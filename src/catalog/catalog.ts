@@ -1,4 +1,5 @@
 import { eachKind, type Item, type Kind } from "./item.ts";
+import type { SchemaRules } from "./conform.ts";
 import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
 import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
@@ -13,12 +14,23 @@ import {
   type Offered,
 } from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
-import { isNamed, type NamedKind, type Remark, shape, type ShapeRules } from "./shape.ts";
+import {
+  dropHidden,
+  isNamed,
+  makeReadable,
+  type NamedKind,
+  type Remark,
+  type Remarker,
+  shape,
+  type ShapeRules,
+} from "./shape.ts";
 
 /** One server's part of a catalog. What it comes to is remembered, so that another catalog with the same one is made sooner. */
 export interface Source {
   readonly server: string;
   readonly offer: Offer;
+  /** What the clients speak that see it; undefined: legacy. */
+  readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
   limits(kind: Kind, remoteName: string): Limits;
   /** What plugins make of those tools that the rules let through. A source that has this may be used once only. */
@@ -157,6 +169,7 @@ function makePart(
     list: kind,
     items: offer[kind],
     rules: rules[kind],
+    schema: schemaFor(source),
     enlist(item: Item, name: string, full: string): Entry {
       const edits = interfaces.size === 0 ? undefined : interfaceEdits(item, interfaces);
       return new Listed(kind, source, item, name, full, edits);
@@ -164,6 +177,12 @@ function makePart(
     ...(revise && { revise: (items: readonly Item[]) => source.revise?.(items) ?? items }),
   };
   return { names, ...shape(raw, names, digest) };
+}
+
+/** A server that says for how long its lists hold is one of the modern era. */
+function schemaFor({ era, offer }: Source): SchemaRules {
+  if (era === "modern") return "modern";
+  return offer.hints === undefined ? "legacy" : "wrapped";
 }
 
 function locateEntries(
@@ -177,23 +196,37 @@ function locateEntries(
   for (const source of sources) {
     const { server, offer } = source;
     const seen = new Set<string>();
-    for (const item of offer[kind]) {
-      if (seen.has(item.key)) {
-        const text = "The server lists this URI twice; the first is kept.";
-        remarks.push({ server, list: kind, remoteName: item.key, kind: "duplicate", text });
+    const remark: Remarker = ({ key: remoteName }, aside, text) =>
+      void remarks.push({ server, list: kind, remoteName, kind: aside, text });
+    for (const listed of dropHidden(offer[kind], kind, remark)) {
+      if (seen.has(listed.key)) {
+        remark(listed, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;
       }
-      seen.add(item.key);
-      const owner = entries.get(item.key)?.server;
-      const named = readLocator(item.key)?.server;
+      seen.add(listed.key);
+      const item = makeReadable(listed, kind, schemaFor(source), remark);
+      if (item === undefined) continue;
+      const own = item.key.toWellFormed();
+      const owner = entries.get(own)?.server;
+      const named = readLocator(own)?.server;
       const isOfHub = named !== undefined && servers.has(named);
-      const name = owner === undefined && !isOfHub ? item.key : write(server, item.key);
+      // Some clients refuse a whole list for one that is no absolute URI (RFC 3986).
+      const isUri = kind === "resourceTemplates" || URL.canParse(own);
+      const name = owner === undefined && !isOfHub && isUri ? own : write(server, item.key);
+      // The same half characters are no characters at all.
+      if (entries.get(name)?.server === server) {
+        remark(item, "duplicate", "The server lists this URI twice; the first is kept.");
+        continue;
+      }
       entries.set(name, new Listed(kind, source, item, name, name));
-      if (name === item.key) continue;
+      if (name === own) continue;
       const why =
-        owner === undefined ? `It names server "${named}"` : `Server "${owner}" has the same`;
-      const text = `${why}; it is exposed as "${name}".`;
-      remarks.push({ server, list: kind, remoteName: item.key, kind: "shortened", text });
+        owner !== undefined
+          ? `Server "${owner}" has the same`
+          : isOfHub
+            ? `It names server "${named}"`
+            : "It is no URI";
+      remark(item, "shortened", `${why}; it is exposed as "${name}".`);
     }
   }
   return entries;

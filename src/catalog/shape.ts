@@ -1,4 +1,5 @@
-import type { Item, Kind } from "./item.ts";
+import { conform, type SchemaRules } from "./conform.ts";
+import { isShowable, type Item, type Kind } from "./item.ts";
 import {
   type Digest,
   isExposable,
@@ -32,7 +33,15 @@ export interface Remark {
   /** In which list of the server it is. */
   readonly list: Kind;
   readonly remoteName: string;
-  readonly kind: "filtered" | "hidden" | "duplicate" | "clash" | "shortened";
+  readonly kind:
+    | "filtered"
+    | "hidden"
+    | "duplicate"
+    | "clash"
+    | "shortened"
+    /** Official clients could not read it as it is: it is shown with changes, or not at all. */
+    | "conformed"
+    | "unreadable";
   readonly text: string;
 }
 
@@ -48,6 +57,8 @@ export interface Raw {
   readonly list: NamedKind;
   readonly items: readonly Item[];
   readonly rules: ShapeRules;
+  /** Against which schema entries are checked. */
+  readonly schema: SchemaRules;
   /** Makes an entry. @param name what clients see; @param full the same before it was made safe or cut */
   enlist(item: Item, name: string, full: string): Entry;
   /** What plugins make of those items that the rules let through. */
@@ -55,9 +66,9 @@ export interface Raw {
 }
 
 /** Takes down what is remarkable about one entry. */
-type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
+export type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
 
-/** Filter, then let plugins revise, then rename, then namespace: one server's listing as clients may see it. */
+/** Filter, then let plugins revise, then make conform, then rename, then namespace: one server's listing as clients may see it. */
 export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const { server, list, items, rules } = raw;
   const remarks: Remark[] = [];
@@ -65,7 +76,7 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
     void remarks.push({ server, list, remoteName: item.key, kind, text });
 
   const isOpen = rules.allow === undefined && rules.deny.length === 0;
-  const single = firstOfEach(items, remark);
+  const single = firstOfEach(dropHidden(items, list, remark), remark);
   const kept = isOpen ? single : single.filter((item) => isLetThrough(item, raw, remark));
   const revised = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
   if (revised !== kept) {
@@ -77,7 +88,9 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
 
   const renamed: Entry[] = [];
   const entries: Entry[] = [];
-  for (const item of revised) {
+  for (const listed of revised) {
+    const item = makeReadable(listed, list, raw.schema, remark);
+    if (item === undefined) continue;
     const { key } = item;
     const other = Object.hasOwn(rules.rename, key) ? rules.rename[key] : undefined;
     const full = prefixName(names, rules.prefix, other ?? key);
@@ -89,6 +102,27 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
     (other === undefined ? entries : renamed).push(raw.enlist(item, name, full));
   }
   return { entries: renamed.length === 0 ? entries : renamed.concat(entries), remarks };
+}
+
+/** Without those that no client can be shown, which are remarked on: neither plugins nor anybody else has to do with them. */
+export function dropHidden(items: readonly Item[], list: Kind, remark: Remarker): readonly Item[] {
+  if (items.every(isShowable)) return items;
+  return items.filter(
+    (item) => isShowable(item) || makeReadable(item, list, "legacy", remark) !== undefined,
+  );
+}
+
+/** The entry as official clients can read it; what is changed is remarked on, and why there is none. */
+export function makeReadable(
+  item: Item,
+  list: Kind,
+  schema: SchemaRules,
+  remark: Remarker,
+): Item | undefined {
+  if (item.state === "sound") return item;
+  const { item: made, text } = conform(item, list, schema);
+  if (text !== "") remark(item, made === undefined ? "unreadable" : "conformed", text);
+  return made;
 }
 
 /** Whether the rules show it to clients; it is remarked on if not. */

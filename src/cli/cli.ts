@@ -34,7 +34,10 @@ export const COMMANDS: readonly Command[] = [
       "With --http it serves any number of clients at http://HOST:PORT/mcp instead, and",
       "runs until it is told to end; SIGHUP makes it read the manifest again. Only this",
       "machine is served, unless there is a token that clients have to bear: that of",
-      "--http-token-env, or else hub.httpToken in the manifest.",
+      "--http-token-env, or else hub.httpToken in the manifest. --token auto makes one,",
+      "keeps it in the secret store (toolmux/http-token) for the next start, and shows",
+      "at a terminal what clients need. Without one every user of this machine can",
+      "call every tool.",
       "/healthz says that it runs, /readyz how the servers are.",
     ],
     options: [
@@ -43,6 +46,11 @@ export const COMMANDS: readonly Command[] = [
         name: "http-token-env",
         value: "NAME",
         summary: "the variable with the token that clients bear",
+      },
+      {
+        name: "token",
+        value: "auto",
+        summary: "make a token that clients bear, or take the kept one",
       },
       { name: "stdio", summary: "with --http: also serve stdin and stdout" },
       ...RECORD,

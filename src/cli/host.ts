@@ -7,7 +7,7 @@ import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts
 import type { Watch } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshot.ts";
 import { within } from "../wire/grace.ts";
-import { type Address, closeAddress } from "./address.ts";
+import { type Address, closeAddress, TOKEN_NAME } from "./address.ts";
 import { type Basis, loadOptions, type Log } from "./basis.ts";
 import type { Invocation, World } from "./command.ts";
 import type { Journal } from "./journal.ts";
@@ -24,6 +24,9 @@ const SETTLING = 100;
 const PARENT_INTERVAL = 2000;
 /** How long a slow disk can hold it up that has to take what was said to the client, in ms. */
 const KEEP_LIMIT = 500;
+
+const OPEN =
+  "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
 
 /** What takes lines for people: records, and texts as they are. */
 export interface Voices {
@@ -52,12 +55,14 @@ export async function host({
 }: Occasion): Promise<number> {
   const { journal, log } = voices;
   const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
+  if (address !== undefined && address.token === undefined) log("warn", OPEN);
   const recording = await openRecording(invocation, world, address, log);
   const classes = new Set<string>();
   const opened = await openHub(basis.manifest, world, log, {
     kinds: kindsAt(invocation.logLevel),
     snapshots: noteClasses(openSnapshots(world, log), classes),
     openTap: recording?.openTap,
+    secrets: address?.token === undefined ? [] : [address.token],
   });
   const { hub, bus, close } = opened;
   recording?.manifest(opened.manifest);
@@ -96,7 +101,10 @@ export async function host({
     if (address !== undefined) {
       face = await openHttp(recording?.face(hub) ?? hub, address, limit);
     }
-    if (face !== undefined) tellPlace(face, basis.manifest, invocation, voices);
+    if (face !== undefined) {
+      tellPlace(face, basis.manifest, invocation, voices);
+      if (address !== undefined) await tellToken(face, address, invocation, voices);
+    }
     await Promise.race(ends);
   } finally {
     isOver = true;
@@ -175,6 +183,25 @@ function tellPlace(
 ): void {
   const text = `${countServers(manifest)} served as one at ${url}`;
   tell(formatRecord(createRecord("info", text, { url }), logFormat));
+}
+
+/** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
+async function tellToken(
+  { url }: OpenFace,
+  { token, kept }: Address,
+  { logFormat }: Invocation,
+  { tell }: Pick<Voices, "tell">,
+): Promise<void> {
+  if (kept === undefined || token === undefined) return;
+  const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${kept}`;
+  const { isatty } = await import("node:tty");
+  if (logFormat === "text" && isatty(2)) {
+    const { describeRemoteEntry } = await import("./entry.ts");
+    tell(`${place}:\n\n${describeRemoteEntry(url, token)}\n`);
+  } else {
+    const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
+    tell(formatRecord(createRecord("info", text, { secret: TOKEN_NAME }), logFormat));
+  }
 }
 
 function countServers({ servers }: Manifest): string {

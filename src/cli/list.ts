@@ -93,13 +93,19 @@ async function printEntries(
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
   if (rows.length > 0) own.log(alignTable(head, rows, findPaper(env)));
   const asides = remarks.map(({ remoteName, server, kind, text }) => {
-    const state = kind === "shortened" ? "renamed" : "hidden";
+    const state = STATES[kind] ?? "hidden";
     return [remoteName, server, state, text];
   });
   if (rows.length > 0 && asides.length > 0) own.log();
   if (asides.length > 0)
     own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
 }
+
+/** What became of entries that are shown; all others are hidden. */
+const STATES: Readonly<Partial<Record<Remark["kind"], string>>> = {
+  shortened: "renamed",
+  conformed: "changed",
+};
 
 function remarksOf(what: Entries, hub: Hub): readonly Remark[] {
   return hub.catalog.remarks.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
@@ -114,7 +120,7 @@ function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): 
   const { kinds, noun } = ENTRIES[what];
   const known = standings.filter((standing) => "tools" in standing);
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
-  const hidden = remarksOf(what, hub).filter(({ kind }) => kind !== "shortened").length;
+  const hidden = remarksOf(what, hub).filter(({ kind }) => STATES[kind] === undefined).length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
   return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
 }

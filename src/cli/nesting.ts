@@ -47,7 +47,7 @@ const MAX_MESSAGE = 1024 * 1024;
 
 /** Tells the client on stdin and stdout why there is no hub: whatever it asks is answered with the error, until it leaves. */
 export async function answerWith(
-  error: HubError,
+  refusal: HubError,
   streams: OwnStreams | undefined,
   signal: AbortSignal,
 ): Promise<void> {
@@ -59,7 +59,7 @@ export async function answerWith(
     {
       frame: (frame) => {
         if (frame.kind !== "request") return;
-        own.send(buildError(frame.id, error.toRpc()));
+        own.send(buildError(frame.id, refusal.toRpc()));
         asked.resolve();
       },
       log() {},

@@ -9,6 +9,7 @@ import type { Manifest } from "../manifest/schema.ts";
 import type { PluginSet } from "../plugin/set.ts";
 import type { Equipped } from "../plugin/setup.ts";
 import { memorySnapshots, type Snapshots } from "../snapshot/snapshot.ts";
+import { Redactor } from "../wire/redact.ts";
 import type { Log } from "./basis.ts";
 import type { World } from "./command.ts";
 import { divertConsole } from "./console.ts";
@@ -28,6 +29,8 @@ export interface HubOptions {
   readonly authorizes?: boolean;
   /** Makes what is put into every server's link. @param redact takes out of a text what must not be shown */
   readonly openTap?: ((redact: (text: string) => string) => Tap) | undefined;
+  /** What is not shown beside what the servers were given. */
+  readonly secrets?: readonly string[];
   /** What gives the hub its servers; by default what the manifest says. */
   readonly outside?: Outside;
 }
@@ -39,6 +42,8 @@ export interface OpenHub {
   /** The manifest in force, the servers of its plugins included. */
   readonly manifest: Manifest;
   readonly equip: Equip;
+  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  readonly redact: (text: string) => string;
   /** Ends the hub with all that belongs to it; to be called however its work went. */
   readonly close: () => Promise<void>;
 }
@@ -69,6 +74,7 @@ export async function openHub(
     choose = (it) => it,
     authorizes = true,
     openTap,
+    secrets = [],
     outside: given,
   }: HubOptions = {},
 ): Promise<OpenHub> {
@@ -81,8 +87,14 @@ export async function openHub(
     );
     return openOwnAuthorizer(world, show);
   };
-  const { redact, authorize, finish, ...outside } =
-    given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
+  const {
+    redact: redactFilled,
+    authorize,
+    finish,
+    ...outside
+  } = given ?? openOutside(world, openAuthorizer, () => listHubs(whole, env));
+  const redactor = new Redactor(secrets);
+  const redact = (text: string): string => redactFilled(redactor.apply(text));
   const log: Log = (level, what) => {
     tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
   };
@@ -130,7 +142,7 @@ export async function openHub(
       restore?.();
     }
   };
-  return { hub, bus, manifest, equip, close };
+  return { hub, bus, manifest, equip, redact, close };
 }
 
 /** Keeps listings in the state folder. Whatever touches the disk is loaded after the first answer to the client. */

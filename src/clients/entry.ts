@@ -4,7 +4,7 @@ import { expandHome } from "../manifest/folders.ts";
 import { ITSELF, startsItself } from "../manifest/self.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { Client, Home } from "./client.ts";
-import { escape, type Input, type Origin, respell } from "./forms.ts";
+import { escape, type Input, type Origin, respell, WORKSPACE } from "./forms.ts";
 
 /** A server as our own files have it: `command`, `args`, `env`, … or `url`, `headers`, …. */
 export type OwnEntry = Readonly<Record<string, unknown>>;
@@ -139,7 +139,8 @@ async function readProcess(given: Table, place: EntryPlace, pen: Pen): Promise<O
   const names = list(given["env_vars"]).map((it) => (isTable(it) ? it["name"] : it));
   const inheritEnv = names.filter(isText);
   const said = isText(given["cwd"]) ? pen.write(given["cwd"]) : project && escape(project);
-  const cwd = said === "." ? undefined : said;
+  // A server without a `cwd` starts where the hub was started.
+  const cwd = said === WORKSPACE || said === "." ? undefined : said;
   if (cwd !== undefined && project === cwd) pen.notes.push(`only of the project ${project} there`);
   if (client.forms === "none" && /\$\{/.test(JSON.stringify([given["args"], given["env"]]))) {
     pen.notes.push("its ${…} are taken as they are, as that client fills in none");

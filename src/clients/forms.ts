@@ -40,6 +40,9 @@ export function respell(text: string, origin: Origin): Spelled {
   return { text: spelled, wanted, fault };
 }
 
+/** The hub's working directory, in our own spelling. */
+export const WORKSPACE = "${workspaceFolder}";
+
 type Piece = Part | { readonly kind: "input"; readonly name: string };
 
 const INPUT = /\$\{input:([^{}]+)\}/g;
@@ -104,8 +107,8 @@ function print(part: Piece, origin: Origin, wanted: string[]): string | undefine
       return `\${secret:${name}}`;
     }
     case "place":
-      // A server without a `cwd` starts where the hub was started, which is what clients call the workspace.
-      if (part.place === "workspaceFolder") return ".";
+      // The folder where a client starts the hub is what it calls the workspace. A relative path would be in the manifest's.
+      if (part.place === "workspaceFolder") return WORKSPACE;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
     case "scheme":

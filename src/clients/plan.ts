@@ -4,6 +4,7 @@ import type { ServerSpec } from "../manifest/schema.ts";
 import type { Home } from "./client.ts";
 import { type Clear, findClear, hideClear } from "./clear.ts";
 import { type OwnEntry, translate } from "./entry.ts";
+import { WORKSPACE } from "./forms.ts";
 import type { ClientFile, Listed } from "./reading.ts";
 
 /** A server that would be added to the manifest. */
@@ -75,7 +76,8 @@ export async function planImport(
     }
     const { entry, notes, wanted } = translated;
     const identity = identifyEntry(entry);
-    const same = known.get(identity) ?? findMoved(entry, base, known);
+    const same =
+      known.get(identity) ?? known.get(spellOld(identity)) ?? findMoved(entry, base, known);
     if (same !== undefined) {
       omissions.push({ origin, reason: `it is the same as "${same}"`, same });
       return;
@@ -116,12 +118,19 @@ export function identifyEntry({ command, args = [], url }: OwnEntry): string {
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
+/** As the workspace was spelled in manifests before there was a form for it. */
+function spellOld(identity: string): string {
+  return identity.replaceAll(WORKSPACE, ".");
+}
+
 /** Those that it may be known by: a file of a client spells its forms otherwise. */
 export function identifySpec(spec: ServerSpec): readonly string[] {
   if (spec.kind === "stdio") {
     const { command, args, syntax } = spec;
     const own = identifyEntry({ command, args });
-    return syntax === "toolmux" ? [own] : [own, own.replaceAll(/\$\{(?!env:)(\w+)/g, "${env:$1")];
+    return syntax === "toolmux"
+      ? [own]
+      : [own, own.replaceAll(/\$\{(?!env:|workspaceFolder\})(\w+)/g, "${env:$1")];
   }
   return spec.kind === "remote" ? [identifyEntry({ url: spec.url })] : [];
 }

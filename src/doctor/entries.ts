@@ -93,8 +93,8 @@ export function findSecrets(spec: ServerSpec): readonly Finding[] {
 
 export function clearOf(spec: ServerSpec): ReturnType<typeof findClear> {
   if (spec.kind === "stdio") {
-    const { command, args, env, name } = spec;
-    return findClear({ command, args, env }, name);
+    const { command, args, env, cwd, name } = spec;
+    return findClear({ command, args, env, cwd }, name);
   }
   if (spec.kind !== "remote") return [];
   const { url, headers, oauth, name } = spec;

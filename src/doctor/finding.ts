@@ -45,6 +45,8 @@ export const CODES = {
   TM901: means("info", "tools have shortened names"),
   TM902: means("warning", "tools are hidden, as others have their names"),
   TM903: means("warning", "a server lists several tools of one name"),
+  TM904: means("warning", "entries are changed, as clients could not read them"),
+  TM905: means("warning", "entries are hidden, as clients could not read them"),
   TM911: means("info", "schemas with keywords of older drafts"),
   TM912: means("warning", "schemas without a type where clients want one"),
   TM913: means("warning", "schemas with references in a circle"),

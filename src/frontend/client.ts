@@ -12,7 +12,7 @@ import {
 } from "../protocol/legacy.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/severity.ts";
-import { readClass } from "../protocol/capabilities.ts";
+import { readClass, type Settings, writeSettings } from "../protocol/capabilities.ts";
 import { Register } from "../register.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
@@ -69,6 +69,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   readonly #running = new Register<Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
+  settings: Settings | undefined;
   /** Who its requests are from, as far as it has said; another object whenever it says more. */
   sender = UNKNOWN_SENDER;
   /** It has been told who answers it; before that nothing else is said to it. */
@@ -218,10 +219,11 @@ export class Client implements LinkEvents, Attendee, Asker {
   }
 
   #initialize(request: Request, inbound: Inbound): void {
-    const { version, capabilities, info } = readIntroduction(request);
+    const { version, capabilities, settings, info } = readIntroduction(request);
     this.#version = version;
     const { name = "", version: edition = "" } = info;
-    const declared = readClass(capabilities);
+    const declared = { ...readClass(capabilities), ...writeSettings(settings) };
+    this.settings = settings;
     this.sender = { ...this.sender, info: { name, version: edition }, declared };
     this.#router.client = { ...this.#router.client, ...info };
     if (this.#isGuest) this.#view.open();

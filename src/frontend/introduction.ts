@@ -1,7 +1,12 @@
 import { HubError } from "../errors.ts";
 import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
-import { readCapabilities, writeClass } from "../protocol/capabilities.ts";
+import {
+  readAllSettings,
+  readCapabilities,
+  type Settings,
+  writeClass,
+} from "../protocol/capabilities.ts";
 import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import type { Request } from "../wire/jsonrpc.ts";
@@ -12,6 +17,7 @@ export interface Introduction {
   readonly version: LegacyVersion;
   /** The class of what it can be asked for. */
   readonly capabilities: string;
+  readonly settings: Settings;
   readonly info: Pick<ClientInfo, "name" | "version">;
 }
 
@@ -30,9 +36,12 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
   // Whatever is no text is left out.
   const say = (key: string): string | undefined =>
     stringOf(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
+  const said = declared && valueOf(bytes, declared);
+  const settings = readAllSettings(said);
   return {
     version: negotiate(requested),
-    capabilities: writeClass(readCapabilities(declared && valueOf(bytes, declared))),
+    capabilities: writeClass(readCapabilities(said), Object.keys(settings.extensions)),
+    settings,
     info: { name: say("name"), version: say("version") },
   };
 }

@@ -9,7 +9,7 @@ import {
   Method,
   negotiate,
 } from "../protocol/legacy.ts";
-import { readCapabilities, writeClass } from "../protocol/capabilities.ts";
+import { readCapabilities, readSettings, writeClass } from "../protocol/capabilities.ts";
 import { ownStdin, ownStdout } from "../runtime.ts";
 import type { InputStream, OutputStream } from "../streams.ts";
 import { within } from "../wire/grace.ts";
@@ -195,7 +195,10 @@ function readRequest(line: Buffer): Introduced | undefined {
   return {
     id: id as string | number,
     version: negotiate(protocolVersion),
-    capabilities: writeClass(readCapabilities(capabilities)),
+    capabilities: writeClass(
+      readCapabilities(capabilities),
+      Object.keys(readSettings(capabilities, "extensions")),
+    ),
   };
 }
 

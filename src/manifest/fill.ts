@@ -111,12 +111,15 @@ export async function readSecret(path: string, where: string, scope: Scope): Pro
   const read = await readSmall(full, MAX_FILE);
   if (read.kind !== "read") {
     const reason = read.kind === "absent" ? "does not exist" : read.reason;
-    scope.missing.push(`${where} needs the file ${full}, which ${reason}`);
+    scope.missing.push(`${where} needs the file ${conceal(full, scope)}, which ${reason}`);
     return "";
   }
   const text = decode(read.bytes);
   if (text !== undefined) return text.replace(/\r?\n$/, "");
-  throw scope.fail("notSupported", `${where} needs the file ${full}, which is not UTF-8 text`);
+  throw scope.fail(
+    "notSupported",
+    `${where} needs the file ${conceal(full, scope)}, which is not UTF-8 text`,
+  );
 }
 
 /** @throws {HubError} notSupported if no plugin has the scheme; storeBusy, which time may cure */
@@ -142,6 +145,12 @@ async function ask(
     scope.missing.push(text);
     return "";
   }
+}
+
+/** A path for people: it may be made of values that must not be shown. */
+function conceal(path: string, { secrets }: Scope): string {
+  const longest = [...secrets].toSorted((a, b) => b.length - a.length);
+  return longest.reduce((shown, secret) => shown.replaceAll(secret, "[redacted]"), path);
 }
 
 export function locate(path: string, { baseDir, env }: Scope): string {

@@ -53,7 +53,7 @@ export interface ResolvedRemote {
 /**
  * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
  * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for;
- * `schemes` has what plugins fill in.
+ * `schemes` has what plugins fill in; `secrets` gets what must not be shown, also of a server that cannot be filled in.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveServer(
@@ -61,8 +61,9 @@ export async function resolveServer(
   env: Env,
   cwd: string = process.cwd(),
   schemes: Schemes = new Map(),
+  secrets: Set<string> = new Set(),
 ): Promise<ResolvedServer> {
-  const scope = scopeOf(server, env, cwd, schemes);
+  const scope = scopeOf(server, env, cwd, schemes, secrets);
   const command = await render(server.command, "command", scope);
   const args = await Promise.all(server.args.map((arg, i) => render(arg, `args[${i}]`, scope)));
   const variables = createTable<string>();
@@ -89,7 +90,8 @@ export async function resolveServer(
 }
 
 /**
- * Fills in a server's `${…}`, and reads its files, as late as possible: right before each connect.
+ * Fills in a server's `${…}`, and reads its files, as late as possible: right before each connect. `schemes` and `secrets` are
+ * as in `resolveServer`.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveRemote(
@@ -97,8 +99,9 @@ export async function resolveRemote(
   env: Env,
   cwd: string = process.cwd(),
   schemes: Schemes = new Map(),
+  secrets: Set<string> = new Set(),
 ): Promise<ResolvedRemote> {
-  const scope = scopeOf(server, env, cwd, schemes);
+  const scope = scopeOf(server, env, cwd, schemes, secrets);
   const url = await render(server.url, "url", scope);
   const headers = createTable<string>();
   for (const [name, text] of Object.entries(server.headers)) {
@@ -126,15 +129,21 @@ export async function resolveRemote(
   return { url: parsed, headers, key, ca, oauth, secrets: sortSecrets(scope) };
 }
 
-function scopeOf(server: OuterServer, env: Env, cwd: string, schemes: Schemes): Scope {
+function scopeOf(
+  server: OuterServer,
+  env: Env,
+  cwd: string,
+  schemes: Schemes,
+  secrets: Set<string>,
+): Scope {
   const { name, syntax, baseDir } = server;
   const what = server.kind === "stdio" ? "started" : "reached";
   const fail = (code: ErrorCode, message: string, data?: Lack): HubError => {
     const text = `server "${name}" cannot be ${what}: ${message}`;
     return new HubError(code, text, { server: name, step: "resolve", data: data && { ...data } });
   };
-  const found = { secrets: new Set<string>(), missing: [], unknown: [] };
-  return { name, syntax, baseDir, env, cwd, schemes, ...found, fail };
+  const lack = { missing: [], unknown: [] };
+  return { name, syntax, baseDir, env, cwd, schemes, secrets, ...lack, fail };
 }
 
 function sortSecrets({ secrets }: Scope): readonly string[] {

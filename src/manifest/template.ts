@@ -15,7 +15,7 @@ export type Part =
   /** `message` says what is wrong without showing the text, which may hold a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
-/** What clients fill in from the workspace and the machine. */
+/** What clients fill in from the workspace and the machine. `workspaceFolder` is the hub's working directory. */
 export type Place = "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator";
 
 const PLACES: ReadonlyMap<string, Place> = new Map([
@@ -70,7 +70,9 @@ function explainForm(syntax: Syntax): string {
 }
 
 function parseForm(body: string, syntax: Syntax): Part {
-  const place = syntax === "foreign" ? PLACES.get(body) : undefined;
+  // Our own files know one of them: without it nothing could be said to be relative to where the hub runs.
+  const isKnown = syntax === "foreign" || body === "workspaceFolder";
+  const place = isKnown ? PLACES.get(body) : undefined;
   if (place !== undefined) return { kind: "place", place };
   if (body.includes("${")) return fault("a ${…} within another, which is not supported");
   const colon = body.indexOf(":");

@@ -16,7 +16,7 @@ export interface Capabilities {
   };
 }
 
-/** What the hub can relay of what a client declares; experimental and unknown capabilities are left out. */
+/** What the hub can relay of what a client can be asked for; extensions, experimental and unknown capabilities are left out. */
 export function readCapabilities(declared: unknown): Capabilities {
   const roots = objectIn(declared, "roots");
   const sampling = objectIn(declared, "sampling");
@@ -85,20 +85,41 @@ function isSetting(name: string, value: unknown): boolean {
   return isObject && name.length <= LONGEST_NAME && name !== TASKS;
 }
 
-/** Extensions and experimental capabilities as they are declared: what there is none of is left out. */
-export function writeSettings(settings: {
+/** What a client declares beside what it can be asked for, by name. */
+export interface Settings {
   readonly extensions: Readonly<Record<string, object>>;
   readonly experimental: Readonly<Record<string, object>>;
-}): object {
+}
+
+/** Both of what a client declares. */
+export function readAllSettings(declared: unknown): Settings {
+  return {
+    extensions: readSettings(declared, "extensions"),
+    experimental: readSettings(declared, "experimental"),
+  };
+}
+
+/** Extensions and experimental capabilities as they are declared: what there is none of is left out. */
+export function writeSettings(settings: Partial<Settings>): object {
   return Object.fromEntries(
     Object.entries(settings).filter(([, each]) => Object.keys(each).length > 0),
   );
 }
 
-/** The same text for the same capabilities; empty if there are none. */
-export function writeClass(capabilities: Capabilities): string {
-  const text = JSON.stringify(capabilities);
+/** The same text for the same capabilities and names of extensions; empty if there are none. */
+export function writeClass(capabilities: Capabilities, extensions: readonly string[] = []): string {
+  const names = extensions.toSorted();
+  const text = JSON.stringify({ ...capabilities, ...(names.length > 0 && { extensions: names }) });
   return text === "{}" ? "" : text;
+}
+
+/** A class without the extensions that do not count. */
+export function narrowClass(text: string, counts: (extension: string) => boolean): string {
+  if (!text.includes('"extensions"')) return text;
+  const { extensions, ...capabilities } = JSON.parse(text) as Capabilities & {
+    readonly extensions?: readonly string[];
+  };
+  return writeClass(capabilities, extensions?.filter(counts));
 }
 
 export function readClass(text: string): Capabilities {

@@ -1,5 +1,5 @@
 import type { RunnableServer } from "../manifest/schema.ts";
-import { readClass } from "../protocol/capabilities.ts";
+import { readClass, writeSettings } from "../protocol/capabilities.ts";
 import type { Audience } from "./audience.ts";
 import type { Profile } from "./profile.ts";
 import type { Seat, Server } from "./server.ts";
@@ -36,11 +36,15 @@ export class Attendance {
   }
 
   /** The clients of the connection to a server that is for this profile. */
-  audience({ name, isolation }: RunnableServer, { era, capabilities, keys }: Profile): Audience {
+  audience({ name, isolation }: RunnableServer, profile: Profile): Audience {
+    const { era, capabilities, keys, attendee } = profile;
     const key = keys[isolation];
+    const { extensions = {}, experimental = {} } = attendee?.settings ?? {};
+    // Those who share a connection have the same extensions, as far as a server knows of them, but not the same experiments.
+    const own = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,
-      capabilities: readClass(capabilities),
+      capabilities: { ...readClass(capabilities), ...writeSettings(own) },
       clients: () =>
         this.of(name).flatMap((each) => (each.keys[isolation] === key && each.attendee) || []),
     };

@@ -1,4 +1,4 @@
-import type { Capabilities } from "../protocol/capabilities.ts";
+import type { Capabilities, Settings } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Severity } from "../protocol/severity.ts";
 import type { Message } from "../wire/jsonrpc.ts";
@@ -9,6 +9,8 @@ export interface Attendee extends Ask {
   /** The same for all that one client is to servers; undefined: its requests may be those of different clients. */
   readonly id?: string | undefined;
   readonly era: Era;
+  /** What it declares beside what it can be asked for. */
+  readonly settings?: Settings | undefined;
   /** From which level on it wants servers' log messages; undefined: it has not said so. */
   readonly level: Severity | undefined;
   /** A server was refused a question, because the client has not said that it can do this. */
@@ -33,8 +35,8 @@ export interface Occasion extends Ask {
 export interface Audience {
   /** What each of them speaks. */
   readonly era: Era;
-  /** What each of them can be asked for. */
-  readonly capabilities: Capabilities;
+  /** What each of them can be asked for, and the extensions and experimental capabilities that servers are told of. */
+  readonly capabilities: Capabilities & Partial<Settings>;
   /** Those that are there now. */
   clients(): readonly Attendee[];
 }

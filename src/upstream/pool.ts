@@ -120,6 +120,22 @@ export class Pool {
   }
 
   /**
+   * Whether clients that declare this extension are of another kind than those that do not: a server has declared it, or it
+   * is not known yet what a server declares.
+   */
+  countsExtension(name: string): boolean {
+    return [...this.#servers.values()].some((server) => {
+      const connections = connectionsOf(server);
+      if (server.goal === "down") return false;
+      if (connections.length === 0) return true;
+      return connections.some(({ offer, isSettled }) => {
+        const declared = offer?.declared;
+        return declared === undefined ? !isSettled : Object.hasOwn(declared.extensions, name);
+      });
+    });
+  }
+
+  /**
    * The connection that is for this profile; undefined if there is no such server for it, or if it shall not run.
    * @throws {HubError} notSupported if the server is one for each client, and the client is unknown
    */

@@ -7,6 +7,7 @@ import { NOUNS, type Offer } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
 import type { Bus, LogLevel } from "../events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
 import { EVERYTHING, prefixIn, type Scope } from "./scope.ts";
@@ -37,7 +38,12 @@ export class Showcase {
   /** What was last made of each offer, and for which prefix. */
   readonly #sources = new WeakMap<
     Offer,
-    { readonly spec: RunnableServer; readonly prefix: string; readonly source: Source }
+    {
+      readonly spec: RunnableServer;
+      readonly prefix: string;
+      readonly era: Era;
+      readonly source: Source;
+    }
   >();
   /** What was said of servers' entries, by server. */
   readonly #remarked = new Map<string, Set<string>>();
@@ -113,12 +119,12 @@ export class Showcase {
 
   #build(profile: Profile): Catalog {
     // Plugins could add to a list that there is not.
-    const { scope } = profile;
+    const { scope, era } = profile;
     const connections = this.#parts.pool.connections(profile);
     const shown = connections.flatMap(({ spec, offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
-    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope));
+    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope, era));
     const isWhole = shown.length === connections.length;
     const catalog = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
     // Of a part there is nothing to say that was not said of the whole.
@@ -126,23 +132,28 @@ export class Showcase {
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {
       const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || kind === "hidden") continue;
+      // Entries without a name were told of when they were listed.
+      const isTold = kind === "unreadable" && remoteName === "";
+      if (kind === "filtered" || kind === "hidden" || isTold) continue;
       this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
   }
 
   /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
-  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope): Source {
+  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope, era: Era): Source {
     const prefix = prefixIn(scope, spec);
     const revise = this.#parts.reviser();
     if (revise !== undefined) {
-      return { ...makeSource(spec, offer, prefix), revise: (listed) => revise(spec.name, listed) };
+      return {
+        ...makeSource(spec, offer, prefix, era),
+        revise: (listed) => revise(spec.name, listed),
+      };
     }
     const known = this.#sources.get(offer);
-    if (known?.spec === spec && known.prefix === prefix) return known.source;
-    const source = makeSource(spec, offer, prefix);
-    this.#sources.set(offer, { spec, prefix, source });
+    if (known?.spec === spec && known.prefix === prefix && known.era === era) return known.source;
+    const source = makeSource(spec, offer, prefix, era);
+    this.#sources.set(offer, { spec, prefix, era, source });
     return source;
   }
 
@@ -160,10 +171,11 @@ export class Showcase {
 
 const NOTHING = new Section("tools", new Map());
 
-function makeSource(spec: RunnableServer, offer: Offer, prefix: string): Source {
+function makeSource(spec: RunnableServer, offer: Offer, prefix: string, era: Era): Source {
   return {
     server: spec.name,
     offer,
+    era,
     rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
     limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),
   };

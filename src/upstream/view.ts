@@ -3,6 +3,7 @@ import type { Kind } from "../catalog/item.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { isNamed } from "../catalog/shape.ts";
 import type { Clock } from "../clock.ts";
+import { narrowClass } from "../protocol/capabilities.ts";
 import { HubError } from "../errors.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
@@ -49,7 +50,9 @@ export class View {
   /** The client says what it can be asked for; from now on the servers are wanted. */
   introduce(capabilities: string, attendee: Attendee): void {
     const before = this.#profile;
-    this.#profile = profileOf(capabilities, before.client, attendee, before.scope);
+    const { pool } = this.#parts;
+    const counted = narrowClass(capabilities, (name) => pool.countsExtension(name));
+    this.#profile = profileOf(counted, before.client, attendee, before.scope);
     this.#catalog = undefined;
     if (this.#isOpen) {
       this.#parts.pool.exchange(before, this.#profile);

@@ -13,7 +13,7 @@ import {
 import { createServer } from "./everything.ts";
 
 /** How soon a client whose stream ended may come back, in ms. */
-const RETRY = 50;
+export const RETRY = 50;
 
 /** The everything server over the SDK's own HTTP, one for each session or modern request: what a referee sees without a hub. */
 export class Everything {
@@ -50,7 +50,7 @@ export class Everything {
 }
 
 /** What was sent in one session, for clients that come back for it. An event's id is its place. */
-class Events implements EventStore {
+export class Events implements EventStore {
   readonly #events: { readonly stream: string; readonly message: JSONRPCMessage }[] = [];
 
   async storeEvent(stream: string, message: JSONRPCMessage): Promise<string> {

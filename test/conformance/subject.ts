@@ -5,6 +5,7 @@ import { listen } from "../../src/frontend/http/listener.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, withStage } from "../harness/hub.ts";
+import { StdioAdapter } from "./adapter.ts";
 import { Everything } from "./http.ts";
 
 /** How long the hub may take until it serves, in ms. */
@@ -16,17 +17,7 @@ const MAX_BODY = 1024 * 1024;
 export type Subject = <Value>(play: (url: string) => Promise<Value>) => Promise<Value>;
 
 /** The everything server without a hub: what fails here is its own fault. */
-export const withServer: Subject = async (play) => {
-  const { fetch } = new Everything();
-  const hostname = "127.0.0.1";
-  const answer = answerWith(fetch, MAX_BODY);
-  const listener = await listen({ hostname, port: 0, answer });
-  try {
-    return await play(`http://${hostname}:${listener.port}/mcp`);
-  } finally {
-    await listener.close(0);
-  }
-};
+export const withServer: Subject = (play) => listenFor(new Everything().fetch, play);
 
 /** The executable's HTTP face, with the everything server as its only server, under its own names, in one era alone. */
 export const withHub =
@@ -43,6 +34,36 @@ export const withHub =
         await hub.ended(END);
       }
     });
+
+/** The executable on stdin and stdout, behind an adapter to HTTP, with the same server. */
+export const withPipedHub =
+  (era: Era): Subject =>
+  (play) =>
+    withStage({ servers: { everything: everything(era, "shared") } }, async (stage) => {
+      const args = ["serve", "--config", stage.config];
+      const command = { command: executable(), args, cwd: stage.dir, env: { ...stage.env } };
+      const adapter = new StdioAdapter({ ...command, stderr: "inherit" });
+      try {
+        return await listenFor(adapter.fetch, play);
+      } finally {
+        await adapter.close();
+      }
+    });
+
+/** Gives `play` the URL of a web application. */
+async function listenFor<Value>(
+  fetch: (request: Request) => Promise<Response>,
+  play: (url: string) => Promise<Value>,
+): Promise<Value> {
+  const hostname = "127.0.0.1";
+  const answer = answerWith(fetch, MAX_BODY);
+  const listener = await listen({ hostname, port: 0, answer });
+  try {
+    return await play(`http://${hostname}:${listener.port}/mcp`);
+  } finally {
+    await listener.close(0);
+  }
+}
 
 function everything(era: Era, isolation: string) {
   const args = [fileURLToPath(new URL("stdio.ts", import.meta.url)), era];

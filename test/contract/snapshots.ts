@@ -135,6 +135,17 @@ export function snapshotsContract(
       assert.deepEqual((await snapshots.load(SUBJECT))?.offer, NO_OFFER);
     });
 
+    test("what a server declares, and the _meta of its lists, is kept with them", async ({
+      snapshots,
+    }) => {
+      const settings = { extensions: { "x.test/a": { b: [1.5] } }, experimental: {} };
+      const declared = { canSubscribe: true, tasks: "modern", ...settings } as const;
+      const offer = { ...NO_OFFER, declared, metas: { tools: '{"a":1.0}' } };
+      await snapshots.save(SUBJECT, NO_OFFER);
+      await snapshots.save(SUBJECT, offer);
+      assert.deepEqual((await snapshots.load(SUBJECT))?.offer, offer);
+    });
+
     test("what a server was found to speak is kept with it, for a week", async (bench) => {
       const { snapshots } = bench;
       const verdict = { era: "modern", askedAt: START } as const;

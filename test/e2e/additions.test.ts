@@ -77,6 +77,74 @@ describe("toolmux add", () => {
     }),
   );
 
+  it("names tools as the separator of the manifest has it", LIMIT, () =>
+    withStage(`[hub]\nseparator = "-"\n`, async (stage) => {
+      const added = await run(stage, [
+        "add",
+        "my-server",
+        "--no-try",
+        "--file",
+        stage.config,
+        ...START,
+      ]);
+      assert.equal(added.code, 0, added.stderr);
+      assert.match(readFileSync(stage.config, "utf8"), /^prefix = "my_server"$/m);
+      const wrong = ["add", "x", "--prefix", "a-b", "--no-try", "--file", stage.config, ...START];
+      assert.equal((await run(stage, wrong)).code, 2);
+      assert.equal((await run(stage, ["check", "--config", stage.config])).code, 0);
+    }),
+  );
+
+  it("refuses a prefix that a server of another manifest has, before it is written", LIMIT, () =>
+    withStage(`[servers.a]\ncommand = "x"\nprefix = "n"\n`, async (stage) => {
+      const other = join(stage.dir, "other.toml");
+      writeFileSync(other, "");
+      const both = ["--config", stage.config, "--config", other];
+      const clash = await run(stage, ["add", "n", "--no-try", ...both, ...START]);
+      assert.equal(clash.code, 2, clash.stdout);
+      assert.equal(readFileSync(other, "utf8"), "");
+      const added = await run(stage, ["add", "n", "--prefix", "m", "--no-try", ...both, ...START]);
+      assert.equal(added.code, 0, added.stderr);
+      assert.equal((await run(stage, ["check", ...both])).code, 0);
+    }),
+  );
+
+  it("warns of secrets wherever they stand, by the names that the doctor has", LIMIT, () =>
+    withStage(BEFORE, async (stage) => {
+      const args = ["--api-key", "hunter2-hunter2", "postgres://ada:hunter3-x@db/app"];
+      const server = ["--env", "X-COOKIE=session-abcdef", "--", RUNTIME, SCRIPTED, ...args];
+      const added = await run(stage, [
+        "add",
+        "my.db",
+        "--prefix",
+        "db",
+        "--no-try",
+        "--file",
+        stage.config,
+        ...server,
+      ]);
+      assert.equal(added.code, 0, added.stderr);
+      const { stdout } = await run(stage, ["doctor", "--json", "--config", stage.config]);
+      const { findings } = JSON.parse(stdout) as {
+        findings: { code: string; text: string; advice: string }[];
+      };
+      const found = findings.find(({ code }) => code === "TM107");
+      const warned = [
+        ...added.stderr.matchAll(/warn (\S+) looks like a secret.*secret set ([^,\s]+)/g),
+      ];
+      assert.deepEqual(
+        warned.map(([, label, secret]) => [label, secret]),
+        [
+          ["env.X-COOKIE", "my.db/X-COOKIE"],
+          ["args.2", "my.db/api-key"],
+          ["args.3", "my.db/password"],
+        ],
+      );
+      for (const [, label = ""] of warned) assert.ok(found?.text.includes(label), label);
+      assert.ok(found?.advice.includes("toolmux secret set my.db/X-COOKIE,"));
+    }),
+  );
+
   it("takes turns with others who add at the same moment: all of theirs are there", LIMIT, () =>
     withStage(BEFORE, async (stage) => {
       const { config } = stage;

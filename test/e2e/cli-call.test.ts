@@ -211,7 +211,8 @@ describe("in a terminal", () => {
             SHELL: "/bin/sh",
           });
           assert.equal((await terminal.ended(END)).code, 0);
-          return shownBy(terminal);
+          // Before it there is the line of progress, which was erased.
+          return shownBy(terminal).split("\r\u001b[K").at(-1) ?? "";
         };
         assert.ok((await show("stty cols 24;")).includes("\u001b[2mTOOL"));
         const plain = await show("stty cols 24; NO_COLOR=1");

@@ -67,6 +67,28 @@ describe("a start with a manifest that has served before", () => {
     }),
   );
 
+  it("declares what its servers were known to do, and no more, however it greets", LIMIT, () =>
+    withStage(MANIFEST, async (stage) => {
+      const declared = async (): Promise<readonly [string, boolean, boolean]> => {
+        const client = start(stage);
+        const { capabilities, serverInfo } = (await client.initialize()) as unknown as Answer & {
+          readonly capabilities: { resources: { subscribe?: true }; tasks?: object };
+        };
+        await client.request("tools/list");
+        await end(client);
+        const { resources, tasks } = capabilities;
+        return [serverInfo.name, resources.subscribe === true, tasks !== undefined];
+      };
+      await settled(stage.config);
+      assert.deepEqual(await declared(), ["toolmux", true, true]);
+      mark(stage);
+      assert.deepEqual(await declared(), ["remembered", false, false]);
+      // What it remembers of its greeting is not good any more, but what it remembers of its servers is.
+      writeFileSync(stage.config, `${readFileSync(stage.config, "utf8")}\n`);
+      assert.deepEqual(await declared(), ["toolmux", false, false]);
+    }),
+  );
+
   it("says what the manifest says now if that has changed", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       await serveOnce(stage);

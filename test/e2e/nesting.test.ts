@@ -177,7 +177,7 @@ describe("a hub that is started by a server of a hub", () => {
           ["inner__s__only"],
         );
         const { json } = await client.call("inner__s__only");
-        assert.ok("result" in json);
+        assert.ok("result" in (json as object));
         await end(client);
       },
     ),

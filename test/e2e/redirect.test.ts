@@ -77,7 +77,9 @@ describe("a server that sends requests on to another one", () => {
         assert.ok(other.visits.some((visit) => methodOf(visit) === "tools/call"));
         for (const { headers } of other.visits) assert.equal(headers.has("authorization"), false);
       } finally {
-        await Promise.all([authority.close(), other.stop(), server.stop()]);
+        other.stop();
+        server.stop();
+        await authority.close();
       }
     },
   );

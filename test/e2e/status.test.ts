@@ -435,8 +435,13 @@ const skip =
 
 /** Runs `toolmux status …` in a terminal of its own; what it shows is the stdout of the client. */
 function inTerminal(stage: Stage, args = "", env: Record<string, string> = {}): RawClient {
+  return typed(stage, `status --config '${stage.config}' ${args}`, env);
+}
+
+/** Runs any command so. */
+function typed(stage: Stage, line: string, env: Record<string, string> = {}): RawClient {
   const columns = env["COLUMNS"] ?? "200";
-  const command = `stty cols ${columns}; exec '${executable()}' status --config '${stage.config}' ${args}`;
+  const command = `stty cols ${columns}; exec '${executable()}' ${line}`;
   const surroundings = { ...stage.env, TERM: "xterm", SHELL: "/bin/sh", ...env };
   return new RawClient("script", ["-qec", command, "/dev/null"], stage.dir, surroundings);
 }
@@ -445,6 +450,37 @@ const shownBy = (terminal: RawClient): string =>
   [...terminal.lines.map(({ text }) => text), terminal.rest].join("\n");
 
 const ERASE = "\r\u001b[K";
+
+describe("progress of a start in a terminal", () => {
+  const { command, args = [] } = scripted("--start-delay 700");
+  const entry = [command, ...args].map((word) => `'${word}'`).join(" ");
+  for (const [what, line, rest] of [
+    ["list", "list servers", /SERVER [^\n]*\nslow +connected/],
+    ["call", "call slow__echo text=hello", /hello/],
+    ["add", `add slow --file added.toml -- ${entry}`, /it is there/],
+  ] as const) {
+    it(
+      `is shown by ${what} in one line, which is gone when there is an answer`,
+      { ...LIMIT, skip },
+      () =>
+        withStage({ servers: { slow: scripted("--start-delay 700") } }, async (stage) => {
+          writeFileSync(join(stage.dir, "added.toml"), "");
+          const terminal = typed(
+            stage,
+            what === "add" ? line : `${line} --config '${stage.config}'`,
+          );
+          assert.equal((await terminal.ended(END)).code, 0, shownBy(terminal));
+          const lines = shownBy(terminal).split(ERASE);
+          const last = lines.pop() ?? "";
+          assert.ok(
+            lines.some((text) => /^0 of 1 ready; waiting for slow [\d.]+ m?s$/.test(text)),
+            lines.join("|"),
+          );
+          assert.match(last.replaceAll("\r", ""), rest);
+        }),
+    );
+  }
+});
 
 describe("status in a terminal", () => {
   const servers = {

@@ -6,6 +6,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { runtimeName } from "../../runtime.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import { VERSION } from "../../version.ts";
+import { Redactor } from "../../wire/redact.ts";
 import type { Invocation, World } from "../command.ts";
 import { own } from "../console.ts";
 import { loadOptions, openLog } from "../basis.ts";
@@ -48,8 +49,10 @@ export async function examine(invocation: Invocation, world: World): Promise<rea
   const disk = await examineDisk(manifest, world, now);
   const isThere = await exists(await findFile(invocation, world));
   const log = openLog(invocation);
+  /** What stands in a manifest as it is may come back in what servers say, and in what to type; what is filled in, too. */
+  const hidden = new Set(servers.flatMap(clearOf).map(({ value }) => value));
   const [started, kept, tokens, ports, clients] = await Promise.all([
-    examineServers(servers, secrets, world),
+    examineServers(servers, secrets, world, hidden),
     examineSecrets(secrets, manifest),
     examineTokens(servers, secrets, world),
     examinePorts(invocation, servers, world),
@@ -76,16 +79,15 @@ export async function examine(invocation: Invocation, world: World): Promise<rea
     ...(seen.catalog === undefined ? [] : examineListing(seen.catalog, isRepaired)),
     ...clients,
   ];
-  const values = servers.flatMap(clearOf).map(({ value }) => value);
-  return findings.map((finding) => hideValues(finding, values));
+  const redactor = new Redactor([...hidden]);
+  const hide = (text: string): string => redactor.apply(seen.redact?.(text) ?? text);
+  return findings.map((finding) => hideIn(finding, hide));
 }
 
-/** What stands in a manifest as it is may come back in what servers say, and in what to type. */
-function hideValues(finding: Finding, values: readonly string[]): Finding {
-  const hide = (text: string): string =>
-    values.reduce((shown, value) => shown.replaceAll(value, "•••"), text);
-  const { text, advice } = finding;
-  return { ...finding, text: hide(text), advice: advice && hide(advice) };
+/** All that is printed of a finding passes through this. */
+function hideIn(finding: Finding, hide: (text: string) => string): Finding {
+  const { subject, text, advice } = finding;
+  return { ...finding, subject: hide(subject), text: hide(text), advice: advice && hide(advice) };
 }
 
 function exists(file: string): Promise<boolean> {

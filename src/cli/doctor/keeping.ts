@@ -6,7 +6,7 @@ import type { Secrets } from "../../secrets/secrets.ts";
 import { sentence } from "./servers.ts";
 
 /** Names under which other parts of toolmux keep their own. */
-const OWN = /^oauth\//;
+const OWN = /^(?:oauth\/|toolmux\/http-token$)/;
 
 /** Looks at the secrets that are kept, and at where their key is. @param manifest undefined: there is none that could use them */
 export async function examineSecrets(

@@ -33,6 +33,8 @@ const MOST_NAMES = 10;
 export interface Seen {
   readonly catalog: Catalog | undefined;
   readonly findings: readonly Finding[];
+  /** Takes out of a text what was filled in for servers that were started; absent: none was. */
+  readonly redact?: (text: string) => string;
 }
 
 /** Looks at what servers listed last. @param now ms since the epoch */
@@ -131,6 +133,9 @@ const TASKS = [
   },
 ];
 
+/** Those that clients are known to declare. */
+const EXTENSIONS = [[], ["io.modelcontextprotocol/ui"]];
+
 /** Whatever kind of client it may have been started for. */
 function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterable<Subject> {
   for (const tasks of TASKS) {
@@ -138,8 +143,11 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
       for (const sampling of SAMPLING) {
         for (const elicitation of ELICITATION) {
           const all = readCapabilities({ roots, sampling, elicitation, tasks });
-          yield { ...identity, era: "legacy", capabilities: writeClass(all) };
-          yield { ...identity, era: "modern", capabilities: writeClass(withoutTasks(all)) };
+          for (const names of EXTENSIONS) {
+            yield { ...identity, era: "legacy", capabilities: writeClass(all, names) };
+            const capabilities = writeClass(withoutTasks(all), names);
+            yield { ...identity, era: "modern", capabilities };
+          }
         }
       }
     }
@@ -148,7 +156,7 @@ function* listSubjects(identity: Omit<Subject, "era" | "capabilities">): Iterabl
 
 /** Starts every server and looks at what clients would see now. @throws {HubError} manifestInvalid if a plugin cannot be set up */
 export async function readListing(whole: Manifest, world: World, log: Log): Promise<Seen> {
-  const { hub, manifest, close } = await openHub(whole, world, log, {
+  const { hub, manifest, redact, close } = await openHub(whole, world, log, {
     authorizes: false,
     choose: (all) => ({ ...all, servers: all.servers.map(askOnce) }),
   });
@@ -173,7 +181,7 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
       const [advice = "toolmux status says more."] = suggestRemedies(cause, spec, world.env);
       return [{ code: "TM961", subject: spec.name, text, advice }];
     });
-    return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)] };
+    return { catalog: hub.catalog, findings: [...findings, ...examineOutput(hub)], redact };
   } finally {
     await close();
   }

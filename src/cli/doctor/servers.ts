@@ -29,11 +29,15 @@ export function isCertain(spec: OuterServer): boolean {
   return partsOf(spec).every((part) => part.kind !== "scheme" || part.scheme === "secret");
 }
 
-/** Looks whether each server that is switched on could be started, without starting any. */
+/**
+ * Looks whether each server that is switched on could be started, without starting any.
+ * @param hidden gets the values that no finding may show
+ */
 export async function examineServers(
   servers: readonly ServerSpec[],
   secrets: Secrets,
   world: World,
+  hidden: Set<string>,
 ): Promise<readonly Finding[]> {
   const programs = new Map<string, string>();
   const found = await Promise.all(
@@ -41,9 +45,9 @@ export async function examineServers(
       if (!spec.enabled || !(spec.kind === "stdio" || spec.kind === "remote")) return [];
       try {
         if (spec.kind === "remote") {
-          await resolveRemote(spec, world.env, world.cwd, schemesFor(spec, secrets));
+          await resolveRemote(spec, world.env, world.cwd, schemesFor(spec, secrets), hidden);
         } else {
-          for (const file of await locate(spec, secrets, world)) {
+          for (const file of await locate(spec, secrets, world, hidden)) {
             if (!programs.has(file)) programs.set(file, spec.name);
           }
         }
@@ -75,9 +79,10 @@ async function locate(
   spec: StdioServer,
   secrets: Secrets,
   { env, cwd }: World,
+  hidden: Set<string>,
 ): Promise<readonly string[]> {
   const { name: server } = spec;
-  const resolved = await resolveServer(spec, env, cwd, schemesFor(spec, secrets));
+  const resolved = await resolveServer(spec, env, cwd, schemesFor(spec, secrets), hidden);
   const folder = resolve(resolved.cwd ?? cwd);
   const isFolder = await stat(folder).then(
     (stats) => stats.isDirectory(),

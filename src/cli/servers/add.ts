@@ -17,7 +17,7 @@ import { count, formatJson } from "../print.ts";
 import { clean, describeFailure } from "../report.ts";
 import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "./directories.ts";
-import { changeFile, findFile } from "./file.ts";
+import { changeFile, findFile, type Neighbours, readNeighbours } from "./file.ts";
 import { addSaid, readSaid } from "./plan.ts";
 import { type Trial, tryServer } from "./trial.ts";
 
@@ -36,10 +36,11 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const tell = (text: string): void => {
     if (invocation.json === false) own.log(clean(text));
   };
-  const wanted = await readWanted(invocation, world, log);
-  const { key, needs } = wanted;
-  const entry = nameTools(addSaid(wanted.entry, invocation), key);
   const file = await findFile(invocation, world);
+  const neighbours = await readNeighbours(file, invocation, world);
+  const wanted = await readWanted(invocation, neighbours, world, log);
+  const { key, needs } = wanted;
+  const entry = nameTools(addSaid(wanted.entry, invocation), key, neighbours);
   const isNew = !invocation.switches.has("replace");
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
@@ -67,14 +68,40 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   return 0;
 }
 
-/** A key that cannot be a prefix gets one that can. */
-function nameTools(entry: Table, key: string): Table {
-  const { separator } = HUB_DEFAULTS;
-  if (entry["prefix"] !== undefined || isPrefix(key, separator)) return entry;
-  return { ...entry, prefix: sanitizePrefix(key, separator) };
+/**
+ * A key that cannot be a prefix gets one that can.
+ * @throws {HubError} usage if the prefix is that of another server, or one that is not in the same file does not allow it
+ */
+function nameTools(entry: Table, key: string, { separators, servers }: Neighbours): Table {
+  const said = entry["prefix"];
+  const isGood = (text: string): boolean => separators.every((it) => isPrefix(text, it));
+  const sanitized = separators.reduce((text, it) => sanitizePrefix(text, it), key);
+  const prefix = typeof said === "string" ? said : isGood(key) ? key : sanitized;
+  if (!isGood(prefix)) {
+    const marks = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
+    throw usage(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
+  }
+  // Servers of clients' files take what is left.
+  const owner = servers.find(
+    (spec) =>
+      spec.enabled &&
+      spec.name !== key &&
+      spec.prefix === prefix &&
+      prefix !== "" &&
+      (spec.kind === "plugin" || ("syntax" in spec && spec.syntax === "toolmux")),
+  );
+  if (owner !== undefined) {
+    throw usage(`The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`);
+  }
+  return prefix === key || said !== undefined ? entry : { ...entry, prefix };
 }
 
-async function readWanted(invocation: Invocation, world: World, log: Log): Promise<Wanted> {
+async function readWanted(
+  invocation: Invocation,
+  { separators }: Neighbours,
+  world: World,
+  log: Log,
+): Promise<Wanted> {
   const [name = ""] = invocation.words;
   const said = readSaid(invocation);
   const as = invocation.values.get("as")?.at(-1);
@@ -90,7 +117,7 @@ async function readWanted(invocation: Invocation, world: World, log: Log): Promi
     const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
     throw usage(`No directory has "${name}"; ${hint}`);
   }
-  const key = as ?? keyOf(listing.name, HUB_DEFAULTS.separator);
+  const key = as ?? keyOf(listing.name, separators[0]);
   const recipe = await choose(listing, key, world);
   for (const omission of listing.omissions) log("info", omission);
   return { key, ...recipe };

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { HubError } from "../../errors.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../../json.ts";
-import { writeClass } from "../../protocol/capabilities.ts";
+import { readSettings, writeClass } from "../../protocol/capabilities.ts";
 import { declaresTasks, lackOfTasks } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import {
@@ -125,7 +125,8 @@ function identify(envelope: Envelope): Who {
   }
   const { name = "", version: own = "" } = client;
   const sender = { era: "modern", info: { name, version: own }, declared, level } as const;
-  return { sender, capabilities: writeClass(capabilities) };
+  const extensions = Object.keys(readSettings(declared, "extensions"));
+  return { sender, capabilities: writeClass(capabilities, extensions) };
 }
 
 /** Whether a request is one of the modern era, and not the first of a session, whatever that says. */

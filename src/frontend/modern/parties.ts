@@ -54,7 +54,7 @@ export class Parties {
   take(letter: Letter, way: WayBack, scope: Scope = EVERYTHING, check?: Check): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
     if (letter.request.method === ModernMethod.listen) this.#checkListenings();
-    const party = this.#find(letter.capabilities, scope);
+    const party = this.#find(letter, scope);
     check?.(party.view.catalog);
     party.take(letter, way, check);
   }
@@ -85,23 +85,23 @@ export class Parties {
     this.#parts.ended(this);
   }
 
-  #find(capabilities: string, scope: Scope): Party {
+  #find({ capabilities, sender }: Letter, scope: Scope): Party {
     // By far the most requests are for the same party as the one before.
     const latest = this.#latest;
     if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
-    const party = this.#seek(capabilities, scope);
+    const party = this.#seek(capabilities, sender.declared, scope);
     this.#latest = { capabilities, scope, party };
     return party;
   }
 
-  #seek(capabilities: string, scope: Scope): Party {
+  #seek(capabilities: string, declared: object, scope: Scope): Party {
     const key = `${scope.key}\n${capabilities}`;
     const known = this.#parties.get(key);
     if (known !== undefined) return known;
     if (this.#parties.size >= MOST.parties) this.#makeRoom();
     const parts = this.#parts;
     const view = parts.view(parts.client, scope);
-    const party = new Party(view, capabilities, parts, this.#keeping);
+    const party = new Party(view, capabilities, declared, parts, this.#keeping);
     this.#parties.set(key, party);
     if (this.#parties.size === 1) this.#watch();
     return party;

@@ -5,6 +5,7 @@ import { NO_CACHE } from "../../catalog/offer.ts";
 import type { Clock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import type { PluginSet } from "../../plugin/set.ts";
+import { readAllSettings, type Settings } from "../../protocol/capabilities.ts";
 import type { Implementation } from "../../protocol/legacy.ts";
 import { readAfter } from "../../protocol/cursor.ts";
 import { discoverResult, ModernMethod, stamp } from "../../protocol/modern.ts";
@@ -59,8 +60,17 @@ export class Party implements Attendee, VisitHost {
   /** When it was last used, in ms of the clock. */
   lastUse: number;
 
-  /** @param keeping the tasks of its client */
-  constructor(view: View, capabilities: string, parts: PartyParts, keeping: Keeping) {
+  readonly settings: Settings;
+
+  /** @param declared what the first of its requests says; @param keeping the tasks of its client */
+  constructor(
+    view: View,
+    capabilities: string,
+    declared: object,
+    parts: PartyParts,
+    keeping: Keeping,
+  ) {
+    this.settings = readAllSettings(declared);
     const { deadlines, ledger, clock, lot, client } = parts;
     this.#parts = parts;
     this.clock = clock;

@@ -2,8 +2,13 @@ import { revise } from "../../wire/frame.ts";
 import type { Edit } from "../../bytes.ts";
 import { type Member, scanObject } from "../../json.ts";
 import { removeMembers } from "../../object.ts";
-import { type Capabilities, withoutTasks } from "../../protocol/capabilities.ts";
-import { TASKS, WITH_TASKS } from "../../protocol/extension.ts";
+import {
+  type Capabilities,
+  readAllSettings,
+  withoutTasks,
+  writeSettings,
+} from "../../protocol/capabilities.ts";
+import { WITH_TASKS } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import {
   addEnvelope,
@@ -34,9 +39,6 @@ export interface ModernParts {
   log(text: string): void;
 }
 
-/** Extensions of the protocol that the hub relays all of. */
-const CARRIED: ReadonlySet<string> = new Set(["io.modelcontextprotocol/ui", TASKS]);
-
 /** The members of what is listened for. */
 const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
 
@@ -47,7 +49,7 @@ export function introduce(
   capabilities: Capabilities,
 ): object {
   // What it asks of its own accord may be about tasks.
-  const whole = { ...modernize(capabilities), ...WITH_TASKS };
+  const whole = modernize(capabilities, true);
   const envelope = { version, client, capabilities: whole, level: undefined };
   return JSON.parse(`{${writeEnvelope(envelope)}}`) as object;
 }
@@ -78,12 +80,8 @@ export class ModernDialect implements Dialect {
   dress(request: Request, sender: Sender, edits: Edit[]): void {
     const { bytes, params } = request;
     if (params === undefined) return;
-    if (sender.era === "modern" && !hasUncarried(sender.declared)) return;
+    if (sender.era === "modern") return;
     const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
-    if (sender.era === "modern") {
-      edits.push(...removeUncarried(bytes, members));
-      return;
-    }
     edits.push(...removeTask(bytes, params, members));
     edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
   }
@@ -149,31 +147,23 @@ export class ModernDialect implements Dialect {
     if (this.#last?.sender === sender) return this.#last.seal;
     const { info, declared, level } = sender;
     const { version } = this.#parts;
-    const capabilities = { ...modernize(declared), ...(sender.isDriven && WITH_TASKS) };
+    const capabilities = modernize(declared, sender.isDriven === true);
     const seal = makeSeal(writeEnvelope({ version, client: info, capabilities, level }));
     this.#last = { sender, seal };
     return seal;
   }
 }
 
-/** What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no such tasks. */
-function modernize(declared: Capabilities): object {
+/**
+ * What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no
+ * such tasks. @param hasTasks the hub brings them to their end
+ */
+function modernize(declared: Capabilities, hasTasks: boolean): object {
   const { roots, ...others } = withoutTasks(declared);
-  return { ...others, ...(roots && { roots: {} }) };
-}
-
-function hasUncarried(declared: object): boolean {
-  const extensions: unknown = "extensions" in declared ? declared.extensions : undefined;
-  if (typeof extensions !== "object" || extensions === null) return false;
-  return Object.keys(extensions).some((key) => !CARRIED.has(key));
-}
-
-/** Takes out of a request's envelope the extensions that need more than what the hub relays. */
-function removeUncarried(bytes: Uint8Array, params: readonly Member[]): Edit[] {
-  return objectsOf(bytes, params, "_meta")
-    .flatMap(({ items }) => objectsOf(bytes, items, MetaKey.capabilities))
-    .flatMap(({ items }) => objectsOf(bytes, items, "extensions"))
-    .flatMap(({ range, items }) => removeMembers(bytes, range, items, (key) => !CARRIED.has(key)));
+  const { extensions, experimental } = readAllSettings(declared);
+  const own = hasTasks ? WITH_TASKS.extensions : {};
+  const settings = { extensions: { ...extensions, ...own }, experimental };
+  return { ...others, ...(roots && { roots: {} }), ...writeSettings(settings) };
 }
 
 interface Inner {
