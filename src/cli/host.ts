@@ -92,7 +92,11 @@ export async function host({
       if (equipped.ok) recording?.manifest(equipped.manifest);
       return equipped;
     };
-    following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
+    const options = {
+      ...loadOptions(invocation, world),
+      prefixesInForce: () => hub.prefixes,
+    };
+    following = followManifest({ hub, equip }, options, basis, log);
     await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();

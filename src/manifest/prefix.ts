@@ -60,23 +60,28 @@ export function assignPrefixes(
     const prefix = inForce.get(server.name) ?? "";
     if (isWrong(server) && isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
   }
-  const own = servers.filter((server) => isOwn(server.draft) && !isWrong(server));
-  const runs = (server: Placed): boolean =>
-    inForce.get(server.name) === (getPrefix(server.draft) ?? server.name);
-  for (const server of [...own.filter(runs), ...own.filter((it) => !runs(it))]) {
+  const give = (server: Placed): void => {
     const said = getPrefix(server.draft);
     const prefix = said ?? server.name;
     const owner = isEnabled(server.draft) ? owners.get(prefix) : undefined;
+    const isClash = owner !== undefined && owner !== server;
     const message = isPrefix(prefix, separator)
-      ? owner && describeClash(prefix, owner, server)
+      ? isClash && describeClash(prefix, owner, server)
       : describeRule(server.name, said, separator);
-    if (message === undefined) claim(server, prefix);
+    if (message === false) claim(server, prefix);
     else if (said === undefined) faults.push({ ...locate(server), at: "key", message });
     else {
       const { source, path } = locate(server);
       faults.push({ source, path: [...path, "prefix"], at: "value", message });
     }
-  }
+  };
+
+  const own = servers.filter((server) => isOwn(server.draft));
+  const right = own.filter((server) => !isWrong(server));
+  const runs = (server: Placed): boolean =>
+    inForce.get(server.name) === (getPrefix(server.draft) ?? server.name);
+  for (const server of right.filter(runs)) give(server);
+  for (const server of right.filter((it) => !runs(it))) give(server);
 
   for (const server of servers.filter(({ draft }) => !isOwn(draft))) {
     const said = getPrefix(server.draft) ?? server.name;
@@ -89,6 +94,9 @@ export function assignPrefixes(
       notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
     }
   }
+
+  // All that is wrong with a server is told at once, but none of these takes a prefix from one that can run.
+  for (const server of own.filter(isWrong)) give(server);
   return { prefixes, faults, notes };
 }
 

@@ -31,6 +31,8 @@ const LONGEST_REMARK = 1000;
 /** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
 export class Showcase {
   names: NameRules;
+  /** What models are to know if no server says anything. */
+  notice: string | undefined;
   /** Another whenever a catalog may be another. */
   version = 0;
   readonly #parts: ShowcaseParts;
@@ -126,7 +128,9 @@ export class Showcase {
     });
     const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope, era));
     const isWhole = shown.length === connections.length;
-    const catalog = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
+    const built = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
+    const { instructions = this.notice } = built;
+    const catalog = { ...built, instructions };
     // Of a part there is nothing to say that was not said of the whole.
     if (scope !== EVERYTHING) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {

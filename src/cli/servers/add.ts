@@ -6,7 +6,7 @@ import { HubError } from "../../errors.ts";
 import { prepareEdit } from "../../manifest/edit/file.ts";
 import { runnersOf, parsePackage } from "../../manifest/package.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
-import { HUB_DEFAULTS, isRunnable } from "../../manifest/schema.ts";
+import { isRunnable } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../commandline.ts";
