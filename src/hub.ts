@@ -144,9 +144,9 @@ export class Hub {
     this.#takeInvalid(manifest);
   }
 
-  /** The prefix of each server that there is, by name. */
+  /** The prefix of each server that there is and has not failed, by name. */
   get prefixes(): ReadonlyMap<string, string> {
-    return new Map(this.#pool.specs.map(({ name, prefix }) => [name, prefix]));
+    return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
 
   get serverInfo(): Implementation {
@@ -177,7 +177,7 @@ export class Hub {
     this.#settings = manifest.hub;
     this.#gate.limit = manifest.hub.parallelStarts;
     this.#showcase.names = namesOf(manifest.hub);
-    const running = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
+    const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
       // It goes on as it was until its table is right again.
@@ -282,6 +282,16 @@ export class Hub {
     return this.#names.flatMap((name) => known.get(name) ?? []);
   }
 
+  /** The servers that there are, by name, but for those that have failed. */
+  get #running(): ReadonlyMap<string, RunnableServer> {
+    const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
+    for (const { server, connections } of this.#pool.status) {
+      const isFailed = ({ state }: { readonly state: string }): boolean => state === "failed";
+      if (connections.length > 0 && connections.every(isFailed)) specs.delete(server);
+    }
+    return specs;
+  }
+
   /** Servers whose tables have problems: they are shown as failed, and an alert says why. */
   #takeInvalid({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
@@ -300,6 +310,8 @@ export class Hub {
     }
     const isNoneRight = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
     this.#showcase.notice = isNoneRight ? noticeOf(invalid) : undefined;
+    const running = new Set(this.#pool.specs.map(({ name }) => name));
+    this.#showcase.invalid = invalid.filter(({ name }) => !running.has(name));
     this.#showcase.clear();
     this.#changed();
   }

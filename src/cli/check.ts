@@ -60,7 +60,10 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
   for (const note of notes) log("warn", note);
   for (const problem of problems) await tellProblem(problem, world);
   if (!ok) {
-    printLine(`${count(problems.length, "problem")}; nothing would be started`);
+    const rest = loaded.ok
+      ? "; servers with a problem would not be started"
+      : "; nothing would be started";
+    printLine(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);

@@ -1,4 +1,3 @@
-import { describeInvalid } from "../manifest/problem.ts";
 import process from "node:process";
 import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
@@ -158,6 +157,11 @@ async function keepGreeting(
   classes: ReadonlySet<string>,
   { greetings }: World,
 ): Promise<void> {
+  // What is said then depends on what is wrong.
+  if (manifest.servers.some(({ kind }) => kind === "invalid")) {
+    await greetings?.keep(undefined);
+    return;
+  }
   const isKnown = hub.status().every(({ goal, connections }) => {
     const [first] = connections;
     return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
@@ -215,11 +219,7 @@ function countServers({ servers }: Manifest): string {
 
 function tellUnsupported({ servers }: Manifest, log: Log): void {
   for (const spec of servers) {
-    if (!spec.enabled || isRunnable(spec)) continue;
-    if (spec.kind === "invalid") {
-      log("error", createRecord("error", describeInvalid(spec), { server: spec.name }));
-      continue;
-    }
+    if (spec.kind !== "unsupported" || !spec.enabled) continue;
     const text = `this server cannot be used: ${spec.reason}`;
     log("warn", createRecord("warn", text, { server: spec.name }));
   }

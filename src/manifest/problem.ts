@@ -41,12 +41,12 @@ export function manifestError(problems: readonly Problem[]): HubError {
   return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
 }
 
-/** Why a server cannot be used whose table has problems: `manifestInvalid`, with every problem on a line of its own. */
+/** Why a server cannot be used whose table has problems: `serverInvalid`, with every problem. */
 export function invalidError(spec: {
   readonly name: string;
   readonly problems: readonly Problem[];
 }): HubError {
-  return new HubError("manifestInvalid", describeInvalid(spec), { server: spec.name });
+  return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
 }
 
 /** The same in words. */
@@ -57,8 +57,8 @@ export function describeInvalid({
   readonly name: string;
   readonly problems: readonly Problem[];
 }): string {
-  const lines = problems.map(printProblem).join("\n");
-  return `Server "${name}" is not started, as its table in the manifest has a problem: ${lines}`;
+  const told = problems.map(printProblem).join("; ");
+  return `Server "${name}" is not started: its table in the manifest is wrong: ${told}`;
 }
 
 /** `servers.git.args[1]`; keys that are not bare are quoted, which also keeps control characters out. */

@@ -6,7 +6,7 @@ import type { Digest, NameRules } from "../catalog/names.ts";
 import { NOUNS, type Offer } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
 import type { Bus, LogLevel } from "../events.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
@@ -33,6 +33,8 @@ export class Showcase {
   names: NameRules;
   /** What models are to know if no server says anything. */
   notice: string | undefined;
+  /** The servers that are not started, as their tables in the manifest are wrong. */
+  invalid: readonly InvalidServer[] = [];
   /** Another whenever a catalog may be another. */
   version = 0;
   readonly #parts: ShowcaseParts;

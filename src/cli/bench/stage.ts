@@ -110,7 +110,7 @@ async function openOwnStage(
 
 async function readManifest(file: string, world: World): Promise<Manifest> {
   const loaded = await loadManifest({ files: [file], ...world });
-  if (!loaded.ok) throw manifestError(loaded.problems);
+  if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
   return loaded.manifest;
 }
 
