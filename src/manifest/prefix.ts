@@ -32,7 +32,7 @@ export interface Assigned {
 interface PrefixOptions {
   readonly separator: string;
   /** Whether a server has a problem of its own: it takes no prefix from others, but for one that it has in force. */
-  isWrong(server: Placed): boolean;
+  readonly isWrong: (server: Placed) => boolean;
   /** The prefix of each server that runs already. */
   readonly inForce: ReadonlyMap<string, string>;
 }
