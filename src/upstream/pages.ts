@@ -38,16 +38,14 @@ export interface PagesParts {
 
 /** Everything of a kind that a server has, all pages; a listing that never ends is cut. @throws {HubError} handshakeFailed, or what the session says */
 export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
-  const items: Item[] = [];
-  const unnamed = await listInto(items, parts);
-  if (unnamed > 0) items.push(makeHidden("", parts.kind, "unnamed"));
-  return items;
-}
-
-/** @returns how many entries have no key */
-async function listInto(items: Item[], parts: PagesParts): Promise<number> {
   const { server, kind } = parts;
+  const items: Item[] = [];
   let unnamed = 0;
+  /** All of them are one entry that is hidden. */
+  const finish = (): readonly Item[] => {
+    if (unnamed > 0) items.push(makeHidden("", kind, "unnamed"));
+    return items;
+  };
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
@@ -57,7 +55,7 @@ async function listInto(items: Item[], parts: PagesParts): Promise<number> {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
-      if (kind === "resourceTemplates" && isUnknown(response)) return unnamed;
+      if (kind === "resourceTemplates" && isUnknown(response)) return finish();
       readReply(server, response, "list");
     }
     const left = MOST_ITEMS - items.length;
@@ -74,13 +72,13 @@ async function listInto(items: Item[], parts: PagesParts): Promise<number> {
     cursor = page.nextCursor;
     if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
       parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);
-      return unnamed;
+      return finish();
     }
-    if (cursor === undefined) return unnamed;
+    if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
       parts.complain(`The list of ${NOUNS[kind]}s never ends; it was cut.`);
-      return unnamed;
+      return finish();
     }
     cursors.add(cursor);
   }
