@@ -212,7 +212,10 @@ describe("a question of a server on a pipe that two sessions over HTTP share", (
       // Nobody answers it.
       one.client.setRequestHandler(CreateMessageRequestSchema, () => new Promise(() => {}));
       let isOver = false;
-      void one.call().then(() => (isOver = true));
+      void one.call().then(
+        () => (isOver = true),
+        () => {},
+      );
       const first = await git.called(1);
       const asked = git.sample();
       await turn();
