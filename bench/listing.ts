@@ -2,7 +2,8 @@
 import { createHash } from "node:crypto";
 import { utf8 } from "../src/bytes.ts";
 import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
-import { readPage } from "../src/catalog/item.ts";
+import { conforms } from "../src/catalog/conform.ts";
+import { MOST_ITEMS, readPage } from "../src/catalog/item.ts";
 import type { Digest, NameRules } from "../src/catalog/names.ts";
 import { NO_OFFER } from "../src/catalog/offer.ts";
 import type { ShapeRules } from "../src/catalog/shape.ts";
@@ -40,7 +41,8 @@ export function listingOf(tools: number): Uint8Array {
 }
 
 function readListing(bytes: Uint8Array): Source["offer"]["tools"] {
-  return readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+  const all = { start: 0, end: bytes.length };
+  return readPage(bytes, all, "tools", MOST_ITEMS, conforms)?.items ?? [];
 }
 
 /** The answer to a client that asks for all tools. */

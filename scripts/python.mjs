@@ -1,6 +1,7 @@
 /**
- * Makes the Python environment of some tests, dist/python, as test/python/requirements.txt says; quick when it is there.
- * Without Python, or without the packages, it says so and those tests are skipped: nothing else needs it.
+ * Makes the Python environments of some tests, dist/python and dist/python1, as test/python/requirements.txt and
+ * test/python/requirements1.txt say; quick when they are there. Without Python, or without the packages, it says so and those
+ * tests are skipped: nothing else needs them.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -10,9 +11,11 @@ import { fileURLToPath } from "node:url";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 
-const REQUIREMENTS = "test/python/requirements.txt";
-const ENVIRONMENT = "dist/python";
-const STAMP = `${ENVIRONMENT}/.toolmux-setup`;
+/** The folder of each environment, and what is in it. */
+const ENVIRONMENTS = {
+  "dist/python": "test/python/requirements.txt",
+  "dist/python1": "test/python/requirements1.txt",
+};
 const PROBE =
   "import ensurepip, sys, venv; print(sys.base_prefix, sys.version); sys.exit(sys.version_info < (3, 10))";
 
@@ -21,38 +24,39 @@ const INSTALL = "apt-get install python3 python3-venv";
 /** What installing may take, in ms. */
 const LIMIT = 5 * 60_000;
 
-make();
+const probe = run("python3", ["-c", PROBE]);
+for (const [environment, requirements] of Object.entries(ENVIRONMENTS)) {
+  make(environment, requirements);
+}
 
-function make() {
-  const probe = run("python3", ["-c", PROBE]);
+function make(environment, requirements) {
+  const skip = (why, cure) => {
+    rmSync(environment, { recursive: true, force: true });
+    console.log(`python: the tests with ${environment} will be skipped: ${why} (${cure})`);
+  };
   if (probe.status !== 0) return skip("there is no python3 of 3.10 or later with venv", INSTALL);
+  const stampFile = `${environment}/.toolmux-setup`;
   const stamp = createHash("sha256")
     .update(`${probe.stdout}\n${process.cwd()}\n`)
-    .update(readFileSync(REQUIREMENTS))
+    .update(readFileSync(requirements))
     .digest("hex");
-  if (read(STAMP) === stamp) return undefined;
-  console.log(`python: making ${ENVIRONMENT}`);
-  rmSync(ENVIRONMENT, { recursive: true, force: true });
-  const venv = run("python3", ["-m", "venv", ENVIRONMENT]);
+  if (read(stampFile) === stamp) return undefined;
+  console.log(`python: making ${environment}`);
+  rmSync(environment, { recursive: true, force: true });
+  const venv = run("python3", ["-m", "venv", environment]);
   if (venv.status !== 0) return skip(`python3 -m venv failed: ${lastLine(venv.stderr)}`, INSTALL);
   const args = ["--disable-pip-version-check", "--retries=1", "install", "--quiet"];
-  const pip = run(`${ENVIRONMENT}/bin/python`, ["-m", "pip", ...args, "-r", REQUIREMENTS]);
+  const pip = run(`${environment}/bin/python`, ["-m", "pip", ...args, "-r", requirements]);
   if (pip.status !== 0) {
     return skip(`pip install failed: ${lastLine(pip.stderr)}`, "pip has to reach a package index");
   }
-  writeFileSync(STAMP, stamp);
+  writeFileSync(stampFile, stamp);
   return undefined;
 }
 
 function run(command, args) {
   const stdio = ["ignore", "pipe", "pipe"];
   return spawnSync(command, args, { stdio, encoding: "utf8", timeout: LIMIT });
-}
-
-/** Says it in one line. */
-function skip(why, cure) {
-  rmSync(ENVIRONMENT, { recursive: true, force: true });
-  console.log(`python: the tests with Python will be skipped: ${why} (${cure})`);
 }
 
 /** What a program said last. */

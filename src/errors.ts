@@ -9,7 +9,8 @@
  *
  * Of a request that a server over HTTP has not answered, `notDelivered` says that it certainly did nothing for it (it may be
  * sent again), `answerLost` that it may have. What keeps secrets is `storeBroken` if it cannot be used as it is, `storeBusy`
- * if another process does not let go of it. `hubLoop`: a hub would be started by itself.
+ * if another process does not let go of it. `hubLoop`: a hub would be started by itself. `serverInvalid`: a server's table in
+ * the manifest has a problem.
  */
 const TABLE = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -28,6 +29,7 @@ const TABLE = {
   manifestInvalid: { rpc: -32603, exit: 2, retryable: false, kind: "misuse" },
   hubLoop: { rpc: -31010, exit: 2, retryable: false, kind: "terminal" },
   valueMissing: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
+  serverInvalid: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBroken: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },
   storeBusy: { rpc: -31001, exit: 3, retryable: true, kind: "transient" },
   notSupported: { rpc: -31001, exit: 3, retryable: false, kind: "terminal" },

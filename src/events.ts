@@ -22,6 +22,8 @@ export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "o
  * first seen; `nameMoved`: an exposed name belongs to another tool than before.
  */
 export type AlertKind =
+  /** The server's table in the manifest has a problem: it is not started, or goes on as it was. */
+  | "manifestInvalid"
   | "connectionFailed"
   | "disconnected"
   | "authRequired"

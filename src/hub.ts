@@ -8,7 +8,14 @@ import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./hub/parts
 import { Clients } from "./frontend/clients.ts";
 import type { Parties } from "./frontend/modern/parties.ts";
 import { type LogEntry, Logbook } from "./logbook.ts";
-import type { HubSettings, Manifest, RunnableServer } from "./manifest/schema.ts";
+import { describeInvalid } from "./manifest/problem.ts";
+import {
+  type HubSettings,
+  type InvalidServer,
+  isRunnable,
+  type Manifest,
+  type RunnableServer,
+} from "./manifest/schema.ts";
 import type { PluginSet } from "./plugin/set.ts";
 import type { Implementation } from "./protocol/legacy.ts";
 import { Deadlines } from "./router/deadline.ts";
@@ -20,7 +27,7 @@ import { ANYBODY, profileOf } from "./upstream/profile.ts";
 import type { Scope } from "./upstream/scope.ts";
 import { Recollection } from "./upstream/recollection.ts";
 import { Showcase } from "./upstream/showcase.ts";
-import { type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
+import { invalidStatus, type ServerStatus, type Settled, settledOf } from "./upstream/status.ts";
 import { View } from "./upstream/view.ts";
 import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
@@ -28,6 +35,12 @@ import type { Link, Vitals } from "./wire/link.ts";
 
 /** How long a slow disk can hold up the end, in ms: less than servers can. */
 const FLUSH_LIMIT = 1000;
+
+/** What models are told where no server is right: they can tell the person who can mend it. */
+function noticeOf(invalid: readonly InvalidServer[]): string {
+  const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
+  return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
+}
 
 function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
   if (sum === undefined) return more;
@@ -57,6 +70,9 @@ export class Hub {
   /** Those who wait until every server has settled; with `isPatient` also the late ones. */
   #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
+  /** The servers of the manifest whose tables have problems, and the names of all, in its order. */
+  #invalid: readonly InvalidServer[] = [];
+  #names: readonly string[] = [];
 
   constructor(parts: HubParts) {
     const { manifest, bus, digest, clock = systemClock, random = Math.random } = parts;
@@ -125,6 +141,12 @@ export class Hub {
       this.#clients.catalogChanged();
     });
     this.#pool.reconcile(serversOf(manifest));
+    this.#takeInvalid(manifest);
+  }
+
+  /** The prefix of each server that there is and has not failed, by name. */
+  get prefixes(): ReadonlyMap<string, string> {
+    return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
 
   get serverInfo(): Implementation {
@@ -155,8 +177,17 @@ export class Hub {
     this.#settings = manifest.hub;
     this.#gate.limit = manifest.hub.parallelStarts;
     this.#showcase.names = namesOf(manifest.hub);
-    const servers = serversOf(manifest);
-    this.#whole(() => this.#pool.reconcile(servers));
+    const running = this.#running;
+    const servers = manifest.servers.flatMap((spec) => {
+      if (isRunnable(spec)) return [spec];
+      // It goes on as it was until its table is right again.
+      const kept = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
+      return kept === undefined ? [] : [kept];
+    });
+    this.#whole(() => {
+      this.#pool.reconcile(servers);
+      this.#takeInvalid(manifest);
+    });
     this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
@@ -242,7 +273,47 @@ export class Hub {
 
   /** In manifest order. */
   status(): readonly ServerStatus[] {
-    return this.#pool.status;
+    const running = this.#pool.status;
+    if (this.#invalid.length === 0) return running;
+    const known = new Map(
+      // One that runs goes on as it was.
+      [...this.#invalid.map(invalidStatus), ...running].map((one) => [one.server, one]),
+    );
+    return this.#names.flatMap((name) => known.get(name) ?? []);
+  }
+
+  /** The servers that there are, by name, but for those that have failed. */
+  get #running(): ReadonlyMap<string, RunnableServer> {
+    const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
+    for (const { server, connections } of this.#pool.status) {
+      const isFailed = ({ state }: { readonly state: string }): boolean => state === "failed";
+      if (connections.length > 0 && connections.every(isFailed)) specs.delete(server);
+    }
+    return specs;
+  }
+
+  /** Servers whose tables have problems: they are shown as failed, and an alert says why. */
+  #takeInvalid({ servers }: Manifest): void {
+    const invalid = servers.flatMap((spec) =>
+      spec.kind === "invalid" && spec.enabled ? [spec] : [],
+    );
+    for (const { name } of this.#invalid) {
+      if (invalid.some((spec) => spec.name === name)) continue;
+      this.#alerts.clear(name, ["manifestInvalid"]);
+    }
+    this.#invalid = invalid;
+    this.#names = servers.map(({ name }) => name);
+    for (const spec of invalid) {
+      this.#alerts.admit(spec.name);
+      const text = describeInvalid(spec);
+      this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
+    }
+    const isNoneRight = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
+    this.#showcase.notice = isNoneRight ? noticeOf(invalid) : undefined;
+    const running = new Set(this.#pool.specs.map(({ name }) => name));
+    this.#showcase.invalid = invalid.filter(({ name }) => !running.has(name));
+    this.#showcase.clear();
+    this.#changed();
   }
 
   /** What runs for all connections of a server; undefined if nothing does, or none is connected. `pid` is the first one's. */

@@ -14,11 +14,13 @@ export interface Member {
   readonly end: number;
 }
 
-/** Nesting deeper than this is refused: no real message needs it, and peers with recursive parsers would die of it. */
+/** Nesting deeper than this is refused unless a caller says otherwise: no real message needs it, and peers with recursive parsers would die of it. */
 const MAX_DEPTH = 2048;
+/** For what is only looked at to leave it out: nesting is bounded by the length of the text alone, and a level costs a byte of memory. */
+export const ANY_DEPTH = Number.POSITIVE_INFINITY;
 /** More members or elements than this are refused where each is recorded: a short message must not fill the memory. */
 const MAX_ITEMS = 100_000;
-const stack = new Uint8Array(MAX_DEPTH);
+const scratch = new Uint8Array(MAX_DEPTH);
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -48,11 +50,13 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
  * The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object, or far
  * too long a one.
  * @param wanted only those of these keys are recorded
+ * @param deepest how deep its values may be nested
  */
 export function scanObject(
   bytes: Uint8Array,
   at: number,
   wanted?: readonly string[],
+  deepest = MAX_DEPTH,
 ): Scanned<Member> | undefined {
   if (bytes[at] !== OPEN_BRACE) return undefined;
   const items: Member[] = [];
@@ -64,7 +68,7 @@ export function scanObject(
     const colon = skipSpace(bytes, keyEnd);
     if (bytes[colon] !== COLON) return undefined;
     const start = skipSpace(bytes, colon + 1);
-    const end = skipValue(bytes, start);
+    const end = skipValue(bytes, start, deepest);
     if (end < 0 || items.length === MAX_ITEMS) return undefined;
     const key = keyOf(bytes, i + 1, keyEnd - 1);
     if (wanted === undefined || wanted.includes(key)) items.push({ key, start, end });
@@ -118,18 +122,22 @@ function skipDeep(bytes: Uint8Array, at: number): number {
   return -1;
 }
 
-/** The elements of the array that starts at `at`; undefined if it is no well-formed array, or has more than `most`. */
+/**
+ * The elements of the array that starts at `at`; undefined if it is no well-formed array, or has more than `most`.
+ * @param deepest how deep they may be nested
+ */
 export function scanArray(
   bytes: Uint8Array,
   at: number,
   most = MAX_ITEMS,
+  deepest = MAX_DEPTH,
 ): Scanned<Range> | undefined {
   if (bytes[at] !== OPEN_BRACKET) return undefined;
   const items: Range[] = [];
   let i = skipSpace(bytes, at + 1);
   if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
   for (;;) {
-    const end = skipValue(bytes, i);
+    const end = skipValue(bytes, i, deepest);
     if (end < 0 || items.length === most) return undefined;
     items.push({ start: i, end });
     i = skipSpace(bytes, end);
@@ -137,6 +145,23 @@ export function scanArray(
     if (bytes[i] !== COMMA) return undefined;
     i = skipSpace(bytes, i + 1);
   }
+}
+
+/** Whether each value of the object that starts at `at`, which is well-formed, passes; nothing is recorded. */
+export function everyValue(
+  bytes: Uint8Array,
+  at: number,
+  test: (start: number) => boolean,
+): boolean {
+  let i = skipSpace(bytes, at + 1);
+  while (bytes[i] === QUOTE) {
+    const start = skipKey(bytes, i);
+    const end = start < 0 ? -1 : skipValue(bytes, start);
+    if (end < 0 || !test(start)) return false;
+    i = skipSpace(bytes, end);
+    if (bytes[i] === COMMA) i = skipSpace(bytes, i + 1);
+  }
+  return true;
 }
 
 export interface Scanned<T> {
@@ -160,8 +185,9 @@ export function stringOf(bytes: Uint8Array, range: Range | undefined): string | 
   return keyOf(bytes, range.start + 1, range.end - 1);
 }
 
-/** The index after the value that starts at `at`, or -1 if there is no well-formed value. */
-export function skipValue(bytes: Uint8Array, at: number): number {
+/** The index after the value that starts at `at`, or -1 if there is no well-formed value, or it is nested deeper than `deepest`. */
+export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): number {
+  let stack = scratch;
   let i = at;
   let depth = 0;
   for (;;) {
@@ -171,7 +197,8 @@ export function skipValue(bytes: Uint8Array, at: number): number {
       i = skipString(bytes, i);
       if (i < 0) return -1;
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
-      if (depth === MAX_DEPTH) return -1;
+      if (depth === deepest) return -1;
+      if (depth === stack.length) stack = extend(stack);
       stack[depth++] = byte;
       i = skipSpace(bytes, i + 1);
       if (bytes[i] === byte + 2) {
@@ -208,6 +235,13 @@ export function skipValue(bytes: Uint8Array, at: number): number {
       i++;
     }
   }
+}
+
+/** Twice the room; the scratch stack itself stays as it is. */
+function extend(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  const longer = new Uint8Array(stack.length * 2);
+  longer.set(stack);
+  return longer;
 }
 
 /** From the start of a key to the start of its value, or -1. */

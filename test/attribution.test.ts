@@ -60,6 +60,11 @@ class Waiting extends Script {
     return result?.["model"] ?? error?.code;
   }
 
+  /** Asks for a sample whose answer nobody looks at. */
+  ask(): void {
+    void put(this, `q${++this.#count}`, SAMPLING, SAMPLE);
+  }
+
   log(data: string): void {
     const params = { level: "error", data };
     this.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
@@ -207,7 +212,10 @@ describe("a question of a server on a pipe that two sessions over HTTP share", (
       // Nobody answers it.
       one.client.setRequestHandler(CreateMessageRequestSchema, () => new Promise(() => {}));
       let isOver = false;
-      void one.call().then(() => (isOver = true));
+      void one.call().then(
+        () => (isOver = true),
+        () => {},
+      );
       const first = await git.called(1);
       const asked = git.sample();
       await turn();
@@ -301,7 +309,7 @@ describe("a question for the sake of a modern request over HTTP", () => {
     const { git, visitor, clock } = await begin();
     const answer = post(visitor, 1);
     await git.called(2);
-    void git.sample();
+    git.ask();
     await clock.run(10);
     const round = roundOf((await (await answer).json()) as Json);
     assert.equal(round.keys.length, 1);
@@ -319,7 +327,7 @@ describe("a question for the sake of a modern request over HTTP", () => {
     assert.equal(await git.sample(), REFUSED);
     git.answer(lost);
     await turn();
-    void git.sample();
+    git.ask();
     await clock.run(10);
     assert.equal(roundOf((await (await next).json()) as Json).keys.length, 1);
   });

@@ -20,7 +20,9 @@ function source(server: string, tools: string[], rules: Partial<ShapeRules> = {}
   return { server, offer, rules: { tools: all, prompts: all }, limits: () => limits };
 }
 
-const tool = (name: string, rest = ""): string => `{"name":${JSON.stringify(name)}${rest}}`;
+const INPUT = '"inputSchema":{"type":"object"}';
+const tool = (name: string, rest = ""): string =>
+  `{"name":${JSON.stringify(name)}${rest},${INPUT}}`;
 const build = (...sources: Source[]): Catalog => buildCatalog(sources, names, digest);
 const exposed = (catalog: Catalog): string[] => catalog.tools.routes.map((route) => route.name);
 const list = (catalog: Catalog): string => textOf(catalog.tools.result);
@@ -29,7 +31,8 @@ describe("a catalog", () => {
   it("lists every server's tools under its prefix, sorted by exposed name", () => {
     const catalog = build(source("b", [tool("x"), tool("a")]), source("a", [tool("z")]));
     assert.deepEqual(exposed(catalog), ["a__z", "b__a", "b__x"]);
-    assert.equal(list(catalog), '{"tools":[{"name":"a__z"},{"name":"b__a"},{"name":"b__x"}]}');
+    const listed = ["a__z", "b__a", "b__x"].map((name) => tool(name));
+    assert.equal(list(catalog), `{"tools":[${listed.join(",")}]}`);
   });
 
   it("has an empty list where there is nothing", () => {
@@ -97,7 +100,7 @@ describe("a catalog", () => {
   it("has other bytes for those entries of which some are made, and stays what it is if none are", () => {
     const { tools } = build(source("a", [tool("x"), tool("y")]));
     const dressed = tools.dress(({ name }) => (name === "a__y" ? utf8("{}") : undefined));
-    assert.equal(textOf(dressed.result), '{"tools":[{"name":"a__x"},{}]}');
+    assert.equal(textOf(dressed.result), `{"tools":[${tool("a__x")},{}]}`);
     assert.equal(dressed.find("a__y"), tools.find("a__y"));
     assert.ok(!dressed.isSame(tools));
     assert.equal(
@@ -124,20 +127,20 @@ describe("a catalog", () => {
 
   it("changes nothing in a tool but its name, whatever the tool looks like", () => {
     const odd =
-      '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
+      '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","type":"object","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
     assert.equal(list(build(source("s", [odd]))), `{"tools":[${odd.replace('"n"', '"s__n"')}]}`);
   });
 
   it("passes a tool on as it is where nothing in front of its name is wanted", () => {
-    const odd = '{ "name":"n" ,"a":1e5}';
+    const odd = `{ "name":"n" ,"a":1e5, ${INPUT}}`;
     assert.equal(list(build(source("s", [odd], { prefix: "" }))), `{"tools":[${odd}]}`);
   });
 
   it("replaces the name wherever a tool spells it twice", () => {
-    const twice = '{"name":"first","n\\u0061me":"last"}';
+    const twice = `{"name":"first","n\\u0061me":"last",${INPUT}}`;
     const catalog = build(source("s", [twice]));
     assert.deepEqual(exposed(catalog), ["s__last"]);
-    assert.equal(list(catalog), '{"tools":[{"name":"s__last","n\\u0061me":"s__last"}]}');
+    assert.equal(list(catalog), `{"tools":[{"name":"s__last","n\\u0061me":"s__last",${INPUT}}]}`);
   });
 
   it("leaves a tool that has no name out", () => {
@@ -150,7 +153,7 @@ describe("a catalog", () => {
     ["no _meta", "", '"_meta":{"toolmux/fullName":"s__a.b"}'],
     ["an empty _meta", ',"_meta":{ }', '"_meta":{"toolmux/fullName":"s__a.b" }'],
     ["a _meta", ',"_meta":{"k":1.0}', '"_meta":{"toolmux/fullName":"s__a.b","k":1.0}'],
-    ["a _meta of another type", ',"_meta":3', '"_meta":3,"_meta":{"toolmux/fullName":"s__a.b"}'],
+    ["a _meta of another type", ',"_meta":3', '"_meta":{"toolmux/fullName":"s__a.b"}'],
   ] as const) {
     it(`says the full name of a shortened tool that has ${shape}`, () => {
       const text = list(build(source("s", [tool("a.b", rest)])));
@@ -189,7 +192,7 @@ describe("a catalog", () => {
 
   it("keeps the first of two tools of one name from one server and remarks on the other", () => {
     const catalog = build(source("s", [tool("a", ',"first":true'), tool("a")]));
-    assert.equal(list(catalog), '{"tools":[{"name":"s__a","first":true}]}');
+    assert.equal(list(catalog), `{"tools":[${tool("s__a", ',"first":true')}]}`);
     assert.equal(catalog.remarks[0]?.kind, "duplicate");
   });
 
@@ -260,8 +263,13 @@ describe("hints", () => {
 });
 
 describe("what the manifest sets of a server's tools", () => {
-  const only = (listed: string, rules: Partial<ShapeRules>): string =>
-    list(build(source("s", [listed], { prefix: "", ...rules }))).slice('{"tools":['.length, -2);
+  // Every tool has a schema; it is of no interest here.
+  const SCHEMA = ',"inputSchema":{"type":"object"}';
+  const only = (listed: string, rules: Partial<ShapeRules>): string => {
+    const whole = listed.replace(/"name" ?:"x"/, `$&${SCHEMA}`);
+    const shown = list(build(source("s", [whole], { prefix: "", ...rules })));
+    return shown.slice('{"tools":['.length, -2).replace(SCHEMA, "");
+  };
 
   it("replaces a description, or adds one, and leaves every other byte", () => {
     const descriptions = { x: 'Says "é".' };
@@ -294,7 +302,7 @@ describe("what the manifest sets of a server's tools", () => {
 
   it("sets annotations, by which is also decided whether a call may be repeated", () => {
     const catalog = build(
-      source("s", ['{"name":"x","annotations":{"readOnlyHint":false,"title":"T"}}'], {
+      source("s", [`{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false,"title":"T"}}`], {
         annotations: { x: { readOnlyHint: true } },
       }),
     );
@@ -302,7 +310,7 @@ describe("what the manifest sets of a server's tools", () => {
     assert.ok(route);
     assert.equal(
       textOf(route.item.bytes),
-      '{"name":"x","annotations":{"readOnlyHint":true,"title":"T"}}',
+      `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":true,"title":"T"}}`,
     );
     assert.equal(readHints(route.item).readOnly, true);
   });
@@ -336,7 +344,7 @@ describe("what the manifest sets of a server's tools", () => {
   });
 
   it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {
-    const listed = '{"name":"x","annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}';
+    const listed = `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}`;
     const rules = { annotations: { x: { readOnlyHint: true } }, meta: { x: { k: [1], l: 3 } } };
     const remarks = build(source("s", [listed], rules)).remarks.filter(
       ({ list: kind }) => kind === "tools",

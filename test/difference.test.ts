@@ -133,8 +133,8 @@ describe("two tools", () => {
     ],
     [
       "what is nested very deep",
-      `{"name":"t","inputSchema":${"[".repeat(2000)}1${"]".repeat(2000)}}`,
-      `{"name":"t","inputSchema":${"[".repeat(2000)}2${"]".repeat(2000)}}`,
+      `{"name":"t","inputSchema":${"[".repeat(120)}1${"]".repeat(120)}}`,
+      `{"name":"t","inputSchema":${"[".repeat(120)}2${"]".repeat(120)}}`,
       "inputSchema",
     ],
   ] as const) {

@@ -108,6 +108,7 @@ function withPatient<T>(use: (patient: Patient) => Promise<T>): Promise<T> {
 
 const TOOL = { name: "t", description: "d", inputSchema: { type: "object", properties: {} } };
 const tool = (schema: object, name = "t"): object => ({ ...TOOL, name, inputSchema: schema });
+const nest = (depth: number): unknown => (depth === 0 ? 1 : [nest(depth - 1)]);
 const LISTED =
   (...tools: readonly object[]) =>
   async (patient: Patient) => {
@@ -334,13 +335,15 @@ const CASES: Readonly<
     },
   },
   TM903: { make: LISTED(TOOL, TOOL) },
-  TM904: {
+  TM904: { make: LISTED({ ...TOOL, description: null }) },
+  TM905: { make: LISTED(tool({ type: "object", default: nest(200) })) },
+  TM906: {
     make: async (patient) => {
       await patient.write('tools.describe = { nobody = "Does nothing." }');
       await patient.remember("good", [TOOL]);
     },
   },
-  TM905: {
+  TM907: {
     make: async (patient) => {
       await patient.write(`tools.annotations.${TOOL.name}.readOnlyHint = true`);
       await patient.remember("good", [{ ...TOOL, annotations: { readOnlyHint: false } }]);

@@ -49,6 +49,15 @@ describe("what the hub has said to a client", () => {
     assert.equal(open(["serve"], { XDG_CONFIG_HOME: "/elsewhere" }).recall(), undefined);
   });
 
+  it("is another one below hubs with other manifests, whatever their processes", async () => {
+    const below = (hubs: string) => open(["serve"], { TOOLMUX_HUBS: hubs });
+    await keep(below("12:a,13:b"));
+    assert.deepEqual(below("7:a,8:b").recall(), GREETING);
+    for (const hubs of ["", "7:a", "7:a,8:c", "7:a,8:b,9:b"]) {
+      assert.equal(below(hubs).recall(), undefined, hubs);
+    }
+  });
+
   it("is kept where nobody else can read it", async () => {
     await keep();
     assert.equal((await stat(kept)).mode & 0o777, 0o600);

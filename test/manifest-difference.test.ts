@@ -103,6 +103,7 @@ const SETTINGS = {
   idleStop: 1,
   tools: { ...SERVER.tools, deny: ["x"] },
   prompts: { ...SERVER.prompts, deny: ["x"] },
+  skills: { deny: ["x"] },
 } as const satisfies Partial<StdioServer>;
 
 const ALL: Record<Exclude<keyof StdioServer, "kind" | "baseDir" | "secretSources">, unknown> = {

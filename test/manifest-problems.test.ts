@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { HubError } from "../src/errors.ts";
+import { loadManifest } from "../src/manifest/load.ts";
 import { findNearest, manifestError } from "../src/manifest/problem.ts";
 import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
 
@@ -672,4 +673,97 @@ describe("the nearest key", () => {
       assert.equal(findNearest(key, known), nearest);
     });
   }
+});
+
+describe("a problem within the table of one server", () => {
+  /** Whether each server can be run, in order; undefined if the manifest is refused as a whole. */
+  const outcome = (text: string, name = "t.toml", env = {}): Promise<unknown> =>
+    withSandbox(async (box) => {
+      const loaded = await box.load({ files: [await box.write(name, text)], env });
+      if (!loaded.ok) return undefined;
+      return loaded.manifest.servers.map((spec) => [spec.name, spec.kind]);
+    });
+  const GOOD = '[servers.good]\ncommand = "x"\n';
+  const COSTS = [
+    ["good", "stdio"],
+    ["bad", "invalid"],
+  ];
+
+  for (const [what, table] of Object.entries({
+    "an unknown key": 'command = "x"\ncomand = "y"',
+    "nothing to start": "args = []",
+    "a value of a wrong type": 'command = "x"\nargs = 5',
+    "limits in a wrong order": 'command = "x"\nmaxCallTimeout = 1',
+    "the prefix of another": 'command = "x"\nprefix = "good"',
+    "a prefix that is none": 'command = "x"\nprefix = "_"',
+    "a form that there is not": 'command = "x"\nargs = ["${HOME}"]',
+    "a plugin where there is none": 'plugin = "nobody"',
+  })) {
+    it(`costs that server alone: ${what}`, async () => {
+      assert.deepEqual(await outcome(`${GOOD}[servers.bad]\n${table}`), COSTS);
+    });
+  }
+
+  it("costs that server alone in JSON, in TOOLMUX_SERVERS, and where the entry is no table", async () => {
+    const servers = { good: { command: "x" }, bad: { comand: "x" } };
+    assert.deepEqual(await outcome(JSON.stringify({ servers }), "t.json"), COSTS);
+    const env = { TOOLMUX_SERVERS: JSON.stringify({ bad: { comand: "x" } }) };
+    assert.deepEqual(await outcome(GOOD, "t.toml", env), COSTS);
+    const odd = { servers: { good: { command: "x" }, bad: "x" } };
+    assert.deepEqual(await outcome(JSON.stringify(odd), "t.json"), COSTS);
+  });
+
+  it("takes no prefix from a server that is right, wherever that stands", async () => {
+    const text = `[servers.bad]\ncommand = 5\nprefix = "good"\n${GOOD}`;
+    assert.deepEqual(await outcome(text), [
+      ["bad", "invalid"],
+      ["good", "stdio"],
+    ]);
+  });
+
+  it("is told but costs nothing in a table that a later file replaces", () =>
+    withSandbox(async (box) => {
+      const a = await box.write("a.toml", "[servers.a]\ncomand = 'x'");
+      const b = await box.write("b.toml", "[servers.a]\ncommand = 'x'");
+      const loaded = await box.load({ files: [a, b] });
+      assert.ok(loaded.ok && loaded.problems.length > 0);
+      assert.deepEqual(
+        loaded.manifest.servers.map(({ kind }) => kind),
+        ["stdio"],
+      );
+    }));
+
+  for (const [what, text] of Object.entries({
+    "its syntax": `${GOOD}[servers.bad`,
+    "[hub]": `[hub]\nnme = "x"\n${GOOD}`,
+    "[defaults]": `[defaults]\ncallTimeout = 0\n${GOOD}`,
+    "limits of the defaults in a wrong order": `[defaults]\ncallTimeout = 5\nmaxCallTimeout = 1\n${GOOD}`,
+    plugins: `${GOOD}[[plugins]]\nuses = "x"`,
+    "a key at the top": `${GOOD}\n[server.bad]\ncommand = "x"`,
+  })) {
+    it(`is another thing than one of the file, which is refused as a whole: ${what}`, async () => {
+      assert.equal(await outcome(text), undefined);
+    });
+  }
+
+  it("leaves a prefix to the server that has it in force, whatever the order", () =>
+    withSandbox(async (box) => {
+      const file = await box.write(
+        "t.toml",
+        `[servers.a]\ncommand = "x"\nprefix = "p"\n[servers.b]\ncommand = "x"\nprefix = "p"`,
+      );
+      const kinds = async (inForce: ReadonlyMap<string, string>) => {
+        const loaded = await loadManifest({
+          files: [file],
+          env: { HOME: box.home },
+          cwd: box.cwd,
+          platform: "linux",
+          prefixesInForce: () => inForce,
+        });
+        assert.ok(loaded.ok);
+        return loaded.manifest.servers.map(({ kind }) => kind);
+      };
+      assert.deepEqual(await kinds(new Map()), ["stdio", "invalid"]);
+      assert.deepEqual(await kinds(new Map([["b", "p"]])), ["invalid", "stdio"]);
+    }));
 });

@@ -29,12 +29,16 @@ describe("a modern client", () => {
 
   it("gets lists with all that the protocol wants said, and without what only the legacy era has", async () => {
     const git = new Script();
-    git.tools = ['{"name":"x","n":1.0,"execution":{"taskSupport":"optional"},"inputSchema":{}}'];
+    git.tools = [
+      '{"name":"x","n":1.0,"execution":{"taskSupport":"optional"},"inputSchema":{"type":"object"}}',
+    ];
     git.lists = { prompts: [{ name: "p" }], resources: [{ uri: "u:1", name: "r" }] };
     const { client } = setStage({ git });
     const { result } = await request(client, "tools/list");
     assert.ok(
-      client.received.some((text) => text.includes('[{"name":"git__x","n":1.0,"inputSchema":{}}]')),
+      client.received.some((text) =>
+        text.includes('[{"name":"git__x","n":1.0,"inputSchema":{"type":"object"}}]'),
+      ),
     );
     for (const each of [result, (await request(client, "prompts/list")).result]) {
       assert.equal(each?.["resultType"], "complete");

@@ -9,7 +9,7 @@ import {
   oneof,
   record,
 } from "fast-check";
-import { LIMIT_DEFAULTS } from "../src/manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest } from "../src/manifest/schema.ts";
 import { turn } from "./fixtures/clock.ts";
 import {
   call,
@@ -44,6 +44,65 @@ function answer(a: Script, nth = -1): void {
   const asked = peer?.messages.findLast(({ method }) => method === "tools/call");
   peer?.send({ jsonrpc: "2.0", id: asked?.id, result: { of: "old" } });
 }
+
+describe("a server whose table is wrong", () => {
+  const problem = { file: "/m.toml", path: "servers.a.comand", message: "unknown key" };
+  const WRONG = {
+    kind: "invalid",
+    name: "a",
+    enabled: true,
+    prefix: "a",
+    problems: [problem],
+  } as const;
+  const withWrong = (servers: Servers): Manifest => {
+    const manifest = manifestOf(servers);
+    return { ...manifest, servers: [WRONG, ...manifest.servers] };
+  };
+
+  it("has failed with the problem as its cause, in the order of the manifest, and an alert says so until it is right", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const made = setStage({ a, b }, { manifest: withWrong({ b: {} }) });
+    const { hub, client } = made;
+    await introduce(client);
+    assert.deepEqual(await listNames(client), ["b__y"]);
+    assert.deepEqual(
+      hub.status().map(({ server, connections }) => [server, connections[0]?.state]),
+      [
+        ["a", "failed"],
+        ["b", "connected"],
+      ],
+    );
+    assert.equal(statusOf(hub, "a").cause?.code, "serverInvalid");
+    assert.deepEqual(
+      hub.snapshot().alerts.map(({ kind, server }) => [kind, server]),
+      [["manifestInvalid", "a"]],
+    );
+    assert.equal((await callTool(client, "a__x")).error?.data?.["code"], "serverInvalid");
+    hub.reload(manifestOf({ a: {}, b: {} }));
+    await turn();
+    assert.deepEqual(hub.snapshot().alerts, []);
+    assert.deepEqual(await listNames(client), ["a__x", "b__y"]);
+    assert.deepEqual([a.starts, b.starts], [1, 1]);
+  });
+
+  it("goes on as it was if it runs, and is forgotten when its table goes", async () => {
+    const [a, b] = [new Script("x"), new Script("y")];
+    const { hub, client } = await begin({ a, b });
+    await listNames(client);
+    hub.reload(withWrong({ b: {} }));
+    await turn();
+    assert.deepEqual(await listNames(client), ["a__x", "b__y"]);
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.deepEqual(
+      hub.snapshot().alerts.map(({ kind }) => kind),
+      ["manifestInvalid"],
+    );
+    hub.reload(manifestOf({ b: {} }));
+    await turn();
+    assert.deepEqual(hub.snapshot().alerts, []);
+    assert.deepEqual([a.starts, b.starts], [1, 1]);
+  });
+});
 
 describe("a reload", () => {
   it("of the same manifest changes nothing: every process goes on, and every call", async () => {

@@ -37,7 +37,7 @@ describe("the rule for what starts toolmux itself, in the loader and in the impo
     ["node", "/opt/toolmux/dist/node/toolmux.js", "serve"],
     ["/usr/bin/node22", "--enable-source-maps", "/opt/toolmux.js"],
     ["node", "--require", "./hook.cjs", "/opt/toolmux.js"],
-    ["bun", "run", "/work/toolmux/src/main.ts", "serve"],
+    ["bun", "run", "/home/me/toolmux/src/main.ts", "serve"],
     ["deno", "run", "-A", "/home/ada/toolmux/src/main.ts"],
     ["deno", "run", "-A", "npm:toolmux@0.1.0"],
     ["npx", "-y", "toolmux"],

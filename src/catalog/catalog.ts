@@ -1,4 +1,5 @@
 import { eachKind, type Item, type Kind } from "./item.ts";
+import type { SchemaRules } from "./conform.ts";
 import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
@@ -15,12 +16,23 @@ import {
   type Offered,
 } from "./offer.ts";
 import { type Entry, type Limits, Section } from "./section.ts";
-import { isNamed, type NamedKind, type Remark, shape, type ShapeRules } from "./shape.ts";
+import {
+  dropHidden,
+  isNamed,
+  makeReadable,
+  type NamedKind,
+  type Remark,
+  type Remarker,
+  shape,
+  type ShapeRules,
+} from "./shape.ts";
 
 /** One server's part of a catalog. What it comes to is remembered, so that another catalog with the same one is made sooner. */
 export interface Source {
   readonly server: string;
   readonly offer: Offer;
+  /** What the clients speak that see it; undefined: legacy. */
+  readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
   /** Which of its skills are shown; all if absent. */
   readonly skills?: SkillRules | undefined;
@@ -168,6 +180,7 @@ function makePart(
     list: kind,
     items: offer[kind],
     rules: rules[kind],
+    schema: schemaFor(source),
     enlist(item: Item, name: string, full: string): Entry {
       const edits = interfaces.size === 0 ? undefined : interfaceEdits(item, interfaces);
       return new Listed(kind, source, item, name, full, edits);
@@ -177,11 +190,14 @@ function makePart(
   return { names, ...shape(raw, names, digest) };
 }
 
-function explainRename(owner: string | undefined, named: string | undefined): string {
+function explainRename(
+  owner: string | undefined,
+  named: string | undefined,
+  isInSkill: boolean,
+): string {
   if (owner !== undefined) return `Server "${owner}" has the same`;
-  return named === undefined
-    ? "It is in a skill that another server has, too"
-    : `It names server "${named}"`;
+  if (named !== undefined) return `It names server "${named}"`;
+  return isInSkill ? "It is in a skill that another server has, too" : "It is no URI";
 }
 
 function placeSkills(sources: readonly Source[]): SkillPlaces {
@@ -190,6 +206,12 @@ function placeSkills(sources: readonly Source[]): SkillPlaces {
     return { server, skills, resources, rules };
   });
   return new SkillPlaces(published, new Set(sources.map(({ server }) => server)));
+}
+
+/** A server that says for how long its lists hold is one of the modern era. */
+function schemaFor({ era, offer }: Source): SchemaRules {
+  if (era === "modern") return "modern";
+  return offer.hints === undefined ? "legacy" : "wrapped";
 }
 
 function locateEntries(
@@ -204,25 +226,35 @@ function locateEntries(
   for (const source of sources) {
     const { server, offer } = source;
     const seen = new Set<string>();
-    for (const item of offer[kind]) {
-      if (seen.has(item.key)) {
-        const text = "The server lists this URI twice; the first is kept.";
-        remarks.push({ server, list: kind, remoteName: item.key, kind: "duplicate", text });
+    const remark: Remarker = ({ key: remoteName }, aside, text) =>
+      void remarks.push({ server, list: kind, remoteName, kind: aside, text });
+    for (const listed of dropHidden(offer[kind], kind, remark)) {
+      if (seen.has(listed.key)) {
+        remark(listed, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;
       }
-      seen.add(item.key);
-      if (places.isHidden(server, item.key)) {
-        const text = "skills.allow or skills.deny hides the skill.";
-        remarks.push({ server, list: kind, remoteName: item.key, kind: "filtered", text });
+      seen.add(listed.key);
+      if (places.isHidden(server, listed.key)) {
+        remark(listed, "filtered", "skills.allow or skills.deny hides the skill.");
         continue;
       }
-      const inSkill = places.ownerOf(item.key);
-      const owner = entries.get(item.key)?.server ?? (inSkill === server ? undefined : inSkill);
-      const named = readLocator(item.key)?.server;
+      const item = makeReadable(listed, kind, schemaFor(source), remark);
+      if (item === undefined) continue;
+      const own = item.key.toWellFormed();
+      const inSkill = places.ownerOf(own);
+      const owner = entries.get(own)?.server ?? (inSkill === server ? undefined : inSkill);
+      const named = readLocator(own)?.server;
       const isOfHub = named !== undefined && servers.has(named);
-      const isFree = owner === undefined && !isOfHub;
+      // Some clients refuse a whole list for one that is no absolute URI (RFC 3986).
+      const isUri = kind === "resourceTemplates" || URL.canParse(own);
       const renamed = places.rename(server, item.key);
-      const name = renamed ?? (isFree ? item.key : write(server, item.key));
+      const isFree = owner === undefined && !isOfHub && isUri;
+      const name = renamed ?? (isFree ? own : write(server, item.key));
+      // The same half characters are no characters at all.
+      if (entries.get(name)?.server === server) {
+        remark(item, "duplicate", "The server lists this URI twice; the first is kept.");
+        continue;
+      }
       const edits =
         kind === "skills" && renamed !== undefined
           ? renameSkillFiles(item.bytes, { start: 0, end: item.bytes.length }, (uri) =>
@@ -230,10 +262,9 @@ function locateEntries(
             )
           : undefined;
       entries.set(name, new Listed(kind, source, item, name, name, edits));
-      if (name === item.key) continue;
-      const why = explainRename(owner, isOfHub ? named : undefined);
-      const text = `${why}; it is exposed as "${name}".`;
-      remarks.push({ server, list: kind, remoteName: item.key, kind: "shortened", text });
+      if (name === own) continue;
+      const why = explainRename(owner, isOfHub ? named : undefined, renamed !== undefined);
+      remark(item, "shortened", `${why}; it is exposed as "${name}".`);
     }
   }
   return entries;

@@ -1,10 +1,29 @@
 import { Buffer } from "node:buffer";
-import type { Range } from "../bytes.ts";
-import { lastMember, scanArray, scanObject, stringOf, valueOf } from "../json.ts";
+import { type Range, utf8 } from "../bytes.ts";
+import {
+  ANY_DEPTH,
+  lastMember,
+  type Member,
+  type Scanned,
+  scanArray,
+  scanObject,
+  skipValue,
+  stringOf,
+  valueOf,
+} from "../json.ts";
 
 /** What servers list. */
 export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
 export type Kind = (typeof KINDS)[number];
+
+/** An entry nested deeper is shown to no client: parsers of some stop at 200, and a list is nested itself. */
+export const DEEPEST_ENTRY = 128;
+
+/**
+ * What is known of an entry. `sound`: official clients of both eras can read it as it is. `nested`, `unnamed`: no client can be
+ * shown it, and its bytes are only those of its key.
+ */
+export type ItemState = "sound" | "nested" | "unnamed";
 
 /** One entry of a server's listing, as the bytes that the server sent. Era-free: nothing is added or removed. */
 export interface Item {
@@ -15,7 +34,19 @@ export interface Item {
   readonly keys: readonly Range[];
   /** The value of `_meta`, if that is an object. */
   readonly meta: Range | undefined;
+  /** undefined: it has to be checked against the schema of its client's era (catalog/conform.ts). */
+  readonly state?: ItemState;
+  /** The bytes that the server sent, where these are others. */
+  readonly raw?: Uint8Array;
 }
+
+/** Whether clients may be shown it, as far as that is known without their era. */
+export function isShowable({ state }: Item): boolean {
+  return state === undefined || state === "sound";
+}
+
+/** Whether an entry can be read by official clients of both eras as it is. @param members all of its own */
+export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly Member[]) => boolean;
 
 /** One page of a listing. */
 export interface Page {
@@ -36,6 +67,7 @@ const MAX_ENTRIES = 10_000_000;
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
  * @param kind also the member that holds the entries.
  * @param most so many of them are read
+ * @param isSound whether an entry can be read by official clients of both eras as it is
  * @returns undefined if the result is not of that form.
  */
 export function readPage(
@@ -43,17 +75,21 @@ export function readPage(
   result: Range,
   kind: Kind,
   most: number = MOST_ITEMS,
+  isSound?: SoundCheck,
 ): Page | undefined {
-  const object = scanObject(bytes, result.start);
+  const object = scanObject(bytes, result.start, PAGE_MEMBERS[kind], ANY_DEPTH);
   if (object === undefined || object.end !== result.end) return undefined;
   const list = lastMember(object.items, kind);
-  const entries = list && scanArray(bytes, list.start, MAX_ENTRIES);
+  const entries = list && readEntries(bytes, list.start);
   if (entries === undefined) return undefined;
   const items: Item[] = [];
-  const isCut = entries.items.length > most;
-  const read = isCut ? entries.items.slice(0, most) : entries.items;
+  const isCut = entries.scanned.items.length > most;
+  const read = isCut ? entries.scanned.items.slice(0, most) : entries.scanned.items;
   for (const { start, end } of read) {
-    const item = readItem(bytes.subarray(start, end), kind);
+    const item =
+      entries.areFlat || skipValue(bytes, start, DEEPEST_ENTRY) === end
+        ? readItem(bytes.subarray(start, end), kind, isSound)
+        : readNested(bytes.subarray(start, end), kind);
     if (item !== undefined) items.push(item);
   }
   return {
@@ -62,6 +98,16 @@ export function readPage(
     isCut,
     nextCursor: stringOf(bytes, lastMember(object.items, "nextCursor")),
   };
+}
+
+/** Where the entries are, and whether none is nested deeper than clients can read: one scan tells both. */
+function readEntries(
+  bytes: Uint8Array,
+  at: number,
+): { readonly scanned: Scanned<Range>; readonly areFlat: boolean } | undefined {
+  const flat = scanArray(bytes, at, MAX_ENTRIES, DEEPEST_ENTRY);
+  const scanned = flat ?? scanArray(bytes, at, MAX_ENTRIES, ANY_DEPTH);
+  return scanned && { scanned, areFlat: flat !== undefined };
 }
 
 /** The member of an entry that has its key. */
@@ -73,14 +119,20 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   skills: "uri",
 };
 
+/** What is read of a page of each kind. */
+const PAGE_MEMBERS = eachKind((kind) => [kind, "nextCursor"]);
+
 /** What is read of an entry of each kind. */
 const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
 /** Reads one entry; undefined if it is no object with a key. */
-export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
-  const members = scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
-  if (members === undefined) return undefined;
+export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): Item | undefined {
   const own = KEY_MEMBERS[kind];
+  const all = isSound && scanObject(bytes, 0)?.items;
+  const members =
+    all?.filter(({ key }) => key === own || key === "_meta") ??
+    scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
+  if (members === undefined) return undefined;
   const key = stringOf(bytes, lastMember(members, own));
   if (key === undefined) return undefined;
   const meta = lastMember(members, "_meta");
@@ -90,7 +142,23 @@ export function readItem(bytes: Uint8Array, kind: Kind): Item | undefined {
     // There are as many in memory as tools.
     keys: meta === undefined ? members : members.filter((member) => member.key === own),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
+    ...(all !== undefined && isSound?.(bytes, kind, all) === true && SOUND),
   };
+}
+const SOUND = { state: "sound" } as const;
+
+/** One that is nested too deep: only its key is kept. */
+function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
+  const own = KEY_MEMBERS[kind];
+  const member = lastMember(scanObject(bytes, 0, [own], ANY_DEPTH)?.items ?? [], own);
+  const key = stringOf(bytes, member);
+  return key === undefined ? undefined : makeHidden(key, kind, "nested");
+}
+
+/** Stands for entries that no client can be shown. */
+export function makeHidden(key: string, kind: Kind, state: "nested" | "unnamed"): Item {
+  const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
+  return { key, bytes, keys: [], meta: undefined, state };
 }
 
 /** What is known about repeating a call. */

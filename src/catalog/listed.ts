@@ -110,7 +110,7 @@ export class Listed implements Entry {
 const FULL_NAME_KEY = "toolmux/fullName";
 
 function metaEdit({ bytes, meta }: Item, full: string): Edit {
-  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full)}`;
+  const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full.toWellFormed())}`;
   if (meta !== undefined) {
     const at = meta.start + 1;
     const empty = skipSpace(bytes, at) === meta.end - 1;

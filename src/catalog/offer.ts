@@ -142,7 +142,7 @@ export function joinInstructions(
   sources: readonly { readonly server: string; readonly offer: Pick<Offer, "instructions"> }[],
 ): string | undefined {
   const texts = sources.flatMap(({ server, offer }) => {
-    const text = offer.instructions?.trim();
+    const text = offer.instructions?.trim().toWellFormed();
     return text === undefined || text === "" ? [] : [`# ${server}\n\n${text}`];
   });
   return texts.length === 0 ? undefined : texts.join("\n\n");

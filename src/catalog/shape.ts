@@ -1,4 +1,5 @@
-import type { Item, Kind } from "./item.ts";
+import { conform, type SchemaRules } from "./conform.ts";
+import { isShowable, type Item, type Kind } from "./item.ts";
 import {
   type Digest,
   isExposable,
@@ -42,7 +43,10 @@ export interface Remark {
     /** The manifest sets something of a tool that the server does not list, or that is not shown. */
     | "idleOverride"
     /** The manifest sets a member that the server sets to another value. */
-    | "conflict";
+    | "conflict"
+    /** Official clients could not read it as it is: it is shown with changes, or not at all. */
+    | "conformed"
+    | "unreadable";
   readonly text: string;
 }
 
@@ -58,6 +62,8 @@ export interface Raw {
   readonly list: NamedKind;
   readonly items: readonly Item[];
   readonly rules: ShapeRules;
+  /** Against which schema entries are checked. */
+  readonly schema: SchemaRules;
   /** Makes an entry. @param name what clients see; @param full the same before it was made safe or cut */
   enlist(item: Item, name: string, full: string): Entry;
   /** What plugins make of those items that the rules let through. */
@@ -65,9 +71,9 @@ export interface Raw {
 }
 
 /** Takes down what is remarkable about one entry. */
-type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
+export type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
 
-/** Filter, then let plugins revise, then rename, then namespace: one server's listing as clients may see it. */
+/** Filter, then let plugins revise, then make conform, then rename, then namespace: one server's listing as clients may see it. */
 export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const { server, list, items, rules } = raw;
   const remarks: Remark[] = [];
@@ -75,7 +81,7 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
     void remarks.push({ server, list, remoteName: item.key, kind, text });
 
   const isOpen = rules.allow === undefined && rules.deny.length === 0;
-  const single = firstOfEach(items, remark);
+  const single = firstOfEach(dropHidden(items, list, remark), remark);
   const kept = isOpen ? single : single.filter((item) => isLetThrough(item, raw, remark));
   const revised = raw.revise === undefined ? kept : firstOfEach(raw.revise(kept));
   if (revised !== kept) {
@@ -97,10 +103,12 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const renamed: Entry[] = [];
   const entries: Entry[] = [];
   for (const listed of revised) {
-    const { key } = listed;
+    const readable = makeReadable(listed, list, raw.schema, remark);
+    if (readable === undefined) continue;
+    const { key } = readable;
     const { item, conflicts } = overridden.has(key)
-      ? overrideTool(listed, rules)
-      : { item: listed, conflicts: [] };
+      ? overrideTool(readable, rules)
+      : { item: readable, conflicts: [] };
     if (conflicts.length > 0) {
       remark(item, "conflict", `The manifest and the server differ on ${conflicts.join(", ")}.`);
     }
@@ -114,6 +122,27 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
     (other === undefined ? entries : renamed).push(raw.enlist(item, name, full));
   }
   return { entries: renamed.length === 0 ? entries : renamed.concat(entries), remarks };
+}
+
+/** Without those that no client can be shown, which are remarked on: neither plugins nor anybody else has to do with them. */
+export function dropHidden(items: readonly Item[], list: Kind, remark: Remarker): readonly Item[] {
+  if (items.every(isShowable)) return items;
+  return items.filter(
+    (item) => isShowable(item) || makeReadable(item, list, "legacy", remark) !== undefined,
+  );
+}
+
+/** The entry as official clients can read it; what is changed is remarked on, and why there is none. */
+export function makeReadable(
+  item: Item,
+  list: Kind,
+  schema: SchemaRules,
+  remark: Remarker,
+): Item | undefined {
+  if (item.state === "sound") return item;
+  const { item: made, text } = conform(item, list, schema);
+  if (text !== "") remark(item, made === undefined ? "unreadable" : "conformed", text);
+  return made;
 }
 
 /** Whether the rules show it to clients; it is remarked on if not. */

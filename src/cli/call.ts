@@ -5,7 +5,8 @@ import type { Item } from "../catalog/item.ts";
 import { systemClock } from "../clock.ts";
 import { HubError } from "../errors.ts";
 import { expandHome } from "../manifest/folders.ts";
-import type { HubSettings } from "../manifest/schema.ts";
+import { invalidError } from "../manifest/problem.ts";
+import { type HubSettings, isRunnable, type Manifest } from "../manifest/schema.ts";
 import { untilAborted } from "../wire/grace.ts";
 import { own } from "./console.ts";
 import { type Account, describeAnswer, type View } from "./answer.ts";
@@ -37,6 +38,7 @@ export async function call(invocation: Invocation, world: World): Promise<number
   };
   const given = await untilAborted(readGiven(invocation, world), world.signal);
   const whole = await openManifest(invocation, world, log);
+  refuseWrong(whole);
   const { hub, bus, manifest, close } = await openHub(whole, world, log, {
     kinds: ["log", "alert"],
     choose(all) {
@@ -72,6 +74,13 @@ export async function call(invocation: Invocation, world: World): Promise<number
     line?.clear();
     await close();
   }
+}
+
+/** @throws {HubError} serverInvalid if no tool can be had, whatever its name is: the tables of all servers are wrong */
+function refuseWrong({ servers, plugins }: Manifest): void {
+  const wrong = servers.find((spec) => spec.enabled && spec.kind === "invalid");
+  const isAnyRight = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
+  if (wrong?.kind === "invalid" && !isAnyRight) throw invalidError(wrong);
 }
 
 function readView({ raw, structured, output }: Invocation): View {

@@ -9,7 +9,7 @@ import { resolveRemote, resolveServer, type Schemes } from "../manifest/secrets.
 import { listSchemes, listSecrets } from "../manifest/template.ts";
 import { MAX_MANIFEST } from "../manifest/trust.ts";
 import { checkPlugin } from "../plugin/load.ts";
-import { findStrays, placeFaults } from "../plugin/servers.ts";
+import { type Fault, findStrays, placeFaults } from "../plugin/servers.ts";
 import type { Invocation, World } from "./command.ts";
 import { describeStart } from "./commandline.ts";
 import { openLog } from "./basis.ts";
@@ -41,7 +41,7 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
   const { env, cwd, platform } = world;
   const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
   const { notes } = loaded;
-  const { problems, files, servers, secrets, plugins } = await inspect(loaded, world);
+  const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, world);
   const ok = problems.length === 0;
   if (invocation.json !== false) {
     const document = {
@@ -60,7 +60,10 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
   for (const note of notes) log("warn", note);
   for (const problem of problems) await tellProblem(problem, world);
   if (!ok) {
-    printLine(`${count(problems.length, "problem")}; nothing would be started`);
+    const rest = starts
+      ? "; servers with a problem would not be started"
+      : "; nothing would be started";
+    printLine(`${count(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);
@@ -77,6 +80,8 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
 interface Findings {
   /** With any there is nothing else. */
   readonly problems: readonly Problem[];
+  /** Whether the problems are those of single servers: all others would be started. */
+  readonly starts: boolean;
   readonly files: readonly string[];
   readonly servers: readonly Row[];
   readonly secrets: readonly SecretRow[];
@@ -85,13 +90,18 @@ interface Findings {
 
 async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
   const nothing = { files: [], servers: [], secrets: [], plugins: [] };
-  if (!loaded.ok) return { ...nothing, problems: loaded.problems };
+  if (loaded.problems.length > 0 || !loaded.ok) {
+    return { ...nothing, problems: loaded.problems, starts: loaded.ok };
+  }
   const { servers, plugins, sources: files } = loaded.manifest;
-  const problems = await findProblems(loaded.manifest);
-  if (problems.length > 0) return { ...nothing, problems };
+  const wrong = await findFaults(plugins);
+  if (wrong.length > 0) return { ...nothing, problems: await placeFaults(wrong), starts: false };
+  const strays = await placeFaults(findKnownStrays(loaded.manifest));
+  if (strays.length > 0) return { ...nothing, problems: strays, starts: true };
   const schemesFor = openSchemes(world);
   const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
-  return { problems, files, servers: rows, secrets: await findSecrets(servers, world), plugins };
+  const found = await findSecrets(servers, world);
+  return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
 }
 
 async function findSecrets(
@@ -121,17 +131,26 @@ function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
   console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, findPaper(env)));
 }
 
-async function findProblems(manifest: Manifest): Promise<readonly Problem[]> {
-  const { plugins } = manifest;
+/** What is wrong with the options of plugins. */
+async function findFaults(plugins: readonly PluginSpec[]): Promise<Fault[]> {
   const checked = plugins.map(async (spec) => {
     const { file } = spec.origin;
     return (await checkPlugin(spec)).map((complaint) => ({ file, complaint }));
   });
-  const faults = (await Promise.all(checked)).flat();
+  return (await Promise.all(checked)).flat();
+}
+
+/** Servers of plugins that there are not. */
+function findKnownStrays(manifest: Manifest): readonly Fault[] {
+  const { plugins } = manifest;
   // What is called otherwise than the manifest does is known only when it is loaded.
-  const isKnown = faults.length === 0 && plugins.every((plugin) => kindOf(plugin) === "builtIn");
-  const names = plugins.map(({ use }) => use);
-  return placeFaults(isKnown ? findStrays(manifest, names) : faults);
+  const isKnown = plugins.every((plugin) => kindOf(plugin) === "builtIn");
+  return isKnown
+    ? findStrays(
+        manifest,
+        plugins.map(({ use }) => use),
+      )
+    : [];
 }
 
 /** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
@@ -175,6 +194,7 @@ async function examineServer(
   const { env, cwd } = world;
   const { name } = spec;
   if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
+  if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
   const text = describeStart(await settleRunner(spec, world));
   if (!spec.enabled) return { name, state: "disabled", text };
   if (spec.kind === "plugin") return { name, state: "starts", text };

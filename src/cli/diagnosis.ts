@@ -1,6 +1,6 @@
 import { HubError } from "../errors.ts";
 import type { Env } from "../manifest/folders.ts";
-import type { ServerSpec } from "../manifest/schema.ts";
+import { type ServerSpec, isRunnable } from "../manifest/schema.ts";
 import { describeStrayOutput } from "../upstream/flaws.ts";
 import type { ConnectionStatus } from "../upstream/status.ts";
 import type { Vitals } from "../wire/link.ts";
@@ -85,7 +85,7 @@ export function diagnose(
   const { name: server, kind } = spec;
   const subject: Subject = {
     server,
-    transport: kind === "unsupported" ? undefined : kind,
+    transport: isRunnable(spec) ? spec.kind : undefined,
     ...(spec.kind === "remote" && { start: describeStart(spec) }),
     ...(spec.kind === "stdio" &&
       spec.package !== undefined && { start: describeStart(spec), package: spec.package.name }),

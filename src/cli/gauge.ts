@@ -1,6 +1,6 @@
 import type { Clock } from "../clock.ts";
 import type { Bus, StateName } from "../events.ts";
-import type { Manifest } from "../manifest/schema.ts";
+import { type Manifest, isRunnable } from "../manifest/schema.ts";
 import { formatDuration, type TerminalLine } from "./print.ts";
 
 /** How often the times are drawn anew, in ms. */
@@ -51,9 +51,7 @@ export function openGauge(
 
 /** The names of the servers that a hub starts. */
 export function startedBy({ servers }: Manifest): readonly string[] {
-  return servers.flatMap(({ enabled, kind, name }) =>
-    enabled && kind !== "unsupported" ? [name] : [],
-  );
+  return servers.flatMap((spec) => (spec.enabled && isRunnable(spec) ? [spec.name] : []));
 }
 
 /** `2 of 5 ready, 1 failed; waiting for git 2.3 s, files 900 ms`: who has been waited for longest comes first. */

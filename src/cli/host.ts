@@ -2,7 +2,7 @@ import process from "node:process";
 import type { OpenFace } from "../frontend/http/listen.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
 import type { FaceHub } from "../frontend/http/face.ts";
-import { LIMIT_DEFAULTS, type Manifest } from "../manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshot.ts";
 import { within } from "../wire/grace.ts";
@@ -91,7 +91,11 @@ export async function host({
       if (equipped.ok) recording?.manifest(equipped.manifest);
       return equipped;
     };
-    following = followManifest({ hub, equip }, loadOptions(invocation, world), basis, log);
+    const options = {
+      ...loadOptions(invocation, world),
+      prefixesInForce: () => hub.prefixes,
+    };
+    following = followManifest({ hub, equip }, options, basis, log);
     await settle(basis.manifest, isOnStdio, invocation, voices);
   };
   setTimeout(() => void follow(), SETTLING).unref();
@@ -153,6 +157,11 @@ async function keepGreeting(
   classes: ReadonlySet<string>,
   { greetings }: World,
 ): Promise<void> {
+  // What is said then depends on what is wrong.
+  if (manifest.servers.some(({ kind }) => kind === "invalid")) {
+    await greetings?.keep(undefined);
+    return;
+  }
   const isKnown = hub.status().every(({ goal, connections }) => {
     const [first] = connections;
     return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
@@ -218,7 +227,7 @@ function tellUnsupported({ servers }: Manifest, log: Log): void {
 
 /** A message that no server would take need not be read. */
 function messageLimit({ servers }: Manifest): number {
-  const limits = servers.map((spec) => (spec.kind === "unsupported" ? 0 : spec.maxMessage));
+  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
   return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
 }
 

@@ -76,7 +76,7 @@ async function printEntries(
   const { kinds, noun } = ENTRIES[what];
   // The client in this process is of the legacy era, which has no list of skills.
   const lists = await Promise.all(
-    kinds.map((kind) => (kind === "skills" ? skillsOf(hub) : client.list(kind))),
+    kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
   );
   const remarks = all ? remarksOf(what, hub) : [];
   if (json !== false) {
@@ -125,7 +125,9 @@ const STATES: Readonly<Record<Remark["kind"], "renamed" | "hidden" | "changed" |
   hidden: "hidden",
   duplicate: "hidden",
   clash: "hidden",
+  unreadable: "hidden",
   shortened: "renamed",
+  conformed: "changed",
   conflict: "changed",
   idleOverride: "not used",
 };

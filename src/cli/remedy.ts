@@ -40,6 +40,9 @@ export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): re
   if (spec.kind === "unsupported") {
     return ['Remove its entry, or switch it off there with "disabled": true.'];
   }
+  if (spec.kind === "invalid") {
+    return ["Correct its table in the manifest: toolmux check shows the lines."];
+  }
   if (spec.kind === "plugin") {
     return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
   }

@@ -76,6 +76,8 @@ const RECORDING = ["record", "record-limit"] as const;
  */
 async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | undefined> {
   if (manifest.plugins.length > 0) return undefined;
+  // What is said then depends on what is wrong.
+  if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
   let wording: Wording | undefined = {};
   if (mayKnow(world)) {
     const { openRecall } = await import("./memory.ts");

@@ -1,3 +1,4 @@
+import { invalidError } from "../manifest/problem.ts";
 import { HubError } from "../errors.ts";
 import type { Hub } from "../hub.ts";
 import type { Manifest, ServerSpec } from "../manifest/schema.ts";
@@ -34,6 +35,7 @@ export function standingOf(spec: ServerSpec, hub: Witness): Standing {
     const text = `Server "${server}" cannot be used: ${spec.reason}.`;
     return { at: "failed", server, cause: new HubError("notSupported", text, { server }) };
   }
+  if (spec.kind === "invalid") return { at: "failed", server, cause: invalidError(spec) };
   const connections = hub.status().find((it) => it.server === server)?.connections ?? [];
   const tools = hub.catalog.tools.routes.filter((route) => route.server === server).length;
   const connection = connections.find(({ state }) => state === "connected");

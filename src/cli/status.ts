@@ -1,6 +1,6 @@
 import { systemClock } from "../clock.ts";
 import type { Hub } from "../hub.ts";
-import type { Manifest, ServerSpec } from "../manifest/schema.ts";
+import { type Manifest, type ServerSpec, isRunnable } from "../manifest/schema.ts";
 import { untilAborted } from "../wire/grace.ts";
 import type { Vitals } from "../wire/link.ts";
 import { own } from "./console.ts";
@@ -64,7 +64,7 @@ async function examine(manifest: Manifest, hub: Hub, world: World): Promise<read
   );
   return Promise.all(
     manifest.servers.map(async (spec) => {
-      const settled = spec.kind === "unsupported" ? spec : await settleRunner(spec, world);
+      const settled = isRunnable(spec) ? await settleRunner(spec, world) : spec;
       return diagnose(standingOf(spec, hub), settled, vitals.get(spec.name), world.env);
     }),
   );
@@ -84,6 +84,6 @@ function pickServers(manifest: Manifest, names: readonly string[]): Manifest {
 
 /** Each is tried once, and who has started early is not stopped before the last is there. */
 function askOnce(spec: ServerSpec): ServerSpec {
-  if (spec.kind === "unsupported") return spec;
+  if (!isRunnable(spec)) return spec;
   return { ...spec, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }

@@ -22,6 +22,7 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
   console.log(`trusted: ${clean(real)}`);
   console.log(`As long as it stays as it is, toolmux runs from it in ${clean(dirname(real))}:`);
   for (const spec of manifest.servers) {
+    if (spec.kind === "invalid") continue;
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
     console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
   }
@@ -50,7 +51,7 @@ export function trustContent(
   const env = { ...world.env, TOOLMUX_SERVERS: undefined };
   return takeTurn(world, async () => {
     const loaded = await loadManifest({ files: [path], env, cwd, platform });
-    if (!loaded.ok) throw manifestError(loaded.problems);
+    if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
     const [found] = loaded.found;
     if (found === undefined) throw new HubError("internal", `${path} was not read.`);
     const real = await trust(path, found.bytes, stateFolder(env, platform));

@@ -16,9 +16,8 @@ export function examineManifest(loaded: LoadResult, isThere: boolean): readonly 
   const notes = loaded.notes
     .filter((note) => !loaded.distrusted.some((file) => note.startsWith(`${file} was passed over`)))
     .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
-  if (!loaded.ok) {
-    return [...passed, ...notes, ...loaded.problems.map((it) => describeProblem(it, isThere))];
-  }
+  const problems = loaded.problems.map((it) => describeProblem(it, isThere));
+  if (!loaded.ok) return [...passed, ...notes, ...problems];
   const { servers, sources } = loaded.manifest;
   return [
     {
@@ -28,6 +27,7 @@ export function examineManifest(loaded: LoadResult, isThere: boolean): readonly 
     },
     ...passed,
     ...notes,
+    ...problems,
     ...findUnusable(servers),
     ...findDoubles(servers),
     ...servers.flatMap(findSecrets),

@@ -30,21 +30,30 @@ const REMARKS: Readonly<Partial<Record<Remark["kind"], Code>>> = {
   shortened: "TM901",
   clash: "TM902",
   duplicate: "TM903",
-  idleOverride: "TM904",
-  conflict: "TM905",
+  conformed: "TM904",
+  unreadable: "TM905",
+  idleOverride: "TM906",
+  conflict: "TM907",
 };
 
 const REMEDIES: Readonly<Partial<Record<Code, string>>> = {
   TM901: "Give the server a shorter prefix, or tools.rename; models see the name that is listed.",
   TM902: "Give one of the servers a prefix, or rename one of the tools (tools.rename).",
-  TM904:
+  TM906:
     "Correct the names under tools.describe, tools.meta and tools.annotations, or take them out.",
-  TM905: "Clients see what the manifest says; take it out if the server is right.",
+  TM907: "Clients see what the manifest says; take it out if the server is right.",
   TM903: "Look for a newer version of the server: only the first of them can be called.",
+  TM904: "Look for a newer version of the server; toolmux list --all says what was changed.",
+  TM905: "Look for a newer version of the server; toolmux list --all says why.",
 };
 
+/** Of every list, and not only of those in which there are names. */
+const OF_ALL: ReadonlySet<Remark["kind"]> = new Set(["conformed", "unreadable"]);
+
 function examineNames(remarks: readonly Remark[]): readonly Finding[] {
-  const named = remarks.filter(({ list }) => list === "tools" || list === "prompts");
+  const named = remarks.filter(
+    ({ list, kind }) => list === "tools" || list === "prompts" || OF_ALL.has(kind),
+  );
   return gather(
     named.flatMap(({ kind, server, remoteName }) => {
       const code = REMARKS[kind];
@@ -58,7 +67,7 @@ const REPAIR = 'The plugin schema-repair puts it right: [[plugins]] use = "schem
 
 function examineSchemas({ tools }: Catalog): readonly Finding[] {
   const found = tools.routes.flatMap(({ server, remoteName, item }) => {
-    const tool = parse(item.bytes);
+    const tool = parse(item.raw ?? item.bytes);
     const flaws = isTable(tool) ? [...lintTool(tool)] : [];
     return flaws.map((code) => ({ server, code, tool: remoteName }));
   });

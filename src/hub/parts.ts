@@ -2,12 +2,13 @@ import type { Proceeding } from "../auth/authorizer.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Clock } from "../clock.ts";
 import type { Alert, Bus } from "../events.ts";
-import type {
-  HubSettings,
-  Manifest,
-  OuterServer,
-  RemoteServer,
-  RunnableServer,
+import {
+  type HubSettings,
+  type Manifest,
+  type OuterServer,
+  type RemoteServer,
+  type RunnableServer,
+  isRunnable,
 } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/secrets.ts";
 import type { PluginStatus } from "../plugin/member.ts";
@@ -66,7 +67,7 @@ export interface HubSnapshot {
 
 /** Those that can be run. */
 export function serversOf({ servers }: Manifest): readonly RunnableServer[] {
-  return servers.filter((spec) => spec.kind !== "unsupported");
+  return servers.filter(isRunnable);
 }
 
 /** How exposed names are made. */

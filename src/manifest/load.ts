@@ -10,6 +10,7 @@ import { detectFormat, parseText } from "./parse.ts";
 import { place, placeProblems } from "./place.ts";
 import { gatherPlugins, type Gathered, missPlugin } from "./plugins.ts";
 import type { Problem } from "./problem.ts";
+import type { Draft } from "./reading.ts";
 import type { Manifest, ServerSpec } from "./schema.ts";
 import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
 import type { Fault, Source } from "./source.ts";
@@ -23,17 +24,22 @@ const VARIABLE = "TOOLMUX_SERVERS";
 export interface LoadOptions extends Surroundings {
   /** Files named by the user, in order; empty = search for them. */
   readonly files: readonly string[];
+  /** The prefix of each server that runs already: of two servers with one prefix it keeps that, whatever their order. */
+  readonly prefixesInForce?: (() => ReadonlyMap<string, string>) | undefined;
 }
 
 export type LoadResult = Outcome & Origin;
 
-type Outcome = (
-  | { readonly ok: true; readonly manifest: Manifest }
-  | { readonly ok: false; readonly problems: readonly Problem[] }
-) & {
-  /** Lines for people, without an end of line: what was passed over, ignored or changed. */
-  readonly notes: readonly string[];
-};
+type Outcome =
+  /** `problems` lie within the tables of servers that are `invalid` in the manifest, or that a later file replaces. */
+  (
+    | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
+    /** Some problem costs the manifest as a whole. */
+    | { readonly ok: false; readonly problems: readonly Problem[] }
+  ) & {
+    /** Lines for people, without an end of line: what was passed over, ignored or changed. */
+    readonly notes: readonly string[];
+  };
 
 /** What it was loaded from. */
 interface Origin {
@@ -56,8 +62,8 @@ interface Origin {
 
 /**
  * Loads what the user wants: the named files, or those found (see `searchFiles`), then the servers in the
- * environment variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once, and with any
- * problem there is no manifest. Does not throw for anything that a file may hold.
+ * environment variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. One within the table of a server
+ * costs that server alone; with any other there is no manifest. Does not throw for anything that a file may hold.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
   const search = options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
@@ -68,7 +74,7 @@ export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
   const isNothing = documents.length === 0 && search.problems.length === 0;
   const outcome = isNothing
     ? { ok: false as const, problems: [describeAbsence(options)], notes: search.notes }
-    : await combine(documents, sources, plugins, search);
+    : await combine(documents, sources, plugins, search, options.prefixesInForce?.());
   return {
     ...outcome,
     found: search.found,
@@ -150,36 +156,53 @@ async function combine(
   sources: readonly Source[],
   plugins: Gathered,
   search: Search,
+  prefixesInForce: ReadonlyMap<string, string> = new Map(),
 ): Promise<Outcome> {
   const broken = documents.flatMap((document) => (document.ok ? [] : [document.problem]));
   const problems = [...search.problems, ...broken];
-  const merged = mergeSources(sources);
-  // A setting that is wrong, or in a file that cannot be read, would make the rules over several keys lie.
-  const isSettled =
-    problems.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["hub", "defaults"]));
+  let isWhole = problems.length === 0;
   const isPlain =
     plugins.specs.length === 0 && !sources.some(({ reading }) => hasBad(reading, ["plugins"]));
+  const complaints = sources.flatMap((source) => {
+    const { reading } = source;
+    const all = [...reading.complaints, ...(isPlain ? reading.unclaimed : [])];
+    return all.map((complaint): Fault => ({ ...complaint, source }));
+  });
+  const wrong = new Set(complaints.flatMap((fault) => findServer(fault)?.draft ?? []));
+  const merged = mergeSources(sources, { wrong, prefixesInForce });
+  // A setting that is wrong, or in a file that cannot be read, would make the rules over several keys lie.
+  const isSettled = isWhole && !sources.some(({ reading }) => hasBad(reading, ["hub", "defaults"]));
   const strays = isPlain ? findStrays(merged.servers, sources) : [];
-  const rules = [...(isSettled ? merged.faults : []), ...plugins.faults, ...strays];
+  const faults = [...complaints, ...(isSettled ? merged.faults : []), ...plugins.faults, ...strays];
+  const byDraft = new Map<Draft, Problem[]>();
   for (const document of documents) {
     if (!document.ok) continue;
     const { source, locate } = document;
-    const { complaints, unclaimed } = source.reading;
-    const faults = rules.filter((fault) => fault.source === source);
-    const all = [...complaints, ...(isPlain ? unclaimed : []), ...faults];
-    problems.push(...(await place(source.file, locate, all)));
+    const own = faults.filter((fault) => fault.source === source);
+    for (const { fault, problem } of await place(source.file, locate, own)) {
+      problems.push(problem);
+      const server = findServer(fault);
+      if (server === undefined) isWhole = false;
+      else byDraft.set(server.draft, [...(byDraft.get(server.draft) ?? []), problem]);
+    }
   }
   const notes = [
     ...search.notes,
     ...sources.flatMap(({ file, reading }) => reading.notes.map((note) => `${file}: ${note}`)),
     ...merged.notes,
   ];
-  if (problems.length > 0) return { ok: false, problems, notes };
+  if (!isWhole) return { ok: false, problems, notes };
   // Plugins may have some.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
-  const { hub, servers, defaults } = merged;
+  const { hub, defaults } = merged;
+  const servers = merged.servers.map((spec): ServerSpec => {
+    const draft = findLast(spec.name, sources);
+    const own = draft && byDraft.get(draft);
+    const { name, enabled, prefix } = spec;
+    return own === undefined ? spec : { kind: "invalid", name, enabled, prefix, problems: own };
+  });
   const httpToken = pickToken(sources);
   if (httpToken !== undefined) notes.push(...(await noteExposure(httpToken)));
   const manifest = {
@@ -191,7 +214,21 @@ async function combine(
     plugins: plugins.specs,
     sources: files,
   };
-  return { ok: true, manifest, notes };
+  return { ok: true, manifest, problems, notes };
+}
+
+/** The draft of the last source that has that server. */
+function findLast(name: string, sources: readonly Source[]): Draft | undefined {
+  return sources.findLast(({ reading }) => reading.servers.has(name))?.reading.servers.get(name);
+}
+
+/** The server in whose table a fault lies; undefined if it lies elsewhere. */
+function findServer({ source, path }: Fault): { readonly draft: Draft } | undefined {
+  for (const draft of source.reading.servers.values()) {
+    const isWithin = draft.path.every((key, i) => path[i] === key);
+    if (isWithin && path.length >= draft.path.length) return { draft };
+  }
+  return undefined;
 }
 
 /** What is wrong with servers of plugins where there are none. */

@@ -1,6 +1,6 @@
 import { printPackage, runnersOf, startPackage } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
-import type { Program } from "./reading.ts";
+import type { Draft, Program } from "./reading.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, START_LIMIT } from "./schema.ts";
 import type {
   HubSettings,
@@ -36,11 +36,21 @@ export interface Merged {
   readonly notes: readonly string[];
 }
 
+export interface MergeOptions {
+  /** Drafts that have a problem already: they are not checked further, and take no prefix from others. */
+  readonly wrong?: ReadonlySet<Draft>;
+  /** The prefix of each server that runs already, which it keeps. */
+  readonly prefixesInForce?: ReadonlyMap<string, string>;
+}
+
 /**
  * Puts the sources together: `hub` and `defaults` key by key, servers as a whole, the later source wins; the
  * defaults that come out apply to all servers. Checks the rules that go beyond one key.
  */
-export function mergeSources(sources: readonly Source[]): Merged {
+export function mergeSources(
+  sources: readonly Source[],
+  { wrong = new Set(), prefixesInForce = new Map() }: MergeOptions = {},
+): Merged {
   const hub = sources.reduce<HubSettings>(
     (all, it) => ({ ...all, ...it.reading.hub }),
     HUB_DEFAULTS,
@@ -57,7 +67,16 @@ export function mergeSources(sources: readonly Source[]): Merged {
   const servers = said.map((it) => leaveOut(it, limits));
   const secretSources = sources.findLast(({ reading }) => reading.secrets?.sources)?.reading.secrets
     ?.sources;
-  const { prefixes, faults, notes } = assignPrefixes(servers, hub.separator);
+  const limitFaults = new Map(
+    servers.map((it) => [it.draft, wrong.has(it.draft) ? [] : checkLimits(it, limits)] as const),
+  );
+  const isWrong = ({ draft }: Placed): boolean =>
+    wrong.has(draft) || (limitFaults.get(draft) ?? []).length > 0;
+  const { prefixes, faults, notes } = assignPrefixes(servers, {
+    separator: hub.separator,
+    isWrong,
+    inForce: prefixesInForce,
+  });
   return {
     hub,
     defaults: limits,
@@ -65,7 +84,7 @@ export function mergeSources(sources: readonly Source[]): Merged {
     faults: [
       ...checkRoom(hub, sources),
       ...checkDefaults(limits, sources),
-      ...servers.flatMap((it) => checkLimits(it, limits)),
+      ...[...limitFaults.values()].flat(),
       ...faults,
     ],
     notes: [...servers.flatMap((it, i) => (it === said[i] ? [] : noteAbsence(it))), ...notes],

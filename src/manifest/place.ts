@@ -4,22 +4,21 @@ import { detectFormat, parseText } from "./parse.ts";
 import { printPath, type Complaint, type Problem } from "./problem.ts";
 import { MAX_MANIFEST } from "./trust.ts";
 
-/** Complaints about a file with their positions, in the order of the text. */
-export async function place(
+/** Complaints about a file, each with the problem that it is at its position, in the order of the text. */
+export async function place<T extends Complaint>(
   file: string,
   locate: () => Promise<Locate>,
-  complaints: readonly Complaint[],
-): Promise<Problem[]> {
+  complaints: readonly T[],
+): Promise<readonly { readonly fault: T; readonly problem: Problem }[]> {
   if (complaints.length === 0) return [];
   const find = await locate().catch((): Locate => () => undefined);
-  const problems = complaints.map(({ path, at, message, position = find(path, at) }): Problem => ({
-    file,
-    position,
-    path: printPath(path),
-    message,
-  }));
-  return problems.toSorted(
-    ({ position: a }, { position: b }) =>
+  const placed = complaints.map((fault) => {
+    const { path, at, message, position = find(path, at) } = fault;
+    const problem: Problem = { file, position, path: printPath(path), message };
+    return { fault, problem };
+  });
+  return placed.toSorted(
+    ({ problem: { position: a } }, { problem: { position: b } }) =>
       (a?.line ?? 0) - (b?.line ?? 0) || (a?.column ?? 0) - (b?.column ?? 0),
   );
 }
@@ -32,7 +31,8 @@ export async function placeProblems(
   file: string,
   complaints: readonly Complaint[],
 ): Promise<readonly Problem[]> {
-  return place(file, () => readPlaces(file), complaints);
+  const placed = await place(file, () => readPlaces(file), complaints);
+  return placed.map(({ problem }) => problem);
 }
 
 async function readPlaces(file: string): Promise<Locate> {

@@ -29,11 +29,23 @@ export interface Assigned {
   readonly notes: readonly string[];
 }
 
+interface PrefixOptions {
+  readonly separator: string;
+  /** Whether a server has a problem of its own: it takes no prefix from others, but for one that it has in force. */
+  readonly isWrong: (server: Placed) => boolean;
+  /** The prefix of each server that runs already. */
+  readonly inForce: ReadonlyMap<string, string>;
+}
+
 /**
- * Gives every server its prefix. In our own files a bad or doubled one is a fault; servers of clients' files
- * come after them and take the nearest prefix that is free, as their files cannot say one.
+ * Gives every server its prefix. In our own files a bad or doubled one is a fault: of two servers with one prefix that of the
+ * one that does not run yet, else of the later one. Servers of clients' files come after them and take the nearest prefix that
+ * is free, as their files cannot say one.
  */
-export function assignPrefixes(servers: readonly Placed[], separator: string): Assigned {
+export function assignPrefixes(
+  servers: readonly Placed[],
+  { separator, isWrong, inForce }: PrefixOptions,
+): Assigned {
   const prefixes = new Map<string, string>();
   const faults: Fault[] = [];
   const notes: string[] = [];
@@ -44,20 +56,32 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
     if (isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
   };
 
-  for (const server of servers.filter(({ draft }) => isOwn(draft))) {
+  for (const server of servers) {
+    const prefix = inForce.get(server.name) ?? "";
+    if (isWrong(server) && isEnabled(server.draft) && prefix !== "") owners.set(prefix, server);
+  }
+  const give = (server: Placed): void => {
     const said = getPrefix(server.draft);
     const prefix = said ?? server.name;
     const owner = isEnabled(server.draft) ? owners.get(prefix) : undefined;
+    const isClash = owner !== undefined && owner !== server;
     const message = isPrefix(prefix, separator)
-      ? owner && describeClash(prefix, owner, server)
+      ? isClash && describeClash(prefix, owner, server)
       : describeRule(server.name, said, separator);
-    if (message === undefined) claim(server, prefix);
+    if (message === false) claim(server, prefix);
     else if (said === undefined) faults.push({ ...locate(server), at: "key", message });
     else {
       const { source, path } = locate(server);
       faults.push({ source, path: [...path, "prefix"], at: "value", message });
     }
-  }
+  };
+
+  const own = servers.filter((server) => isOwn(server.draft));
+  const right = own.filter((server) => !isWrong(server));
+  const runs = (server: Placed): boolean =>
+    inForce.get(server.name) === (getPrefix(server.draft) ?? server.name);
+  for (const server of right.filter(runs)) give(server);
+  for (const server of right.filter((it) => !runs(it))) give(server);
 
   for (const server of servers.filter(({ draft }) => !isOwn(draft))) {
     const said = getPrefix(server.draft) ?? server.name;
@@ -70,6 +94,9 @@ export function assignPrefixes(servers: readonly Placed[], separator: string): A
       notes.push(`${server.source.file}: server ${name} gets the prefix "${prefix}"`);
     }
   }
+
+  // All that is wrong with a server is told at once, but none of these takes a prefix from one that can run.
+  for (const server of own.filter(isWrong)) give(server);
   return { prefixes, faults, notes };
 }
 

@@ -41,6 +41,26 @@ export function manifestError(problems: readonly Problem[]): HubError {
   return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
 }
 
+/** Why a server cannot be used whose table has problems: `serverInvalid`, with every problem. */
+export function invalidError(spec: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): HubError {
+  return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
+}
+
+/** The same in words. */
+export function describeInvalid({
+  name,
+  problems,
+}: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): string {
+  const told = problems.map(printProblem).join("; ");
+  return `Server "${name}" is not started: its table in the manifest is wrong: ${told}`;
+}
+
 /** `servers.git.args[1]`; keys that are not bare are quoted, which also keeps control characters out. */
 export function printPath(path: Path): string {
   let text = "";

@@ -13,7 +13,7 @@ import {
   text,
 } from "./fields.ts";
 import type { Packaged } from "./package.ts";
-import type { Path } from "./problem.ts";
+import type { Path, Problem } from "./problem.ts";
 import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
 import type { SecretSource } from "./secrecy.ts";
@@ -288,7 +288,19 @@ export interface UnsupportedServer extends Entry {
   readonly reason: string;
 }
 
-export type ServerSpec = RunnableServer | UnsupportedServer;
+/** A server whose table has problems. It is never started with a part of its table ignored, and costs only itself. */
+export interface InvalidServer extends Entry {
+  readonly kind: "invalid";
+  /** At least one; in the order of the text. */
+  readonly problems: readonly Problem[];
+}
+
+export type ServerSpec = RunnableServer | UnsupportedServer | InvalidServer;
+
+/** Whether a server can be run. */
+export function isRunnable(spec: ServerSpec): spec is RunnableServer {
+  return spec.kind !== "unsupported" && spec.kind !== "invalid";
+}
 
 /** A plugin that is to be used, as one entry of `[[plugins]]` says. */
 export interface PluginSpec {

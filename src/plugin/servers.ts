@@ -32,17 +32,40 @@ export async function placeFaults(faults: readonly Fault[]): Promise<readonly Pr
   return (await Promise.all(problems)).flat();
 }
 
+/** What is wrong within the table of one server. */
+export interface TableFault extends Fault {
+  readonly server: string;
+}
+
+/** The same manifest with those servers as ones whose tables have problems. */
+export async function failServers(
+  manifest: Manifest,
+  faults: readonly TableFault[],
+): Promise<Manifest> {
+  if (faults.length === 0) return manifest;
+  const servers = manifest.servers.map(async (spec): Promise<ServerSpec> => {
+    const own = faults.filter(({ server }) => server === spec.name);
+    if (own.length === 0) return spec;
+    const { name, enabled, prefix } = spec;
+    return { kind: "invalid", name, enabled, prefix, problems: await placeFaults(own) };
+  });
+  return { ...manifest, servers: await Promise.all(servers) };
+}
+
 /** The manifest's servers of plugins that are none of these, by the names that plugins have themselves. */
-export function findStrays({ servers }: Manifest, names: readonly string[]): readonly Fault[] {
+export function findStrays({ servers }: Manifest, names: readonly string[]): readonly TableFault[] {
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
     const { file, path } = spec.origin;
-    return [{ file, complaint: missPlugin(spec.plugin, path, names) }];
+    return [{ file, server: spec.name, complaint: missPlugin(spec.plugin, path, names) }];
   });
 }
 
 /** The manifest's servers that their plugins do not have, nor any other. */
-export function findMissing({ servers }: Manifest, members: readonly Member[]): readonly Fault[] {
+export function findMissing(
+  { servers }: Manifest,
+  members: readonly Member[],
+): readonly TableFault[] {
   return servers.flatMap((spec) => {
     const member = members.find(({ name }) => spec.kind === "plugin" && name === spec.plugin);
     const isMade = members.some(({ parts }) => Object.hasOwn(parts.servers ?? {}, spec.name));
@@ -51,7 +74,7 @@ export function findMissing({ servers }: Manifest, members: readonly Member[]): 
     const nearest = findNearest(spec.name, Object.keys(member.parts.servers ?? {}));
     const guess = nearest === undefined ? "" : `; did you mean "${nearest}"?`;
     const message = `plugin "${spec.plugin}" has no server "${spec.name}"${guess}`;
-    return [{ file, complaint: { path, at: "key", message } }];
+    return [{ file, server: spec.name, complaint: { path, at: "key", message } }];
   });
 }
 
@@ -83,7 +106,11 @@ export function completeServers(
         fault(
           `its server "${name}" needs another prefix; ${advice.replace("NAME", name)} and prefix = "…"`,
         );
-      } else if (said !== undefined && !(said.kind === "plugin" && said.plugin === member.name)) {
+      } else if (
+        said !== undefined &&
+        said.kind !== "invalid" &&
+        !(said.kind === "plugin" && said.plugin === member.name)
+      ) {
         fault(`its server "${name}" has the name of another server of the manifest`);
       } else if (said === undefined) {
         complete.push(specOf(name, member, set, defaults));

@@ -13,6 +13,7 @@ import { Member } from "./member.ts";
 import type { Parts } from "./plugin.ts";
 import {
   completeServers,
+  failServers,
   type Fault,
   findMissing,
   findStrays,
@@ -52,23 +53,18 @@ const echoes = new WeakSet<HubEvent>();
  * Loads all plugins of a manifest, checks their options, and sets them up in order. With any problem nothing is left of any
  * of them. Never rejects.
  */
-export async function setUpPlugins(manifest: Manifest, world: Surroundings): Promise<Equipped> {
-  const loading = await Promise.all(
-    manifest.plugins.map((spec) => loadPlugin(spec, world.loaders)),
-  );
+export async function setUpPlugins(whole: Manifest, world: Surroundings): Promise<Equipped> {
+  const loading = await Promise.all(whole.plugins.map((spec) => loadPlugin(spec, world.loaders)));
   const loaded: Loaded[] = [];
   const faults: Fault[] = [];
   for (const [i, result] of loading.entries()) {
-    const spec = manifest.plugins[i];
+    const spec = whole.plugins[i];
     if (result.ok) loaded.push(result.loaded);
     else if (spec) faults.push(...result.complaints.map((complaint) => faultOf(spec, complaint)));
   }
-  // What those are called that could not be loaded is not known.
-  if (faults.length === 0) {
-    const names = loaded.map(({ plugin }) => plugin.name);
-    faults.push(...findStrays(manifest, names));
-  }
   if (faults.length > 0) return refuse(faults);
+  const names = loaded.map(({ plugin }) => plugin.name);
+  const known = await failServers(whole, findStrays(whole, names));
   const { bus, clock = systemClock, setupLimit = SETUP_LIMIT } = world;
   const abort = new AbortController();
   const running: { set?: PluginSet } = {};
@@ -85,7 +81,7 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
   };
   const members: Member[] = [];
   for (const [i, { plugin, path, options }] of loaded.entries()) {
-    const entry = manifest.plugins[i];
+    const entry = whole.plugins[i];
     if (entry === undefined) break;
     const spec = { ...entry, path };
     const member = new Member({ spec, plugin, clock, log });
@@ -96,9 +92,10 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
     if (faults.length > 0) break;
   }
   const number = ++sets;
+  // A plugin that failed has no servers.
+  const manifest =
+    faults.length === 0 ? await failServers(known, findMissing(known, members)) : known;
   const { servers, faults: clashes } = completeServers(manifest, members, number);
-  // One that failed has none.
-  if (faults.length === 0) faults.push(...findMissing(manifest, members));
   faults.push(...[...findClashes(members), ...clashes].map(toFault));
   if (faults.length > 0) {
     await disposeAll(members, abort);
@@ -114,12 +111,13 @@ export async function setUpPlugins(manifest: Manifest, world: Surroundings): Pro
 }
 
 /** The same for a manifest that has the very same plugins, which stay as they are. Never rejects. */
-export async function keepPlugins(manifest: Manifest, plugins: PluginSet): Promise<Equipped> {
+export async function keepPlugins(whole: Manifest, plugins: PluginSet): Promise<Equipped> {
   const { members, number } = plugins;
-  const { servers, faults: clashes } = completeServers(manifest, members, number);
   const names = members.map(({ name }) => name);
-  const missing = [...findStrays(manifest, names), ...findMissing(manifest, members)];
-  const faults = [...missing, ...clashes.map(toFault)];
+  const missing = [...findStrays(whole, names), ...findMissing(whole, members)];
+  const manifest = await failServers(whole, missing);
+  const { servers, faults: clashes } = completeServers(manifest, members, number);
+  const faults = clashes.map(toFault);
   if (faults.length > 0) return refuse(faults);
   return { ok: true, manifest: { ...manifest, servers }, plugins };
 }

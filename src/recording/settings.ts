@@ -1,7 +1,12 @@
 import { HubError } from "../errors.ts";
 import { mergeSources } from "../manifest/merge.ts";
 import { readOwn } from "../manifest/own.ts";
-import type { Manifest, PromptRules, RunnableServer } from "../manifest/schema.ts";
+import {
+  type Manifest,
+  type PromptRules,
+  type RunnableServer,
+  isRunnable,
+} from "../manifest/schema.ts";
 
 /** In the place of what a recorded server was started by, or reached at: that may hold secrets, and nothing is started. */
 const COMMAND = "recorded";
@@ -24,7 +29,7 @@ const SETTINGS = [
 /** What of a manifest matters for a recording, as a manifest of its own: names, limits and rules, and nothing of how servers are reached. */
 export function describeManifest({ hub, servers }: Manifest): object {
   const { name, separator, nameLimit, clientPrefix, listWait, parallelStarts } = hub;
-  const runnable = servers.filter((spec) => spec.kind !== "unsupported");
+  const runnable = servers.filter(isRunnable);
   return {
     hub: { name, separator, nameLimit, clientPrefix, listWait, parallelStarts },
     servers: Object.fromEntries(runnable.map((spec) => [spec.name, describeServer(spec)])),

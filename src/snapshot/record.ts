@@ -1,6 +1,6 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { type Range, textOf } from "../bytes.ts";
-import { eachKind, type Item, type Kind, KINDS } from "../catalog/item.ts";
+import { eachKind, type Item, type ItemState, type Kind, KINDS } from "../catalog/item.ts";
 import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
 import type { Seal } from "./key.ts";
 import type { Mark } from "./mark.ts";
@@ -36,6 +36,8 @@ interface Entry {
   readonly size: number;
   readonly keys: readonly Range[];
   readonly meta?: Range;
+  /** Another hub need not check it again. With other rules for that there has to be another `FORMAT`. */
+  readonly state?: ItemState;
 }
 
 /** The file of that name for a snapshot. */
@@ -98,10 +100,10 @@ export async function readRecord(
   const entries = JSON.parse(readLine()) as Record<Kind, Entry[]>;
   const marks = { start: at, end: file.indexOf(LF, at) };
   at = marks.end + 1;
-  const readItem = ({ key, size, keys, meta }: Entry): Item => {
+  const readItem = ({ key, size, keys, meta, state }: Entry): Item => {
     const bytes = file.subarray(at, at + size);
     at += size + 1;
-    return { key, bytes, keys, meta };
+    return { key, bytes, keys, meta, ...(state && { state }) };
   };
   const lists = eachKind((kind) => entries[kind].map((entry) => readItem(entry)));
   const offer: Offer = {
@@ -116,9 +118,15 @@ export async function readRecord(
   return { offer, verdict, savedAt, readMarks };
 }
 
-function toEntry({ key, bytes, keys, meta }: Item): Entry {
+function toEntry({ key, bytes, keys, meta, state }: Item): Entry {
   const size = bytes.length;
-  return { key, size, keys: keys.map(toRange), ...(meta && { meta: toRange(meta) }) };
+  return {
+    key,
+    size,
+    keys: keys.map(toRange),
+    ...(meta && { meta: toRange(meta) }),
+    ...(state && { state }),
+  };
 }
 
 function toRange({ start, end }: Range): Range {

@@ -1,5 +1,5 @@
 import type { Difference } from "../catalog/difference.ts";
-import { KINDS } from "../catalog/item.ts";
+import { isShowable, KINDS } from "../catalog/item.ts";
 import { type Offer, sameOffers } from "../catalog/offer.ts";
 import { type Marks, review } from "./mark.ts";
 
@@ -167,8 +167,9 @@ export class Keeper implements Snapshots {
       const isSame =
         kept !== undefined && isNear(kept.verdict, verdict) && sameOffers(kept.offer, offer);
       if (isSame && Math.abs(savedAt - kept.savedAt) <= DAY) return differences;
-      const past = { items: kept?.offer.tools ?? [], marks: kept?.readMarks() ?? new Map() };
-      const found = await review(past, offer.tools, savedAt);
+      const seen = kept?.offer.tools.filter(isShowable) ?? [];
+      const past = { items: seen, marks: kept?.readMarks() ?? new Map() };
+      const found = await review(past, offer.tools.filter(isShowable), savedAt);
       differences = found.differences;
       const next = { offer, verdict, savedAt, readMarks: () => found.marks };
       if (await store.write(subject, next)) this.#isTidy = false;

@@ -1,3 +1,4 @@
+import { isShowable, type Item } from "../catalog/item.ts";
 import type { Clock } from "../clock.ts";
 import type { HubError } from "../errors.ts";
 import { causeOf, lateSince, lookAhead, retryOf, sessionOf } from "./account.ts";
@@ -45,13 +46,17 @@ export class History {
       lastError: this.lastError,
       peer: session?.met?.peer ?? this.#peer,
       listing: from,
-      tools: offer?.tools.length,
-      prompts: offer?.prompts.length,
-      resources: offer?.resources.length,
+      tools: offer && countShowable(offer.tools),
+      prompts: offer && countShowable(offer.prompts),
+      resources: offer && countShowable(offer.resources),
       startDuration: this.startDuration,
       calls: this.#calls + (session?.calls ?? 0),
       inFlight: session?.inFlight ?? 0,
       lastTool: session?.lastTool ?? this.#lastTool,
     };
   }
+}
+
+function countShowable(items: readonly Item[]): number {
+  return items.reduce((count, item) => (isShowable(item) ? count + 1 : count), 0);
 }

@@ -1,7 +1,15 @@
-import { type Item, KEY_MEMBERS, type Kind, MOST_ITEMS, readPage } from "../catalog/item.ts";
+import { conforms } from "../catalog/conform.ts";
+import {
+  type Item,
+  KEY_MEMBERS,
+  type Kind,
+  makeHidden,
+  MOST_ITEMS,
+  readPage,
+} from "../catalog/item.ts";
 import { type CacheHint, NOUNS } from "../catalog/offer.ts";
 import { applyEdits, joinPieces, textOf } from "../bytes.ts";
-import { lastMember, scanObject, stringOf, valueOf } from "../json.ts";
+import { ANY_DEPTH, lastMember, scanObject, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
@@ -32,6 +40,12 @@ export interface PagesParts {
 export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
   const { server, kind } = parts;
   const items: Item[] = [];
+  let unnamed = 0;
+  /** All of them are one entry that is hidden. */
+  const finish = (): readonly Item[] => {
+    if (unnamed > 0) items.push(makeHidden("", kind, "unnamed"));
+    return items;
+  };
   const cursors = new Set<string>();
   let size = 0;
   let cursor: string | undefined;
@@ -41,29 +55,30 @@ export async function listAll(parts: PagesParts): Promise<readonly Item[]> {
     const params = cursor === undefined ? undefined : { cursor };
     const response = await parts.ask(LIST_METHODS[kind], params);
     if (response.outcome === "error") {
-      if (kind === "resourceTemplates" && isUnknown(response)) return items;
+      if (kind === "resourceTemplates" && isUnknown(response)) return finish();
       readReply(server, response, "list");
     }
     const left = MOST_ITEMS - items.length;
-    const page = readPage(response.bytes, response.body, kind, left);
+    const page = readPage(response.bytes, response.body, kind, left, conforms);
     if (page === undefined) {
       throw misstep(server, "list", `sent a list of ${NOUNS[kind]}s that is malformed`);
     }
     if (parts.hints !== undefined) noteHint(response, kind, parts.hints);
     if (cursor === undefined) noteMeta(response, kind, parts.metas);
+    unnamed += page.unnamed;
     if (page.unnamed > 0) parts.complain(tellUnnamed(page.unnamed, kind));
     for (const item of page.items) items.push(item);
     size += response.end - response.start;
     cursor = page.nextCursor;
     if (page.isCut || (cursor !== undefined && items.length === MOST_ITEMS)) {
       parts.complain(`Only the first ${MOST_ITEMS} ${NOUNS[kind]}s are listed.`);
-      return items;
+      return finish();
     }
-    if (cursor === undefined) return items;
+    if (cursor === undefined) return finish();
     const full = cursors.size === MAX_LISTING.pages || size > MAX_LISTING.bytes;
     if (full || cursors.has(cursor)) {
       parts.complain(`The list of ${NOUNS[kind]}s never ends; it was cut.`);
-      return items;
+      return finish();
     }
     cursors.add(cursor);
   }
@@ -89,9 +104,11 @@ function tellUnnamed(count: number, kind: Kind): string {
 /** Nothing holds for longer, whatever a server says, in ms. */
 const LONGEST_TTL = 24 * 60 * 60_000;
 
+const HINTS = ["ttlMs", "cacheScope"];
+
 /** Reads the hint of a page (caching): of all pages the shortest counts, and the one that says `private`. */
 function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void {
-  const members = scanObject(bytes, body.start)?.items ?? [];
+  const members = scanObject(bytes, body.start, HINTS, ANY_DEPTH)?.items ?? [];
   const spelled = lastMember(members, "ttlMs");
   const said = spelled && valueOf(bytes, spelled);
   const before = hints.get(kind);

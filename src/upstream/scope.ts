@@ -23,6 +23,6 @@ export function scopeOf(servers: readonly string[]): Scope {
 }
 
 /** What a server's names begin with there; empty if there is nothing. */
-export function prefixIn({ isSingle }: Scope, { prefix }: RunnableServer): string {
+export function prefixIn({ isSingle }: Scope, { prefix }: Pick<RunnableServer, "prefix">): string {
   return isSingle ? "" : prefix;
 }

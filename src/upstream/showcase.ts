@@ -6,7 +6,8 @@ import type { Digest, NameRules } from "../catalog/names.ts";
 import { NOUNS, type Offer } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
 import type { Bus, LogLevel } from "../events.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
 import type { Pool } from "./pool.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
 import { EVERYTHING, prefixIn, type Scope } from "./scope.ts";
@@ -30,6 +31,10 @@ const LONGEST_REMARK = 1000;
 /** The catalogs in force, by servers and by what clients can do; each is built when it is first needed after a change. */
 export class Showcase {
   names: NameRules;
+  /** What models are to know if no server says anything. */
+  notice: string | undefined;
+  /** The servers that are not started, as their tables in the manifest are wrong. */
+  invalid: readonly InvalidServer[] = [];
   /** Another whenever a catalog may be another. */
   version = 0;
   readonly #parts: ShowcaseParts;
@@ -37,7 +42,12 @@ export class Showcase {
   /** What was last made of each offer, and for which prefix. */
   readonly #sources = new WeakMap<
     Offer,
-    { readonly spec: RunnableServer; readonly prefix: string; readonly source: Source }
+    {
+      readonly spec: RunnableServer;
+      readonly prefix: string;
+      readonly era: Era;
+      readonly source: Source;
+    }
   >();
   /** What was said of servers' entries, by server. */
   readonly #remarked = new Map<string, Set<string>>();
@@ -113,36 +123,43 @@ export class Showcase {
 
   #build(profile: Profile): Catalog {
     // Plugins could add to a list that there is not.
-    const { scope } = profile;
+    const { scope, era } = profile;
     const connections = this.#parts.pool.connections(profile);
     const shown = connections.flatMap(({ spec, offer }) => {
       return offer === undefined ? [] : [{ spec, offer }];
     });
-    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope));
+    const sources = shown.map(({ spec, offer }) => this.#sourceOf(spec, offer, scope, era));
     const isWhole = shown.length === connections.length;
-    const catalog = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
+    const built = buildCatalog(sources, this.names, this.#parts.digest, isWhole);
+    const { instructions = this.notice } = built;
+    const catalog = { ...built, instructions };
     // Of a part there is nothing to say that was not said of the whole.
     if (scope !== EVERYTHING) return catalog;
     for (const { list, kind, server, remoteName, text } of catalog.remarks) {
       const noun = NOUNS[list].replace(/^./, (letter) => letter.toUpperCase());
       const line = `${noun} "${remoteName}" of server "${server}": ${text}`;
-      if (kind === "filtered" || kind === "hidden" || kind === "conflict") continue;
+      // Entries without a name were told of when they were listed.
+      const isTold = kind === "unreadable" && remoteName === "";
+      if (kind === "filtered" || kind === "hidden" || kind === "conflict" || isTold) continue;
       this.#remark(server, kind === "shortened" ? "info" : "warn", line.slice(0, LONGEST_REMARK));
     }
     return catalog;
   }
 
   /** The same for the same, so that only what has changed is shaped anew; what plugins make of it may be another each time. */
-  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope): Source {
+  #sourceOf(spec: RunnableServer, offer: Offer, scope: Scope, era: Era): Source {
     const prefix = prefixIn(scope, spec);
     const revise = this.#parts.reviser();
     if (revise !== undefined) {
-      return { ...makeSource(spec, offer, prefix), revise: (listed) => revise(spec.name, listed) };
+      return {
+        ...makeSource(spec, offer, prefix, era),
+        revise: (listed) => revise(spec.name, listed),
+      };
     }
     const known = this.#sources.get(offer);
-    if (known?.spec === spec && known.prefix === prefix) return known.source;
-    const source = makeSource(spec, offer, prefix);
-    this.#sources.set(offer, { spec, prefix, source });
+    if (known?.spec === spec && known.prefix === prefix && known.era === era) return known.source;
+    const source = makeSource(spec, offer, prefix, era);
+    this.#sources.set(offer, { spec, prefix, era, source });
     return source;
   }
 
@@ -160,10 +177,11 @@ export class Showcase {
 
 const NOTHING = new Section("tools", new Map());
 
-function makeSource(spec: RunnableServer, offer: Offer, prefix: string): Source {
+function makeSource(spec: RunnableServer, offer: Offer, prefix: string, era: Era): Source {
   return {
     server: spec.name,
     offer,
+    era,
     rules: { tools: { prefix, ...spec.tools }, prompts: { prefix, ...spec.prompts } },
     skills: spec.skills,
     limits: (kind, remoteName) => limitsOf(spec, kind, remoteName),

@@ -1,6 +1,7 @@
 import { HubError } from "../errors.ts";
 import type { StateName } from "../events.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import { invalidError } from "../manifest/problem.ts";
+import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Authorization } from "../wire/http/credentials.ts";
 import type { Way } from "../wire/http/target.ts";
@@ -62,10 +63,37 @@ export interface ConnectionStatus {
 /** How one server of the manifest stands. */
 export interface ServerStatus {
   readonly server: string;
-  readonly transport: RunnableServer["kind"];
+  /** undefined: its table in the manifest has a problem, so it is not known. */
+  readonly transport: RunnableServer["kind"] | undefined;
   readonly goal: Goal;
   /** One for all clients, or one for each; none while nobody has needed the server. */
   readonly connections: readonly ConnectionStatus[];
+}
+
+/** How a server stands that is not started, as its table in the manifest has a problem. */
+export function invalidStatus(spec: InvalidServer): ServerStatus {
+  const cause = invalidError(spec);
+  const connection: ConnectionStatus = {
+    client: undefined,
+    state: "failed",
+    attempt: undefined,
+    retryAt: undefined,
+    responsive: undefined,
+    way: undefined,
+    progress: undefined,
+    cause,
+    lastError: cause,
+    peer: undefined,
+    listing: undefined,
+    tools: undefined,
+    prompts: undefined,
+    resources: undefined,
+    startDuration: undefined,
+    calls: 0,
+    inFlight: 0,
+    lastTool: undefined,
+  };
+  return { server: spec.name, transport: undefined, goal: "up", connections: [connection] };
 }
 
 /** Which servers have a connection that runs; which are still starting; and of which all have failed, and why. */

@@ -6,6 +6,7 @@ import { declaresSkills } from "../catalog/skills.ts";
 import type { Clock } from "../clock.ts";
 import { narrowClass } from "../protocol/capabilities.ts";
 import { HubError } from "../errors.ts";
+import { invalidError } from "../manifest/problem.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
@@ -15,6 +16,8 @@ import { type Profile, profileOf } from "./profile.ts";
 import { prefixIn } from "./scope.ts";
 import type { Showcase } from "./showcase.ts";
 import type { Voice } from "./voice.ts";
+
+type Prefixed = Pick<RunnableServer, "name" | "prefix">;
 
 export interface ViewParts {
   readonly pool: Pool;
@@ -111,8 +114,11 @@ export class View {
     const text = `There is no ${noun} "${name}"`;
     if (!isNamed(kind)) return new HubError("unknownResource", `${text}.`, { uri: name });
     const { scope } = this.#profile;
-    const isLikely = (spec: RunnableServer): boolean =>
+    const isLikely = (spec: Prefixed): boolean =>
       scope.isSingle || (spec.prefix !== "" && this.#fits(spec, name));
+    const { invalid } = this.#parts.showcase;
+    const wrong = invalid.find((spec) => scope.has(spec.name) && isLikely(spec));
+    if (wrong !== undefined) return invalidError(wrong);
     const down = this.#parts.pool.down(this.#profile).find(isLikely);
     if (down === undefined) {
       return new HubError(kind === "tools" ? "unknownTool" : "unknownPrompt", `${text}.`);
@@ -191,7 +197,7 @@ export class View {
     return connections.flatMap(({ voice }) => voice ?? []);
   }
 
-  #fits(spec: RunnableServer, name: string): boolean {
+  #fits(spec: Prefixed, name: string): boolean {
     const prefix = prefixIn(this.#profile.scope, spec);
     return prefix === "" || name.startsWith(prefix + this.#parts.showcase.names.separator);
   }

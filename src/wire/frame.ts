@@ -1,6 +1,7 @@
 import { Buffer } from "node:buffer";
 import { type Edit, matches, type Range, textOf, utf8 } from "../bytes.ts";
 import {
+  ANY_DEPTH,
   lastMember,
   type Member,
   scanArray,
@@ -83,9 +84,19 @@ function readScanned(raw: Buffer): Frame {
   if (object !== undefined && skipSpace(raw, object.end) === raw.length) {
     return classify(onOneLine(raw), object.items);
   }
+  const answer = readDeep(raw, at);
+  if (answer !== undefined) return answer;
   return raw[at] !== 0x7b && skipSpace(raw, skipValue(raw, at)) === raw.length
     ? invalid(raw, "invalidRequest", "the message is no object")
     : invalid(raw, "parseError", "the message is not valid JSON");
+}
+
+/** A result may be nested as deep as its sender likes: whoever reads it says what becomes of it. Nothing else may. */
+function readDeep(raw: Buffer, at: number): Response | undefined {
+  const object = scanObject(raw, at, undefined, ANY_DEPTH);
+  if (object === undefined || skipSpace(raw, object.end) !== raw.length) return undefined;
+  const frame = classify(onOneLine(raw), object.items);
+  return frame.kind === "response" && frame.outcome === "result" ? frame : undefined;
 }
 
 /** Only for what was scanned: valid JSON holds a raw CR or LF as white space only, and line readers end a line there. */

@@ -106,13 +106,13 @@ describe("commands", () => {
 
   it("check and serve name every problem of a manifest, start nothing, and end with 2", LIMIT, () =>
     withStage(
-      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n',
+      '[servers.a]\ncomand = "x"\n\n[servers.b]\ncommand = "y"\ncallTimeout = "soon"\n\n[hub]\nnme = "x"\n',
       async (stage) => {
         for (const command of ["check", "serve", ""]) {
           const args = [command, "--config", stage.config].filter(Boolean);
           const { code, stdout, stderr } = await run(stage, ...args);
           assert.equal(code, 2, command);
-          assert.match(stderr, /comand[^]*command[^]*callTimeout/, command);
+          assert.match(stderr, /comand[^]*command[^]*callTimeout[^]*nme/, command);
           assert.equal(stdout, "", command);
         }
       },

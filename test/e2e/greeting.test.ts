@@ -154,7 +154,7 @@ describe("a start with a manifest that has served before", () => {
   it("answers nothing if the manifest is wrong now", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       await serveOnce(stage);
-      writeFileSync(stage.config, "[servers.a]\n");
+      writeFileSync(stage.config, '[hub]\nnme = "x"\n');
       const client = start(stage);
       client.send({ jsonrpc: "2.0", id: 1, method: "ping" });
       assert.equal((await client.exit).code, 2);
@@ -216,7 +216,7 @@ describe("a start with a manifest that has never served", () => {
   it("answers nothing if anything is wrong with it, or with the command line", LIMIT, () =>
     withStage(MANIFEST, async (stage) => {
       const right = readFileSync(stage.config, "utf8");
-      const wrong = ["[servers.a]\n", `${right}\n[defaults]\ncallTimeout = "soon"\n`, "[["];
+      const wrong = ['[hub]\nnme = "x"\n', `${right}\n[defaults]\ncallTimeout = "soon"\n`, "[["];
       const cases = [
         ...wrong.map((text) => ({ text, options: [] })),
         { text: right, options: ["--record-limit", "1MB"] },

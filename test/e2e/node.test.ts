@@ -159,8 +159,8 @@ describe("the package for Node", () => {
     LIMIT,
     async () => {
       for (const [name, text, where] of [
-        ["toolmux.toml", '[servers.a]\ncomand = "x"\n', "toolmux.toml:2:1"],
-        ["toolmux.json", '{"servers":\n  {"a": {"comand": "x"}}}', "toolmux.json:2:10"],
+        ["toolmux.toml", '[hub]\nnme = "x"\n', "toolmux.toml:2:1"],
+        ["toolmux.json", '{"hub":\n  {"nme": "x"}}', "toolmux.json:2:4"],
       ] as const) {
         await withStage(
           text,

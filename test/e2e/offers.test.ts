@@ -26,9 +26,12 @@ describe("what published servers offer beside tools", () => {
       assert.match(resources, /"memory:\/\/knowledge-graph"/);
       assert.match(resources, /"toolmux:\/\/b\/demo%3A/);
       assert.match(await resultOf("resources/templates/list"), /"toolmux:\/\/b\/demo:\/\//);
-      for (const uri of [TEXT, OF_B]) {
+      for (const uri of [OF_B.replace("//b/", "//a/"), OF_B]) {
         assert.match(await resultOf("resources/read", { uri }), /"text":"Resource 1: /);
       }
+      // Both servers list a template for it.
+      const { message } = await client.request("resources/read", { uri: TEXT });
+      assert.equal(message.error?.code, -32602);
       const ref = { type: "ref/prompt", name: "a__completable-prompt" };
       const argument = { name: "department", value: "E" };
       const completion = await resultOf("completion/complete", { ref, argument });

@@ -122,15 +122,17 @@ describe("check", () => {
 
   it("finds a server of a plugin that is not there, as serve does", LIMIT, () =>
     withStage('[servers.a]\nplugin = "cach"\n', async (stage) => {
+      const commands = ["check", "serve"] as const;
       const problem = `${stage.config}:2:10: servers.a.plugin: there is no plugin "cach"`;
-      const fails = async (command: string, advice: string): Promise<void> => {
+      const fails = async (command: "check" | "serve", advice: string): Promise<void> => {
         const { code, stderr } = await run(stage, command, "--config", stage.config);
-        assert.equal(code, 2);
+        // It costs only itself: the hub serves without it.
+        assert.equal(code, command === "check" ? 2 : 0);
         assert.ok(stderr.includes(`${problem}${advice}\n`), stderr);
       };
-      for (const command of ["check", "serve"]) await fails(command, ": [[plugins]] names none");
+      for (const command of commands) await fails(command, ": [[plugins]] names none");
       appendFileSync(stage.config, use("cache"));
-      for (const command of ["check", "serve"]) await fails(command, '; did you mean "cache"?');
+      for (const command of commands) await fails(command, '; did you mean "cache"?');
       writePlugin(join(stage.dir, "own.mjs"), "own");
       appendFileSync(stage.config, use("./own.mjs"));
       assert.equal((await run(stage, "check", "--config", stage.config)).code, 0);

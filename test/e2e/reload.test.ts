@@ -287,7 +287,8 @@ describe("an edit of the manifest of a running hub", () => {
 
   it("that breaks it changes nothing and is told as by check; mending it works", LIMIT, () =>
     withRealm(of({ a: governed() }), async (realm) => {
-      const broken = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
+      const wrong = '[servers.a]\ncommand = "x"\nargz = []\n\n[servers.b]\nenabled = 3\n';
+      const broken = `${wrong}\n[hub]\nnme = "x"\n`;
       const left = await realm.serve(async (client) => {
         await client.open();
         const pid = await askPid(client, "a");
@@ -296,7 +297,7 @@ describe("an edit of the manifest of a running hub", () => {
         const check = await command(realm, "check", "--config", realm.config);
         assert.equal(check.code, 2);
         const problems = check.stderr.split("\n").filter((line) => line.startsWith(realm.config));
-        assert.equal(problems.length, 3);
+        assert.equal(problems.length, 4);
         assert.match(problems[0] ?? "", /toolmux\.toml:3:1: servers\.a\.argz: unknown key/);
         for (const problem of problems)
           assert.ok(client.stderr.includes(`\n${problem}\n`), problem);

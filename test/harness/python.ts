@@ -16,6 +16,15 @@ export const NO_PYTHON = skipWithout({
   cure: "there is no git, or no dist/python (apt-get install git python3 python3-venv; then node scripts/python.mjs)",
 });
 
+const ENVIRONMENT_1 = fileURLToPath(new URL("../../dist/python1", import.meta.url));
+
+/** The same with what test/python/requirements1.txt names: the SDK's first major version. */
+export const PYTHON_1 = `${ENVIRONMENT_1}/bin/python`;
+
+export const NO_PYTHON_1 = existsSync(`${ENVIRONMENT_1}/.toolmux-setup`)
+  ? false
+  : "scripts/python.mjs has made no Python environment with the SDK's first version";
+
 /** A module of a package. */
 export function module(name: string, args: readonly string[] = []): ServerEntry {
   return { command: PYTHON, args: ["-m", name, ...args] };

@@ -7,7 +7,7 @@ import { HubError } from "../../errors.ts";
 import { LocalClient } from "../../frontend/local.ts";
 import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problem.ts";
-import type { Manifest, OuterServer } from "../../manifest/schema.ts";
+import { type Manifest, type OuterServer, isRunnable } from "../../manifest/schema.ts";
 import { searchFiles } from "../../manifest/search.ts";
 import { selfCommand } from "../../runtime.ts";
 import { untilAborted } from "../../wire/grace.ts";
@@ -110,7 +110,7 @@ async function openOwnStage(
 
 async function readManifest(file: string, world: World): Promise<Manifest> {
   const loaded = await loadManifest({ files: [file], ...world });
-  if (!loaded.ok) throw manifestError(loaded.problems);
+  if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
   return loaded.manifest;
 }
 
@@ -120,7 +120,7 @@ async function openManifestStage(
   { settings, world, taps, log }: Site,
 ): Promise<Pick<Stage, "subject" | "direct">> {
   const manifest = await openManifest(invocation, world, log);
-  const enabled = manifest.servers.filter((spec) => spec.kind !== "unsupported" && spec.enabled);
+  const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
   const name = `toolmux, ${count(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
   const subject = { ...hubSubject(invocation.config, name, world, taps), listWait };

@@ -5,7 +5,12 @@ import { LocalClient } from "../../frontend/local.ts";
 import type { Hub } from "../../hub.ts";
 import { namesOf } from "../../hub/parts.ts";
 import { stateFolder } from "../../manifest/folders.ts";
-import type { Manifest, OuterServer, ServerSpec } from "../../manifest/schema.ts";
+import {
+  type Manifest,
+  type OuterServer,
+  type ServerSpec,
+  isRunnable,
+} from "../../manifest/schema.ts";
 import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
 import type { Subject } from "../../snapshot/snapshot.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
@@ -166,7 +171,7 @@ export async function readListing(whole: Manifest, world: World, log: Log): Prom
         const advice = "Look again later: its first start may have to download what it needs.";
         return [{ code: "TM961", subject: standing.server, text, advice }];
       }
-      if (standing.at !== "failed" || spec === undefined || spec.kind === "unsupported") return [];
+      if (standing.at !== "failed" || spec === undefined || !isRunnable(spec)) return [];
       const { cause } = standing;
       const text = sentence(describeFailure(cause));
       if (cause.code === "unauthorized" || isWaiting(hub, spec.name)) {
@@ -203,7 +208,7 @@ function isWaiting(hub: Hub, server: string): boolean {
 
 /** Each is tried once. */
 function askOnce(spec: ServerSpec): ServerSpec {
-  if (spec.kind === "unsupported") return spec;
+  if (!isRunnable(spec)) return spec;
   return { ...spec, lazy: false, idleStop: 0, reconnect: { ...spec.reconnect, policy: "none" } };
 }
 

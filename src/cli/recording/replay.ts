@@ -5,7 +5,7 @@ import { systemClock } from "../../clock.ts";
 import { HubError } from "../../errors.ts";
 import { OwnStdio } from "../../frontend/stdio.ts";
 import { findNearest } from "../../manifest/problem.ts";
-import { LIMIT_DEFAULTS, type Manifest } from "../../manifest/schema.ts";
+import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../../manifest/schema.ts";
 import { play, type PlayerParts } from "../../recording/player.ts";
 import { groupEntries, readRecording } from "../../recording/reading.ts";
 import { Review } from "../../recording/review.ts";
@@ -124,7 +124,7 @@ async function serveHub(
 function castManifest(manifest: Manifest, scenes: ReadonlyMap<string, readonly Scene[]>): Manifest {
   const servers = manifest.servers.map((spec) => {
     const of = scenes.get(spec.name);
-    if (of === undefined || spec.kind === "unsupported") return spec;
+    if (of === undefined || !isRunnable(spec)) return spec;
     const methods = new Set(of.map(({ method }) => method));
     const [isLegacy, isModern] = [methods.has("initialize"), methods.has("server/discover")];
     if (isLegacy === isModern) return spec;

@@ -6,6 +6,7 @@ import { HubError } from "../../errors.ts";
 import { prepareEdit } from "../../manifest/edit/file.ts";
 import { runnersOf, parsePackage } from "../../manifest/package.ts";
 import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
+import { isRunnable } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../commandline.ts";
@@ -43,7 +44,7 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const isNew = !invocation.switches.has("replace");
   const change = { kind: "add", name: key, entry, isNew } as const;
   const { server } = await prepareEdit(file, change);
-  if (server === undefined || server.kind === "unsupported") {
+  if (server === undefined || !isRunnable(server)) {
     throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
   }
   tell(`${key}: ${describeStart(await settleRunner(server, world))}`);

@@ -85,10 +85,8 @@ async function read({ file, baseDir, text, format }: Draft, isWritten = true): P
   const source = { file, baseDir, reading };
   const { servers, ...merged } = mergeSources([source]);
   const faults: readonly Complaint[] = merged.faults;
-  const problems: readonly Problem[] = await place(file, parsed.locate, [
-    ...reading.complaints,
-    ...faults,
-  ]);
+  const placed = await place(file, parsed.locate, [...reading.complaints, ...faults]);
+  const problems: readonly Problem[] = placed.map(({ problem }) => problem);
   if (problems.length > 0) {
     const told = problems.map((problem) => ({ ...problem, position: undefined }));
     throw manifestError(isWritten ? problems : told);
