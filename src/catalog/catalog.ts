@@ -234,7 +234,11 @@ function locateEntries(
         continue;
       }
       seen.add(listed.key);
-      if (places.isHidden(server, listed.key)) {
+      const isHidden =
+        kind === "skills"
+          ? places.hidesSkill(server, listed.key)
+          : places.hidesFile(server, listed.key);
+      if (isHidden) {
         remark(listed, "filtered", "skills.allow or skills.deny hides the skill.");
         continue;
       }

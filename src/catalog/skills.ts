@@ -80,9 +80,14 @@ export class SkillPlaces {
   /** By server: the outermost roots that are exposed under another URI, and those that are not shown. */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
+  /** By server that hides some: the roots that are shown. */
+  readonly #shown = new Map<string, ReadonlySet<string>>();
+  readonly #rules = new Map<string, SkillRules>();
 
   /** @param sources in the order of the manifest; @param servers the names of all servers of the hub */
   constructor(sources: readonly SkillSource[], servers: ReadonlySet<string>) {
+    for (const { server, rules } of sources)
+      if (rules !== undefined) this.#rules.set(server, rules);
     if (!sources.some(({ skills }) => skills.length > 0)) return;
     const claimed = new Set<string>();
     for (const { server, skills, resources, rules } of sources) {
@@ -92,7 +97,10 @@ export class SkillPlaces {
         const root = rootOf(key);
         if (root !== undefined) (isShown(key, root, rules) ? shown : hidden).add(root);
       }
-      if (hidden.size > 0) this.#hidden.set(server, hidden);
+      if (rules !== undefined) {
+        this.#hidden.set(server, hidden);
+        this.#shown.set(server, shown);
+      }
       const groups = Map.groupBy(shown, (root) => outermost(root, shown));
       for (const [top, roots] of groups) {
         const isTaken = roots.some((root) => this.#owners.has(root)) || claimed.has(top);
@@ -131,11 +139,27 @@ export class SkillPlaces {
     return undefined;
   }
 
-  /** Whether rules of the manifest hide the skill of that server which has this URI of its own in it. */
-  isHidden(server: string, uri: string): boolean {
-    const roots = this.#hidden.get(server);
-    return roots !== undefined && isIn(uri, roots);
+  /** Whether rules of the manifest hide the skill of that server with this URI of its own, listed or not. */
+  hidesSkill(server: string, uri: string): boolean {
+    const root = rootOf(uri);
+    return root !== undefined && !isShown(uri, root, this.#rules.get(server));
   }
+
+  /**
+   * Whether rules of the manifest hide the resource of that server with this URI of its own: a file of a hidden skill. The
+   * files of a nested skill are files of the enclosing one, too, so they are shown as long as one of the two is.
+   */
+  hidesFile(server: string, uri: string): boolean {
+    if (!this.#rules.has(server) || isIn(uri, this.#shown.get(server) ?? NONE)) return false;
+    return isIn(uri, this.#hidden.get(server) ?? NONE);
+  }
+}
+
+const NONE: ReadonlySet<string> = new Set();
+
+/** Whether a URI is that of a directory, or of something in it. */
+export function isWithin(uri: string, root: string): boolean {
+  return uri.startsWith(root) && (uri.length === root.length || uri[root.length] === "/");
 }
 
 function isIn(uri: string, roots: ReadonlySet<string>): boolean {

@@ -1,6 +1,8 @@
 import type { Edit, Piece, Range } from "../bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import { isUi } from "../catalog/locator.ts";
+import { isUi, writeTemplate } from "../catalog/locator.ts";
+import { isNamed } from "../catalog/shape.ts";
+import { isWithin, rootOf } from "../catalog/skills.ts";
 import { renameInResult, type RenameUri } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
@@ -254,7 +256,14 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
 
   /** What makes the URIs that its client knows of those of the server; undefined if all are the same. */
   protected get rename(): RenameUri | undefined {
-    return this.parts.view.catalog.uris.of(this.parts.route.server);
+    const { view, route } = this.parts;
+    const { server, name, remoteName } = route;
+    const rename = view.catalog.uris.of(server);
+    if (name === remoteName || isNamed(route.kind)) return rename;
+    // What was asked for under a URI that names the server is answered under it, and so is what is in it.
+    if (name !== writeTemplate(server, remoteName)) return rename;
+    const root = rootOf(remoteName) ?? remoteName;
+    return (uri) => rename?.(uri) ?? (isWithin(uri, root) ? writeTemplate(server, uri) : undefined);
   }
 
   /**

@@ -1,7 +1,13 @@
 import type { Catalog } from "../catalog/catalog.ts";
 import { interfacesOf } from "../catalog/interfaces.ts";
 import type { Item } from "../catalog/item.ts";
-import { patternOf, readLocator, schemeOf, writeLocator } from "../catalog/locator.ts";
+import {
+  patternOf,
+  readLocator,
+  schemeOf,
+  writeLocator,
+  writeTemplate,
+} from "../catalog/locator.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { HubError } from "../errors.ts";
 import { stringOf } from "../json.ts";
@@ -44,8 +50,8 @@ export function locate(uri: string, catalog: Catalog, hints: Hints): Place | und
 }
 
 /**
- * Finds the one server that a skill is at which is not listed: by its URI, by the skill that it is in, or as the only one
- * that has skills (ext-skills, Getting a Skill).
+ * Finds the one server that a skill is at which is not listed: by its URI, by the skill or the resource that it is in, or as
+ * the only one that has skills (ext-skills, Getting a Skill).
  * @param servers those that declare skills
  * @returns undefined if there is none
  * @throws {HubError} invalidParams if there are several
@@ -56,8 +62,9 @@ export function locateSkill(
   servers: readonly string[],
 ): Place | undefined {
   const own = readLocator(uri);
-  const server = own?.server ?? catalog.uris.skills.ownerOf(uri);
-  if (server === undefined) return choose(uri, servers);
+  const server =
+    own?.server ?? catalog.uris.skills.ownerOf(uri) ?? catalog.resources.find(uri)?.server;
+  if (server === undefined) return choose(uri, servers, writeTemplate);
   return servers.includes(server) ? { server, uri: own?.uri ?? uri } : undefined;
 }
 
@@ -87,13 +94,17 @@ function serversOf(routes: readonly ListedRoute[]): readonly string[] {
 }
 
 /** @param candidates the same server may be among them several times */
-function choose(uri: string, candidates: readonly string[]): Place | undefined {
+function choose(
+  uri: string,
+  candidates: readonly string[],
+  write = writeLocator,
+): Place | undefined {
   const servers = [...new Set(candidates)].sort();
   const [server, ...more] = servers;
   if (server === undefined) return undefined;
   if (more.length === 0) return { server, uri };
   const names = servers.map((name) => `"${name}"`).join(", ");
-  const forms = servers.map((name) => writeLocator(name, uri)).join(" or ");
+  const forms = servers.map((name) => write(name, uri)).join(" or ");
   const text = `Several servers may have "${uri}": ${names}. Ask for it as ${forms}.`;
   throw new HubError("invalidParams", text);
 }

@@ -205,7 +205,10 @@ export class Router {
     const spec = place && view.connection(place.server)?.spec;
     if (place === undefined || spec === undefined) return undefined;
     const { server, uri } = place;
-    if (catalog.uris.skills.isHidden(server, uri)) return undefined;
+    const { skills } = catalog.uris;
+    if (kind === "skills" ? skills.hidesSkill(server, uri) : skills.hidesFile(server, uri)) {
+      return undefined;
+    }
     const remoteNameJson = utf8(JSON.stringify(uri));
     const limits = { timeout: spec.callTimeout, maxTimeout: spec.maxCallTimeout };
     const common = { server, name, remoteName: uri, remoteNameJson, limits };
