@@ -8,7 +8,7 @@ import { findProblems, withSandbox } from "./fixtures/manifest/sandbox.ts";
 const DURATION = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
 const SIZE = `expected a size such as "64MiB" or "512KB", or a number of bytes`;
 const SERVER_KEYS =
-  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts";
+  "command, package, runner, args, env, inheritEnv, cwd, url, transport, headers, keyFile, ca, auth, oauth, plugin, enabled, prefix, isolation, lazy, era, connectTimeout, callTimeout, maxCallTimeout, maxMessage, healthInterval, reconnect, idleStop, tools, prompts, skills";
 const RULE = `letters, digits, _ and -, without "__" and no character of it at either end`;
 
 /** A server whose faults are the only ones. */
