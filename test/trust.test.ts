@@ -78,7 +78,7 @@ describe("trust", () => {
       const store: unknown = JSON.parse(await readFile(join(folder, "trusted.json"), "utf8"));
       assert.deepEqual(store, {
         files: {
-          [`${box.root}/home/me/toolmux.toml`]:
+          [`${box.root}/work/toolmux.toml`]:
             "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d",
         },
       });
