@@ -156,8 +156,8 @@ interface Described {
 }
 
 /** Of its description, or of its title if it has none; a skill has its own in its frontmatter. */
-function firstLine({ description: own, title, frontmatter }: Described): string {
-  const description = own ?? frontmatter?.description;
+function firstLine({ description: listed, title, frontmatter }: Described): string {
+  const description = listed ?? frontmatter?.description;
   const text = typeof description === "string" && description.trim() !== "" ? description : title;
   return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
 }

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
@@ -20,7 +21,7 @@ import { listen } from "../../src/frontend/http/listener.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { FACES, type Face, withFace } from "../harness/face.ts";
-import { LIMIT } from "../harness/hub.ts";
+import { executable, LIMIT, withStage } from "../harness/hub.ts";
 import type { RemoteEntry, ServerEntry } from "../harness/manifest.ts";
 import type { Program } from "../harness/sdk.ts";
 
@@ -160,16 +161,48 @@ async function checkBoth(client: Host): Promise<void> {
   const own = await readDirectory(client, "skill://refunds");
   assert.ok(!own.resources.some(({ uri }) => uri.includes("inner")));
 
-  // Both servers have skills, so one that no list has is asked for under a URI that names its server.
-  const unlisted = await getSkill(client, "toolmux://two/skill://unlisted/SKILL.md");
-  assert.equal(unlisted.uri, "toolmux://two/skill://unlisted/SKILL.md");
-  assert.equal(await readSkill(client, unlisted), TWO["unlisted/SKILL.md"]);
+  for (const uri of ["skill://unlisted/SKILL.md", "toolmux://two/skill://unlisted/SKILL.md"]) {
+    const unlisted = await getSkill(client, uri);
+    assert.equal(unlisted.uri, uri);
+    assert.equal(await readSkill(client, unlisted), TWO["unlisted/SKILL.md"]);
+  }
 
   const refused = { code: -32602 };
   await assert.rejects(getSkill(client, "skill://refunds/inner/SKILL.md"), refused);
   await assert.rejects(getSkill(client, "skill://none/SKILL.md"), refused);
   await assert.rejects(readDirectory(client, "skill://refunds/SKILL.md"), refused);
 }
+
+describe("toolmux list skills", () => {
+  it(
+    "shows the skills as clients see them, and with --all which were renamed and which are hidden",
+    LIMIT,
+    async () => {
+      const two = { ...stdio(FOLDERS.two), skills: { deny: ["own"] } };
+      await withStage(
+        { servers: { one: stdio(FOLDERS.one), two } },
+        async ({ dir, config, env }) => {
+          const run = (...args: string[]) =>
+            spawnSync(executable(), ["list", "skills", ...args, "--config", config], {
+              cwd: dir,
+              env,
+              encoding: "utf8",
+            });
+          const plain = run();
+          assert.equal(plain.status, 0);
+          for (const uri of ["skill://refunds/SKILL.md", `${B}/SKILL.md`, `${B}/inner/SKILL.md`]) {
+            assert.ok(plain.stdout.includes(`${uri} `), plain.stdout);
+          }
+          assert.ok(plain.stdout.includes("About refunds: é"));
+          assert.ok(!plain.stdout.includes("skill://own"));
+          const { stdout } = run("--all");
+          assert.match(stdout, /skill:\/\/refunds\/SKILL\.md +two +renamed/);
+          assert.match(stdout, /skill:\/\/own\/SKILL\.md +two +hidden/);
+        },
+      );
+    },
+  );
+});
 
 for (const face of FACES) {
   describe(`skills of real servers behind the hub, for a client over ${face}`, () => {
