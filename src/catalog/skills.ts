@@ -37,8 +37,8 @@ export function joinSkills(servers: readonly Extensions[]): Extensions {
 }
 
 /** All but skills, for clients of the legacy era: they read the files of skills as resources. */
-export function withoutSkills({ [SKILLS]: _, ...others }: Extensions): Extensions {
-  return others;
+export function withoutSkills(extensions: Extensions): Extensions {
+  return Object.fromEntries(Object.entries(extensions).filter(([name]) => name !== SKILLS));
 }
 
 /** Which skills of a server are shown, by globs of their names or URIs; undefined lets all through. */
