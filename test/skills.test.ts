@@ -250,6 +250,18 @@ describe("skills/get", () => {
     );
   });
 
+  it("is told for how long its answer holds also where a server of the modern era leaves that out", async () => {
+    const a = skillServer({ listed: [REFUNDS] });
+    const result = JSON.stringify({ resultType: "complete", skill: REFUNDS });
+    a.on = { ...a.on, "skills/get": () => `"result":${result}` };
+    const { client } = setUp({ a }, { servers: { a: { era: "modern" } } });
+    await list(client);
+    const answer = await request(client, "skills/get", { uri: REFUNDS.uri });
+    assert.deepEqual(answer.result?.["skill"], REFUNDS);
+    assert.equal(answer.result?.["ttlMs"], 0);
+    assert.equal(answer.result?.["cacheScope"], "private");
+  });
+
   it("gets a skill that no list has, and answers -32602 for what nobody serves", async () => {
     const secret = entryOf("skill://secret");
     const { client } = setUp(

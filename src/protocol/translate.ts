@@ -23,6 +23,16 @@ export function modernize(
   return stampResult(bytes, body, identity, cache);
 }
 
+/** The members of a cache hint that a result lacks (schema, CacheableResult), as some modern servers leave them out. */
+export function addHint({ bytes, body, outcome }: Response, cache: CacheHint): Edit[] {
+  if (outcome !== "result") return [];
+  const members = scanObject(bytes, body.start)?.items;
+  const missing = Object.entries({ ttlMs: cache.ttlMs, cacheScope: cache.cacheScope })
+    .filter(([key]) => members !== undefined && lastMember(members, key) === undefined)
+    .map(([key, value]) => `${JSON.stringify(key)}:${JSON.stringify(value)}`);
+  return missing.length === 0 ? [] : [appendMembers(bytes, body, missing.join(","))];
+}
+
 /** The same for one of the legacy era, of a complete result of which the members are known, or an error of a modern server. */
 export function legacize({ bytes, body, outcome }: Response, members: readonly Member[]): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");

@@ -10,7 +10,7 @@ import type { Era } from "../../protocol/era.ts";
 import { declaresTasks } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { isAtLeast, type Severity } from "../../protocol/severity.ts";
-import { modernize } from "../../protocol/translate.ts";
+import { addHint, modernize } from "../../protocol/translate.ts";
 import type { Call, Caller, Place, Running } from "../../router/call.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../upstream/notice.ts";
@@ -265,7 +265,11 @@ export class Visit implements Caller, Parked {
   #dress(response: Response, from: Era): Message {
     const { request } = this.#letter;
     const cache = CACHEABLE.has(request.method) ? NO_CACHE : undefined;
-    const edits = modernize(response, from, this.#host.serverInfo, cache);
+    // The base protocol's own results have it by their schema; those of an extension may lack it.
+    const edits =
+      from === "modern" && request.method === SkillMethod.get
+        ? addHint(response, NO_CACHE)
+        : modernize(response, from, this.#host.serverInfo, cache);
     return readdress(response, this.#id, edits);
   }
 
