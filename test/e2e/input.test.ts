@@ -63,7 +63,7 @@ describe("input that is wrong gets the error that JSON-RPC names, and the hub go
     ["tools/call with params that are no object", -32602, "tools/call", "[]"],
     ["an unknown tool of a known server", -32602, "tools/call", '{"name":"a__no-such"}'],
     ["an unknown tool of no server", -32602, "tools/call", '{"name":"nobody__echo"}'],
-    ["a tool's name without its prefix", -32602, "tools/call", '{"name":"echo"}'],
+    ["the name of no tool, without a prefix", -32602, "tools/call", '{"name":"nothing"}'],
   ];
   it("a request that cannot be served → -32601 or -32602 under its own id", LIMIT, () =>
     withHub(SERVERS, async ({ client }) => {

@@ -6,7 +6,7 @@ import { RawClient } from "../harness/client.ts";
 import { poll } from "../harness/clock.ts";
 import { end, END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";
 import { scripted, type ServerEntry, toToml } from "../harness/manifest.ts";
-import { carrying, command } from "../harness/processes.ts";
+import { carrying, command, environment } from "../harness/processes.ts";
 
 interface Output {
   readonly code: number | null;
@@ -22,9 +22,13 @@ async function run(stage: Stage, args: readonly string[], env = {}): Promise<Out
   return { code, stdout, stderr: started.stderr };
 }
 
-/** The hubs that run in a stage: processes whose command line says `serve`. */
+/**
+ * The hubs that run in a stage: processes whose command line says `serve`. Until a new process executes its program, command
+ * line and environment are those of the hub that starts it, while the environment of another hub names the hubs above it.
+ */
 function hubsIn(stage: Stage): number {
-  return carrying(stage.dir).filter((pid) => / serve(?: |$)/.test(command(pid))).length;
+  const pids = carrying(stage.dir).filter((pid) => / serve(?: |$)/.test(command(pid)));
+  return new Set(pids.map((pid) => `${command(pid)}\n${environment(pid).join("\n")}`)).size;
 }
 
 /** The most hubs that ran at once while something was done. */
