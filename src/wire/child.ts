@@ -7,22 +7,28 @@ import type { Vitals } from "./link.ts";
 import { listProcesses } from "./processes.ts";
 import type { ProcessEntry } from "./table.ts";
 
-/** What is to be run, without a shell. */
+/**
+ * process/: child processes, process groups, the system's process table, and orphans of hubs that have died.
+ * Main type: `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
+ * `process-table.ts`.
+ *
+ * A command to execute without a shell.
+ */
 export interface Program {
-  /** The executable's path. */
+  /** Path of the executable. */
   readonly file: string;
   readonly args: readonly string[];
-  /** The whole environment. */
+  /** The complete environment. */
   readonly env: Readonly<Record<string, string>>;
   readonly cwd: string | undefined;
-  /** The owner tag that stands in `env`. */
+  /** The owner tag, which is also in `env`. */
   readonly tag: string;
 }
 
-/** How a process ended: by itself, or by a signal. */
+/** How a process ended: by an exit code or by a signal. */
 export type Exit = { readonly code: number } | { readonly signal: string };
 
-/** Starts a program in a process group of its own. @throws what the system says, as an Error with a `code`. */
+/** Starts a command as the leader of a new process group. @throws {Error} of spawn(2), with a `code` such as ENOENT */
 export function startChild(program: Program): Promise<Child> {
   return new Promise((resolve, reject) => {
     const process = spawn(program.file, program.args, {
@@ -38,7 +44,7 @@ export function startChild(program: Program): Promise<Child> {
   });
 }
 
-/** A child process, the leader of its group, and all that descends from it. */
+/** A child process, which leads its own process group, and all its descendants. */
 export class Child implements Group {
   readonly stdin: Writable;
   readonly stdout: Readable;
@@ -72,7 +78,7 @@ export class Child implements Group {
     });
   }
 
-  /** How the leader ended; undefined while it runs. */
+  /** The leader's exit status; undefined while it runs. */
   get exit(): Exit | undefined {
     return this.#exit;
   }
@@ -82,7 +88,7 @@ export class Child implements Group {
     return this.#group;
   }
 
-  /** What it costs with all that descends from it; undefined once the leader has ended, or if it cannot be seen. */
+  /** Resource use of the child and its descendants; undefined once the leader has exited, or if it cannot be read. */
   async vitals(): Promise<Vitals | undefined> {
     const entries = await this.#find().catch(() => []);
     if (this.#exit !== undefined || entries.length === 0) return undefined;
@@ -91,15 +97,19 @@ export class Child implements Group {
   }
 
   /**
-   * Gives the leader, whose stdin the caller has ended, time to end by itself; then ends all that is left.
-   * Bounded by the sum of the graces; repeated calls join.
+   * Waits for the leader to exit, now that the caller has ended its stdin, then terminates what is left of the group.
+   * Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
     this.#stopping ??= within(EOF_GRACE, this.exited).then(() => this.sweep());
     return this.#stopping;
   }
 
-  /** Ends the group, and what carries the child's tag outside of it: SIGTERM, a wait, SIGKILL. Repeated calls join. */
+  /**
+   * Terminates the group, and processes outside of it that carry the child's tag: SIGTERM, a wait, SIGKILL. Repeated
+   * calls join
+   * the first.
+   */
   sweep(): Promise<void> {
     this.#sweeping ??= this.#sweep();
     return this.#sweeping;
@@ -112,18 +122,18 @@ export class Child implements Group {
     groups.delete(this);
   }
 
-  /** What it has left behind may go on, and is nobody's here any more. */
+  /** Lets what the child has left behind run on; it is no longer tracked. */
   release(): void {
     this.#group = undefined;
     groups.delete(this);
   }
 
-  /** SIGKILL to the group, at once. */
+  /** Sends SIGKILL to the group immediately. */
   killNow(): void {
     for (const group of this.#groups()) sendSignal(-group, "SIGKILL");
   }
 
-  /** Once the leader was waited for, the number is the group's own only as long as members are left. */
+  /** Once the leader has been reaped, its group id may be reused as soon as the group is empty. */
   #loseGroup(): void {
     if (this.#exit === undefined || this.#group === undefined) return;
     if (!sendSignal(-this.#group, 0)) this.#group = undefined;

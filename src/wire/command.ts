@@ -9,30 +9,30 @@ import { tagVariable } from "./owner.ts";
 import { TAG_VARIABLE } from "./table.ts";
 import { endOf } from "./stream.ts";
 
-/** Where a command's file is, and the PATH by which it was found. */
+/** The file of a command, and the PATH on which it was found. */
 export interface Found {
   readonly file: string;
   readonly path: string;
 }
 
-/** What is looked for, and where. */
+/** A command to look up. */
 export interface Search {
   readonly server: string;
   readonly command: string;
-  /** The folder from which a command with a slash is looked for. */
+  /** The folder to which a command with a slash is relative. */
   readonly cwd: string;
-  /** PATH as the server will see it. */
+  /** PATH of the server's environment. */
   readonly path: string | undefined;
-  /** A PATH to search as well if a bare command is not found in `path`. */
+  /** A further PATH to search if a bare command is not found on `path`. */
   morePath(): Promise<string | undefined>;
 }
 
-/** What systems search if PATH is not set. */
+/** Searched if PATH is not set. */
 const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
 
 /**
- * Finds a command as a shell would, but never in the working directory unless it was said with a slash.
- * @throws {HubError} commandNotFound: which command, and where it was looked for; notExecutable: which file.
+ * Resolves a command as a shell does, but never in the working directory unless it contains a slash.
+ * @throws {HubError} commandNotFound (with the searched PATH) or notExecutable (with the file)
  */
 export async function findCommand(search: Search): Promise<Found> {
   const { server, command, cwd } = search;
@@ -93,17 +93,17 @@ function mergePaths(path: string, more: string): string {
   return [...new Set([...path.split(delimiter), ...more.split(delimiter)])].join(delimiter);
 }
 
-/** Programs started from a desktop have a bare PATH on this system, and people's commands stand elsewhere. */
+/** On macOS, programs started from the desktop have a minimal PATH that lacks the user's own folders. */
 const HAS_BARE_PATH = process.platform === "darwin";
-/** For a login shell and all its start files, in ms. */
+/** For a login shell with all its start-up files, in ms. */
 const SHELL_LIMIT = 3000;
 const MARK = "__toolmux_path__";
-/** What is remembered of its output, in characters: start files may print much. */
+/** How much of the shell's output is kept, in characters: start-up files may print a lot. */
 const MOST_OUTPUT = 64 * 1024;
 
 let loginPath: Promise<string | undefined> | undefined;
 
-/** PATH as the user's login shell sets it: asked once, and only on systems where it differs from the hub's. */
+/** PATH of the user's login shell: read once per process, and only on macOS. */
 export function readLoginPath(hub: Environment, tag: string): Promise<string | undefined> {
   if (!HAS_BARE_PATH || !hub.SHELL) return Promise.resolve(undefined);
   const owners = tagVariable(tag, hub[TAG_VARIABLE]);
@@ -112,9 +112,9 @@ export function readLoginPath(hub: Environment, tag: string): Promise<string | u
 }
 
 /**
- * Asks a shell for its PATH. Of what its start files print nothing is taken but the value between two marks;
- * it gets no input and no terminal, and is killed after `limit` ms with all that it started.
- * @param tag the owner tag that stands in `env`
+ * Runs a shell to print its PATH. Only the text between two marks is used of its output. The shell gets no input and no
+ * terminal, and is killed with its descendants after `limit` ms.
+ * @param tag the owner tag, which is also in `env`
  */
 export async function askShell(
   shell: string,

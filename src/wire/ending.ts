@@ -3,31 +3,32 @@ import { sendSignal } from "./group.ts";
 import { table } from "./processes.ts";
 import type { ProcessEntry } from "./table.ts";
 
-/** What processes are told, and for how long, in ms, it is looked whether any is left. */
+/** Signals to send, and how long to wait, in ms, for the processes to disappear. */
 export interface Step {
   readonly signals: readonly NodeJS.Signals[];
   readonly grace: number;
 }
 
-/** Asks to end. What was stopped has to go on to hear it. */
+/** SIGCONT follows, since a stopped process does not handle SIGTERM. */
 export const ASK: Step = { signals: ["SIGTERM", "SIGCONT"], grace: TERM_GRACE };
-/** All stand still before the first of them dies, so that none sees another's death and starts it again. */
+/** All are stopped before the first is killed, so that none can see another's death and restart it. */
 export const KILL: Step = { signals: ["SIGSTOP", "SIGKILL"], grace: KILL_GRACE };
 
-/** Processes that have to end, by what they have in common. */
+/** The processes to terminate. */
 export interface Prey {
-  /** Those that run. @throws {Error} if that cannot be seen */
+  /** Those that are running. @throws {Error} if the process table cannot be read */
   readonly find: () => Promise<readonly ProcessEntry[]>;
-  /** The groups that belong to them whoever is in there. */
+  /** Groups that belong to the selection as a whole. */
   readonly groups: () => readonly number[];
 }
 
-/** Between two looks, in ms: the first, and the longest. */
+/** Interval between two reads of the process table, in ms: the first, and the longest. */
 const PAUSE = { first: 5, longest: 100 };
 
 /**
- * Takes one step after the other until nothing is left, or time is up. A step signals every process once, also those
- * that appear while it lasts. Never fails.
+ * Takes the steps in order until no process is left or the time is up. Each step signals every process once, including
+ * those
+ * that appear while it lasts. Never rejects.
  */
 export async function endProcesses(prey: Prey, steps: readonly Step[]): Promise<void> {
   for (const step of steps) {
@@ -47,8 +48,9 @@ export async function endProcesses(prey: Prey, steps: readonly Step[]): Promise<
 }
 
 /**
- * A process that starts or forks during a look can be missed by it, so that only two looks in a row prove that
- * nothing is left. @returns undefined if there was nothing to be seen
+ * A process that starts or forks during a read can be missed by it: only two empty reads in a row prove that none is
+ * left.
+ * @returns undefined if the process table could not be read
  */
 async function look({ find }: Prey): Promise<readonly ProcessEntry[] | undefined> {
   try {
@@ -59,7 +61,7 @@ async function look({ find }: Prey): Promise<readonly ProcessEntry[] | undefined
   }
 }
 
-/** Signals the groups, and each process outside of them if its pid still is its own. */
+/** Signals the groups, and each process outside of them whose pid still is the same process. */
 async function tell(
   entries: readonly ProcessEntry[],
   signals: readonly NodeJS.Signals[],

@@ -1,7 +1,7 @@
 /** Environment variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** What every server gets of the hub's own environment. All else may hold secrets that are none of its business. */
+/** The variables that every server inherits. All others may hold secrets. */
 const SAFE = new Set(
   (
     "PATH HOME USER LOGNAME SHELL TERM LANG TZ TMPDIR " +
@@ -10,12 +10,12 @@ const SAFE = new Set(
   ).split(" "),
 );
 const SAFE_PREFIX = /^(LC|XDG)_/;
-/** They change what a Bun executable does with its start, up to running other code. */
+/** Variables that change how a Bun executable starts, including what code it runs. */
 const NEVER = /^BUN_/;
 
 /**
- * A server's whole environment: the safe part of the hub's, over it what the manifest gives, over that `extra`.
- * `BUN_*` is passed by nobody.
+ * A server's complete environment: the safe variables of the hub, then the manifest's, then `extra`; later ones win.
+ * `BUN_*` is never passed on.
  */
 export function childEnvironment(
   hub: Environment,

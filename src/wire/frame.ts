@@ -25,8 +25,8 @@ import { readCommon, readSpliceable } from "./shapes.ts";
 import { type ChunkSight, CR, hasLineBreak, LF } from "./sight.ts";
 
 /**
- * Reads one message, without its line end and without a byte order mark at its start. Never throws: what is no message is
- * `invalid`.
+ * Parses one message, without its line end; a byte order mark at its start is ignored. Never throws: bytes that are no
+ * valid message give kind `invalid`.
  */
 export function readFrame(bytes: Buffer): Frame {
   const { length } = bytes;
@@ -37,22 +37,23 @@ export function readFrame(bytes: Buffer): Frame {
   );
 }
 
-/** A byte order mark: some libraries write one before each text (RFC 8259, section 8.1, lets parsers ignore it). */
+/** UTF-8 byte order mark. Some libraries write one before each text (RFC 8259, section 8.1, lets parsers ignore it). */
 const MARK = utf8("\ufeff");
 
 function hasMark(bytes: Buffer, start: number): boolean {
   return bytes[start] === MARK[0] && matches(bytes, start, MARK);
 }
 
-/** Reads a message whose byte order mark was taken off: a second one makes it invalid. */
+/** Parses a message whose byte order mark was removed; a second one makes it invalid. */
 function readUnmarked(bytes: Buffer): Frame {
   const { length } = bytes;
   return readSpliceable(bytes, 0, length) ?? readCommon(bytes, 0, length) ?? readScanned(bytes);
 }
 
 /**
- * The same for a message that came in a chunk with others. What is not closed in its own line may be looked at as far as the
- * chunk goes: after the first such line the others are cut out.
+ * Parses a message inside a chunk of several. A fast path may read beyond the end of a malformed line, up to the end of
+ * the
+ * chunk; after the first invalid line every further line is parsed on its own subarray.
  */
 export function readFramePart(bytes: Buffer, start: number, end: number, sight: ChunkSight): Frame {
   if (sight.isTorn || hasMark(bytes, start)) return readFrame(bytes.subarray(start, end));
@@ -63,7 +64,7 @@ export function readFramePart(bytes: Buffer, start: number, end: number, sight: 
   return scanned;
 }
 
-/** The same message with edits in it, which leave it the message that it is. */
+/** Applies edits that do not change the kind of the message, and parses the result. */
 export function revise<F extends Request | Notification | Response>(
   frame: F,
   edits: readonly Edit[],
@@ -73,10 +74,10 @@ export function revise<F extends Request | Notification | Response>(
   return revised.kind === frame.kind ? (revised as F) : frame;
 }
 
-/** Some clients' parsers take no notice of the case of a key: none may find an id that is not theirs. */
+/** Some clients match keys without regard to case; every spelling of `id` must get the replaced value. */
 const ID_KEY = /^id$/i;
 
-/** The general path: the whole message is checked, so that nothing malformed travels on. */
+/** The general path: the whole message is scanned, so that nothing malformed is forwarded. */
 function readScanned(raw: Buffer): Frame {
   const at = skipSpace(raw, 0);
   if (raw[at] === 0x5b) return readBatch(raw, at);
@@ -91,7 +92,7 @@ function readScanned(raw: Buffer): Frame {
     : invalid(raw, "parseError", "the message is not valid JSON");
 }
 
-/** A result may be nested as deep as its sender likes: whoever reads it says what becomes of it. Nothing else may. */
+/** A result may be nested to any depth, as it is relayed unread; for all other messages the depth is limited. */
 function readDeep(raw: Buffer, at: number): Response | undefined {
   const object = scanObject(raw, at, undefined, ANY_DEPTH);
   if (object === undefined || skipSpace(raw, object.end) !== raw.length) return undefined;
@@ -99,7 +100,9 @@ function readDeep(raw: Buffer, at: number): Response | undefined {
   return frame.kind === "response" && frame.outcome === "result" ? frame : undefined;
 }
 
-/** Only for what was scanned: valid JSON holds a raw CR or LF as white space only, and line readers end a line there. */
+/**
+ * Replaces raw CR and LF by spaces. In valid JSON they are white space only, but line readers would split the message.
+ */
 function onOneLine(raw: Buffer): Buffer {
   if (!hasLineBreak(raw)) return raw;
   const copy = Buffer.from(raw);
@@ -131,7 +134,7 @@ function classify(bytes: Buffer, members: readonly Member[]): Frame {
   const result = lastMember(members, "result");
   const error = lastMember(members, "error");
   const idMember = lastMember(members, "id");
-  // The id of an answer is one of the hub's: an error sent to it would hit the peer's own request of that id.
+  // The id of a response is one of ours: an error sent to that id would hit a request of the peer's own.
   const asks = methodMember !== undefined && result === undefined && error === undefined;
   const id = idMember && asks ? readId(bytes, idMember) : undefined;
   if (!isVersion(bytes, version)) {
@@ -186,8 +189,8 @@ const TAIL_MEMBER =
   /,\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)\s*\}\s*$/;
 
 /**
- * What can be told of a message that was too large to be kept, from its first and last bytes.
- * @returns undefined if no id stands where JSON libraries write it.
+ * Kind and id of a message that was too large to keep, from its first and last bytes.
+ * @returns undefined if the id is not where JSON libraries put it
  */
 export function readEdges(
   head: Buffer,

@@ -1,23 +1,23 @@
-// What a server gets to end by itself, in ms. Clients wait about 2 s after they closed the hub's stdin before they
-// send SIGTERM, and 2 s more before SIGKILL; the sum of these must stay below 2 s, so that nothing is left by then.
+// Grace periods for a server to exit, in ms. MCP clients wait about 2 s from closing the hub's stdin to SIGTERM, and 2
+// s more to SIGKILL; the first three together must stay below 2 s, so that nothing is left by then.
 
 /** From the end of its stdin to SIGTERM. */
 export const EOF_GRACE = 1000;
 /** From SIGTERM to SIGKILL. */
 export const TERM_GRACE = 500;
-/** From SIGKILL until the process table shows it: only a process stuck in the kernel takes longer. */
+/** From SIGKILL until the process table shows it; only a process that is stuck in the kernel takes longer. */
 export const KILL_GRACE = 250;
-/** For a hub that is to stop: longer than all of the above, however slow the system is. */
+/** For a hub to stop: longer than all of the above, however slow the system is. */
 export const STOP_LIMIT = 3000;
-/** Before this process ends at once, whatever it has left, in ms: from SIGKILL to all of it until nothing of it shows. */
+/** At the exit of this process, from SIGKILL to its descendants until none of them is listed. */
 export const LAST_GRACE = 900;
-/** For output that is still in a pipe whose writer has gone; a grandchild can hold such a pipe open for ever. */
+/** For output left in a pipe whose writer has exited; a grandchild can keep such a pipe open for ever. */
 export const DRAIN_GRACE = 250;
 
-/** Waits for a promise that never rejects, but no longer than `ms`. @returns whether it settled. */
+/** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
 export function within(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
-    // A loop that stood still for long runs its timers before it reads its pipes: let it read once more.
+    // After a long block the event loop runs timers before it reads pipes: give it one more turn to read.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
     void promise.then(() => {
       clearTimeout(timer);
@@ -32,12 +32,12 @@ export function sleep(ms: number): Promise<void> {
   });
 }
 
-/** Sleeps as `sleep` does, but with all of this process: nothing else happens in it meanwhile. */
+/** Like `sleep`, but blocks the thread. */
 export function pause(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-/** Waits no longer than until the signal is aborted. @throws its reason */
+/** Waits for a promise until the signal is aborted. @throws the signal's reason */
 export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const give = (): void => reject(signal.reason);

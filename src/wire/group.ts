@@ -1,17 +1,17 @@
 import process from "node:process";
 
-/** A process group that this process started and has to end. */
+/** A process group that this process has started and must terminate. */
 export interface Group {
-  /** undefined as soon as it may be another's. */
+  /** The group id; undefined as soon as it may have been reused. */
   readonly group: number | undefined;
 }
 
-/** Every group that may still have members. */
+/** All groups that may still have members. */
 export const groups = new Set<Group>();
 
 /**
- * Signals a process, or with a negative pid its group; 0 only asks.
- * @returns false if there is none, or it belongs to another user.
+ * Sends a signal to a process, or to a group if `pid` is negative; signal 0 only checks.
+ * @returns false if it does not exist, or belongs to another user
  */
 export function sendSignal(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {

@@ -3,10 +3,10 @@ import { type Range, textOf } from "../bytes.ts";
 import { isDigit, stringOf, valueOf } from "../json.ts";
 import type { Id } from "./jsonrpc.ts";
 
-/** More digits than any id that the hub gives out has. */
+/** No id that the hub assigns has more digits. */
 const MAX_DIGITS = 15;
 
-/** An id that is a string or a number; undefined for anything else, null included. */
+/** Parses a request id: a string or a number. Undefined for anything else, including null. */
 export function readId(bytes: Uint8Array, range: Range): Id | undefined {
   const key = keyOf(bytes, range);
   return key === undefined ? undefined : { key, of: bytes, start: range.start, end: range.end };
@@ -24,7 +24,7 @@ function keyOf(bytes: Uint8Array, range: Range): string | number | undefined {
   return Number.isSafeInteger(value) ? value : spelled;
 }
 
-/** What the ids of our requests to clients begin with: as texts they are no id of the client's own. */
+/** Prefix of the ids of our requests to clients: a string cannot equal a numeric id of the client. */
 const ASK = "toolmux-";
 
 export function askId(number: number): string {
@@ -33,7 +33,7 @@ export function askId(number: number): string {
 
 const OURS = new RegExp(`^(?:${ASK})?(\\d{1,15})$`);
 
-/** An id of ours, also if the peer sends it back as `7.0` or `"7"`, which other clients put up with. */
+/** Parses an id that the hub assigned; also accepts `7.0` and `"7"`, which other clients accept too. */
 export function integerOf(bytes: Uint8Array, range: Range): number | undefined {
   const plain = plainInteger(bytes, range.start, range.end);
   if (plain !== undefined) return plain;
@@ -44,12 +44,12 @@ export function integerOf(bytes: Uint8Array, range: Range): number | undefined {
     : undefined;
 }
 
-/** A text that nobody can guess. (Loading node:crypto for it would take longer than all else at a start.) */
+/** An unguessable token: base64url of that many random bytes. (Loading node:crypto would dominate start-up time.) */
 export function makeSecret(bytes = 32): string {
   return Buffer.from(crypto.getRandomValues(new Uint8Array(bytes))).toString("base64url");
 }
 
-/** The value of a run of digits, or undefined if it is empty, too long or has a leading zero. */
+/** The value of a run of digits; undefined if it is empty, too long or has a leading zero. */
 export function plainInteger(bytes: Uint8Array, start: number, end: number): number | undefined {
   if (end <= start || end - start > MAX_DIGITS) return undefined;
   if (bytes[start] === 0x30 && end - start > 1) return undefined;

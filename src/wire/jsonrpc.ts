@@ -16,10 +16,16 @@ import {
 import type { RpcError } from "../errors.ts";
 import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
 
-/** One JSON-RPC 2.0 message as it came in: where it stands in the bytes that it came with, and where its parts do. */
+/**
+ * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them.
+ * Main type: `Message`, a parsed message on its bytes; `EncodedMessage` is what is written.
+ * Read next: `parse.ts` (bytes to `Message`), then `pipe.ts` (byte streams to messages and back).
+ *
+ * One received JSON-RPC 2.0 message: its byte range in the chunk that it arrived in, and the ranges of its members.
+ */
 export type Frame = Request | Notification | Response | Batch | Invalid;
 
-/** Others may stand before and behind it: a Buffer for each message by itself costs as much as to find out what it says. */
+/** The range of a message in a chunk that may hold others. A Buffer per message would cost as much as parsing it. */
 interface Framed extends Span {
   readonly bytes: Buffer;
 }
@@ -27,12 +33,12 @@ interface Framed extends Span {
 export interface Request extends Framed {
   readonly kind: "request";
   readonly id: Id;
-  /** Wherever else the message spells its id. */
+  /** The values of duplicate `id` members. */
   readonly moreIds: readonly Range[];
   readonly method: string;
-  /** The value of `params`, of whatever JSON type. */
+  /** The value of `params`, of any JSON type. */
   readonly params: Range | undefined;
-  /** The members of `params`, where reading the message has yielded them anyway. */
+  /** The members of `params`, if the parser has scanned them anyway. */
   readonly members: readonly Member[] | undefined;
 }
 
@@ -40,30 +46,30 @@ export interface Notification extends Framed {
   readonly kind: "notification";
   readonly method: string;
   readonly params: Range | undefined;
-  /** As in a request. */
+  /** As in `Request`. */
   readonly members: readonly Member[] | undefined;
 }
 
 export interface Response extends Framed {
   readonly kind: "response";
-  /** Every request of ours has a plain integer id; an answer to anything else has none. */
+  /** Our requests have plain integer ids; undefined if the response has any other id. */
   readonly id: number | undefined;
   readonly outcome: "result" | "error";
-  /** The value of `result` or `error`. In a spliced shape its inside was not looked at. */
+  /** The value of `result` or `error`. Its content is not scanned if `shape` is `head` or `tail`. */
   readonly body: Range;
   /**
-   * `head` and `tail` are the two shapes that can be given another id without a look at the body;
-   * `scanned` was checked byte by byte, and `ids` are all of its `id` values.
+   * `head` and `tail`: the id stands before or behind the body, and can be replaced without scanning the body.
+   * `scanned`: the message was checked byte by byte, and `ids` are the values of all its `id` members.
    */
   readonly shape:
     | { readonly at: "head" | "tail"; readonly chunks?: Cut }
     | { readonly at: "scanned"; readonly ids: readonly Range[] };
 }
 
-/** Where a long response is still in the chunks that it came in: the runs of them from `start` to `end` of the message. */
+/** Reads the range `[start, end)` of a long response whose chunks have not been joined. */
 export type Cut = (start: number, end: number) => readonly Slice[];
 
-/** Several messages in one array, as revision 2025-03-26 allows. */
+/** A JSON-RPC batch (MCP revision 2025-03-26). */
 export interface Batch {
   readonly kind: "batch";
   readonly items: readonly Frame[];
@@ -73,32 +79,34 @@ export interface Invalid extends Framed {
   readonly kind: "invalid";
   readonly code: "parseError" | "invalidRequest";
   readonly reason: string;
-  /** The id, if the message is a request that has a usable one. */
+  /** The id, if the message is a request with a valid one. */
   readonly id: Id | undefined;
-  /** The message as it was read, if it is well-formed JSON-RPC and only its text is not valid UTF-8. */
+  /** The parsed message, if it is well-formed JSON-RPC and only its text is not valid UTF-8. */
   readonly parsed?: Request | Notification | Response | undefined;
 }
 
-/** A peer's request id: the slice is exactly as the peer wrote it. */
+/** A peer's request id, in the peer's own spelling. */
 export interface Id extends Slice {
-  /** Equal for equal ids, whatever their spelling: what tables are keyed by. */
+  /** Equal for equal ids, however they are spelled; the key of lookup tables. */
   readonly key: string | number;
 }
 
-/** Bytes of one JSON-RPC message, without a line end: one piece, several that follow each other, or those of another with edits. */
+/**
+ * The bytes of one JSON-RPC message without a line end: one buffer, consecutive pieces, or another message with edits.
+ */
 export type Message = Uint8Array | readonly Piece[] | Patch;
 
-/** The bytes of a message alone. */
+/** The bytes of one message, without those of others in its chunk. */
 export function bytesOf({ bytes, start, end }: Framed): Buffer {
   return end - start === bytes.length ? bytes : bytes.subarray(start, end);
 }
 
-/** A message with edits in it, in whatever order: they are sorted where they are. */
+/** A message with edits. Sorts `edits` in place. */
 export function patch({ bytes, start, end }: Span, edits: Edit[]): Patch {
   return { bytes, start, end, edits: sortEdits(edits) };
 }
 
-/** A message with the same in the place of each of the ranges. */
+/** A message with each of the ranges replaced by the same bytes. */
 export function substitute(span: Span, ranges: readonly Range[], by: Piece): Patch {
   return patch(span, editsOf(ranges, by));
 }
@@ -112,7 +120,7 @@ export function isPatch(message: readonly Piece[] | Patch): message is Patch {
   return !Array.isArray(message);
 }
 
-/** A message in memory of its own. */
+/** Copies a message into one Buffer. */
 export function joinMessage(message: Message): Buffer {
   return joinPieces(piecesOf(message));
 }
@@ -126,16 +134,16 @@ const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
 const CLOSE = utf8("}");
 
-/** The code that an error says: nobody has looked yet whether it is one. */
+/** The `code` member of an error. It is not checked to be a number. */
 export function codeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unknown {
   const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
   return code && valueOf(bytes, code);
 }
 
-/** The same answer under another id: the bytes of its result or error are not touched, but for the edits of it. */
+/** The same response under another id. The bytes of its body are unchanged, except for `edits`. */
 export function readdress(response: Response, id: Piece, edits: readonly Edit[] = NONE): Message {
   const { body, shape } = response;
-  // By far the commonest come first: an array less for each. The bytes of what is in chunks are joined when somebody reads them.
+  // The common cases come first and save an array. A response in chunks is joined only when its `bytes` are read.
   const isPlain = edits.length === 0 && (shape.at === "scanned" || shape.chunks === undefined);
   switch (shape.at) {
     case "head": {
@@ -158,7 +166,7 @@ export function readdress(response: Response, id: Piece, edits: readonly Edit[] 
 
 const NONE: readonly Edit[] = [];
 
-/** The same request under another id, which is also in the place of its tokens, and with the edits of it, to which these are added. */
+/** The same request under another id, which also replaces its progress tokens. Adds to `edits`. */
 export function reissue(
   request: Pick<Request, keyof Span | "id" | "moreIds">,
   id: Piece,
@@ -171,7 +179,7 @@ export function reissue(
   return patch(request, edits);
 }
 
-/** From `start` to the end of the body. */
+/** The pieces from `start` to the end of the body. */
 function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
   const { body, shape } = response;
   if (edits.length > 0 || shape.at === "scanned" || shape.chunks === undefined) {
@@ -180,12 +188,12 @@ function cut(response: Response, start: number, edits: readonly Edit[]): readonl
   return shape.chunks(start, body.end);
 }
 
-/** The same replacement for each of the ranges. */
+/** One edit per range, all with the same replacement. */
 export function editsOf(ranges: readonly Range[], by: Piece): Edit[] {
   return ranges.map(({ start, end }) => ({ start, end, by }));
 }
 
-/** A request of our own; `params` is written by JSON.stringify. */
+/** A request of our own; `params` is serialized by JSON.stringify. */
 export function buildRequest(id: number, method: string, params?: object): Uint8Array {
   return utf8(JSON.stringify({ jsonrpc: "2.0", id, method, ...(params && { params }) }));
 }
@@ -194,18 +202,18 @@ export function buildNotification(method: string, params?: object): Uint8Array {
   return utf8(JSON.stringify({ jsonrpc: "2.0", method, ...(params && { params }) }));
 }
 
-/** A request around ready params. */
+/** A request whose params are already encoded. */
 export function buildAsk(id: Piece, method: string, params: readonly Piece[] | undefined): Message {
   const member = params === undefined ? [] : [PARAMS_MEMBER, ...params];
   return [HEAD_WITHOUT_ID, ID_MEMBER, id, utf8(`,"method":"${method}"`), ...member, CLOSE];
 }
 
-/** An answer around ready result bytes. */
+/** A response whose result is already encoded. */
 export function buildResult(id: Piece, result: Uint8Array): Message {
   return buildAnswer(id, "result", result);
 }
 
-/** An answer around a ready result or error. */
+/** A response whose result or error is already encoded. */
 export function buildAnswer(
   id: Piece,
   outcome: Response["outcome"],
@@ -215,7 +223,7 @@ export function buildAnswer(
   return [HEAD_WITHOUT_ID, member, ...body, ID_MEMBER, id, CLOSE];
 }
 
-/** An error answer; without a usable id it carries `"id":null`. */
+/** An error response; without an id it carries `"id":null` (JSON-RPC 2.0, section 5). */
 export function buildError(id: Piece | undefined, error: RpcError): Message {
   return [
     HEAD_WITHOUT_ID,

@@ -9,29 +9,31 @@ import { newTag, tagVariable } from "./owner.ts";
 import { TAG_VARIABLE } from "./table.ts";
 import type { Redactor } from "./redact.ts";
 
-/** A server that is run as a child process. */
+/** How to start a server as a child process. */
 export interface StdioTarget {
   /** The server's name, for messages. */
   readonly server: string;
   readonly command: string;
   readonly args: readonly string[];
-  /** What is started in its place if the command is not there, best first. */
+  /** Alternatives to start if `command` is not found, best first. */
   readonly others?: readonly Pick<StdioTarget, "command" | "args">[] | undefined;
-  /** What the manifest gives the server: `env`, and the values of `inheritEnv`. */
+  /** The variables from the manifest: `env`, and the values of `inheritEnv`. */
   readonly env: Environment;
-  /** The hub's own environment, of which the server gets the safe part. */
+  /** The hub's own environment; the server gets only the safe part. */
   readonly hubEnv: Environment;
   /** undefined: the hub's own. */
   readonly cwd: string | undefined;
   /** The longest message that is read, in bytes. */
   readonly maxMessage: number;
-  /** Values that no log line and no error may show. */
+  /** Values that no log line and no error may contain. */
   readonly secrets: readonly string[];
 }
 
 /**
  * Starts a server's process.
- * @throws {HubError} commandNotFound, notExecutable, spawnFailed, cancelled, or the HubError that the signal was aborted with; then nothing runs.
+ * @throws {HubError} commandNotFound, notExecutable, spawnFailed, cancelled, or the signal's reason if that is a
+ * HubError;
+ * then no process is left running
  */
 export async function launch(
   target: StdioTarget,
@@ -71,12 +73,12 @@ async function start(target: StdioTarget, signal: AbortSignal): Promise<Child> {
   };
   const { args, ...found } = await findFirst(target, search);
   signal.throwIfAborted();
-  // A command that was found by a wider PATH needs it for the programs that it starts itself.
+  // A command that was found on an extended PATH needs that PATH for the programs that it starts.
   if (env.PATH !== undefined) env.PATH = found.path;
   return startChild({ file: found.file, args, env, cwd, tag });
 }
 
-/** Of a command and what may be started in its place, the first that is there. @throws {HubError} commandNotFound, notExecutable */
+/** The first of a command and its alternatives that is found. @throws {HubError} commandNotFound, notExecutable */
 export async function findFirst(
   {
     server,
@@ -100,7 +102,7 @@ export async function findFirst(
   throw new HubError("commandNotFound", text, { server, step: "spawn" });
 }
 
-/** The system reports a missing working directory as if the command were missing. */
+/** Checked first, since systems report a missing working directory as ENOENT, like a missing command. */
 async function checkFolder(server: string, cwd: string): Promise<void> {
   const isFolder = await stat(cwd).then(
     (found) => found.isDirectory(),
@@ -123,7 +125,7 @@ function explain(error: unknown, target: StdioTarget, redactor: Redactor): HubEr
   return new HubError(code, redactor.apply(text), { server: target.server, step: "spawn" });
 }
 
-/** What the system says of a command whose file is there and executable, and of a folder that is there. */
+/** Describes a spawn error of a command whose file exists and is executable, in a folder that exists. */
 function explainSystem(error: unknown, { server, command }: StdioTarget): [ErrorCode, string] {
   const code = (error as NodeJS.ErrnoException).code ?? String(error);
   const subject = `Command "${command}" of server "${server}" cannot be run:`;

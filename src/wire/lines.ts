@@ -3,57 +3,56 @@ import { memoriesOf, isClear, LONG, type Part } from "./long.ts";
 import { ChunkSight, CR, LF } from "./sight.ts";
 import { Utf8Check } from "./utf8.ts";
 
-/** What a splitter finds. Slices share the memory of the chunks that were pushed. */
+/** What a `LineReader` reports. The buffers share the memory of the pushed chunks. */
 export interface LineSink {
-  /**
-   * A line without its end; never empty, and without the byte order mark that may begin a stream.
-   */
+  /** A line without its end; never empty, and without a byte order mark at the start of the stream. */
   line(bytes: Buffer): void;
-  /** Instead of `line`, for a line that came in one chunk: where it stands in that. */
+  /** Called instead of `line` for a line inside one chunk, with its range in the chunk. */
   part?(chunk: Buffer, start: number, end: number, sight: ChunkSight): void;
   /**
-   * Instead of `line`, for a line of several chunks and of at least `LONG` bytes: as it came, not joined.
-   * @param isText whether it is valid UTF-8
+   * Called instead of `line` for a line of several chunks and at least `LONG_LINE` bytes, whose chunks are not joined.
+   * @param isText whether the line is valid UTF-8
    */
   long?(parts: readonly Part[], size: number, isText: boolean): void;
-  /** A line longer than the limit was dropped: its first and last bytes, up to 4 KiB each, and its size in bytes. */
+  /** A line over the limit was dropped: its first and last bytes (up to 4 KiB each) and its size in bytes. */
   oversized(head: Buffer, tail: Buffer, size: number): void;
 }
 
-/** How much of a dropped message is kept of either end, in bytes. */
+/** How much of either end of a dropped message is kept, in bytes. */
 export const EDGE = 4096;
-/** A piece of a line that is as long as this is likely to be of a long one, in bytes. */
+/** A piece of this size probably belongs to a long line, in bytes. */
 const SOON = 16 * 1024;
 
 /**
- * Cuts a stream of chunks into lines. A line inside one chunk is not copied; one that spans chunks is
- * joined once, when its end has come; one over the limit is counted and forgotten as it comes in.
+ * Splits a stream of chunks into lines. A line inside one chunk is not copied; a line that spans chunks is joined once,
+ * at
+ * its end; a line over the limit is counted and discarded as it arrives.
  */
 export class Splitter {
   readonly #limit: number;
   readonly #sink: LineSink;
   #pending: Part[] = [];
   #size = 0;
-  /** Of the line that is coming in, once it is likely to be a long one. */
+  /** Checks the current line, once it is probably a long one. */
   #check: Utf8Check | undefined;
   /** Set while an oversized line is being dropped. */
   #dropped: { head: Buffer; tail: Buffer } | undefined;
   #first = true;
 
-  /** @param limit the longest line that is kept, in bytes. */
+  /** @param limit the longest line that is kept, in bytes */
   constructor(limit: number, sink: LineSink) {
     this.#limit = limit;
     this.#sink = sink;
   }
 
-  /** The chunk belongs to the splitter from now on. */
+  /** Takes ownership of the chunk. */
   push(chunk: Buffer): void {
     const sight = new ChunkSight(chunk);
     const size = chunk.length;
     let from = 0;
     let at = chunk.indexOf(LF);
     if (at >= 0 && this.#size + at >= LONG && this.#endLong(chunk, at)) return;
-    // Most chunks end with a line: behind that there is nothing to search for.
+    // Most chunks end with a line end; then there is nothing left to search.
     for (; at >= 0; at = from < size ? chunk.indexOf(LF, from) : -1) {
       if (this.#size > 0 || this.#first || this.#dropped !== undefined || at - from > this.#limit) {
         if (at > from) this.#add(chunk.subarray(from, at), false);
@@ -72,8 +71,8 @@ export class Splitter {
   }
 
   /**
-   * Ends a long line in a chunk where no other one ends: then nobody else ever looks at its memory.
-   * @returns false if others end there
+   * Ends a long line in a chunk that has no other line end, so that nobody else reads the chunk's memory.
+   * @returns false if the chunk has more line ends, or shares its memory
    */
   #endLong(chunk: Buffer, at: number): boolean {
     if (!isWhole(chunk) || chunk.includes(LF, at + 1)) return false;
@@ -84,7 +83,7 @@ export class Splitter {
     return true;
   }
 
-  /** The stream has ended: gives out a last line without a line end. */
+  /** The stream has ended: reports a last line without a line end. */
   end(): void {
     this.#finish();
   }
@@ -95,7 +94,8 @@ export class Splitter {
       this.#dropped.tail = lastBytes(this.#dropped.tail, piece);
       return;
     }
-    // While the peer makes the next one: when the line is whole, somebody waits for it.
+    // Done now, while the peer is producing the next piece, rather than at the end of the line, when the receiver
+    // waits.
     const isKnown = piece.length >= SOON && isClear(piece, this.#pending.length === 0);
     this.#pending.push({ bytes: piece, isClear: isKnown, isOwn });
     if (this.#sink.long !== undefined && this.#size >= SOON) this.#checkText(piece);
@@ -156,12 +156,12 @@ function withoutCr(parts: readonly Part[], size: number): [readonly Part[], numb
   return [[...parts.slice(0, -1), ...rest], size - 1];
 }
 
-/** Whether it has its memory for itself; only asked of what is big, as others may share theirs. */
+/** Whether the chunk covers its whole ArrayBuffer. Only checked for big chunks; small ones may share memory. */
 function isWhole(chunk: Buffer): boolean {
   return chunk.length >= SOON && chunk.length === chunk.buffer.byteLength;
 }
 
-/** A chunk before and behind a line end, each with memory of its own: the shorter one is copied. */
+/** The parts of a chunk before and behind a line end, each with its own memory: the shorter one is copied. */
 function partAt(chunk: Buffer, at: number): [Buffer, Buffer] {
   const end = chunk.subarray(0, at);
   const rest = chunk.subarray(at + 1);
@@ -174,7 +174,9 @@ function copyOf(bytes: Buffer): Buffer {
   return copy;
 }
 
-/** The last bytes of two pieces that follow each other, copied so that a dropped line's memory can go. */
+/**
+ * The last `TRUNCATED_EDGE` bytes of two consecutive pieces, copied so that the memory of a dropped line can be freed.
+ */
 export function lastBytes(before: Buffer, piece: Buffer): Buffer {
   if (piece.length >= EDGE) return Buffer.from(piece.subarray(piece.length - EDGE));
   const joined = Buffer.concat([before, piece]);

@@ -5,124 +5,141 @@ import type { Frame, Message } from "./jsonrpc.ts";
 import type { ProcessEntry } from "./table.ts";
 
 /**
- * One request sent over a Link, and what comes back on it. Over HTTP it is the stream of its own POST;
- * on a shared pipe it is only the id inside the frame, and it ends with its answer or with the link.
+ * transport/: messages to and from one peer, over any wire.
+ * Main type: `Transport`, below, with `TransportEvents`; every implementation passes test/contract/link.ts.
+ * Read next: `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and
+ * HTTP+SSE).
+ *
+ * A request sent on a Transport, and its response stream. Over HTTP that is the response to its own POST; on a shared
+ * pipe it
+ * is only the id in the message, and it ends with its response or with the transport.
  */
 export interface Exchange {
-  /** Says that nobody waits for the answer any more: HTTP closes the stream, a shared pipe has nothing to close. */
+  /** Nobody waits for the response any more: HTTP closes the stream; on a shared pipe there is nothing to close. */
   abandon(): void;
-  /** The number that its owner gave the request, so that what comes on its stream is found by it. */
+  /** The sender's number for the request; messages on the stream are matched to it by this number. */
   request?: number;
 }
 
-/** What a Link may need to know of a request beyond its bytes; HTTP writes it into headers. */
+/** What a Transport needs to know of a message beyond its bytes; HTTP writes it into headers. */
 export interface Outgoing {
   readonly method: string;
-  /** The tool's or prompt's name, or the resource's URI, as the peer knows it. */
+  /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
   readonly name?: string | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called at most once: this exchange can bring no answer any more, although the link lives. `notDelivered`: the peer has
-   * certainly done nothing for it; `answerLost`: it may have; `unauthorized`: it did not let it in, see `challenged`.
+   * Called at most once: no response can arrive any more, although the transport is still open. `notDelivered`: the
+   * peer has
+   * certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see `challenged`.
    */
   unanswered?(cause: HubError): void;
 }
 
 /**
- * One request of the peer, on a link that has a way back for each of them (HTTP: the response to its POST). Links that have one
- * way for everything, as pipes do, have none of these.
+ * The way back for one request of the peer, on a transport that has one per request (HTTP: the response to its POST).
+ * Transports with one shared way back, such as pipes, have none.
  */
 export interface Inbound {
-  /** Sends something that belongs to the request, before its answer: its progress, what is asked for its sake. */
+  /**
+   * Sends a message that belongs to the request, before its response: progress, or a request to the client on its
+   * behalf.
+   */
   notify(message: Message): void;
-  /** Sends the answer; undefined: there will be none. Called exactly once, and last. */
+  /** Sends the response; undefined: there will be none. Called exactly once, and last. */
   respond(message: Message | undefined): void;
 }
 
-/** Something wrong with what a server sends, which costs it nothing but a note. */
+/** Malformed output of a server that does not affect the connection; it is only reported. */
 export type Flaw =
-  /** A line of stdout is no message. `text`: the line, redacted and cut; undefined if there are too many to look at each. */
+  /** A line on stdout is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
   | { readonly kind: "strayOutput"; readonly text: string | undefined }
-  /** A message was not valid UTF-8: U+FFFD is in the place of the invalid sequences. */
+  /** A message was not valid UTF-8: the invalid sequences were replaced by U+FFFD. */
   | { readonly kind: "invalidText" };
 
-/** What a Link tells its owner. All are called synchronously, in wire order, and never after `closed`. */
+/** What a Transport reports to its owner: synchronously, in the order of arrival, and never after `closed`. */
 export interface LinkEvents {
   /**
-   * One message came in; `exchange` says on which request's stream, where the link can tell. A request, or a batch of them,
-   * comes with its way back, where it has one of its own.
+   * A message arrived. `exchange`: the request on whose stream it came, if the transport has streams. `inbound`: the
+   * way back of
+   * a request or batch, if the transport has one per request.
    */
   frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
-  /** A line for the peer's log: stderr, stray output, a message that was dropped. */
+  /** A line for the peer's log: stderr, stray output, or a dropped message. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
-  /** Called for each occurrence: the owner counts. */
+  /** Called for each occurrence; the owner counts them. */
   flaw?(flaw: Flaw): void;
   /**
-   * A message over the size limit was thrown away as it came in; the link lives on.
-   * `head` and `tail` are its first and last bytes (up to 4 KiB each), for whoever can find its id there.
+   * A message over the size limit was discarded; the transport stays open.
+   * `head` and `tail` are its first and last bytes (up to 4 KiB each), in which its id may be found.
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
-  /** `full`: what was sent piles up because the peer does not read; false once it has drained. */
+  /**
+   * Backpressure. `full`: sent messages accumulate because the peer does not read; false once the queue has drained.
+   */
   pressure(full: boolean): void;
-  /** The peer wants another authorization than the link has, or can get by itself. What was sent meanwhile is `unanswered`. */
+  /**
+   * The peer requires other credentials than the transport has or can obtain itself. Requests sent meanwhile are
+   * `unanswered`.
+   */
   challenged?(challenge: Challenge): void;
-  /** The link is dead: called exactly once after a successful open, whoever ended it. */
+  /** The transport is closed: called exactly once after a successful open, whichever side closed it. */
   closed(cause: HubError): void;
 }
 
-/** The era and the revision of the protocol that a peer was found to speak. */
+/** The negotiated era and protocol version. */
 export interface Spoken {
   readonly era: "legacy" | "modern";
   readonly version: string;
 }
 
-/** The processes of a peer that the link has started. */
+/** The processes that the transport has started. */
 export interface Vitals {
-  /** The one that was started; the others descend from it. */
+  /** The process that was started; the others are its descendants. */
   readonly pid: number;
   readonly processes: number;
-  /** Resident memory of all of them, in bytes. */
+  /** Resident memory of all processes together, in bytes. */
   readonly memory: number;
-  /** Each of them. */
+  /** One entry per process. */
   readonly each: readonly ProcessEntry[];
 }
 
 /**
- * A pipe of frames to one peer. It knows bytes and exchanges, not MCP.
+ * Messages to and from one peer. It knows bytes and requests, not MCP.
  * Every implementation passes `linkContract` (test/contract/link.ts).
  */
 export interface Link {
   /**
-   * Opens the pipe, once. Aborting `signal` gives up and leaves nothing behind.
+   * Opens the transport; called once. Aborting `signal` cancels and leaves nothing behind.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
    */
   open(events: LinkEvents, signal: AbortSignal): Promise<void>;
   /**
-   * Queues one message; all that is sent in one turn goes out in one write, in order. Its pieces are not copied and must
-   * not be changed afterwards. Never blocks, never
-   * throws: on a link that is not open the message is dropped (`closed` tells the owner of the link's end).
+   * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
+   * and
+   * must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
    */
   send(message: Message, info?: Outgoing): Exchange;
-  /** Bytes queued that the peer has not taken yet. */
+  /** Queued bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
-   * Each exchange has a way back of its own: what comes on it belongs to it, and in the modern era to abandon it is to cancel
-   * it. Links where all share one have none of these.
+   * Each request has its own response stream: a message on it belongs to the request, and in the modern era abandoning
+   * it
+   * cancels the request. Absent where all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
-  /** Takes out of a text what must not be shown of what the link was made with. Absent: that is nothing. */
+  /** Removes the transport's secrets from a text. Absent if it has none. */
   redact?(text: string): string;
-  /** The peer has been met: what is spoken with it from now on, as headers may have to say it. */
+  /** Sets the negotiated protocol, which HTTP sends in headers. */
   adopt?(spoken: Spoken): void;
-  /** Stops reading from the peer, so that its own pipe fills; `resume` undoes it. */
+  /** Stops reading from the peer, so that the peer sees backpressure; undone by `resume`. */
   pause(): void;
   resume(): void;
-  /** What runs at the other end, if that is something of this machine that the link has started. */
+  /** Memory and processor use of what the transport has started on this machine, if anything. */
   vitals(): Promise<Vitals | undefined>;
-  /** Ends the link, bounded in time, and settles when nothing of it is left; repeated calls join the first. */
+  /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;
 }
 
-/** One to a server, which is given what must not be shown. */
+/** A transport to a server: it holds secrets, and redacts them. */
 export type DiscreetLink = Link & Required<Pick<Link, "redact">>;

@@ -3,19 +3,19 @@ import { bufferOf, type Slice, sliceOf } from "../bytes.ts";
 import type { Response } from "./jsonrpc.ts";
 import { hidesMessage, readSpliceable } from "./shapes.ts";
 
-/** From this size on a line that came in several chunks is not joined before it is known that it has to be, in bytes. */
+/** Lines of several chunks and at least this size are not joined unless they have to be, in bytes. */
 export const LONG = 128 * 1024;
-/** So much of either end tells the shape. */
+/** How much of either end is read to recognize the shape, in bytes. */
 const EDGE = 4096;
-/** Longer than all that is searched for, so that nothing can hide where two chunks meet. */
+/** Longer than every search pattern, so that none is missed where two chunks meet, in bytes. */
 const SEAM = 16;
 
-/** A part of a long line, as it came. */
+/** A chunk of a long line. */
 export interface Part {
   readonly bytes: Buffer;
-  /** It was searched as it came in, and hides nothing: see `isClear`. */
+  /** It was searched on arrival and hides no second message: see `isPlainChunk`. */
   readonly isClear: boolean;
-  /** Nobody else looks at its memory: who writes it may free that then. */
+  /** Nobody else reads its memory: the writer may detach it after the write. */
   readonly isOwn: boolean;
 }
 
@@ -24,9 +24,10 @@ export function memoriesOf(parts: readonly Part[]): Buffer[] {
 }
 
 /**
- * The fast path for long responses: what `readSpliceable` does, on the parts as they came. Joining them would
- * cost more than all else that happens to a result of a megabyte. The parts are those of a line: no LF is in them.
- * @returns undefined if the line is none of the two shapes, or has to be looked at whole.
+ * The fast path for long responses: what `parseSpliceableResponse` does, on chunks that are not joined. Joining would
+ * cost
+ * more than all other work on a result of 1 MB. The parts contain no LF.
+ * @returns undefined if the line has neither shape, or has to be scanned as a whole
  */
 export function readLong(parts: readonly Part[], size: number): Response | undefined {
   const ends = [...cut(parts, 0, EDGE), ...cut(parts, size - EDGE, size)];
@@ -51,7 +52,7 @@ export function readLong(parts: readonly Part[], size: number): Response | undef
   };
 }
 
-/** The runs of the parts that make up the bytes from `start` to `end` of the line. */
+/** The slices of the parts that make up the range `[start, end)` of the line. */
 function cut(parts: readonly Part[], start: number, end: number): Slice[] {
   const slices: Slice[] = [];
   let at = 0;
@@ -67,12 +68,16 @@ function cut(parts: readonly Part[], start: number, end: number): Slice[] {
   return slices;
 }
 
-/** Whether a chunk of a long line hides nothing that would make it another message than it seems; of the first one, from where the edge ends. */
+/**
+ * Whether a chunk of a long line contains nothing that could make other parsers read a different message. The first
+ * chunk is
+ * searched from the end of its scanned edge.
+ */
 export function isClear(chunk: Buffer, isFirst: boolean): boolean {
   return !hidesMessage(isFirst ? chunk.subarray(EDGE - SEAM) : chunk);
 }
 
-/** @param isKnown the chunks that hide nothing */
+/** @param isKnown chunks that were already found to be plain */
 function hides(slices: readonly Slice[], isKnown: ReadonlySet<Uint8Array>): boolean {
   let before: Buffer = Buffer.alloc(0);
   for (const slice of slices) {
@@ -80,7 +85,7 @@ function hides(slices: readonly Slice[], isKnown: ReadonlySet<Uint8Array>): bool
     if (!isKnown.has(slice.of) && hidesMessage(bytes)) return true;
     const seam = Buffer.concat([before, bytes.subarray(0, SEAM)]);
     if (hidesMessage(seam)) return true;
-    // Of a chunk shorter than a seam, what came before it still matters.
+    // If a chunk is shorter than the overlap, the bytes before it still matter.
     before = bytes.length < SEAM ? seam.subarray(-SEAM) : bytes.subarray(-SEAM);
   }
   return false;

@@ -7,10 +7,10 @@ import { type Message, joinMessage } from "./jsonrpc.ts";
 import type { Exchange, Link, LinkEvents } from "./link.ts";
 import { PRESSURE } from "./pipe.ts";
 
-/** On a shared pipe an exchange is only the id in its frame, so there is nothing to give up. */
+/** The handle of a request on a shared pipe: abandoning it does nothing. */
 export const PIPE_EXCHANGE: Exchange = { abandon() {} };
 
-/** Two links that are each other's peer, in one process: what one sends, the other receives a turn later. */
+/** Two connected transports in one process: what one sends, the other receives a microtask later. */
 export function memoryPair(): [Link, Link] {
   const a = new MemoryLink();
   const b = new MemoryLink();
@@ -77,7 +77,7 @@ class MemoryLink implements Link {
     this.#schedule();
   }
 
-  /** The peer is gone: what it sent before is still delivered. */
+  /** The peer has closed: messages that it sent before are still delivered. */
   hangUp(): void {
     if (this.#state === "closed") return;
     this.#state = "ended";
@@ -102,7 +102,7 @@ class MemoryLink implements Link {
     if (this.#state === "ended" && this.#inbox.length === 0) this.#finish();
   };
 
-  /** Tells the peer when what it sent piles up here, and when that is over. */
+  /** Reports backpressure to the peer when its messages accumulate here, and its end. */
   #measure(): void {
     const full = this.#queued > (this.#full ? PRESSURE.low : PRESSURE.high);
     if (full === this.#full) return;
@@ -119,7 +119,7 @@ class MemoryLink implements Link {
   }
 }
 
-/** A line with others around it, as pipes give them: who takes the whole chunk for the message is found out. */
+/** A line inside a chunk with other lines, as on a pipe: shows up code that takes the whole chunk for the message. */
 function amongOthers(line: Buffer): [Buffer, number, number, ChunkSight] {
   const chunk = joinPieces([BEFORE, line, BEHIND]);
   const start = BEFORE.length;

@@ -1,25 +1,27 @@
 import { HubError } from "../errors.ts";
 
 /*
- * Hubs within hubs. A server of a hub may be a hub itself, or start one; if that one has the same manifest, it would start the
- * same servers again, and so on without end. So every server gets the list of the hubs above it in its environment, and a hub
- * that is in that list already does not start.
+ * Detection of hubs that start themselves. A server of a hub may be, or start, another hub; with the same manifest that
+ * one would start the same servers again, without end. Every server gets the list of hubs above it in its environment,
+ * and a hub whose manifest is in that list does not start.
  */
 
-/** The environment variable with the hubs above a process, the outermost first: `<pid>:<manifest>,…`. Children inherit it. */
+/**
+ * The environment variable with the hubs above a process, outermost first: `<pid>:<manifest>,…`. Children inherit it.
+ */
 export const HUBS_VARIABLE = "TOOLMUX_HUBS";
 
-/** So many hubs may be above one. */
+/** The most hubs that may be above one. */
 export const MOST_NESTED = 8;
 
-/** One of the hubs above a process. */
+/** A hub above this process. */
 export interface OuterHub {
   readonly pid: number;
-  /** Equal for equal manifests: letters and digits. undefined: it is not told, and counts for the depth only. */
+  /** Equal for equal manifests: letters and digits. undefined: unknown; the hub counts for the depth only. */
   readonly manifest: string | undefined;
 }
 
-/** Entries that no hub wrote are left out. @returns the outermost first */
+/** Parses the variable; malformed entries are ignored. @returns outermost first */
 export function readHubs(value = ""): readonly OuterHub[] {
   return value.split(",").flatMap((entry): readonly OuterHub[] => {
     const [, pid, manifest] = /^([1-9]\d{0,9}):(\w*)$/.exec(entry) ?? [];
@@ -27,26 +29,28 @@ export function readHubs(value = ""): readonly OuterHub[] {
   });
 }
 
-/** @returns undefined if there is none above */
+/** Formats the variable. @returns undefined if there are no hubs above */
 export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
   if (hubs.length === 0) return undefined;
   return hubs.map(({ pid, manifest = "" }) => `${pid}:${manifest}`).join(",");
 }
 
 /**
- * The same hubs without their manifests: they still count for the depth. For whoever starts a hub that is nobody's server, as
- * a measurement does.
+ * Removes the manifests from the variable: the hubs count for the depth only. For a hub that is started on purpose by a
+ * server,
+ * such as for a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return writeHubs(readHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
 }
 
 /**
- * Refuses a hub that is above itself, or too deep.
+ * Rejects a hub that is nested in a hub of the same manifest, or too deep.
  * @param outer the hubs above this process
  * @param manifest of the hub that is to start
- * @param repeats how many hubs above may have the same manifest: 0 for one that serves; 1 for a command that looks at what a
- * manifest holds, which a server may run without starting itself again
+ * @param allowedRepeats how many hubs above may have the same manifest: 0 for a hub that serves; 1 for a command that
+ * only
+ * inspects a manifest, which a server may run without starting itself again
  * @throws {HubError} hubLoop
  */
 export function checkNesting(outer: readonly OuterHub[], manifest: string, repeats: number): void {

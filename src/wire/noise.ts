@@ -5,22 +5,24 @@ import { type Invalid, bytesOf } from "./jsonrpc.ts";
 import { Splitter } from "./lines.ts";
 import type { Redactor } from "./redact.ts";
 
-/** The longest line that a log gets, in characters. */
+/** The longest logged line, in characters. */
 const LINE = 2000;
-/** The longest line inside an error, in characters. */
+/** The longest stderr line in an error, in characters. */
 const ERROR_LINE = 500;
-/** What is remembered of stderr: so many lines, in so many bytes. */
+/** How much of the end of stderr is kept. */
 const MEMORY = { lines: 1000, bytes: 128 * 1024 };
-/** So many lines a second reach the log; more are of no use to a reader and cost the hub its time. */
+/** The most lines logged per second; further ones are skipped, to bound the cost. */
 const LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
 type Log = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
 
 /**
- * What a server says beside the protocol: stderr, and lines on stdout that are no messages. The log gets them
- * line by line, redacted, cut and limited in number; the end of stderr is remembered for errors. Neither a flood
- * nor a line without an end makes it grow, and what is not logged is not even looked at.
+ * The log of one server process: its stderr, and lines on stdout that are no messages. They are logged line by line,
+ * redacted,
+ * truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server writes, and
+ * what is
+ * not logged is not decoded.
  */
 export class Noise {
   readonly #log: Log;
@@ -30,19 +32,19 @@ export class Noise {
   #splitter: Splitter | undefined;
   #second = 0;
   #logged = 0;
-  /** Bytes that were not logged since the last line that was. */
+  /** Bytes skipped since the last logged line. */
   #missed = 0;
-  /** What was left out ended in the middle of a line of stderr: the rest of it could be the rest of a secret. */
+  /** The skipped bytes ended inside a stderr line, whose rest could be the rest of a secret. */
   #torn = false;
 
-  /** @param now a clock, in ms. */
+  /** @param now a clock, in ms */
   constructor(redactor: Redactor, log: Log, now: () => number = () => performance.now()) {
     this.#redactor = redactor;
     this.#log = log;
     this.#now = now;
   }
 
-  /** A chunk of stderr, cut wherever the pipe cut it. */
+  /** A chunk of stderr; it may begin and end inside a line. */
   stderr(chunk: Buffer): void {
     this.#memory.push(chunk);
     const start = this.#torn ? chunk.indexOf(LF) + 1 : 0;
@@ -60,8 +62,8 @@ export class Noise {
   }
 
   /**
-   * A line of stdout that is no message. The log gets it at level `debug`: whoever counts such lines explains them.
-   * @returns the line as it may be shown; undefined if too many came in this second to look at each
+   * A line of stdout that is no message. It is logged at level `debug`; whoever counts such lines reports them.
+   * @returns the redacted line; undefined above the rate limit
    */
   stray(frame: Invalid): string | undefined {
     if (!this.#mayLog()) return undefined;
@@ -71,13 +73,13 @@ export class Noise {
     return text;
   }
 
-  /** Both streams have ended: an unfinished last line is logged. */
+  /** Both streams have ended: logs an unfinished last line. */
   end(): void {
     this.#splitter?.end();
     this.#tellMissed();
   }
 
-  /** The last lines of stderr, oldest first, redacted and without empty ones. At most 1,000 are remembered. */
+  /** The last non-empty lines of stderr, oldest first, redacted. At most 1,000 are kept. */
   tail(count: number): string[] {
     const { bytes, whole } = this.#memory.read();
     const text = textOf(bytes);
@@ -96,7 +98,7 @@ export class Noise {
       line: (bytes) => this.#write("info", "stderr", this.#text(bytes)),
       oversized: (head, _tail, size) => {
         const text = this.#redactor.apply(textOf(head)).slice(0, LINE);
-        // The head may end in the middle of a secret.
+        // The head may end inside a secret.
         const safe = text.slice(0, Math.max(0, text.length - this.#redactor.longest));
         this.#write("info", "stderr", `${safe}… (a line of ${size} bytes)`);
       },
@@ -104,7 +106,7 @@ export class Noise {
   }
 
   #text(bytes: Buffer): string {
-    // A character takes at most four bytes.
+    // UTF-8 uses at most four bytes per character.
     const enough = bytes.subarray(0, 4 * (LINE + this.#redactor.longest));
     return this.#redactor.cut(textOf(enough), LINE);
   }
@@ -131,11 +133,11 @@ export class Noise {
   }
 }
 
-/** The last bytes of a stream. Its memory is taken with the first byte, since most servers are silent. */
+/** The last bytes of a stream. The buffer is allocated with the first byte, since most servers write nothing. */
 class Ring {
   readonly #size: number;
   #memory: Buffer | undefined;
-  /** Bytes that ever came; modulo the size it is where the next one goes. */
+  /** Bytes received in total; modulo the size it is the next write position. */
   #total = 0;
 
   constructor(size: number) {
@@ -152,7 +154,7 @@ class Ring {
     this.#total += kept.length;
   }
 
-  /** What is kept, oldest byte first; `whole` if that is all that ever came. */
+  /** The kept bytes, oldest first. `isComplete`: nothing was overwritten. */
   read(): { bytes: Buffer; whole: boolean } {
     const memory = this.#memory ?? Buffer.alloc(0);
     const at = this.#total % this.#size;

@@ -10,33 +10,37 @@ import {
   sliceOf,
 } from "../bytes.ts";
 
-/** From this size on a piece is written by itself; below, it is copied into the write that it is part of. */
+/** Pieces of at least this size are written on their own; smaller ones are copied into a shared write, in bytes. */
 const COPY_LIMIT = 16 * 1024;
-/** Small pieces are gathered in memory of this size, which is used up piece by piece, and again only after a rewind. */
+/** Size of the slab that small pieces are copied into, in bytes. It is filled once, and reused only after `rewind`. */
 const SHEET = 64 * 1024;
 
 /**
- * What waits to be written, in order: small pieces gathered into as few writes as possible, big ones as they are.
- * Gathering copies each small piece once, and makes no object for it.
+ * Queued output, in order: small pieces are copied together into as few writes as possible, big ones are written as
+ * they are.
+ * Copying allocates no object per piece.
  */
 export class Outbox {
   readonly #writes: Uint8Array[] = [];
-  /** Of these, those whose memory is free once they are out. Weak: where the sink may keep what it took, nothing is released. */
+  /**
+   * The writes whose memory may be freed when they are complete. Weak, since nothing is released on outputs that retain
+   * memory.
+   */
   readonly #given = new WeakSet<Uint8Array>();
   #sheet = EMPTY;
-  /** The part of the sheet that no write has yet: from `#start` up to `#end`. */
+  /** The part of the slab that is in no write yet: `[#start, #end)`. */
   #start = 0;
   #end = 0;
   #size = 0;
 
-  /** Bytes that wait. */
+  /** Queued bytes. */
   get size(): number {
     return this.#size;
   }
 
   add(piece: Piece): void {
     const size = sizeOf(piece);
-    // A write of no bytes would look like none, and the next would not wait for it.
+    // A write of no bytes would look like none at all, and the next write would not wait for it.
     if (size === 0) return;
     this.#size += size;
     if (size >= COPY_LIMIT) {
@@ -50,7 +54,7 @@ export class Outbox {
     this.#end = copyPiece(piece, this.#sheet, this.#end);
   }
 
-  /** What `cutPatch` makes of it, without those pieces. */
+  /** Adds the pieces that `piecesOfEdited` would give, without allocating them. */
   addPatch({ bytes, start, end, edits }: Patch): void {
     let from = start;
     for (const edit of edits) {
@@ -72,7 +76,7 @@ export class Outbox {
     this.#end = copyRun(of, start, end, this.#sheet, this.#end);
   }
 
-  /** The next write, or undefined if nothing waits. */
+  /** Removes the next write; undefined if nothing is queued. */
   take(): Uint8Array | undefined {
     const next = this.#writes.length > 0 ? this.#writes.shift() : this.#cutSheet();
     if (next !== undefined) this.#size -= next.length;
@@ -80,8 +84,9 @@ export class Outbox {
   }
 
   /**
-   * What was taken is out: memory that was given with it is freed, sooner than a collection would see that it can be.
-   * @returns whether any was
+   * The write is complete: detaches its memory if that was given away with the piece, sooner than garbage collection
+   * would.
+   * @returns whether it was
    */
   release(write: Uint8Array): boolean {
     if (!this.#given.delete(write)) return false;
@@ -89,7 +94,7 @@ export class Outbox {
     return true;
   }
 
-  /** All that was taken is out, and nothing waits: its memory can be used again, so that small messages need no more. */
+  /** All writes are complete and nothing is queued: the slab can be filled again from its start. */
   rewind(): void {
     this.#start = 0;
     this.#end = 0;
@@ -103,13 +108,13 @@ export class Outbox {
     this.#end = 0;
   }
 
-  /** Puts a write of what was gathered behind the others. */
+  /** Queues the bytes that were copied so far as a write. */
   #seal(): void {
     const write = this.#cutSheet();
     if (write !== undefined) this.#writes.push(write);
   }
 
-  /** A write of what was gathered, if anything was. */
+  /** The bytes that were copied so far as a write; undefined if there are none. */
   #cutSheet(): Uint8Array | undefined {
     if (this.#end === this.#start) return undefined;
     const write = this.#sheet.subarray(this.#start, this.#end);

@@ -6,8 +6,9 @@ import { hasEnded, listProcesses, table } from "./processes.ts";
 import { type ProcessEntry, splitTags } from "./table.ts";
 
 /**
- * What an owner tag says: which hub started the process. A tag is `<pid>/<started>/<boot>/<space>/<hub>.<number>`;
- * the last part is another for every child.
+ * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<space>/<hub>.<number>`; `<hub>`
+ * is a
+ * UUID, and the number differs for every child.
  */
 export interface Owner {
   readonly pid: number;
@@ -16,17 +17,17 @@ export interface Owner {
   readonly space: string;
 }
 
-/** Stands for what the system does not say. No hub is ever taken for dead by it. */
+/** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
-/** So many tags a process carries at most: hubs that start each other without end must not fill its environment. */
+/** The most tags of one process: hubs that start each other must not fill its environment. */
 const MOST_TAGS = 8;
-/** In the tags of this process, and in no others. */
+/** Occurs in the tags of this process only. */
 const MARK = `/${crypto.randomUUID()}.`;
 
 let self: Promise<Owner> | undefined;
 let children = 0;
 
-/** This process, as its tags name it. What could not be learned is looked for again the next time. */
+/** The owner that the tags of this process name. Values that could not be read are read again on the next call. */
 export async function identify(): Promise<Owner> {
   const { pid } = process;
   self ??= Promise.all([table.look(pid), table.system()]).then(([found, system]) => ({
@@ -42,7 +43,7 @@ export async function identify(): Promise<Owner> {
   }
 }
 
-/** A tag for one child of this hub, and for all that descends from it. */
+/** A new tag for one child of this hub and all its descendants. */
 export async function newTag(): Promise<string> {
   if (children === 0) process.prependOnceListener("exit", killOwn);
   const number = ++children;
@@ -51,15 +52,16 @@ export async function newTag(): Promise<string> {
 }
 
 /**
- * TOOLMUX_OWNER for a child of that tag. A hub that is itself started by another one's server passes on what it
- * carries (`inherited`), so that the outer hub finds what the inner one had no time to end.
+ * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server passes the outer
+ * tags on
+ * (`inherited`), so that the outer hub finds what the inner one could not terminate.
  */
 export function tagVariable(tag: string, inherited = ""): string {
   const outer = splitTags(inherited).filter((one) => parseTag(one) !== undefined);
   return [tag, ...outer].slice(0, MOST_TAGS).join(",");
 }
 
-/** @returns undefined for what no hub wrote. */
+/** @returns undefined if the format is not that of a hub */
 export function parseTag(tag: string): Owner | undefined {
   const [pid = "", started, boot, space, random, more] = tag.split("/");
   if (!/^[1-9]\d*$/.test(pid) || more !== undefined) return undefined;
@@ -68,10 +70,10 @@ export function parseTag(tag: string): Owner | undefined {
 }
 
 /**
- * Ends what hubs left behind that did not live to do it themselves: processes of this user whose tag names a
- * dead hub, and the groups that such processes lead. Children of living hubs, also in other containers, stay.
- * Never fails, and takes less than a second.
- * @returns how many processes it found.
+ * Terminates the orphans of dead hubs: processes of this user whose tag names a dead hub, and the groups that such
+ * processes
+ * lead. Children of running hubs, also those in other containers, are left alone. Never rejects; takes less than 1 s.
+ * @returns the number of orphans found
  */
 export async function sweepOrphans(): Promise<number> {
   const found = new Set<string>();
@@ -85,7 +87,7 @@ export async function sweepOrphans(): Promise<number> {
   };
   const isOrphan = async ({ tags }: ProcessEntry): Promise<boolean> =>
     (await Promise.all(tags.map(hasDeadHub))).includes(true);
-  /** What is in a group that an orphan leads descends from it, though its environment may not say so any more. */
+  /** Groups led by an orphan: their members descend from it, even if their environment lacks the tag. */
   let led = new Set<number>();
   const find = async (): Promise<readonly ProcessEntry[]> => {
     const all = await listProcesses();
@@ -94,7 +96,7 @@ export async function sweepOrphans(): Promise<number> {
     );
     const verdict = await Promise.all(entries.map(isOrphan));
     const leaders = entries.filter(({ pid, group }, at) => verdict[at] && pid === group);
-    // A group's number is its own as long as somebody is in it.
+    // A group id is not reused while the group has members.
     led = new Set(
       [...leaders, ...entries.filter(({ group }) => led.has(group))].map(({ group }) => group),
     );
@@ -112,22 +114,23 @@ export async function isOfDeadHub(tag: string): Promise<boolean> {
   return owner !== undefined && (await judge(owner)) === "ended";
 }
 
-/** Whether a process still runs, as far as it can be seen from here. Never fails. */
+/** Whether a process is running, as far as can be seen from here. Never rejects. */
 export async function judge(owner: Owner): Promise<"runs" | "ended" | "unknown"> {
   const here = await identify();
   if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return "unknown";
-  // A pid means nothing outside its own space: that process may well live in its container.
+  // A pid is valid only in its own namespace: that process may be running in its container.
   if (owner.space !== here.space) return "unknown";
   return owner.boot !== here.boot || (await hasEnded(owner)) ? "ended" : "runs";
 }
 
 /**
- * Kills whatever this process has started and not ended yet, wherever it went. It runs in the last moment of this
- * process, however that ends by itself, so nothing can be waited for. Never fails, and takes LAST_GRACE at most.
+ * Kills all remaining descendants of this process, in whatever group. Runs in the `exit` event, so it is synchronous.
+ * Never
+ * throws; takes EXIT_GRACE at most.
  */
 function killOwn(): void {
   const end = performance.now() + LAST_GRACE;
-  // As in `endProcesses`, two looks in a row prove that nothing is left.
+  // As in `endProcesses`, two empty reads in a row prove that none is left.
   for (let clean = 0; clean < 2 && performance.now() < end;) {
     for (const { group } of groups) if (group !== undefined) sendSignal(-group, "SIGKILL");
     const isLeft = killTagged();
@@ -136,7 +139,7 @@ function killOwn(): void {
   }
 }
 
-/** Kills what carries a tag of this process. @returns false if it saw that there is nothing. */
+/** Kills processes that carry a tag of this process. @returns false if it is certain that there are none */
 function killTagged(): boolean {
   const stopped: number[] = [];
   let seesItself = false;
@@ -146,9 +149,9 @@ function killTagged(): boolean {
       seesItself ||= entry.pid === process.pid;
     }
   } catch {
-    // What could not be seen may be left.
+    // Processes that were not read may be left.
   }
-  // What stands still is what it was; and nobody sees another's death and starts it again.
+  // A stopped process cannot exit and free its pid, nor restart another one.
   for (const pid of stopped) sendSignal(pid, "SIGKILL");
   return stopped.length > 0 || !seesItself;
 }
@@ -157,7 +160,7 @@ function isOwn({ tags }: ProcessEntry): boolean {
   return tags.some((tag) => tag.includes(MARK));
 }
 
-/** How many processes of this user carry the tag of a dead hub: what `sweepOrphans` would end. @throws {Error} if nothing could be learned */
+/** The number of orphans that `sweepOrphans` would terminate. @throws {Error} if the process table could not be read */
 export async function countOrphans(): Promise<number> {
   const user = process.getuid?.();
   const entries = (await listProcesses()).filter(

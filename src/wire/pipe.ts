@@ -7,24 +7,24 @@ import { memoriesOf, readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
 import { refuseText, repairText } from "./utf8.ts";
 
-/** Where bytes come from: a child's stdout, or the hub's own stdin. */
+/** A source of bytes: a child's stdout, or the hub's own stdin. */
 export interface ByteSource {
-  /** Starts reading, once. No chunk's memory is used again after it was handed over. */
+  /** Starts reading; called once. The source does not reuse the memory of a chunk after handing it over. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
   resume(): void;
 }
 
-/** Where bytes go. */
+/** A destination of bytes. */
 export interface ByteSink {
   /**
    * @returns undefined if more may be written at once, or a promise that settles when it may.
-   * The promise never rejects: a sink that dies settles it, and swallows what is written later.
+   * The promise never rejects: when the stream breaks it settles, and later writes are discarded.
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
-  /** Ends the stream after all that was written. */
+  /** Ends the stream after everything that was written. */
   end(): void;
-  /** What was written without a promise is out: its memory may be used for something else. */
+  /** A write that returned no promise is complete, and its memory may be reused. */
   readonly keepsNothing?: true | undefined;
 }
 
@@ -32,48 +32,54 @@ export interface PipeEvents {
   frame(frame: Frame): void;
   oversized(head: Buffer, tail: Buffer, size: number): void;
   /**
-   * Set on a pipe from a server: invalid UTF-8 sequences in its messages become U+FFFD, and this is called for each such
-   * message. Absent: a message that is not valid UTF-8 is `invalid`.
+   * Set on a pipe from a server: invalid UTF-8 in its messages is replaced by U+FFFD, and this is called once for each
+   * such
+   * message. If absent, a message that is not valid UTF-8 has kind `invalid`.
    */
   replaced?(): void;
   pressure(full: boolean): void;
-  /** The peer sends no more. */
+  /** The peer has ended its stream. */
   ended(): void;
 }
 
 /**
- * What one turn produces goes out in one write, unless it is more than this: then the peer starts on the first
- * part while the rest is made. With 64 calls in flight that is a third more of them in a second.
+ * Messages of one turn of the event loop go out in one write, unless they exceed this size, in bytes: then the peer can
+ * start
+ * on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
  */
 const EARLY = 4096;
-/** Queued bytes from which the peer counts as not reading, and below which it reads again. */
+/** Backpressure starts above `high` queued bytes and ends at `low`. */
 export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 /**
- * After so many bytes that a write did not free a collection is asked for. The memory of chunks is not what the runtime counts,
- * so that it lets several times as much of it pile up; results of 16 MiB then cost half as much memory, and less time, as what
- * is used again need not be got from the system.
+ * Garbage collection is requested after this many written bytes that were not freed. Runtimes do not count the memory
+ * of
+ * chunks, and would let several times as much accumulate; for results of 16 MiB this halves the memory use and saves
+ * time.
  */
 const BULK = 16 * 1024 * 1024;
-/** What is written in pieces of this size came in chunks, which were not copied, in bytes. */
+/** Writes of at least this size refer to received chunks that were not copied, in bytes. */
 const CHUNK = 16 * 1024;
 const LF = Buffer.from("\n");
 
-/** JSON-RPC over two byte streams, one message a line: reads frames, and writes in one go what one turn produced. */
+/**
+ * Newline-delimited JSON-RPC over two byte streams: parses messages, and batches the messages of one turn into one
+ * write.
+ */
 export class Pipe {
   readonly #source: ByteSource;
   readonly #sink: ByteSink;
   readonly #events: PipeEvents;
   readonly #outbox = new Outbox();
-  /** Bytes of the write that the sink has not taken yet. */
+  /** Bytes of the write that the output has not accepted yet. */
   #writing = 0;
   #scheduled = false;
   #full = false;
-  /** Bytes of chunks that were written and not freed since a collection was asked for. */
+  /** Bytes of chunks that were written and not freed since the last requested collection. */
   #bulk = 0;
   #ended: Promise<void> | undefined;
   #finish: (() => void) | undefined;
 
-  /** @param limit the longest message that is read, in bytes. */
+  /** @param limit the longest message that is read, in bytes */
   constructor(source: ByteSource, sink: ByteSink, limit: number, events: PipeEvents) {
     this.#source = source;
     this.#sink = sink;
@@ -87,7 +93,7 @@ export class Pipe {
     const splitter = new Splitter(limit, {
       line: (bytes) => events.frame(read(bytes, isUtf8(bytes))),
       part: (chunk, start, end, sight) => {
-        // One check for all lines of a chunk; only if that fails is each line checked alone.
+        // One check for all lines of a chunk; lines are checked one by one only if it fails.
         if (sight.isText(start)) events.frame(readFramePart(chunk, start, end, sight));
         else events.frame(checked(readFrame(chunk.subarray(start, end))));
       },
@@ -106,7 +112,7 @@ export class Pipe {
     );
   }
 
-  /** Bytes that the peer's stream has not taken yet. */
+  /** Bytes that the peer's stream has not accepted yet. */
   get queued(): number {
     return this.#outbox.size + this.#writing;
   }
@@ -139,7 +145,7 @@ export class Pipe {
     this.#source.resume();
   }
 
-  /** Ends the outgoing stream once everything that was sent is written. @returns when that is done. */
+  /** Ends the outgoing stream after everything that was sent. @returns when that is done */
   end(): Promise<void> {
     if (this.#ended === undefined) {
       this.#ended = new Promise((resolve) => (this.#finish = resolve));
@@ -150,7 +156,7 @@ export class Pipe {
 
   readonly #flush = (): void => {
     this.#scheduled = false;
-    // What was sent at once after this was scheduled may still be on its way out.
+    // An immediate flush after this one was scheduled may still be in progress.
     if (this.#writing > 0) return;
     for (let bytes = this.#outbox.take(); bytes !== undefined; bytes = this.#outbox.take()) {
       const { length } = bytes;
@@ -180,7 +186,7 @@ export class Pipe {
     this.#finish = undefined;
   };
 
-  /** What was written is out. */
+  /** Called when a write is complete. */
   #release(bytes: Uint8Array): void {
     const { length } = bytes;
     const isFreed = this.#sink.keepsNothing === true && this.#outbox.release(bytes);

@@ -13,16 +13,19 @@ import {
   type Usage,
 } from "./table.ts";
 
-/** So many processes are looked at side by side; each takes a file descriptor. */
+/** How many processes are read in parallel; each takes a file descriptor. */
 const BATCH = 64;
-/** An exec takes well below a millisecond, unless other programs have the processors; one look takes at least one. */
+/**
+ * The most reads, 1 ms apart, of a process during execve(2), which takes well below 1 ms unless the processors are
+ * busy.
+ */
 const EXEC_LOOKS = 50;
-/** What processor time is counted in, in ms: 1/100 s wherever Linux runs. */
+/** The unit of processor time, in ms: USER_HZ is 100 on Linux. */
 const TICK = 10;
-/** PF_KTHREAD among the flags of /proc/<pid>/stat: such a process never has an environment. */
+/** PF_KTHREAD in the flags of /proc/<pid>/stat: kernel threads have no environment. */
 const KERNEL_THREAD = 0x20_00_00;
 
-/** The processes of a Linux system, by /proc. */
+/** The process table of Linux, read from /proc (proc(5)). */
 export const procTable: ProcessTable = {
   async list() {
     try {
@@ -34,7 +37,7 @@ export const procTable: ProcessTable = {
       }
       return found;
     } catch {
-      // One file descriptor may be left.
+      // The synchronous read needs only one file descriptor at a time.
       return [...this.listNow()];
     }
   },
@@ -65,7 +68,7 @@ export const procTable: ProcessTable = {
   },
 };
 
-/** The latest come first: they are those that may be gone in a moment. */
+/** Newest first: these are the most likely to exit soon. */
 function pidsIn(names: readonly string[]): readonly number[] {
   return names
     .filter((name) => /^\d+$/.test(name))
@@ -82,8 +85,9 @@ function isSame({ pid, started }: ProcessName): boolean {
 }
 
 /**
- * Asks for files of /proc/<pid>, so that one reader serves those who wait and those who cannot. It gets undefined
- * for what cannot be read; when it asks for nothing it wants a millisecond to pass.
+ * Yields the name of a file in /proc/<pid> and receives its content, undefined if that is unreadable; so one
+ * implementation
+ * serves synchronous and asynchronous callers. Yielding undefined asks to wait 1 ms.
  */
 type Reader = Generator<
   "status" | "environ" | "stat" | undefined,
@@ -91,9 +95,9 @@ type Reader = Generator<
   Buffer | undefined
 >;
 
-/** A process that is just starting a program is looked at again until its new environment shows. */
+/** Reads one process. During an execve(2) it reads again until the new environment is visible. */
 function* read(pid: number): Reader {
-  // The files belong to another than the process if that must not be dumped.
+  // The files in /proc/<pid> belong to root if the process is not dumpable; `Uid:` has its real user.
   const status = String(yield "status");
   const uid = numberIn(status, /^Uid:\s*(\d+)/m);
   const user = process.getuid?.();
@@ -105,7 +109,7 @@ function* read(pid: number): Reader {
     const stat = parseStat(yield "stat");
     if (stat === undefined) return undefined;
     const isBlank = environ?.length === 0 && !stat.isKernel;
-    // During an exec the end of the environment reads as 0; twice something else is an environment without entries.
+    // During execve(2) `env_end` reads as 0; two empty reads with another value mean an empty environment.
     blanks = stat.isExec ? 0 : blanks + 1;
     if (!isBlank || blanks === 2 || look === EXEC_LOOKS) {
       const { group, started, cpu } = stat;
@@ -152,7 +156,7 @@ function readFileNow(path: string): Buffer | undefined {
   }
 }
 
-/** @throws what a read failed with, if that was for want of what may be there later: it says nothing of the process. */
+/** Ignores an error that says that the process is gone or unreadable. @throws it if it is one of exhausted resources */
 function excuse(error: unknown): undefined {
   if (["EMFILE", "ENFILE", "ENOMEM", "EAGAIN"].includes(codeOf(error))) throw error;
 }
@@ -165,10 +169,10 @@ interface Stat {
   readonly isExec: boolean;
 }
 
-/** Reads the line of /proc/<pid>/stat. @returns undefined for a process that is gone, or a zombie. */
+/** Parses /proc/<pid>/stat. @returns undefined for a process that is gone, or a zombie */
 function parseStat(content: Buffer | undefined): Stat | undefined {
   const line = String(content);
-  // The second field is the program's name in parentheses, with whatever characters it likes.
+  // The second field is the program name in parentheses; it may contain any characters.
   const fields = line.slice(line.lastIndexOf(")") + 2).split(" ");
   const [state, , group, , , , flags] = fields;
   const [user, system] = fields.slice(11);
@@ -192,7 +196,7 @@ function numberIn(text: string, pattern: RegExp): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
-/** @param environ `NAME=value` entries, each ended by NUL. */
+/** @param environ `NAME=value` entries, each terminated by NUL */
 function tagsIn(environ: Buffer): readonly string[] {
   const key = `${TAG_VARIABLE}=`;
   let at = environ.indexOf(key);

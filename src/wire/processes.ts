@@ -3,19 +3,22 @@ import { procTable } from "./proc.ts";
 import { codeOf, type ProcessEntry, type ProcessName, type ProcessTable } from "./table.ts";
 import { psTable } from "./ps.ts";
 
-/** The processes of this system. */
+/** The process table of this system. */
 export const table: ProcessTable = process.platform === "darwin" ? psTable : procTable;
 
-/** A process that is stuck in the kernel can hold up for ever whoever reads its environment; so long it may, in ms. */
+/**
+ * Time limit for a listing, in ms. Reading the environment of a process that is stuck in the kernel can block for ever.
+ */
 const LIMIT = 1500;
 
 let running: Promise<readonly ProcessEntry[]> | undefined;
 let next: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
- * All processes that this user may signal. Whoever asks while a listing runs shares the next one, so that many
- * servers that stop at once cost two.
- * @throws {Error} if nothing could be learned, or not in time
+ * All processes that this user may signal. Calls during a listing share the next one, so that many servers that stop at
+ * once
+ * cost two listings.
+ * @throws {Error} if the table could not be read, or not in time
  */
 export function listProcesses(): Promise<readonly ProcessEntry[]> {
   if (running === undefined) {
@@ -31,7 +34,7 @@ function again(): Promise<readonly ProcessEntry[]> {
   return listProcesses();
 }
 
-/** A listing without this very process says nothing of others either. */
+/** A listing without this process itself is incomplete. */
 function checked(entries: readonly ProcessEntry[]): readonly ProcessEntry[] {
   if (entries.some(({ pid }) => pid === process.pid)) return entries;
   throw new Error("The system shows no processes.");
@@ -48,12 +51,12 @@ function inTime<T>(promise: Promise<T>): Promise<T> {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Whether it is certain that a process runs no more: false also where the system does not say. */
+/** Whether it is certain that a process has exited; false also where the system does not tell. */
 export async function hasEnded({ pid, started }: ProcessName): Promise<boolean> {
   try {
     const found = await table.look(pid);
     if (found !== undefined) return found.started !== started;
-    // Others' processes may be hidden, but not from a signal.
+    // Other users' processes may be hidden from the table, but not from kill(2).
     process.kill(pid, 0);
     return false;
   } catch (error) {

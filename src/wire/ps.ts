@@ -3,7 +3,7 @@ import { type ProcessEntry, type ProcessTable, splitTags, TAG_VARIABLE } from ".
 
 const COLUMNS = ["-Eww", "-o", "pid=,pgid=,ruid=,rss=,time=,stat=,lstart=,command="];
 
-/** One language and time zone whoever asks, and a limit for the time in ms and for the output in bytes. */
+/** Fixed locale and time zone; limits for the run time, in ms, and the output, in bytes. */
 const OPTIONS = {
   env: { PATH: "/bin:/usr/bin:/sbin:/usr/sbin", LC_ALL: "C", TZ: "UTC0" },
   timeout: 2000,
@@ -11,7 +11,7 @@ const OPTIONS = {
   encoding: "utf8",
 } as const;
 
-/** The processes of macOS, by `ps`. */
+/** The process table of macOS, read with ps(1). */
 export const psTable: ProcessTable = {
   list: () => ask(["-ax"]),
 
@@ -21,7 +21,7 @@ export const psTable: ProcessTable = {
     return parsePs(stdout);
   },
 
-  /** Zombies cannot be told from what is not there. */
+  /** A zombie gives undefined, like a process that does not exist. */
   async look(pid) {
     return (await ask(["-p", String(pid)]))[0];
   },
@@ -48,7 +48,11 @@ async function ask(which: readonly string[]): Promise<ProcessEntry[]> {
   return parsePs(await run("ps", [...COLUMNS, ...which]));
 }
 
-/** Reads lines of `ps` with the columns pid, pgid, ruid, rss, time, stat, lstart and command, the environment behind the command. */
+/**
+ * Parses the output of `ps` with the columns pid, pgid, ruid, rss, time, stat, lstart and command; with -E the
+ * environment
+ * follows the command.
+ */
 export function parsePs(text: string): ProcessEntry[] {
   const row =
     /^\s*(\d+)\s+(\d+)\s+(-?\d+)\s+(\d+)\s+([\d:.-]+)\s+(\S+)\s+(\w+\s+\w+\s+\w+\s+[\d:]+\s+\d+)\s(.*)$/;
@@ -68,14 +72,14 @@ export function parsePs(text: string): ProcessEntry[] {
   });
 }
 
-/** Reads `MM:SS.hh`, with days and hours in front if there are any. @returns ms */
+/** Parses `[[dd-]hh:]mm:ss.cc`. @returns ms */
 function parseTime(text: string): number {
   const [days, clock = ""] = text.includes("-") ? text.split("-") : ["0", text];
   const seconds = clock.split(":").reduce((sum, part) => sum * 60 + Number(part), 0);
   return Math.round((Number(days) * 86_400 + seconds) * 1000);
 }
 
-/** A system tool's output. An exit code alone is no failure: `ps` has one if it found nothing. */
+/** Runs a system tool. @returns its stdout, also if it exits with a non-zero code, as `ps` does when nothing matches */
 function run(command: string, args: readonly string[]): Promise<string> {
   return new Promise((resolve, reject) => {
     execFile(command, args, OPTIONS, (error, stdout) => {

@@ -1,20 +1,24 @@
 import { Buffer } from "node:buffer";
 
-/** Shorter values are not searched for: they would blacken half of every text and are no secrets. */
+/** Shorter values, in characters, are not redacted: they would match in most texts, and are no secrets. */
 const SHORTEST = 4;
-/** Of longer ones, in bytes, also what is left of them in Base64 behind something else, as a name before a password. */
+/**
+ * Secrets of at least this size, in bytes, are also redacted inside longer Base64, such as a password behind a name.
+ */
 const SHORTEST_CODED = 6;
 const MASK = "[redacted]";
-/** A longer pattern is refused by some runtimes, in an error that shows it; in characters. */
+/** Some runtimes reject longer patterns with an error that contains them; in characters. */
 const LONGEST_PATTERN = 30_000;
 
-/** Takes secrets' values out of text for people, also where a log spells them as JSON, in a URL, or in Base64. */
+/** Replaces secrets in text for people by `[redacted]`, also where they are encoded as JSON, in URLs or in Base64. */
 export class Redactor {
-  /** The length of the longest spelling that is searched for, in characters: text that is cut must be redacted with so much to spare. */
+  /**
+   * The length of the longest encoded secret, in characters. Truncated text needs this much of context to be redacted.
+   */
   readonly longest: number;
-  /** Searched for one by one, longest first. */
+  /** Searched for one by one, longest first, as they do not fit into the pattern. */
   readonly #long: readonly string[];
-  /** All others. */
+  /** Matches all others. */
   readonly #pattern: RegExp | undefined;
 
   constructor(secrets: readonly string[]) {
@@ -35,7 +39,7 @@ export class Redactor {
     return this.#pattern === undefined ? shown : shown.replace(this.#pattern, MASK);
   }
 
-  /** The first `length` characters of what `apply` yields; a secret that the cut would split is not in it. */
+  /** The first `length` characters of what `apply` returns; a secret that the cut would split is left out. */
   cut(text: string, length: number): string {
     if (text.length <= length + this.longest) return this.apply(text).slice(0, length);
     const shown = this.apply(text.slice(0, length + this.longest));
@@ -43,7 +47,7 @@ export class Redactor {
     return shown.slice(0, Math.min(end, length));
   }
 
-  /** What `apply` yields of a text that may begin in the middle of a secret, without what may be the rest of that. */
+  /** Like `apply`, for text that may begin inside a secret: leaves out what may be the rest of that secret. */
   rest(text: string): string {
     const shown = this.apply(text);
     const first = shown.indexOf(MASK);
@@ -51,9 +55,9 @@ export class Redactor {
   }
 }
 
-/** A secret as it is, each of its lines (logs are read by lines), and what JSON, URLs and Base64 make of it. */
+/** A secret, each of its lines (logs are read by lines), and their encodings in JSON, URLs, forms and Base64. */
 function spell(secret: string): string[] {
-  // What was put into a URL may come back as it was before.
+  // A secret that is URL-encoded may be shown decoded.
   const plain = decode(secret);
   const parts = [...new Set([secret, plain, ...secret.split(/\r?\n/)])];
   return parts
@@ -81,8 +85,8 @@ function decode(secret: string): string {
 }
 
 /**
- * What Base64 makes of it wherever it begins within what is coded, as a password does in `user:password`: the characters that
- * depend on nothing before and behind it. Of both alphabets.
+ * Base64 and base64url of a text, at each of the three alignments that it can have inside longer data, as a password in
+ * `user:password`: the characters that do not depend on the bytes around it.
  */
 function spellCoded(text: string): string[] {
   const bytes = Buffer.from(text);

@@ -16,7 +16,7 @@ const HEAD = utf8('{"jsonrpc":"2.0","id":');
 const RESULT_START = utf8('{"result":');
 const ERROR_START = utf8('{"error":');
 const TAIL = utf8(',"jsonrpc":"2.0","id":');
-/** By far the commonest, so it is not decoded each time. */
+/** The most frequent method, so it is not decoded each time. */
 const TOOLS_CALL = utf8('tools/call"');
 const PLAIN_METHOD = /^[A-Za-z0-9_./$-]+$/;
 const METHOD_START = utf8('{"method":"');
@@ -25,7 +25,7 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const METHOD_MEMBER = utf8(',"method":"');
 const PARAMS_MEMBER = utf8(',"params":');
 const VERSION_KEY = Buffer.from('"jsonrpc"');
-/** As long as a needle may be that is searched for twice as fast as longer ones. */
+/** The longest pattern for which `indexOf` runs about twice as fast as for longer ones. */
 const VERSION_END = VERSION_KEY.subarray(1);
 const NO_MORE: readonly Range[] = [];
 const AT_HEAD = { at: "head" } as const;
@@ -34,9 +34,11 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 
 /**
- * The fast path: a response in one of the two shapes that every JSON library writes, whose body is left unread.
- * It can only be fooled about the message's kind or id by a second `id`, `result`, `error` or `method` key;
- * `readdress` writes the id last, so that a second `id` loses, and a `method`, spelled or escaped, is searched for.
+ * The fast path: a response in one of the two shapes that JSON libraries write, whose body is not read. Only a second
+ * `id`,
+ * `result`, `error` or `method` key could change the message's kind or id: `withResponseId` writes the id last, so that
+ * it
+ * overrides a second one, and the body is searched for a `method` key, plain or escaped.
  */
 export function readSpliceable(
   bytes: Buffer,
@@ -50,7 +52,7 @@ export function readSpliceable(
   return hidesNothing(bytes, response, sight) ? response : undefined;
 }
 
-/** Whether a line's body makes the message no other than it seems. */
+/** Whether nothing in the body can make other parsers read the line as a different message. */
 function hidesNothing(bytes: Buffer, { start, end, body }: Response, sight?: Sight): boolean {
   const version = bytes.indexOf(VERSION_KEY, body.start);
   if (version >= 0 && version < body.end) return false;
@@ -61,9 +63,12 @@ function isPlain({ hasBreak, hidesMethod }: Sight): boolean {
   return !hasBreak && !hidesMethod;
 }
 
-/** Whether a part of a line's body, in which no LF is, has to be looked at: it might make the message another than it seems. */
+/**
+ * Whether part of a line's body (without LF) could make other parsers read a different message; then it must be
+ * scanned.
+ */
 export function hidesMessage(bytes: Buffer): boolean {
-  // A second message could follow a body that ends early, for clients that read a stream of values.
+  // A client that reads a stream of JSON values could find a second message behind a body that ends early.
   const hasVersion = bytes.includes(VERSION_END) && bytes.includes(VERSION_KEY);
   return hasVersion || !isPlain(new ChunkSight(bytes));
 }
@@ -78,7 +83,7 @@ function readHeadShape(bytes: Buffer, from: number, to: number): Response | unde
     : matches(bytes, i, ERROR_MEMBER)
       ? "error"
       : undefined;
-  // Requests begin so, too, and their id is read elsewhere.
+  // Requests begin the same way; `parseCommonShape` reads their id.
   if (outcome === undefined) return undefined;
   const id = plainInteger(bytes, digits, i);
   if (id === undefined) return undefined;
@@ -107,14 +112,15 @@ function readTailShape(bytes: Buffer, from: number, to: number): Response | unde
   return { kind: "response", bytes, start: from, end: to, id, outcome, body, shape: AT_TAIL };
 }
 
-/** Whoever reads a body expects the value alone: white space around it is for the scanner. */
+/** Whether the body has no white space around it; readers expect the bare value. */
 function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
   return skipSpace(bytes, start) === start && skipSpace(bytes, end - 1) !== end;
 }
 
 /**
- * A request or a notification in one of the two shapes that every JSON library writes. Its params are checked byte by byte, but
- * only once: their members are kept for whoever looks at them next.
+ * A request or notification in one of the shapes that JSON libraries write. Its params are scanned once, and their
+ * members
+ * are kept for later readers.
  */
 export function readCommon(
   bytes: Buffer,
@@ -171,7 +177,7 @@ export function readCommon(
       };
 }
 
-/** An id that is plain digits or a string without escapes. */
+/** An id of digits only, or a string without escapes. */
 function plainId(bytes: Buffer, start: number): Id | undefined {
   let i = start;
   if (bytes[i] !== QUOTE) {

@@ -5,14 +5,14 @@ export const LF = 0x0a;
 const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE = Buffer.from("\\u00");
-/** In most texts there is none at all, and a search for two bytes costs a third of one for four in some. */
+/** Searched first: most texts have none, and in some runtimes a two-byte search costs a third of a four-byte one. */
 const ESCAPE_START = ESCAPE.subarray(0, 2);
 
-/** What searching has shown of some bytes. What is not in them is in no part of them either. */
+/** Search results for some bytes. What is absent from the bytes is absent from every part of them. */
 export interface Sight {
-  /** A line reader would see a line end in them. */
+  /** The bytes contain CR or LF, at which a line reader would split. */
   readonly hasBreak: boolean;
-  /** A `method` key may be in them, spelled or escaped. */
+  /** The bytes may contain a `method` key, plain or escaped. */
   readonly hidesMethod: boolean;
 }
 
@@ -20,12 +20,12 @@ export function see(bytes: Buffer): Sight {
   return { hasBreak: hasLineBreak(bytes), hidesMethod: hidesMethod(bytes) };
 }
 
-/** Whether a line reader would see a line end in it. */
+/** Whether a line reader would split the bytes. */
 export function hasLineBreak(bytes: Buffer): boolean {
   return bytes.includes(CR) || bytes.includes(LF);
 }
 
-/** Whether a `method` key may be in it, spelled or escaped. */
+/** Whether the bytes may contain a `method` key, plain or escaped. */
 function hidesMethod(bytes: Buffer): boolean {
   if (bytes.includes(METHOD_KEY)) return true;
   if (!bytes.includes(ESCAPE_START)) return false;
@@ -33,13 +33,13 @@ function hidesMethod(bytes: Buffer): boolean {
 }
 
 /**
- * The sight of a chunk, for the lines that are cut from it at LFs; looked for when it is first wanted. A search is a native
- * call, which costs as much as what it searches if that is a short line: one for a chunk instead of several for each line
- * is a fifth of all that a small call costs.
+ * Lazy search results for a chunk, shared by the lines in it (split at LF). A native search call costs as much as
+ * searching a
+ * short line; one per chunk instead of several per line saves a fifth of the cost of a small call.
  */
 export class ChunkSight implements Sight {
   readonly #chunk: Buffer;
-  /** A line in it was no message. */
+  /** Set once a line of the chunk was not a valid message. */
   isTorn = false;
   #hasBreak: boolean | undefined;
   #hidesMethod: boolean | undefined;
@@ -58,8 +58,8 @@ export class ChunkSight implements Sight {
   }
 
   /**
-   * Whether all lines that are whole in the chunk are valid UTF-8. Lines before and behind them may be cut within a character.
-   * @param first where the first whole line begins
+   * Whether all complete lines of the chunk are valid UTF-8. The first and last line may be cut inside a character.
+   * @param first start of the first complete line
    */
   isText(first: number): boolean {
     const chunk = this.#chunk;

@@ -12,10 +12,10 @@ import { endOf, sinkOf, sourceOf } from "./stream.ts";
 
 export type { StdioTarget } from "./launch.ts";
 
-/** So many lines of stderr are in every error. */
+/** How many of the last stderr lines an error includes. */
 const TAIL_LINES = 10;
 
-/** A child process as a Link: messages over its stdin and stdout, one a line. */
+/** The stdio transport (MCP, Transports, stdio) to a child process: one message per line of its stdin and stdout. */
 export function stdioLink(target: StdioTarget): DiscreetLink {
   return new StdioLink(target);
 }
@@ -23,7 +23,7 @@ export function stdioLink(target: StdioTarget): DiscreetLink {
 class StdioLink implements Link {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
-  /** Aborted by a close that comes before open has ended. */
+  /** Aborted by a `close` before `open` has finished. */
   readonly #gaveUp = new AbortController();
   #opening: Promise<Conversation> | undefined;
   #conversation: Conversation | undefined;
@@ -83,14 +83,14 @@ class StdioLink implements Link {
   }
 }
 
-/** What is said with a running child, until it ends or is ended. */
+/** The streams of a running child, until it exits or is stopped. */
 class Conversation {
   readonly #server: string;
   readonly #child: Child;
   readonly #events: LinkEvents;
   readonly #noise: Noise;
   readonly #pipe: Pipe;
-  /** Both outputs have ended. */
+  /** Settles when stdout and stderr have ended. */
   readonly #silent: Promise<unknown>;
   #phase: "open" | "closing" | "closed" = "open";
 
@@ -155,16 +155,16 @@ class Conversation {
 
   async close(): Promise<void> {
     if (this.#phase === "open") this.#phase = "closing";
-    // What is still to be written may never be; the child's end is bounded all the same.
+    // The child may never read the rest of its input; the time until it is killed is bounded all the same.
     void this.#pipe.end();
-    // A child that is stuck in a write cannot see the end of its input.
+    // A child that is blocked in a write cannot see the end of its input.
     this.#pipe.resume();
     await this.#child.stop();
     await within(DRAIN_GRACE, this.#silent);
     this.#finish("was stopped");
   }
 
-  /** Waits for the end of a child that nobody has told to end. */
+  /** Handles the exit of a child that was not told to stop. */
   async #follow(mute: Promise<unknown>, deaf: Promise<unknown>): Promise<void> {
     const { exited } = this.#child;
     const first = await Promise.race([
@@ -172,7 +172,7 @@ class Conversation {
       mute.then(() => "output"),
       deaf.then(() => "input"),
     ]);
-    // A dying child's pipes close a little before it is gone.
+    // The pipes of a dying child close shortly before it exits.
     if (first !== "exit") await within(DRAIN_GRACE, exited);
     if (this.#phase !== "open") return;
     const { exit } = this.#child;
@@ -182,7 +182,7 @@ class Conversation {
       return;
     }
     const swept = this.#child.sweep();
-    // Nothing more can pile up behind a pause, and the owner learns of the end only after the last frame.
+    // Resumed, so that nothing stays behind a pause: the owner learns of the exit after the last message.
     this.#pipe.resume();
     await within(DRAIN_GRACE, this.#silent);
     this.#finish(describe(exit));

@@ -4,10 +4,13 @@ import { childSinkOf } from "../runtime.ts";
 import { sinkOutput } from "../streams.ts";
 import type { ByteSink, ByteSource } from "./pipe.ts";
 
-/** So much of one stream is read before all else gets its turn, in bytes: some runtimes read on as long as there is something. */
+/**
+ * How much of one stream is read in one turn of the event loop, in bytes: some runtimes read on as long as there is
+ * data.
+ */
 const FAIR_SHARE = 64 * 1024;
 
-/** A child's output as bytes. It ends once, however the stream ends. */
+/** A child's stdout or stderr as a byte input. It reports the end once, whether by `end`, `close` or `error`. */
 export function sourceOf(stream: Readable): ByteSource {
   let paused = false;
   let resting = false;
@@ -41,19 +44,19 @@ export function sourceOf(stream: Readable): ByteSource {
   };
 }
 
-/** Settles when a stream brings no more. */
+/** Settles when the stream has ended. */
 export function endOf(stream: Readable): Promise<void> {
   return new Promise((resolve) => {
     for (const event of ["end", "close", "error"]) stream.once(event, () => resolve());
   });
 }
 
-/** How long a child's closing of its stdin may go unnoticed after a write, in ms. */
+/** Delay after a write before checking whether the child has closed its stdin, in ms. */
 const CLOSURE_PAUSE = 100;
 
 /**
- * A child's stdin. That it broke is no error of a write.
- * @param onBroken the child has closed its end.
+ * A child's stdin as a byte output. A broken pipe is not an error of a write.
+ * @param onBroken the child has closed its end
  */
 export function sinkOf(stream: Writable, onBroken: () => void = () => {}): ByteSink {
   let alive = true;
@@ -99,7 +102,7 @@ export function sinkOf(stream: Writable, onBroken: () => void = () => {}): ByteS
       return (
         written &&
         new Promise((resolve) => {
-          // A stream that is destroyed may never say what became of it.
+          // A destroyed stream may never settle the write.
           release = resolve;
           void written.then(resolve);
         })

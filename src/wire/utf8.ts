@@ -5,9 +5,9 @@ import { bytesOf, type Frame, type Invalid } from "./jsonrpc.ts";
 
 const NONE = Buffer.alloc(0);
 
-/** Checks text that arrives in pieces for valid UTF-8. A character may be cut anywhere between two pieces. */
+/** Validates UTF-8 that arrives in pieces. A character may be split between pieces. */
 export class Utf8Check {
-  /** The first bytes of a character whose other bytes are still to come: at most three. */
+  /** The first bytes, at most three, of a character that is split by the end of a piece. */
   #begun: Buffer = NONE;
   #isValid = true;
 
@@ -30,39 +30,39 @@ export class Utf8Check {
     this.#isValid &&= isUtf8(whole);
   }
 
-  /** Whether all pieces together are valid UTF-8, if nothing follows. */
+  /** Whether all pieces together are valid UTF-8, if no more follow. */
   get isValid(): boolean {
     return this.#isValid && this.#begun.length === 0;
   }
 }
 
-/** The end of the last character that is not cut by the end of the piece. */
+/** The end of the last character that is complete in the piece. */
 function endOfWhole(piece: Buffer, from: number): number {
   const { length } = piece;
   for (let at = length - 1; at >= from && at >= length - 3; at--) {
     const byte = piece[at] as number;
     if (byte < 0x80) return length;
-    // The first byte of a character says how many there are; all others are 0x80 to 0xbf.
+    // The first byte of a character gives its length; continuation bytes are 0x80 to 0xbf.
     if (byte >= 0xc0) return at + lengthOf(byte) > length ? at : length;
   }
   return length;
 }
 
-/** The length in bytes of a character that begins with this byte; 1 for bytes that begin none. */
+/** Length in bytes of the character that starts with this byte; 1 if no character does. */
 function lengthOf(first: number): number {
   if (first >= 0xf0) return first < 0xf8 ? 4 : 1;
   return first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
 }
 
-/** The text with U+FFFD in the place of each invalid sequence, as `TextDecoder` replaces them (WHATWG Encoding, UTF-8 decoder). */
+/** Replaces invalid sequences by U+FFFD, as `TextDecoder` does (WHATWG Encoding, UTF-8 decoder). */
 export function replaceInvalid(bytes: Buffer): Buffer {
   const replaced = utf8(textOf(bytes));
   return Buffer.from(replaced.buffer, replaced.byteOffset, replaced.length);
 }
 
 /**
- * A message of a server with U+FFFD in the place of each invalid UTF-8 sequence.
- * @param replaced called for each message in which there was one
+ * A message from a server with invalid UTF-8 replaced by U+FFFD.
+ * @param repaired called for each message that had any
  */
 export function repairText(frame: Frame, replaced: () => void): Frame {
   if (frame.kind === "batch") {
@@ -75,7 +75,7 @@ export function repairText(frame: Frame, replaced: () => void): Frame {
   return repaired;
 }
 
-/** A message of a client, or each message of a batch, as `invalid` if it is not valid UTF-8. */
+/** A message from a client, or each message of a batch, as kind `invalid` if it is not valid UTF-8. */
 export function refuseText(frame: Frame): Frame {
   if (frame.kind === "batch") return { kind: "batch", items: frame.items.map(refuseText) };
   const bytes = bytesOf(frame);
@@ -91,7 +91,7 @@ function invalidText(parsed: NonNullable<Invalid["parsed"]>, bytes: Buffer): Inv
     end: bytes.length,
     code: "parseError",
     reason: "the message is not valid UTF-8",
-    // An id that is not valid UTF-8 itself cannot be repeated to the client.
+    // An id that is not valid UTF-8 itself cannot be sent back.
     id: id !== undefined && isUtf8(bufferOf(id)) ? id : undefined,
     parsed,
   };
