@@ -107,8 +107,7 @@ export class Child implements Group {
 
   /**
    * Terminates the group, and processes outside of it that carry the child's tag: SIGTERM, a wait, SIGKILL. Repeated
-   * calls join
-   * the first.
+   * calls join the first.
    */
   sweep(): Promise<void> {
     this.#sweeping ??= this.#sweep();

@@ -27,8 +27,7 @@ const PAUSE = { first: 5, longest: 100 };
 
 /**
  * Takes the steps in order until no process is left or the time is up. Each step signals every process once, including
- * those
- * that appear while it lasts. Never rejects.
+ * those that appear while it lasts. Never rejects.
  */
 export async function endProcesses(prey: Prey, steps: readonly Step[]): Promise<void> {
   for (const step of steps) {

@@ -52,8 +52,7 @@ function readUnmarked(bytes: Buffer): Frame {
 
 /**
  * Parses a message inside a chunk of several. A fast path may read beyond the end of a malformed line, up to the end of
- * the
- * chunk; after the first invalid line every further line is parsed on its own subarray.
+ * the chunk; after the first invalid line every further line is parsed on its own subarray.
  */
 export function readFramePart(bytes: Buffer, start: number, end: number, sight: ChunkSight): Frame {
   if (sight.isTorn || hasMark(bytes, start)) return readFrame(bytes.subarray(start, end));

@@ -32,8 +32,7 @@ export interface StdioTarget {
 /**
  * Starts a server's process.
  * @throws {HubError} commandNotFound, notExecutable, spawnFailed, cancelled, or the signal's reason if that is a
- * HubError;
- * then no process is left running
+ * HubError; then no process is left running
  */
 export async function launch(
   target: StdioTarget,

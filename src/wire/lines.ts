@@ -11,7 +11,7 @@ export interface LineSink {
   part?(chunk: Buffer, start: number, end: number, sight: ChunkSight): void;
   /**
    * Called instead of `line` for a line of several chunks and at least `LONG_LINE` bytes, whose chunks are not joined.
-   * @param isText whether the line is valid UTF-8
+   * @param isValidUtf8 whether the line is valid UTF-8
    */
   long?(parts: readonly Part[], size: number, isText: boolean): void;
   /** A line over the limit was dropped: its first and last bytes (up to 4 KiB each) and its size in bytes. */
@@ -25,8 +25,7 @@ const SOON = 16 * 1024;
 
 /**
  * Splits a stream of chunks into lines. A line inside one chunk is not copied; a line that spans chunks is joined once,
- * at
- * its end; a line over the limit is counted and discarded as it arrives.
+ * at its end; a line over the limit is counted and discarded as it arrives.
  */
 export class Splitter {
   readonly #limit: number;

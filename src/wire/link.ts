@@ -11,8 +11,7 @@ import type { ProcessEntry } from "./table.ts";
  * HTTP+SSE).
  *
  * A request sent on a Transport, and its response stream. Over HTTP that is the response to its own POST; on a shared
- * pipe it
- * is only the id in the message, and it ends with its response or with the transport.
+ * pipe it is only the id in the message, and it ends with its response or with the transport.
  */
 export interface Exchange {
   /** Nobody waits for the response any more: HTTP closes the stream; on a shared pipe there is nothing to close. */
@@ -30,8 +29,8 @@ export interface Outgoing {
   readonly signal?: AbortSignal | undefined;
   /**
    * Called at most once: no response can arrive any more, although the transport is still open. `notDelivered`: the
-   * peer has
-   * certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see `challenged`.
+   * peer has certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see
+   * `challenged`.
    */
   unanswered?(cause: HubError): void;
 }
@@ -60,9 +59,8 @@ export type Flaw =
 /** What a Transport reports to its owner: synchronously, in the order of arrival, and never after `closed`. */
 export interface LinkEvents {
   /**
-   * A message arrived. `exchange`: the request on whose stream it came, if the transport has streams. `inbound`: the
-   * way back of
-   * a request or batch, if the transport has one per request.
+   * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
+   * the way back of a request or batch, if the transport has one per request.
    */
   frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
@@ -75,7 +73,7 @@ export interface LinkEvents {
    */
   oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
   /**
-   * Backpressure. `full`: sent messages accumulate because the peer does not read; false once the queue has drained.
+   * Backpressure. `isFull`: sent messages accumulate because the peer does not read; false once the queue has drained.
    */
   pressure(full: boolean): void;
   /**
@@ -116,16 +114,14 @@ export interface Link {
   open(events: LinkEvents, signal: AbortSignal): Promise<void>;
   /**
    * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
-   * and
-   * must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
+   * and must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
    */
   send(message: Message, info?: Outgoing): Exchange;
   /** Queued bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
    * Each request has its own response stream: a message on it belongs to the request, and in the modern era abandoning
-   * it
-   * cancels the request. Absent where all requests share one stream.
+   * it cancels the request. Absent where all requests share one stream.
    */
   readonly hasStreams?: true | undefined;
   /** Removes the transport's secrets from a text. Absent if it has none. */

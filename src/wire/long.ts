@@ -25,8 +25,7 @@ export function memoriesOf(parts: readonly Part[]): Buffer[] {
 
 /**
  * The fast path for long responses: what `parseSpliceableResponse` does, on chunks that are not joined. Joining would
- * cost
- * more than all other work on a result of 1 MB. The parts contain no LF.
+ * cost more than all other work on a result of 1 MB. The parts contain no LF.
  * @returns undefined if the line has neither shape, or has to be scanned as a whole
  */
 export function readLong(parts: readonly Part[], size: number): Response | undefined {
@@ -70,14 +69,13 @@ function cut(parts: readonly Part[], start: number, end: number): Slice[] {
 
 /**
  * Whether a chunk of a long line contains nothing that could make other parsers read a different message. The first
- * chunk is
- * searched from the end of its scanned edge.
+ * chunk is searched from the end of its scanned edge.
  */
 export function isClear(chunk: Buffer, isFirst: boolean): boolean {
   return !hidesMessage(isFirst ? chunk.subarray(EDGE - SEAM) : chunk);
 }
 
-/** @param isKnown chunks that were already found to be plain */
+/** @param plainChunks chunks that were already found to be plain */
 function hides(slices: readonly Slice[], isKnown: ReadonlySet<Uint8Array>): boolean {
   let before: Buffer = Buffer.alloc(0);
   for (const slice of slices) {

@@ -37,8 +37,7 @@ export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
 
 /**
  * Removes the manifests from the variable: the hubs count for the depth only. For a hub that is started on purpose by a
- * server,
- * such as for a benchmark.
+ * server, such as for a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return writeHubs(readHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
@@ -49,8 +48,7 @@ export function withoutManifests(value: string | undefined): string | undefined 
  * @param outer the hubs above this process
  * @param manifest of the hub that is to start
  * @param allowedRepeats how many hubs above may have the same manifest: 0 for a hub that serves; 1 for a command that
- * only
- * inspects a manifest, which a server may run without starting itself again
+ * only inspects a manifest, which a server may run without starting itself again
  * @throws {HubError} hubLoop
  */
 export function checkNesting(outer: readonly OuterHub[], manifest: string, repeats: number): void {

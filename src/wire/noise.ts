@@ -19,10 +19,8 @@ type Log = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
 
 /**
  * The log of one server process: its stderr, and lines on stdout that are no messages. They are logged line by line,
- * redacted,
- * truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server writes, and
- * what is
- * not logged is not decoded.
+ * redacted, truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server
+ * writes, and what is not logged is not decoded.
  */
 export class Noise {
   readonly #log: Log;

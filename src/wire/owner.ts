@@ -7,8 +7,7 @@ import { type ProcessEntry, splitTags } from "./table.ts";
 
 /**
  * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<space>/<hub>.<number>`; `<hub>`
- * is a
- * UUID, and the number differs for every child.
+ * is a UUID, and the number differs for every child.
  */
 export interface Owner {
   readonly pid: number;
@@ -53,8 +52,7 @@ export async function newTag(): Promise<string> {
 
 /**
  * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server passes the outer
- * tags on
- * (`inherited`), so that the outer hub finds what the inner one could not terminate.
+ * tags on (`inherited`), so that the outer hub finds what the inner one could not terminate.
  */
 export function tagVariable(tag: string, inherited = ""): string {
   const outer = splitTags(inherited).filter((one) => parseTag(one) !== undefined);
@@ -71,8 +69,8 @@ export function parseTag(tag: string): Owner | undefined {
 
 /**
  * Terminates the orphans of dead hubs: processes of this user whose tag names a dead hub, and the groups that such
- * processes
- * lead. Children of running hubs, also those in other containers, are left alone. Never rejects; takes less than 1 s.
+ * processes lead. Children of running hubs, also those in other containers, are left alone. Never rejects; takes less
+ * than 1 s.
  * @returns the number of orphans found
  */
 export async function sweepOrphans(): Promise<number> {
@@ -125,8 +123,7 @@ export async function judge(owner: Owner): Promise<"runs" | "ended" | "unknown">
 
 /**
  * Kills all remaining descendants of this process, in whatever group. Runs in the `exit` event, so it is synchronous.
- * Never
- * throws; takes EXIT_GRACE at most.
+ * Never throws; takes EXIT_GRACE at most.
  */
 function killOwn(): void {
   const end = performance.now() + LAST_GRACE;

@@ -33,8 +33,7 @@ export interface PipeEvents {
   oversized(head: Buffer, tail: Buffer, size: number): void;
   /**
    * Set on a pipe from a server: invalid UTF-8 in its messages is replaced by U+FFFD, and this is called once for each
-   * such
-   * message. If absent, a message that is not valid UTF-8 has kind `invalid`.
+   * such message. If absent, a message that is not valid UTF-8 has kind `invalid`.
    */
   replaced?(): void;
   pressure(full: boolean): void;
@@ -44,16 +43,14 @@ export interface PipeEvents {
 
 /**
  * Messages of one turn of the event loop go out in one write, unless they exceed this size, in bytes: then the peer can
- * start
- * on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
+ * start on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
  */
 const EARLY = 4096;
 /** Backpressure starts above `high` queued bytes and ends at `low`. */
 export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 /**
  * Garbage collection is requested after this many written bytes that were not freed. Runtimes do not count the memory
- * of
- * chunks, and would let several times as much accumulate; for results of 16 MiB this halves the memory use and saves
+ * of chunks, and would let several times as much accumulate; for results of 16 MiB this halves the memory use and saves
  * time.
  */
 const BULK = 16 * 1024 * 1024;

@@ -86,8 +86,7 @@ function isSame({ pid, started }: ProcessName): boolean {
 
 /**
  * Yields the name of a file in /proc/<pid> and receives its content, undefined if that is unreadable; so one
- * implementation
- * serves synchronous and asynchronous callers. Yielding undefined asks to wait 1 ms.
+ * implementation serves synchronous and asynchronous callers. Yielding undefined asks to wait 1 ms.
  */
 type Reader = Generator<
   "status" | "environ" | "stat" | undefined,

@@ -16,8 +16,7 @@ let next: Promise<readonly ProcessEntry[]> | undefined;
 
 /**
  * All processes that this user may signal. Calls during a listing share the next one, so that many servers that stop at
- * once
- * cost two listings.
+ * once cost two listings.
  * @throws {Error} if the table could not be read, or not in time
  */
 export function listProcesses(): Promise<readonly ProcessEntry[]> {

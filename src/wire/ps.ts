@@ -50,8 +50,7 @@ async function ask(which: readonly string[]): Promise<ProcessEntry[]> {
 
 /**
  * Parses the output of `ps` with the columns pid, pgid, ruid, rss, time, stat, lstart and command; with -E the
- * environment
- * follows the command.
+ * environment follows the command.
  */
 export function parsePs(text: string): ProcessEntry[] {
   const row =

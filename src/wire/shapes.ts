@@ -35,10 +35,8 @@ const BACKSLASH = 0x5c;
 
 /**
  * The fast path: a response in one of the two shapes that JSON libraries write, whose body is not read. Only a second
- * `id`,
- * `result`, `error` or `method` key could change the message's kind or id: `withResponseId` writes the id last, so that
- * it
- * overrides a second one, and the body is searched for a `method` key, plain or escaped.
+ * `id`, `result`, `error` or `method` key could change the message's kind or id: `withResponseId` writes the id last,
+ * so that it overrides a second one, and the body is searched for a `method` key, plain or escaped.
  */
 export function readSpliceable(
   bytes: Buffer,
@@ -119,8 +117,7 @@ function isTrimmed(bytes: Buffer, { start, end }: Range): boolean {
 
 /**
  * A request or notification in one of the shapes that JSON libraries write. Its params are scanned once, and their
- * members
- * are kept for later readers.
+ * members are kept for later readers.
  */
 export function readCommon(
   bytes: Buffer,

@@ -34,8 +34,7 @@ function hidesMethod(bytes: Buffer): boolean {
 
 /**
  * Lazy search results for a chunk, shared by the lines in it (split at LF). A native search call costs as much as
- * searching a
- * short line; one per chunk instead of several per line saves a fifth of the cost of a small call.
+ * searching a short line; one per chunk instead of several per line saves a fifth of the cost of a small call.
  */
 export class ChunkSight implements Sight {
   readonly #chunk: Buffer;
@@ -59,7 +58,7 @@ export class ChunkSight implements Sight {
 
   /**
    * Whether all complete lines of the chunk are valid UTF-8. The first and last line may be cut inside a character.
-   * @param first start of the first complete line
+   * @param firstLine start of the first complete line
    */
   isText(first: number): boolean {
     const chunk = this.#chunk;
