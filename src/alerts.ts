@@ -1,12 +1,12 @@
 import type { Alert, AlertKind, Bus } from "./events.ts";
 
 /**
- * The alerts that are up: at most one of a kind for each server, which stays until none of the server's connections has
- * a reason for it; raising and clearing are told on the bus.
+ * The current alerts: at most one per kind and server. An alert lasts until no connection of the server has a reason
+ * for it; raising and clearing are emitted as events.
  */
 export class Alerts {
   readonly #bus: Bus;
-  /** `reasons`: what each connection has raised, by its key, the newest last. */
+  /** `reasons`: the alert of each connection, by connection key, the newest last. */
   readonly #raised = new Map<
     string,
     { readonly alert: Alert; readonly reasons: Map<Connection, Alert> }
@@ -22,12 +22,12 @@ export class Alerts {
     return [...this.#raised.values()].map(({ alert }) => alert);
   }
 
-  /** From now on the server may have alerts. */
+  /** Accepts alerts for the server from now on. */
   admit(server: string): void {
     this.#servers.add(server);
   }
 
-  /** The server is no more: its alerts are cleared, and what is only now found out about it is none. */
+  /** Clears the server's alerts, and ignores later ones. */
   dismiss(server: string): void {
     this.#servers.delete(server);
     for (const [key, { alert }] of this.#raised)
@@ -35,8 +35,8 @@ export class Alerts {
   }
 
   /**
-   * An alert that says the same already is left as it is; one that says something else is replaced.
-   * @param connection the key of the server's connection that it is about; undefined: the server as a whole
+   * Raises an alert. One with the same text is kept as it is; one with another text is replaced.
+   * @param connection the key of the connection that it is about; undefined: the whole server
    */
   raise(alert: Alert, connection?: Connection): void {
     if (!this.#servers.has(alert.server)) return;
@@ -44,14 +44,14 @@ export class Alerts {
     const known = this.#raised.get(key);
     const reasons = known?.reasons ?? new Map<Connection, Alert>();
     const before = reasons.get(connection);
-    // Several connections that fail in turn do not replace each other's text at every attempt.
+    // Connections that fail in turn must not replace each other's text at every attempt.
     if (before?.text === alert.text) return;
     reasons.delete(connection);
     reasons.set(connection, alert);
     if (known?.alert.text !== alert.text) this.#show(key, alert, reasons);
   }
 
-  /** Clears a server's alerts of these kinds, or one connection's reasons for them: they stay for the others. */
+  /** Clears alerts of these kinds for one connection, or for the whole server; other connections' reasons remain. */
   clear(server: string, kinds: readonly AlertKind[], connection?: Connection): void {
     for (const key of kinds.map((kind) => keyOf(server, kind))) {
       const known = this.#raised.get(key);

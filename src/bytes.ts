@@ -4,7 +4,13 @@ import { Buffer } from "node:buffer";
 const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const encoder = new TextEncoder();
 
-/** A byte range, `[start, end)`. */
+/**
+ * base/: what every other folder uses and what needs none of them: bytes, JSON, time, errors, events, the runtimes.
+ * Main types: `ByteRange`, `ByteSlice` and `Piece`, below. Read next: `json.ts` (the scanner), `errors.ts`
+ * (`HubError`).
+ *
+ * A byte range, `[start, end)`.
+ */
 export interface Range {
   readonly start: number;
   readonly end: number;
@@ -22,7 +28,7 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
     : decoder.decode(bytes.subarray(start, end));
 }
 
-/** The longest text that is remembered, in bytes, and how many are: a power of two. */
+/** The longest cached text, in bytes, and the number of cache slots, a power of two. */
 const SHORT = 64;
 const REMEMBERED = 1024;
 const remembered: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] =
@@ -31,8 +37,8 @@ const remembered: ({ readonly bytes: Uint8Array; readonly text: string } | undef
   });
 
 /**
- * The same as `textOf` for what comes again and again, such as keys and names: recent short texts are found by their bytes,
- * which costs a tenth of decoding them, and are the same string each time, whose hash a Map need not make again.
+ * Like `textOf`, for short texts that recur, such as keys and names: they are looked up by their bytes, which costs a
+ * tenth of decoding, and always give the same string, whose hash a Map does not compute again.
  */
 export function shortTextOf(bytes: Uint8Array, start: number, end: number): string {
   const length = end - start;
@@ -49,31 +55,31 @@ export function shortTextOf(bytes: Uint8Array, start: number, end: number): stri
   return text;
 }
 
-/** Whether `pattern` stands at `at`. */
+/** Whether `pattern` is in `bytes` at index `at`. */
 export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boolean {
   for (let i = 0; i < pattern.length; i++) if (bytes[at + i] !== pattern[i]) return false;
   return true;
 }
 
-/** A run of bytes inside bigger memory: much cheaper to make than a typed array over it. */
+/** A range of a typed array; much cheaper to create than a subarray. */
 export interface Slice extends Range {
   readonly of: Uint8Array;
-  /** Nobody looks at any of its memory again: who writes it may free that then. */
+  /** Nobody reads any of its memory again: the writer may detach it after the write. */
   readonly isGiven?: true | undefined;
 }
 
 /**
- * A part of something that is written: whole memory or a run of it, neither changed afterwards, a text of ASCII characters, or
- * an integer from 0 on, in digits.
+ * A part of written data: a typed array or a slice of one, neither changed afterwards; an ASCII string; or a
+ * non-negative integer, written in digits.
  */
 export type Piece = Uint8Array | Slice | string | number;
 
-/** Whether its memory goes with it: whoever keeps it for longer has to copy it. */
+/** Whether the memory may be detached once the piece is written; a copy has to be made to keep it for longer. */
 export function isGiven(piece: Piece): piece is Slice {
   return typeof piece === "object" && "isGiven" in piece;
 }
 
-/** A replacement of a byte range. */
+/** Replaces a byte range. */
 export interface Edit extends Range {
   readonly by: Piece;
 }
@@ -82,23 +88,26 @@ export function sliceOf(of: Uint8Array, start: number, end: number): Slice {
   return { of, start, end };
 }
 
-/** A run as a Buffer over the same memory. */
+/** A slice as a Buffer over the same memory. */
 export function bufferOf({ of, start, end }: Slice): Buffer {
   return Buffer.from(of.buffer, of.byteOffset + start, end - start);
 }
 
-/** A part of bigger memory, in which other ranges are as well: a message in the chunk that it came in. */
+/** A range of bytes that share memory with others, such as a message in the chunk that it arrived in. */
 export interface Span extends Range {
   readonly bytes: Uint8Array;
 }
 
-/** A part of memory with edits to be made in it when it is written: half as much garbage as the pieces that come of it. */
+/** Bytes with edits that are applied when they are written; half as much garbage as the pieces of the result. */
 export interface Patch extends Span {
-  /** In order, none over another. */
+  /** Sorted, not overlapping. */
   readonly edits: readonly Edit[];
 }
 
-/** The bytes of a range with every edit applied, as pieces that share the original's memory. Edits may come in any order and must not overlap. */
+/**
+ * A byte range with edits applied, as pieces that share the original's memory. The edits may come in any order and must
+ * not overlap.
+ */
 export function applyEdits(
   bytes: Uint8Array,
   edits: readonly Edit[],
@@ -108,7 +117,7 @@ export function applyEdits(
   return cutPatch({ bytes, start, end, edits: sortEdits([...edits]) });
 }
 
-/** What a patch becomes. */
+/** The pieces of edited bytes. */
 export function cutPatch({ bytes, start, end, edits }: Patch): Piece[] {
   const pieces: Piece[] = [];
   let from = start;
@@ -121,7 +130,7 @@ export function cutPatch({ bytes, start, end, edits }: Patch): Piece[] {
   return pieces;
 }
 
-/** Puts them in order, by insertion: there are two or three, often in order, and the built-in sort costs as much as all else here. */
+/** Sorts in place, by insertion: there are two or three edits, often in order, and the built-in sort costs more. */
 export function sortEdits(edits: Edit[]): Edit[] {
   for (let i = 1; i < edits.length; i++) {
     const edit = edits[i] as Edit;
@@ -132,12 +141,12 @@ export function sortEdits(edits: Edit[]): Edit[] {
   return edits;
 }
 
-/** An insertion comes before a replacement that begins at the same place. */
+/** An insertion comes before a replacement that starts at the same index. */
 function isAfter(a: Edit, b: Edit): boolean {
   return a.start > b.start || (a.start === b.start && a.end > b.end);
 }
 
-/** One memory with all pieces in it. */
+/** Copies all pieces into one Buffer. */
 export function joinPieces(pieces: readonly Piece[]): Buffer {
   let size = 0;
   for (const piece of pieces) size += sizeOf(piece);
@@ -160,16 +169,16 @@ function countDigits(integer: number): number {
   return count;
 }
 
-/** A piece as memory of its own, not copied where it is memory already. */
+/** A piece as a typed array; its memory is not copied if it has any. */
 export function memoryOf(piece: Piece): Uint8Array {
   if (typeof piece === "string" || typeof piece === "number") return utf8(String(piece));
   return piece instanceof Uint8Array ? piece : piece.of.subarray(piece.start, piece.end);
 }
 
-/** Below this a loop copies faster than a native call. */
+/** Up to this size a loop copies faster than a native call, in bytes. */
 const LOOP_LIMIT = 24;
 
-/** Copies a piece into a target that has room for it. @returns the index after it. */
+/** Copies a piece into a target that has room for it. @returns the index after it */
 export function copyPiece(piece: Piece, target: Buffer, at: number): number {
   if (typeof piece === "number") return writeDigits(piece, target, at);
   if (typeof piece === "string") {
@@ -182,7 +191,7 @@ export function copyPiece(piece: Piece, target: Buffer, at: number): number {
     : copyRun(piece.of, piece.start, piece.end, target, at);
 }
 
-/** Copies a run of bytes into a target that has room for it. @returns the index after it. */
+/** Copies a byte range into a target that has room for it. @returns the index after it */
 export function copyRun(
   of: Uint8Array,
   start: number,

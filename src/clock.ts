@@ -1,14 +1,14 @@
 import { clearTimeout, setTimeout } from "node:timers";
 
-/** Time, as what waits for it needs it; tests pass a virtual one. */
+/** A source of time and timers; tests pass a virtual one. */
 export interface Clock {
-  /** ms, monotonic. */
+  /** Monotonic time, in ms. */
   now(): number;
-  /** Calls back after that many ms. @returns the undo. */
+  /** Calls `callback` after `ms`. @returns a function that cancels the timer */
   after(ms: number, callback: () => void): () => void;
 }
 
-/** Keeps nothing alive by itself: a process ends when all it has left is to wait. */
+/** The system's clock. Its timers do not keep the process alive. */
 export const systemClock: Clock = {
   now: () => performance.now(),
   after(ms, callback) {

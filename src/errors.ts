@@ -1,16 +1,16 @@
 /**
- * Every way in which toolmux itself can fail. An answer that an upstream server gives, an error answer
- * included, is never a HubError: it is relayed as it is.
+ * Every error that toolmux itself can cause. A response from an upstream server, including an error response, is never
+ * a HubError: it is relayed unchanged.
  *
- * - `rpc`: the JSON-RPC code that a client sees. Codes of our own lie outside -32768…-32000, as MCP asks.
- * - `exit`: the exit code of a command that ends with this error.
- * - `retryable`: the same request may succeed later without anybody changing anything.
- * - `kind`: terminal (somebody must change something), transient (time may cure it), misuse (the caller erred).
+ * - `rpc`: the JSON-RPC error code that a client gets. Codes of our own are outside of -32768…-32000, as MCP requires.
+ * - `exit`: the exit code of a command that ends with the error.
+ * - `retryable`: the same request may succeed later without any change.
+ * - `kind`: terminal (somebody must change something), transient (may go away by itself), misuse (the caller's error).
  *
- * Of a request that a server over HTTP has not answered, `notDelivered` says that it certainly did nothing for it (it may be
- * sent again), `answerLost` that it may have. What keeps secrets is `storeBroken` if it cannot be used as it is, `storeBusy`
- * if another process does not let go of it. `hubLoop`: a hub would be started by itself. `serverInvalid`: a server's table in
- * the manifest has a problem.
+ * For a request to an HTTP server that got no response, `notDelivered` means that it was certainly not executed and may
+ * be sent again, `answerLost` that it may have been executed. `storeBroken`: a secret store is unusable; `storeBusy`:
+ * another process holds its lock. `hubLoop`: a hub would start itself. `serverInvalid`: a server's table in the
+ * manifest is invalid.
  */
 const TABLE = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
@@ -66,23 +66,23 @@ export interface ErrorTraits {
 
 export type ErrorCode = keyof typeof TABLE;
 
-/** The step of a connection that failed. */
+/** The phase of connecting that failed. */
 export type ConnectStep = "resolve" | "spawn" | "dial" | "authorize" | "handshake" | "list";
 
 export interface ErrorDetails {
   /** The server (manifest key) that the error is about. */
   readonly server?: string | undefined;
   readonly step?: ConnectStep | undefined;
-  /** The last lines that the server wrote to stderr, oldest first. */
+  /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
-  /** The resource that it is about. */
+  /** The URI of the resource that the error is about. */
   readonly uri?: string | undefined;
-  /** What the protocol wants said with it. */
+  /** Further members of the `data` of the JSON-RPC error that the protocol defines. */
   readonly data?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
 }
 
-/** The one error class of toolmux. Messages are whole sentences for people and never contain a secret's value. */
+/** The one error class of toolmux. Messages are complete sentences for people and never contain a secret. */
 export class HubError extends Error {
   override readonly name = "HubError";
   readonly code: ErrorCode;
@@ -102,7 +102,7 @@ export class HubError extends Error {
     this.data = details.data;
   }
 
-  /** The same with other texts, as without what they must not show; a cause, which is not shown, is dropped. */
+  /** The same error with changed texts, such as redacted ones. A changed error loses its `cause`. */
   retell(change: (text: string) => string): HubError {
     const message = change(this.message);
     const stderr = this.stderr.map(change);
@@ -116,7 +116,7 @@ export class HubError extends Error {
     return TABLE[this.code];
   }
 
-  /** The `error` member of a JSON-RPC answer: `{code, message, data: {code, server?, step?, uri?, stderr?, …}}`. */
+  /** The `error` member of a JSON-RPC response: `{code, message, data: {code, server?, step?, uri?, stderr?, …}}`. */
   toRpc(): RpcError {
     return {
       code: this.traits.rpc,
@@ -139,7 +139,7 @@ export interface RpcError {
   readonly data?: unknown;
 }
 
-/** Gives anything thrown the shape of a HubError; what is none already becomes `internal`. Never throws. */
+/** Converts anything thrown to a HubError; other errors become `internal`. Never throws. */
 export function toHubError(thrown: unknown): HubError {
   try {
     if (thrown instanceof HubError) return thrown;

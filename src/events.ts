@@ -3,7 +3,7 @@ import { type HubError, toHubError } from "./errors.ts";
 export type LogLevel = "debug" | "info" | "warn" | "error";
 export type LogSource = "hub" | "stderr" | "stdout" | "server";
 
-/** The names of the states that a connection can be in; what they mean is in upstream/state.ts. */
+/** The names of a connection's states; upstream/state.ts says what they mean. */
 export type StateName =
   | "idle"
   | "connecting"
@@ -14,15 +14,15 @@ export type StateName =
   | "failed"
   | "disconnected";
 
-/** Who ended a call before it was answered; `shutdown`: its server or the hub was being stopped. */
+/** What ended a call before its answer; `shutdown`: its server or the hub was being stopped. */
 export type CancelledBy = "client" | "deadline" | "disconnect" | "shutdown" | "operator";
 
 /**
- * What a person should know of as long as it lasts. `toolsChanged`: a tool is described otherwise than when it was
- * first seen; `nameMoved`: an exposed name belongs to another tool than before.
+ * A condition that a person should know of while it lasts. `toolsChanged`: a tool's description differs from when it
+ * was first seen; `nameMoved`: an exposed name now leads to another tool.
  */
 export type AlertKind =
-  /** The server's table in the manifest has a problem: it is not started, or goes on as it was. */
+  /** The server's table in the manifest is invalid: it is not started, or keeps its previous settings. */
   | "manifestInvalid"
   | "connectionFailed"
   | "disconnected"
@@ -34,19 +34,19 @@ export type AlertKind =
 export interface Alert {
   readonly kind: AlertKind;
   readonly server: string;
-  /** One whole sentence or more, for people; may have several lines. */
+  /** One or more complete sentences for people; may have several lines. */
   readonly text: string;
 }
 
-/** What happens in a hub, as data. Times are in ms; those of day are counted from the epoch. */
+/** What happens in a hub, as data. Durations are in ms, times in ms since the epoch. */
 export type HubEvent =
-  /** The manifest, or somebody at work, added a server, gave it another specification, or removed it. */
+  /** The manifest or an operator added, changed or removed a server. */
   | { kind: "server"; server: string; change: "added" | "changed" | "removed" }
   | StateEvent
-  /** A line for people: from the hub itself, or from a server's stderr or stray stdout. */
+  /** A log line: of the hub itself, or from a server's stderr or stray stdout. */
   | { kind: "log"; level: LogLevel; source: LogSource; server?: string; text: string }
   | CallEvent
-  /** The list that clients see is another, by exposed names; `altered`: same name, other content. */
+  /** The list that clients see has changed, by exposed names; `altered`: same name, other content. */
   | {
       kind: "catalog";
       added: readonly string[];
@@ -54,34 +54,34 @@ export type HubEvent =
       altered: readonly string[];
     }
   | { kind: "alert"; raised: boolean; alert: Alert }
-  /** The manifest's files were read again. `refused`: the hub goes on with the old one; `problems` are as `check` shows them. */
+  /** The manifest was read again. `refused`: the hub keeps the previous one; `problems` is formatted as by `check`. */
   | { kind: "manifest"; outcome: "reloaded"; servers: number }
   | { kind: "manifest"; outcome: "refused"; problems: string };
 
-/** A connection moved. */
+/** A connection changed its state. */
 export interface StateEvent {
   readonly kind: "state";
   readonly server: string;
-  /** Whose connection it is, if the server is not shared. */
+  /** The id of the client that the connection belongs to, unless the server is shared. */
   readonly client?: string;
-  /** Which of the server's connections it is: the key of the clients that it is for; absent if that is the empty one. */
+  /** The connection key of the profile that the connection is for; absent if it is empty. */
   readonly connection?: string;
   readonly from: StateName;
   readonly to: StateName;
-  /** Why, when the move is a failure. */
+  /** The error, if the new state is a failure. */
   readonly cause?: HubError;
-  /** Which attempt of the present series this is, from 1. */
+  /** Number of the attempt in the current series, from 1. */
   readonly attempt?: number;
-  /** When the next attempt is due, in ms since the epoch. */
+  /** Time of the next attempt, in ms since the epoch. */
   readonly retryAt?: number;
-  /** How far an authorization has come; `url`: the page where a person gives it. */
+  /** Progress of an authorization; `url`: the page on which a person grants it. */
   readonly progress?: { readonly step: string; readonly url?: string };
 }
 
-/** `call` is the call's number in this hub; `name` the exposed and `tool` the server's own name of the tool. */
+/** `call`: the call's number in this hub; `name`: the exposed name of the tool; `tool`: the server's own name. */
 export type CallEvent =
   | { kind: "callStarted"; call: number; server: string; tool: string; name: string }
-  /** `failed`: the hub had to answer in the server's place. Whether an answer reports an error of the tool is not looked at. */
+  /** `failed`: the hub answered with an error of its own. Whether an answer has `isError` is not checked. */
   | CallEnd<{ kind: "callFinished"; outcome: "answered" }>
   | CallEnd<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
   | CallEnd<{ kind: "callCancelled"; by: CancelledBy }>;
@@ -92,18 +92,18 @@ export type EventKind = HubEvent["kind"];
 
 export type Listener = (event: HubEvent) => void;
 
-/** A synchronous bus: listeners run in order of subscription, and one that throws does not stop the others. */
+/** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
 export class Bus {
   readonly #listeners = new Map<Listener, ReadonlySet<EventKind> | "all">();
-  /** What some listener wants. */
+  /** The kinds that at least one listener wants. */
   #wanted: ReadonlySet<EventKind> | "all" = new Set();
-  /** Events that were emitted while something whole was done, or another was being delivered: they come after that. */
+  /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: HubEvent[] = [];
   #isBusy = false;
-  /** Those that have thrown: it is told of each once. */
+  /** Listeners that have thrown; each is reported once. */
   readonly #faulty = new WeakSet<Listener>();
 
-  /** Whether anybody listens for events of that kind; costly ones are built only then. */
+  /** Whether there is a listener for the kind; events that are expensive to build are built only then. */
   wants(kind: EventKind): boolean {
     return this.#wanted === "all" || this.#wanted.has(kind);
   }
@@ -113,7 +113,7 @@ export class Bus {
     if (!this.#isBusy) this.#deliver();
   }
 
-  /** Does something as a whole: listeners hear of it when it is done, so that none of them sees it half done, or meddles. */
+  /** Runs `work` and delivers its events afterwards, so that no listener sees an intermediate state or interferes. */
   whole<T>(work: () => T): T {
     if (this.#isBusy) return work();
     this.#isBusy = true;
@@ -125,11 +125,11 @@ export class Bus {
   }
 
   /**
-   * Listens to events of these kinds, or to all.
-   * @returns the undo; calling it twice is harmless.
+   * Subscribes to events of these kinds, or to all.
+   * @returns a function that unsubscribes; repeated calls do nothing
    */
   subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
-    // One function may be subscribed twice: each time it is another listener.
+    // Wrapped, as the same function may be subscribed twice.
     const own: Listener = (event) => listener(event);
     this.#listeners.set(own, kinds === undefined ? "all" : new Set(kinds));
     this.#count();

@@ -33,10 +33,10 @@ import { VERSION } from "./version.ts";
 import { within } from "./wire/grace.ts";
 import type { Link, Vitals } from "./wire/link.ts";
 
-/** How long a slow disk can hold up the end, in ms: less than servers can. */
+/** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
 const FLUSH_LIMIT = 1000;
 
-/** What models are told where no server is right: they can tell the person who can mend it. */
+/** Instructions for models when every server's table is invalid, so that they can tell the person. */
 function noticeOf(invalid: readonly InvalidServer[]): string {
   const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
@@ -52,7 +52,13 @@ function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
   };
 }
 
-/** The composition root: knows all parts, and what can be done with them. Names of servers that there are not are refused (`usage`). */
+/**
+ * hub/: the composition root: creates pool, router, clients and plugins, and connects them.
+ * Main type: `Hub`, below; its methods are what commands and the HTTP server use. Read next: `options.ts`,
+ * `active-plugins.ts`.
+ *
+ * Methods that take a server's name throw a HubError `usage` if there is no such server.
+ */
 export class Hub {
   readonly #parts: HubParts;
   readonly #clock: Clock;
@@ -67,10 +73,10 @@ export class Hub {
   readonly #memory: Recollection;
   readonly equipment: Equipment;
   readonly #herald: Herald;
-  /** Those who wait until every server has settled; with `isPatient` also the late ones. */
+  /** Callers of `settled`; `isPatient`: they also wait for late servers. */
   #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
-  /** The servers of the manifest whose tables have problems, and the names of all, in its order. */
+  /** The servers with invalid tables, and the names of all servers, in manifest order. */
   #invalid: readonly InvalidServer[] = [];
   #names: readonly string[] = [];
 
@@ -144,7 +150,7 @@ export class Hub {
     this.#takeInvalid(manifest);
   }
 
-  /** The prefix of each server that there is and has not failed, by name. */
+  /** Prefixes by server name, without servers that have failed. */
   get prefixes(): ReadonlyMap<string, string> {
     return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
   }
@@ -153,24 +159,24 @@ export class Hub {
     return { name: this.#settings.name, version: VERSION };
   }
 
-  /** The catalog of what all clients share. */
+  /** The catalog of the shared profile. */
   get catalog(): Catalog {
     return this.#showcase.catalog(ANYBODY);
   }
 
-  /** Serves a client on a link, with all servers if it is not said with which. @returns when the client has left. */
+  /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
   accept(link: Link, signal: AbortSignal, scope?: Scope): Promise<void> {
     return this.#clients.accept(link, signal, { scope });
   }
 
-  /** Serves requests of the modern era that have no link in common. @param client who makes them, if it can be told */
+  /** Serves requests of the modern era that have no transport in common. @param client its id, if it is known */
   gather(client: string | undefined): Parties {
     return this.#clients.gather(client);
   }
 
   /**
-   * Makes the servers what this manifest says. Who is the same keeps its process and all that runs.
-   * @param plugins the manifest's, set up: those in force if they stay
+   * Applies a manifest. A server whose specification is unchanged keeps its process and its calls.
+   * @param plugins the manifest's plugins, already set up; the current ones to keep them
    */
   reload(manifest: Manifest, plugins?: PluginSet): void {
     if (this.equipment.exchange(plugins)) this.#showcase.clear();
@@ -180,7 +186,7 @@ export class Hub {
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
-      // It goes on as it was until its table is right again.
+      // It keeps its previous specification until its table is valid.
       const kept = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
       return kept === undefined ? [] : [kept];
     });
@@ -191,22 +197,22 @@ export class Hub {
     this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
-  /** Tells that a manifest was not put into force; `problems` are whole lines. The hub goes on with what it has. */
+  /** Reports a manifest that was rejected; `problems` is formatted text. The hub keeps the current one. */
   refuse(problems: string): void {
     this.#parts.bus.emit({ kind: "manifest", outcome: "refused", problems });
   }
 
-  /** Adds a server, or gives it another specification; the same one again changes nothing. */
+  /** Adds a server, or changes its specification; an equal one changes nothing. */
   add(spec: RunnableServer): void {
     this.#whole(() => this.#pool.add(spec));
   }
 
-  /** Stops a server and forgets it. */
+  /** Stops a server and removes it. */
   remove(server: string): void {
     this.#whole(() => this.#pool.remove(server));
   }
 
-  /** Starts every server that is not to be down, also those that only a call would start. */
+  /** Starts every server that is not stopped, including those that start on demand. */
   startAll(): void {
     this.#whole(() => this.#pool.startAll());
     this.#settle();
@@ -219,8 +225,8 @@ export class Hub {
   }
 
   /**
-   * Settles when every server that shall be up has connected, has failed, or is late (each has its `connectTimeout`).
-   * @param patience `untilStarted`: late servers are waited for, too (each has its `startLimit`)
+   * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
+   * @param patience `untilStarted`: also waits for late servers (each has its `startLimit`)
    */
   settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
@@ -234,39 +240,39 @@ export class Hub {
     this.#whole(() => this.#pool.start(server));
   }
 
-  /** Stops a server until it is started; no call brings it back. @returns when nothing of it is left. */
+  /** Stops a server until `start`; calls do not start it. @returns when nothing of it is left */
   stop(server: string): Promise<void> {
     return this.#pool.stop(server);
   }
 
-  /** Ends what there is of a server and starts it anew, also if it was stopped; an attempt that runs is left to run. */
+  /** Restarts a server, also if it was stopped; an attempt in progress continues. */
   reconnect(server: string): void {
     this.#pool.reconnect(server);
   }
 
-  /** Reconnects all that failed, or wait for their next attempt. @returns whom. */
+  /** Reconnects the servers that have failed or wait for a retry. @returns their names */
   reconnectFailed(): readonly string[] {
     return this.#pool.reconnectFailed();
   }
 
-  /** Gives up a server's present attempt, or the wait for its next one. */
+  /** Cancels a server's current attempt, or its wait for the next one. */
   cancelAttempt(server: string): void {
     for (const connection of this.#pool.of(server)) connection.cancel();
   }
 
-  /** Cancels one call by its number: its client gets an error. @returns whether it was running. */
+  /** Cancels a call by its number: its client gets an error. @returns whether it was running */
   cancelCall(call: number): boolean {
     const found = this.#clients.calls.find(({ number }) => number === call);
     found?.abort();
     return found !== undefined;
   }
 
-  /** Lists a server again. @returns when that is done. */
+  /** Lists a server's tools, prompts and resources again. @returns when that is done */
   async refresh(server: string): Promise<void> {
     await Promise.all(this.#pool.of(server).map((connection) => connection.refresh()));
   }
 
-  /** @returns when nothing of any server is left. */
+  /** @returns when nothing of any server is left */
   stopAll(): Promise<void> {
     return this.#pool.stopAll();
   }
@@ -276,13 +282,13 @@ export class Hub {
     const running = this.#pool.status;
     if (this.#invalid.length === 0) return running;
     const known = new Map(
-      // One that runs goes on as it was.
+      // A server that is running on previous settings overrides its invalid table.
       [...this.#invalid.map(invalidStatus), ...running].map((one) => [one.server, one]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
   }
 
-  /** The servers that there are, by name, but for those that have failed. */
+  /** The specifications by name, without servers that have failed. */
   get #running(): ReadonlyMap<string, RunnableServer> {
     const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
     for (const { server, connections } of this.#pool.status) {
@@ -292,7 +298,7 @@ export class Hub {
     return specs;
   }
 
-  /** Servers whose tables have problems: they are shown as failed, and an alert says why. */
+  /** Shows servers with invalid tables as failed, each with an alert. */
   #takeInvalid({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
       spec.kind === "invalid" && spec.enabled ? [spec] : [],
@@ -316,7 +322,10 @@ export class Hub {
     this.#changed();
   }
 
-  /** What runs for all connections of a server; undefined if nothing does, or none is connected. `pid` is the first one's. */
+  /**
+   * Processes of all connections of a server; `pid` is that of the first. Undefined if none is connected or has
+   * processes.
+   */
   async inspect(server: string): Promise<Vitals | undefined> {
     const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
     const all = await Promise.all(sessions.map((session) => session.vitals()));
@@ -339,12 +348,12 @@ export class Hub {
     return this.#logbook.of(server);
   }
 
-  /** @returns the undo. */
+  /** @returns a function that unsubscribes */
   subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
     return this.#parts.bus.subscribe(listener, kinds);
   }
 
-  /** Stops every server and drops every client; repeated calls join the first. */
+  /** Stops every server and disconnects every client; repeated calls join the first. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -354,14 +363,14 @@ export class Hub {
     this.#herald.end();
     const kept = within(FLUSH_LIMIT, this.#memory.flush());
     const stopped = this.#pool.end();
-    // What plugins make of that is for clients who are still there.
+    // Plugins may still need the clients when their servers stop.
     if (this.equipment.isBusy) await this.equipment.idle();
     await Promise.all([stopped, this.#clients.close(), kept]);
     await this.equipment.close();
     this.#deadlines.end();
   }
 
-  /** No listener comes between the steps of what is done. */
+  /** Delivers the events of `work` after it has finished. */
   #whole<T>(work: () => T): T {
     return this.#parts.bus.whole(work);
   }

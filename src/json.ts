@@ -1,24 +1,27 @@
 /**
- * A scanner over the bytes of one JSON text. It checks the whole grammar (RFC 8259) and builds nothing:
- * what it yields are byte ranges, so that ids, arguments, schemas and tools can be sliced and never have to
- * be stringified again. Pure; the only state is a scratch stack that no call leaves in use.
+ * A scanner over the bytes of one JSON text. It checks the whole grammar (RFC 8259) and yields byte ranges instead of
+ * values, so that ids, arguments, schemas and tools can be sliced without parsing and stringifying them. Pure; its only
+ * state is a scratch stack that is not in use between calls.
  */
 
 import { matches, type Range, shortTextOf, textOf, utf8 } from "./bytes.ts";
 import { skipPlain, wordsOf } from "./words.ts";
 
-/** One member of an object: the decoded key and the byte range of its value, `[start, end)`. */
+/** One member of an object: its decoded key, and the byte range `[start, end)` of its value. */
 export interface Member {
   readonly key: string;
   readonly start: number;
   readonly end: number;
 }
 
-/** Nesting deeper than this is refused unless a caller says otherwise: no real message needs it, and peers with recursive parsers would die of it. */
+/**
+ * The default limit on nesting: no real message needs more, and peers with recursive parsers would overflow their
+ * stack.
+ */
 const MAX_DEPTH = 2048;
-/** For what is only looked at to leave it out: nesting is bounded by the length of the text alone, and a level costs a byte of memory. */
+/** No limit on nesting but the length of the text, at one byte of memory per level. For values that are skipped. */
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
-/** More members or elements than this are refused where each is recorded: a short message must not fill the memory. */
+/** The most members or elements that are recorded: a short message must not exhaust memory. */
 const MAX_ITEMS = 100_000;
 const scratch = new Uint8Array(MAX_DEPTH);
 
@@ -31,12 +34,12 @@ const CLOSE_BRACKET = 0x5d;
 const COMMA = 0x2c;
 const COLON = 0x3a;
 
-/** The parsed value of a byte range that was scanned before. */
+/** The parsed value of a byte range that has been scanned. */
 export function valueOf(bytes: Uint8Array, range: Range): unknown {
   return JSON.parse(textOf(bytes, range.start, range.end));
 }
 
-/** The index of the first byte at or after `at` that is not JSON white space. */
+/** The index of the first byte from `at` on that is not JSON white space. */
 export function skipSpace(bytes: Uint8Array, at: number): number {
   let i = at;
   for (;;) {
@@ -47,10 +50,10 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The members of the object that starts at `at`, in order, duplicates included; undefined if it is no well-formed object, or far
- * too long a one.
- * @param wanted only those of these keys are recorded
- * @param deepest how deep its values may be nested
+ * The members of the object at `at`, in order, duplicates included; undefined if it is no well-formed object, or has
+ * too many members.
+ * @param wantedKeys records only these keys
+ * @param maxDepth limit on the nesting of its values
  */
 export function scanObject(
   bytes: Uint8Array,
@@ -80,8 +83,8 @@ export function scanObject(
 }
 
 /**
- * The members of a message's object that starts at `at`, however deep its values are nested, as long as it is well-formed; none
- * if it is no object. For results that are relayed without being read: what is inside of them is not checked.
+ * The members of the object at `at`, whatever the nesting of its values; none if it is no object. For results that are
+ * relayed unread: brackets inside nested values are counted, not matched.
  */
 export function scanTop(bytes: Uint8Array, at: number): readonly Member[] {
   const scanned = scanObject(bytes, at)?.items;
@@ -101,7 +104,7 @@ export function scanTop(bytes: Uint8Array, at: number): readonly Member[] {
   return [];
 }
 
-/** The index after the value that starts at `at`, or -1: only strings and the number of brackets are looked at. */
+/** The index after the value at `at`, or -1: only strings and the bracket depth are checked. */
 function skipDeep(bytes: Uint8Array, at: number): number {
   const byte = bytes[at];
   if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return skipValue(bytes, at);
@@ -123,8 +126,8 @@ function skipDeep(bytes: Uint8Array, at: number): number {
 }
 
 /**
- * The elements of the array that starts at `at`; undefined if it is no well-formed array, or has more than `most`.
- * @param deepest how deep they may be nested
+ * The elements of the array at `at`; undefined if it is no well-formed array, or has more than `maxItems`.
+ * @param maxDepth limit on the nesting of its elements
  */
 export function scanArray(
   bytes: Uint8Array,
@@ -147,7 +150,7 @@ export function scanArray(
   }
 }
 
-/** Whether each value of the object that starts at `at`, which is well-formed, passes; nothing is recorded. */
+/** Whether `test` holds for every value of the well-formed object at `at`; records nothing. */
 export function everyValue(
   bytes: Uint8Array,
   at: number,
@@ -170,7 +173,7 @@ export interface Scanned<T> {
   readonly end: number;
 }
 
-/** The last member of that key: with duplicate keys the last one wins, as in JSON.parse. */
+/** The last member with that key: of duplicate keys the last one wins, as in JSON.parse. */
 export function lastMember(members: readonly Member[], key: string): Member | undefined {
   for (let i = members.length - 1; i >= 0; i--) {
     const member = members[i];
@@ -179,19 +182,19 @@ export function lastMember(members: readonly Member[], key: string): Member | un
   return undefined;
 }
 
-/** The decoded string of a range, or undefined if the value is no string. */
+/** The decoded string of a range; undefined if the value is no string. */
 export function stringOf(bytes: Uint8Array, range: Range | undefined): string | undefined {
   if (range === undefined || bytes[range.start] !== QUOTE) return undefined;
   return keyOf(bytes, range.start + 1, range.end - 1);
 }
 
-/** The index after the value that starts at `at`, or -1 if there is no well-formed value, or it is nested deeper than `deepest`. */
+/** The index after the value at `at`; -1 if it is not well-formed, or nested deeper than `maxDepth`. */
 export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): number {
   let stack = scratch;
   let i = at;
   let depth = 0;
   for (;;) {
-    // A value is due at i.
+    // A value is expected at i.
     const byte = bytes[i];
     if (byte === QUOTE) {
       i = skipString(bytes, i);
@@ -215,7 +218,7 @@ export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): n
       i = skipScalar(bytes, i);
       if (i < 0) return -1;
     }
-    // A value ended at i: close what closes, then a comma or the end.
+    // A value ended at i: expect closing brackets, then a comma or the end.
     for (;;) {
       if (depth === 0) return i;
       i = skipSpace(bytes, i);
@@ -237,7 +240,7 @@ export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): n
   }
 }
 
-/** Twice the room; the scratch stack itself stays as it is. */
+/** A copy of twice the size; the shared scratch stack is not replaced. */
 function extend(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const longer = new Uint8Array(stack.length * 2);
   longer.set(stack);
@@ -252,15 +255,18 @@ function skipKey(bytes: Uint8Array, at: number): number {
   return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1;
 }
 
-/** 1 for every byte that stands for itself inside a string; a look-up is what the bulk of a scan costs. */
+/** 1 for every byte that needs no attention inside a string; this lookup is most of the cost of a scan. */
 const PLAIN = new Uint8Array(256).fill(1, 0x20);
 PLAIN[QUOTE] = 0;
 PLAIN[BACKSLASH] = 0;
 
-/** A run of bytes that is longer is looked at by words from there on: to set that up takes as long as this. */
+/**
+ * Longer runs of plain bytes are scanned four bytes at a time from there on; the setup costs as much as this many
+ * bytes.
+ */
 const SHORT = 48;
 
-/** The index after the string that starts at `at`, or -1. */
+/** The index after the string at `at`, or -1. */
 export function skipString(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return -1;
   const length = bytes.length;
@@ -288,7 +294,7 @@ export function skipString(bytes: Uint8Array, at: number): number {
   return -1;
 }
 
-/** The letters that may follow a backslash, "u" apart. */
+/** The characters that may follow a backslash, except "u". */
 function isEscape(byte: number | undefined): boolean {
   switch (byte) {
     case QUOTE:
@@ -311,12 +317,12 @@ function isHex(byte: number | undefined): boolean {
   return isDigit(byte) || (lower >= 0x61 && lower <= 0x66);
 }
 
-/** Whether a byte is one of 0 to 9. */
+/** Whether a byte is an ASCII digit. */
 export function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= 0x30 && byte <= 0x39;
 }
 
-/** A number or one of true, false, null. */
+/** The index after a number, true, false or null, or -1. */
 function skipScalar(bytes: Uint8Array, at: number): number {
   switch (bytes[at]) {
     case 0x74:

@@ -1,6 +1,6 @@
 import type { Bus, LogLevel, LogSource } from "./events.ts";
 
-/** A line of a log; `at` is in ms since the epoch. */
+/** A log line; `at` is in ms since the epoch. */
 export interface LogEntry {
   readonly at: number;
   readonly level: LogLevel;
@@ -8,10 +8,10 @@ export interface LogEntry {
   readonly text: string;
 }
 
-/** What is kept of each server. */
+/** Limits per server. */
 const MEMORY = { entries: 1000, characters: 1024 * 1024 };
 
-/** The last lines of each server's log. */
+/** The last log lines of each server. */
 export class Logbook {
   readonly #entries = new Map<string, { kept: LogEntry[]; size: number }>();
 
@@ -22,7 +22,7 @@ export class Logbook {
           const { level, source, text } = event;
           if (event.server !== undefined) this.#keep(event.server, { level, source, text });
         } else if (event.kind === "server" && event.change !== "changed") {
-          // One that was added again begins with nothing, and what one that is gone still says is not kept.
+          // A server that is added again starts with an empty log; late lines of a removed one are dropped.
           if (event.change === "added") this.#entries.set(event.server, { kept: [], size: 0 });
           else this.#entries.delete(event.server);
         }

@@ -7,11 +7,11 @@ import { Welcome } from "./frontend/welcome.ts";
 import { runtimeName } from "./runtime.ts";
 import { VERSION } from "./version.ts";
 
-/** Exit codes by signal: 128 and its number, as shells have it. */
+/** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNALS = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
 const stop = new AbortController();
-/** What there is to do when a terminal or its owner hangs up, other than to end. */
+/** Handlers for SIGHUP; without any, SIGHUP ends the process. */
 const hangups = new Set<() => void>();
 let told: number | undefined;
 for (const [signal, code] of Object.entries(SIGNALS)) {
@@ -26,20 +26,20 @@ for (const [signal, code] of Object.entries(SIGNALS)) {
   });
 }
 
-/** Those who can tell whether an error that nobody caught is a plugin's. */
+/** Each tells whether an uncaught error was caused by a plugin. */
 const claims = new Set<(error: unknown) => boolean>();
 process.on("uncaughtException", crash);
 process.on("unhandledRejection", crash);
 
-/** Ends this process at once, because of a mistake in it; one in a plugin costs that plugin only. */
+/** Exits at once because of an uncaught error. An error of a plugin only disables that plugin. */
 function crash(error: unknown): void {
   if ([...claims].some((claim) => claim(error))) return;
-  // Last, after what this process has started was ended: a terminal may keep whoever writes to it waiting.
+  // Registered last, so that child processes are killed first: a write to a terminal may block.
   process.once("exit", () => tell(error));
   process.exit(1);
 }
 
-/** Nobody may read stderr; then it goes unsaid. */
+/** If nobody reads stderr, the error is lost. */
 function tell(error: unknown): void {
   const { inspect } = process.getBuiltinModule("node:util");
   const lines = inspect(error).split("\n").map(formatLine);
@@ -51,7 +51,7 @@ const surroundings = { env: process.env, cwd: process.cwd(), platform: process.p
 const greetings = new Greetings(argv, surroundings);
 const greeting = greetings.recall();
 const welcome = greeting && new Welcome({ name: greeting.name, version: VERSION }, greeting);
-// A client that has asked already is answered before all the rest is loaded.
+// A client that has already sent `initialize` is answered before the rest is loaded.
 await welcome?.listen();
 const { runCli } = await import("./cli/cli.ts");
 const code = await runCli(argv, {
@@ -63,7 +63,7 @@ const code = await runCli(argv, {
   hangups,
 });
 
-// Node alone writes to a pipe later: there it ends by itself, unless something is left that would keep it.
+// Node writes to pipes asynchronously, so it exits by itself; the timer ends it if something keeps it alive.
 process.exitCode = told ?? code;
 if (runtimeName === "node") setTimeout(() => process.exit(), 500).unref();
 else process.exit();

@@ -1,11 +1,11 @@
-/** Changes to the objects in a JSON text as edits of its bytes: what is not meant stays as it is spelled. Pure. */
+/** Edits of the objects in a JSON text; all other bytes keep their spelling. Pure. */
 
 import { type Edit, type Range, utf8 } from "./bytes.ts";
 import { type Member, skipSpace } from "./json.ts";
 
 const COMMA = 0x2c;
 
-/** Takes members out of an object. @param members all of its members, in order; @param isDropped by key */
+/** Removes members from an object. @param members all of its members, in order; @param isRemoved tests a key */
 export function removeMembers(
   bytes: Uint8Array,
   object: Pick<Range, "start">,
@@ -13,7 +13,7 @@ export function removeMembers(
   isDropped: (key: string) => boolean,
 ): Edit[] {
   const edits: Edit[] = [];
-  /** Where the next member begins, its key included, and the comma in front of it if there is one to go with it. */
+  /** Start of the next member, including its key, and the comma before it if that is removed with it. */
   let from = object.start + 1;
   let isFirst = true;
   for (const { key, end } of members) {
@@ -26,7 +26,7 @@ export function removeMembers(
     }
     const to = isFirst ? next : end;
     const before = edits.at(-1);
-    // What lies side by side goes as one.
+    // Adjacent removals become one edit.
     const start = before?.end === from ? before.start : from;
     if (start < from) edits.pop();
     edits.push({ start, end: to, by: "" });
@@ -35,7 +35,10 @@ export function removeMembers(
   return edits;
 }
 
-/** Adds members behind all others, so that they win. @param json `"key":value,…`, at least one; @param object with its braces */
+/**
+ * Appends members, so that they override earlier ones. @param json one or more `"key":value`, separated by commas;
+ * @param object its range, braces included
+ */
 export function appendMembers(bytes: Uint8Array, object: Range, json: string): Edit {
   const at = object.end - 1;
   const isEmpty = skipSpace(bytes, object.start + 1) === at;

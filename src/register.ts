@@ -1,14 +1,15 @@
 /**
- * What is in flight, by its key: a Map whose entries come and go all the time. JavaScriptCore's Map takes a new table every so
- * many entries, and the old ones lead to the new: those that are in old memory keep all of them, until it is collected as a
- * whole. Each of the frequent collections then had 2.3 MB of calls that were over to go through, in place of 0.05.
+ * A map of what is in flight, made for entries that come and go all the time. JavaScriptCore's Map allocates a new
+ * table every so many insertions, and old tables refer to newer ones: those in the old generation keep all of them
+ * alive until a full collection. Each of the frequent collections then had 2.3 MB of finished calls to visit, instead
+ * of 0.05 MB.
  *
- * Integers from 0 on, as most ids are, have a slot of their own in a table with open addressing; other keys are in a Map.
+ * Non-negative integers, as most ids are, are kept in a hash table with open addressing; other keys in a Map.
  */
 export class Register<Value> {
   #keys: number[] = emptyKeys(LEAST);
   #values: (Value | undefined)[] = emptyValues(LEAST);
-  /** When each came, so that they can be told in that order. */
+  /** Insertion order of each slot. */
   #turns: number[] = emptyKeys(LEAST);
   #mask = LEAST - 1;
   #count = 0;
@@ -29,7 +30,7 @@ export class Register<Value> {
     return this.#keys[slot] === key ? this.#values[slot] : undefined;
   }
 
-  /** What is set again comes last. */
+  /** An existing key moves to the end of the order. */
   set(key: string | number, value: Value): void {
     if (!isPlain(key)) {
       this.#others.set(key, [value, this.#turn++]);
@@ -46,14 +47,14 @@ export class Register<Value> {
     this.#put(slot, key, value, this.#turn++);
   }
 
-  /** @returns the key under which it is, which no other has: not to be mixed with keys of one's own */
+  /** Adds a value under a new key. Not to be mixed with caller-chosen keys. @returns the key */
   add(value: Value): number {
     const key = this.#turn;
     this.set(key, value);
     return key;
   }
 
-  /** @returns what it was */
+  /** @returns the removed value */
   take(key: string | number): Value | undefined {
     if (!isPlain(key)) {
       const value = this.#others.get(key)?.[0];
@@ -75,12 +76,12 @@ export class Register<Value> {
     this.#others.clear();
   }
 
-  /** In the order in which they came. */
+  /** In insertion order. */
   values(): Value[] {
     return this.entries().map(([, value]) => value);
   }
 
-  /** In the order in which they came. */
+  /** In insertion order. */
   entries(): (readonly [key: string | number, value: Value])[] {
     const found: { key: string | number; value: Value; turn: number }[] = Array.from(
       this.#others,
@@ -93,7 +94,7 @@ export class Register<Value> {
     return found.sort((a, b) => a.turn - b.turn).map(({ key, value }) => [key, value]);
   }
 
-  /** Those for which `test` holds, in no particular order: without the sort that `values` needs. */
+  /** The values for which `test` holds, in no particular order: avoids the sort of `values`. */
   filter(test: (value: Value) => boolean): Value[] {
     const found: Value[] = [];
     for (const [value] of this.#others.values()) if (test(value)) found.push(value);
@@ -107,7 +108,7 @@ export class Register<Value> {
     return found;
   }
 
-  /** The one that came last of those for which `test` holds. */
+  /** The most recently inserted value for which `test` holds. */
   findLast(test: (value: Value) => boolean): Value | undefined {
     let found: Value | undefined;
     let latest = -1;
@@ -125,13 +126,15 @@ export class Register<Value> {
     return found;
   }
 
-  /** Ids that follow each other are scattered: in a row, each that goes would move all behind it. */
+  /**
+   * Multiplicative hashing: consecutive ids in consecutive slots would make every removal move all entries behind it.
+   */
   #home(key: number): number {
     const scattered = Math.imul(key, SCATTER);
     return (scattered ^ (scattered >>> 15)) & this.#mask;
   }
 
-  /** Where a key is, or would be. */
+  /** The slot of a key, or the free slot where it belongs. */
   #find(key: number): number {
     let slot = this.#home(key);
     for (;;) {
@@ -147,7 +150,7 @@ export class Register<Value> {
     this.#turns[slot] = turn;
   }
 
-  /** Those behind it that would be found no more come up. */
+  /** Moves up the following entries that could not be found behind a free slot (linear probing). */
   #free(slot: number): void {
     let hole = slot;
     for (let next = (hole + 1) & this.#mask; ; next = (next + 1) & this.#mask) {
@@ -161,7 +164,7 @@ export class Register<Value> {
     this.#put(hole, FREE, undefined, 0);
   }
 
-  /** Empties it. */
+  /** Also removes all entries. */
   #resize(size: number): void {
     this.#keys = emptyKeys(size);
     this.#values = emptyValues(size);
@@ -178,12 +181,12 @@ export class Register<Value> {
   }
 }
 
-/** Slots that an empty one has: a power of two. */
+/** Slots of an empty table: a power of two. */
 const LEAST = 16;
-/** One of as many is made small again when nothing is in it. */
+/** Tables of at least this many slots are shrunk when they become empty. */
 const LARGE = 4096;
 const FREE = -1;
-/** 2 ** 32 over the golden ratio. */
+/** 2 ** 32 divided by the golden ratio. */
 const SCATTER = 0x9e3779b1;
 const MOST = 2 ** 31;
 

@@ -10,9 +10,7 @@ import {
   webInput,
 } from "./streams.ts";
 
-/**
- * The few calls that differ between Bun, Deno and Node. Everything else uses node: modules and web APIs.
- */
+/** The few APIs that differ between Bun, Deno and Node. All other code uses node: modules and web APIs. */
 
 interface BunRuntime {
   readonly secrets: NativeSecrets;
@@ -24,7 +22,7 @@ interface BunRuntime {
   readonly stderr: BunFile;
 }
 
-/** The system's own store of secrets. */
+/** The operating system's keychain (`Bun.secrets`). */
 export interface NativeSecrets {
   get(which: { service: string; name: string }): Promise<string | null>;
   set(what: { service: string; name: string; value: string }): Promise<void>;
@@ -46,24 +44,26 @@ interface ForeignCalls {
 const bun = (globalThis as { Bun?: BunRuntime }).Bun;
 const deno = (globalThis as { Deno?: object }).Deno;
 
-/** What runs this program, for `version` and the tests. */
+/** The runtime, for `version` and tests. */
 export const runtimeName: "bun" | "deno" | "node" = bun ? "bun" : deno ? "deno" : "node";
 
-/** The command that runs this very program again: executable first. */
+/** The command that starts this program again, executable first. */
 export function selfCommand(): readonly [string, ...string[]] {
   if (bun?.isStandaloneExecutable === true) return [process.execPath];
   const main = process.argv[1] ?? "src/main.ts";
   return deno ? [process.execPath, "run", "-A", main] : [process.execPath, main];
 }
 
-/** What finds the file that importing a package from a folder loads, and throws if it is not there; undefined where the runtime does not say. */
+/**
+ * Resolves a package from a folder to a file, and throws if it is not found; undefined if the runtime has no such API.
+ */
 export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
-/** What the runtime reaches the system's store of secrets with; undefined: it cannot. */
+/** The operating system's keychain; undefined if the runtime has no access to it. */
 export const nativeSecrets = bun && ((): NativeSecrets => bun.secrets);
 
-/** Bun's own streams: `process.stdin` and `process.stdout` cost about 7 ms at start-up there. */
+/** Bun's own streams are used, since `process.stdin` and `process.stdout` take about 7 ms at start-up there. */
 export function ownStdin(): InputStream {
   return bun ? webInput(bun.stdin.stream()) : nodeInput(process.stdin);
 }
@@ -85,15 +85,15 @@ export function ownStdout(onBroken: () => void): OutputStream {
   };
 }
 
-/** Writes of this size are a reason to have a wider pipe, in bytes. */
+/** Writes of at least this size enlarge the pipe, in bytes. */
 const WIDE = 32 * 1024;
-/** What any user of Linux may make of a pipe, in bytes. */
+/** The largest pipe that an unprivileged user may have on Linux (pipe-max-size), in bytes. */
 const WIDEST = 1024 * 1024;
 const SET_PIPE_SIZE = 1031;
 
 /**
- * Lets a pipe hold more than 64 KiB, where the system can: a result of a megabyte then goes out at once instead of in
- * sixteen turns with its reader, in two thirds of the time. What is no pipe stays as it is.
+ * Enlarges a pipe beyond 64 KiB on Linux (F_SETPIPE_SZ): a result of 1 MB then goes out in one write instead of
+ * sixteen, in two thirds of the time. Does nothing if `fd` is no pipe.
  */
 async function widenPipe(fd: number): Promise<void> {
   if (process.platform !== "linux") return;
@@ -103,31 +103,31 @@ async function widenPipe(fd: number): Promise<void> {
     const fcntl = { fcntl: { args: ["i32", "i32", "i32"], returns: "i32" } };
     foreign.dlopen("libc.so.6", fcntl).symbols.fcntl(fd, SET_PIPE_SIZE, WIDEST);
   } catch {
-    // Without that library it is as narrow as ever.
+    // Without that library the pipe keeps its size.
   }
 }
 
-/** Asks for a collection of garbage, which goes on beside what runs; undefined where nobody can ask. */
+/** Requests a garbage collection that does not block; undefined if the runtime has no such API. */
 export const collectGarbage = bun && ((): void => bun.gc(false));
 
-/** Own stderr, if that is a pipe: Bun's `console` waits for ever for somebody who reads it. */
+/** The hub's own stderr. Bun's `console` blocks for ever on a pipe that nobody reads. */
 export function ownStderr(): OutputStream {
   const onBroken = (): void => {};
   return bun ? sinkOutput(writerOf(bun.stderr), onBroken) : nodeOutput(process.stderr, onBroken);
 }
 
-/** A child's stdin as it is beneath the stream. */
+/** Bun's sink for a child's stdin, below the Node stream. */
 export interface ChildSink extends FileSink {
-  /** Whether the child has closed it: the stream does not say so by an error, and swallows what is written. */
+  /** Whether the child has closed its stdin: the stream discards later writes without an error. */
   isClosed(): boolean;
 }
 
-/** What is beneath a child's stdin, past all that the stream does for each write; undefined where nothing can be got at. */
+/** Bun's sink for a child's stdin, which avoids the Node stream's cost per write; undefined if there is none. */
 export function childSinkOf(stream: Writable): ChildSink | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);
   const sink = keys.map((key): unknown => Reflect.get(stream, key)).find(isSink);
-  // A sink that has nothing to flush says 0; one that is closed says nothing.
+  // `flush` returns 0 on an idle sink, and undefined on a closed one.
   if (sink?.flush() !== 0) return undefined;
   return {
     write: (bytes) => sink.write(bytes),
@@ -146,7 +146,7 @@ function isSink(value: unknown): value is FileSink {
 function isClosed(sink: FileSink): boolean {
   try {
     const flushed: unknown = sink.flush();
-    // The stream waits for the same and is told as well.
+    // The stream awaits the same promise and reports the error.
     if (flushed instanceof Promise) flushed.catch(() => {});
     return flushed === undefined;
   } catch {

@@ -1,29 +1,29 @@
 import { Buffer } from "node:buffer";
 
-/** Streams of bytes, each over another kind of the runtimes' own. */
+/** One interface over the byte streams of Bun, Node and the web. */
 
-/** A source of chunks. No chunk's memory is used again after it was handed over. */
+/** A source of chunks. It does not reuse the memory of a chunk after handing it over. */
 export interface InputStream {
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
   resume(): void;
 }
 
-/** What takes bytes: `write` gives a promise when the reader is slow; see ByteSink. */
+/** A destination of bytes: `write` returns a promise when the reader is slow; see `ByteOutput` in `jsonrpc/pipe.ts`. */
 export interface OutputStream {
   write(bytes: Uint8Array): Promise<void> | undefined;
   end(): void;
   readonly keepsNothing?: true | undefined;
 }
 
-/** A sink of Bun's. */
+/** Bun's `FileSink`. */
 export interface FileSink {
   write(bytes: Uint8Array): number | Promise<number>;
   flush(): number | Promise<number>;
   end(): number | Promise<number>;
 }
 
-/** Chunks of a web stream. */
+/** Reads a web stream. */
 export function webInput(stream: ReadableStream<Uint8Array>): InputStream {
   let gate: { opened: Promise<void>; open: () => void } | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
@@ -50,7 +50,7 @@ export function webInput(stream: ReadableStream<Uint8Array>): InputStream {
   };
 }
 
-/** What a sink of Bun's takes. */
+/** Writes to a sink of Bun's. */
 export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream {
   let broken = false;
   const fail = (): void => {
@@ -63,7 +63,7 @@ export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream
       try {
         const written = writer.write(bytes);
         const flushed = writer.flush();
-        // What a reader that is gone makes of the write, the flush need not know of.
+        // If the reader is gone, `write` may reject although `flush` does not.
         const isKept = written instanceof Promise;
         if (isKept) written.catch(fail);
         const out = flushed instanceof Promise ? flushed : isKept ? written : undefined;
@@ -73,7 +73,7 @@ export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream
         return undefined;
       }
     },
-    // What is flushed was taken by the system, or there is a promise.
+    // A flush without a promise has handed all bytes to the system.
     keepsNothing: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);
@@ -81,7 +81,7 @@ export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream
   };
 }
 
-/** Chunks of a stream of Node's. */
+/** Reads a Node stream. */
 export function nodeInput(stream: NodeJS.ReadStream): InputStream {
   return {
     read(onChunk, onEnd) {
@@ -100,7 +100,7 @@ export function nodeInput(stream: NodeJS.ReadStream): InputStream {
   };
 }
 
-/** What a stream of Node's takes. */
+/** Writes to a Node stream. */
 export function nodeOutput(stream: NodeJS.WriteStream, onBroken: () => void): OutputStream {
   let broken = false;
   let drained: (() => void) | undefined;

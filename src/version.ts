@@ -1,4 +1,4 @@
 import manifest from "../package.json" with { type: "json" };
 
-/** toolmux's own version, as in package.json. */
+/** The version of toolmux, from package.json. */
 export const VERSION: string = manifest.version;

@@ -1,17 +1,18 @@
-/** The insides of long strings, four bytes at a time: arguments of a megabyte are mostly one string. */
+/** Scans long strings four bytes at a time: arguments of 1 MB are mostly one string. */
 
-/** The bytes as words, from the first one on that is aligned. */
+/** The bytes as 32-bit words, from the first aligned byte on. */
 export function wordsOf({ buffer, byteOffset, length }: Uint8Array): Int32Array {
   const start = (byteOffset + 3) & ~3;
   return new Int32Array(buffer, start, Math.max(byteOffset + length - start, 0) >> 2);
 }
 
 /**
- * Passes over words without a quote, a backslash or a control character. The quick question is whether subtracting borrows
- * into the top bit of a byte. It does for each of these; for another one only behind one of these in the same word.
- * @param words of the bytes
- * @param at where the three bytes before are none of these, so that the word may begin there
- * @returns the index of the first byte of a word that may have one of them, or is not there any more
+ * Skips words without a quote, a backslash or a control character. The test is whether a subtraction borrows into the
+ * top bit of a byte. It does so for each of these characters, and for another byte only behind one of them in the same
+ * word.
+ * @param words view of the bytes
+ * @param at the three bytes before it must be none of these characters, as the scan starts at the word that contains it
+ * @returns the index of the first word that may contain one of them, or the end of the last word
  */
 export function skipPlain(words: Int32Array, { byteOffset }: Uint8Array, at: number): number {
   const start = words.byteOffset - byteOffset;

@@ -62,7 +62,7 @@ export function replaceInvalid(bytes: Buffer): Buffer {
 
 /**
  * A message from a server with invalid UTF-8 replaced by U+FFFD.
- * @param repaired called for each message that had any
+ * @param onRepaired called for each message that had any
  */
 export function repairText(frame: Frame, replaced: () => void): Frame {
   if (frame.kind === "batch") {
