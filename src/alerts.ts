@@ -51,7 +51,7 @@ export class Alerts {
     if (known?.alert.text !== alert.text) this.#show(key, alert, reasons);
   }
 
-  /** Clears alerts of these kinds for one connection, or for the whole server; other connections' reasons remain. */
+  /** Clears the reason of one connection, or of the server as a whole, for alerts of these kinds; other reasons remain. */
   clear(server: string, kinds: readonly AlertKind[], connection?: Connection): void {
     for (const key of kinds.map((kind) => keyOf(server, kind))) {
       const known = this.#raised.get(key);

@@ -212,7 +212,7 @@ export class Hub {
     this.#whole(() => this.#pool.remove(server));
   }
 
-  /** Starts every server that is not stopped, including those that start on demand. */
+  /** Starts every server whose goal is not `down`, including those that start on demand. */
   startAll(): void {
     this.#whole(() => this.#pool.startAll());
     this.#settle();

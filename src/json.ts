@@ -83,8 +83,8 @@ export function scanObject(
 }
 
 /**
- * The members of the object at `at`, whatever the nesting of its values; none if it is no object. For results that are
- * relayed unread: brackets inside nested values are counted, not matched.
+ * The members of the object at `at`, whatever the nesting of its values; none if it is no well-formed object. For
+ * results that are relayed unread: brackets inside nested values are counted, not matched.
  */
 export function scanTop(bytes: Uint8Array, at: number): readonly Member[] {
   const scanned = scanObject(bytes, at)?.items;

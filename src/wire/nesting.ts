@@ -36,8 +36,8 @@ export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
 }
 
 /**
- * Removes the manifests from the variable: the hubs count for the depth only. For a hub that is started on purpose by a
- * server, such as for a benchmark.
+ * Removes the manifests from the variable: the hubs count for the depth only. For starting a hub that is no server of
+ * this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
   return writeHubs(readHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));

@@ -5,7 +5,7 @@ export const LF = 0x0a;
 const METHOD_KEY = Buffer.from('"method"');
 const ESCAPED_LETTERS = [Buffer.from("\\u006"), Buffer.from("\\u007")];
 const ESCAPE = Buffer.from("\\u00");
-/** Searched first: most texts have none, and in some runtimes a two-byte search costs a third of a four-byte one. */
+/** Searched first: most texts have none, and a two-byte search can cost a third of a four-byte one. */
 const ESCAPE_START = ESCAPE.subarray(0, 2);
 
 /** Search results for some bytes. What is absent from the bytes is absent from every part of them. */

@@ -34,7 +34,7 @@ export interface System {
 /** The process table of one operating system. */
 export interface ProcessTable {
   /**
-   * All processes that this user may signal; unreadable fields are left empty.
+   * All processes that this user may signal; what cannot be read is left out.
    * @throws {Error} if it could not be read, such as for lack of file descriptors
    */
   list(): Promise<readonly ProcessEntry[]>;
