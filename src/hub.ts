@@ -73,7 +73,7 @@ export class Hub {
   readonly #memory: Recollection;
   readonly equipment: Equipment;
   readonly #herald: Herald;
-  /** Callers of `settled`; `isPatient`: they also wait for late servers. */
+  /** Callers of `settled`; `waitsForLate`: they also wait for late servers. */
   #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
   /** The servers with invalid tables, and the names of all servers, in manifest order. */

@@ -12,7 +12,7 @@ import {
 
 /** Pieces of at least this size are written on their own; smaller ones are copied into a shared write, in bytes. */
 const COPY_LIMIT = 16 * 1024;
-/** Size of the slab that small pieces are copied into, in bytes. It is filled once, and reused only after `rewind`. */
+/** Size of the slab that small pieces are copied into, in bytes. It is filled once, and reused only after `reuseSlab`. */
 const SHEET = 64 * 1024;
 
 /**

@@ -6,8 +6,8 @@ import { hasEnded, listProcesses, table } from "./processes.ts";
 import { type ProcessEntry, splitTags } from "./table.ts";
 
 /**
- * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<space>/<hub>.<number>`; `<hub>`
- * is a UUID, and the number differs for every child.
+ * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`;
+ * `<hub>` is a UUID, and the number differs for every child.
  */
 export interface Owner {
   readonly pid: number;
