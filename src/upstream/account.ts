@@ -6,19 +6,19 @@ import type { Authorization } from "../wire/http/credentials.ts";
 import type { Session } from "./session.ts";
 import type { Rest, State } from "./state.ts";
 
-/** A connection's move from one state to another. */
+/** A transition of a connection from one state to another. */
 export interface Move {
   readonly server: string;
   readonly client: string | undefined;
-  /** Which of the server's connections it is: its key. */
+  /** The key of the connection among those of its server. */
   readonly connection: string;
   readonly before: State<Session>;
   readonly state: State<Session>;
-  /** What was lost, if that is why it moved. */
+  /** The error that caused the transition, if one did. */
   readonly cause: HubError | undefined;
 }
 
-/** The move as an event. */
+/** The state event of a transition. */
 export function eventOf(move: Move, clock: Clock): StateEvent {
   const { server, client, connection, before, state, cause } = move;
   const ahead = lookAhead(state);
@@ -39,16 +39,16 @@ export function eventOf(move: Move, clock: Clock): StateEvent {
   };
 }
 
-/** Raises the alert that the move is a reason for, or clears those that it ends. */
+/** Raises the alert that a transition calls for, or clears the alerts that it ends. */
 export function tellAlerts(move: Move, alerts: Alerts): void {
   const { server, connection, before, state, cause } = move;
   if (state.at === "connected") {
-    // Also with a cause: more than it gave was refused, and it goes on as it was.
+    // Also with a cause: a refused step-up authorization (403) leaves the connection as it was.
     alerts.clear(server, CONNECTION_ALERTS, connection);
     return;
   }
   if (cause !== undefined) {
-    // Nobody misses what shall be down.
+    // A server whose goal is "down" raises no alert.
     if (lookAhead(state).at === "disconnected") return;
     const wasOpen = sessionOf(before) !== undefined;
     const kind = wasOpen ? "disconnected" : "connectionFailed";
@@ -61,7 +61,7 @@ export function tellAlerts(move: Move, alerts: Alerts): void {
     return;
   }
   const isOver = state.at === "disconnected" || state.at === "idle";
-  // A server that only calls start rests in idle after a failure, too: that is still to be known.
+  // A server with goal "onDemand" goes to idle after a failure, too: its alert stays.
   const isAtRest = before.at === "stopping" && state.at === "idle";
   if (isOver && !isAtRest) alerts.clear(server, CONNECTION_ALERTS, connection);
 }
@@ -78,22 +78,22 @@ const CONNECTION_ALERTS: readonly AlertKind[] = [
   "authExpired",
 ];
 
-/** The session, where there is one. */
+/** The session of a state that has one. */
 export function sessionOf(state: State<Session>): Session | undefined {
   return "session" in state ? state.session : undefined;
 }
 
-/** What will be when a stop that runs has ended. */
+/** The state that follows once a stop has ended; any other state is returned as it is. */
 export function lookAhead(state: State<Session>): State<Session> | Rest {
   return state.at === "stopping" ? state.next : state;
 }
 
-/** When its attempt began, in ms of the clock, if it has taken longer than `connectTimeout` and goes on; else undefined. */
+/** When the running attempt began, in ms of the clock, if it has taken longer than `connectTimeout`; else undefined. */
 export function lateSince(state: State<Session>): number | undefined {
   return state.at === "connecting" ? state.lateSince : undefined;
 }
 
-/** For good: an authorization may be given yet, by whoever calls next. */
+/** Failed until a user acts. Missing authorization does not count: the next call may still obtain it. */
 export function hasFailed(state: State<Session>): boolean {
   return state.at === "failed" && state.cause.code !== "unauthorized";
 }
@@ -102,7 +102,7 @@ export function causeOf(state: State<Session>): HubError | undefined {
   return "cause" in state ? state.cause : undefined;
 }
 
-/** When the next attempt is due, in ms since the epoch. */
+/** When the next attempt is due, in ms since the epoch; undefined unless reconnecting. */
 export function retryOf(state: State<Session>, clock: Clock): number | undefined {
   if (state.at !== "reconnecting") return undefined;
   return Math.round(Date.now() + state.retryAt - clock.now());

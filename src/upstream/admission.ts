@@ -2,49 +2,57 @@ import type { Clock } from "../clock.ts";
 import { HubError, toHubError } from "../errors.ts";
 import type { Authorization, Challenge } from "../wire/http/credentials.ts";
 
-/** How an authorization is gone through. */
+/** Options of one authorization run. */
 export interface Passage {
-  /** Gives it up. */
+  /** Aborts the run. */
   readonly signal: AbortSignal;
-  /** How far it has come. */
   progressed(progress: Authorization): void;
 }
 
-/** Gets an authorization, of a person if need be. @throws {HubError} unauthorized, or the signal's reason */
+/**
+ * Obtains authorization for a server, interactively if needed.
+ * @throws {HubError} unauthorized, or the signal's reason
+ */
 export type Authorize = (challenge: Challenge, passage: Passage) => Promise<void>;
 
 export interface AdmissionParts {
   readonly clock: Clock;
   readonly server: string;
-  /** undefined: there is no way to get one. */
+  /** undefined: authorization cannot be obtained. */
   readonly authorize: Authorize | undefined;
   progressed(progress: Authorization): void;
   authorized(): void;
-  /** There is none. @param isForAll without it the server does nothing at all */
+  /** Authorization failed. @param isForAll the server had answered 401, so that no request works without it */
   denied(cause: HubError, isForAll: boolean): void;
 }
 
-/** How long a person may take, in ms. */
+/** How long one run, including the user's login, may take, in ms. */
 const LIMIT = 120_000;
-/** Nobody is asked again so soon, in ms, unless a person wants to be; nor is one got anew that was no good. */
+/**
+ * For how long after a failure no new run begins, in ms, unless the user asks for one. Also the window of
+ * `MAX_UNPROVEN_GRANTS`.
+ */
 const PAUSE = 60_000;
-/** So many are got in that time that the server does not accept: it may have changed whose tokens it takes after the first. */
+/**
+ * How many grants that the server did not accept are obtained within `RETRY_PAUSE`. More than one, because the first
+ * may have shown that the server has changed its authorization server.
+ */
 const MOST = 2;
 
-/** The authorizations that one server wants: one at a time, and none that nobody wants to give. */
+/** Runs the authorizations of one server, one at a time, and refuses new ones for a while after a failure. */
 export class Admission {
   readonly #parts: AdmissionParts;
-  /** The one that is being got. */
+  /** The run in progress. */
   #present: AbortController | undefined;
   #refused: { readonly cause: HubError; readonly at: number } | undefined;
-  /** When there were some, if none has proved good since. */
+  /** When grants were obtained that no successful connection has proved good yet, in ms of the clock. */
   #grants: readonly number[] = [];
 
   constructor(parts: AdmissionParts) {
     this.#parts = parts;
   }
 
-  /** Begins to get one; what comes of it is told later. */
+  /** Begins a run; its result is reported later through the options' callbacks. */
   begin(challenge: Challenge): void {
     const isForAll = challenge.status === 401;
     const refusal = this.#refusal(isForAll);
@@ -52,23 +60,23 @@ export class Admission {
     else queueMicrotask(() => this.#parts.denied(refusal, isForAll));
   }
 
-  /** A person does not want to give it. */
+  /** The user has declined the login. */
   refuse(text: string): void {
     this.#present?.abort(this.#error(text));
   }
 
-  /** It is not wanted any more; nothing is told of it from now on. */
+  /** Aborts the run; nothing is reported about it any more. */
   end(): void {
     this.#present?.abort(this.#error("The authorization was given up."));
     this.#present = undefined;
   }
 
-  /** The server has let the hub in. */
+  /** The server has accepted the authorization. */
   prove(): void {
     this.#grants = [];
   }
 
-  /** A person is at it: what was refused before does not count. */
+  /** Forgets earlier failures, because the user has asked for a new attempt. */
   forgive(): void {
     this.#refused = undefined;
     this.#grants = [];

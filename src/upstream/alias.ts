@@ -4,13 +4,13 @@ import { revise } from "../wire/frame.ts";
 import { editsOf, type Notification, type Request } from "../wire/jsonrpc.ts";
 
 /**
- * A task under two ids: the one that whoever has it gave it, and one of the hub's that nobody can guess, under which those
- * who began it know it. Ids of two servers may so be the same, and may come again after a restart.
+ * A task under two ids: the one that its receiver (the server or client that runs it) has assigned, and a random one of
+ * the hub's, under which its requestor knows it. So ids of two servers may be equal, and may recur after a restart.
  */
 export class Alias {
   readonly id: string;
   readonly remoteId: string;
-  /** The how manyth it is of those who began it. */
+  /** 1-based sequence number per requestor; the cursor of `tasks/list`. */
   readonly number: number;
 
   constructor(remoteId: string, number: number, id: string = crypto.randomUUID()) {
@@ -19,23 +19,23 @@ export class Alias {
     this.number = number;
   }
 
-  /** Puts the hub's id where the other one stands. */
+  /** Edits that replace the receiver's id by the hub's. */
   expose(...mentions: readonly (Mention | undefined)[]): Edit[] {
     return replace(mentions, this.remoteId, this.id);
   }
 
-  /** Puts the other id where the hub's stands. */
+  /** Edits that replace the hub's id by the receiver's. */
   restore(...mentions: readonly (Mention | undefined)[]): Edit[] {
     return replace(mentions, this.id, this.remoteId);
   }
 
-  /** A message that belongs to it, as those know it who began it. */
+  /** A message of the receiver about this task, with the id that the requestor knows. */
   translate<F extends Notification | Request>(frame: F): F {
     return revise(frame, this.expose(...mentionsIn(frame)));
   }
 }
 
-/** Tasks by the ids of those who have them. */
+/** Tasks by the ids that their receivers have assigned. */
 export class Aliases<Entry extends Alias> {
   readonly #entries = new Map<string, Entry>();
 
@@ -59,7 +59,7 @@ export class Aliases<Entry extends Alias> {
     this.#entries.clear();
   }
 
-  /** The one that a message of whoever has it belongs to. */
+  /** The task that a message of the receiver belongs to. */
   of(frame: Notification | Request): Entry | undefined {
     for (const mention of mentionsIn(frame)) {
       const entry = mention && this.#entries.get(mention.id);

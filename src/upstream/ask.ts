@@ -6,22 +6,31 @@ import type { Notification, Response } from "../wire/jsonrpc.ts";
 import type { Errand } from "./errand.ts";
 import type { Withdrawal } from "./withdrawal.ts";
 
-/** One thing that a server asks of a client, and the server that waits for the answer. */
+/**
+ * A request of a server's to a client (sampling, elicitation, roots, or about a task), which waits for one response.
+ */
 export interface Question {
   readonly server: string;
   readonly method: AskMethod | TaskQuery;
-  /** What is asked, as the server wrote it; its progress token, if it gave one, is this. */
+  /** The params as the server wrote them. @param token replaces the progress token, if the server gave one */
   params(token: Piece): readonly Piece[] | undefined;
-  /** The client answered; `body` is the bare result or error. @returns the task that the client has begun instead, if it has */
+  /**
+   * The client has responded.
+   * @param body the bare result or error
+   * @returns the task that the client has created instead of a result, if any
+   */
   answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined;
-  /** No answer will come. */
+  /** No response will come. */
   fail(error: HubError): void;
-  /** The client reports progress; `tokens` are the ranges of the token in the notification's bytes. */
+  /** The client reports progress. @param tokens ranges of the progress token in the notification's bytes */
   progress(notification: Notification, tokens: readonly Range[]): void;
 }
 
-/** The one way in which servers of any era ask clients of any era. */
+/** Takes requests of servers of either era for a client of either era. */
 export interface Ask {
-  /** Either `answer` or `fail` of the question is called, once, unless it is withdrawn. @returns what withdraws it */
+  /**
+   * Sends a request. Calls either its `answer` or its `fail`, once, unless it is cancelled.
+   * @returns a function that cancels it
+   */
   ask(question: Question): (why: Withdrawal) => void;
 }

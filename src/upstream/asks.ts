@@ -29,31 +29,31 @@ export interface AsksParts {
   readonly attribution: Attribution;
   readonly clock: Clock;
   send(message: Message): void;
-  /** Whether the server is at work for that client; undefined: for any. */
+  /** Whether requests of that client are in flight at the server; undefined: of any client. */
   isBusy(client: Attendee | undefined): boolean;
-  /** `halted`: it waits for an answer of that client, undefined: of one that is not known; false: for none any more. */
+  /** Suspends or resumes the deadlines of that client's calls; undefined: of calls whose client is not known. */
   halt(client: Attendee | undefined, halted: boolean): void;
   complain(text: string): void;
-  /** The client is asked to open a URL. */
+  /** The server asks the client to open a URL. */
   elicited(id: string, client: Attendee): void;
 }
 
-/** How long a person may take to answer, in ms. */
+/** How long a user may take to answer, in ms. */
 const LIMIT = 10 * 60_000;
-/** So many may be open at a time. */
+/** How many requests of one server may be open at a time. */
 const MOST = 32;
 
-/** What one server asks of its clients, from its request to the one answer that it gets. */
+/** The requests of one server to its clients, each from its arrival until its one response. */
 export class Asks {
   readonly #parts: AsksParts;
   /** By the key of the server's id. */
   readonly #open = new Map<string | number, OpenAsk>();
 
-  /** Those for whose sake the time of a client's calls stands still. */
+  /** Open requests that suspend the deadlines of all calls of a client. */
   readonly #holding = new Map<Id, Attendee | undefined>();
-  /** Those for whose sake the time of one alone does. */
+  /** Open requests that suspend the deadline of one call alone. */
   readonly #held = new Map<Id, Pending>();
-  /** What clients have made tasks of instead of answering at once. */
+  /** Tasks that clients have created instead of answering at once. */
   readonly #errands: Errands;
 
   constructor(parts: AsksParts) {
@@ -66,9 +66,9 @@ export class Asks {
   }
 
   /**
-   * Asks the one client to whom it can only belong, or refuses.
-   * @param job the task of the server's that it is for
-   * @param record the request on whose stream it came
+   * Sends the request to the one client that it can belong to, or refuses it.
+   * @param task the server's task that it belongs to
+   * @param record the client's request on whose response stream it came
    */
   take(request: Request, job: Job | undefined, record: Pending | undefined): void {
     try {
@@ -83,21 +83,21 @@ export class Asks {
     }
   }
 
-  /** A request has ended: what was asked for its sake alone is over. */
+  /** A client's request has ended: ends the server's requests that came on its stream. */
   settle(record: Pending): void {
     for (const ask of this.#open.values()) {
       if (ask.record === record) ask.end("The call that it was for is over.");
     }
   }
 
-  /** The server does not want an answer any more. */
+  /** Handles `notifications/cancelled` of the server. */
   cancel(notification: Notification): void {
     const cancelled = readCancelled(notification);
     if (cancelled === undefined) return;
     this.#open.get(cancelled.key)?.withdraw({ notification, ids: cancelled.ids });
   }
 
-  /** Somebody waits no more for the server's work: what it asked for the sake of a client for whom it does nothing is over. */
+  /** A client's request was given up: ends the requests for clients for whom the server has nothing left to do. */
   abandon(): void {
     for (const ask of this.#open.values()) {
       if (!ask.isForCall || ask.record !== undefined || this.#parts.isBusy(ask.client)) continue;
@@ -105,7 +105,7 @@ export class Asks {
     }
   }
 
-  /** The server is gone. */
+  /** The server has ended. */
   close(): void {
     const { server, audience } = this.#parts;
     for (const ask of this.#open.values()) ask.withdraw(`Server "${server}" has ended.`);
@@ -133,7 +133,7 @@ export class Asks {
     });
   }
 
-  /** Asks the client who has the task that it is about. */
+  /** Sends a request about one client task to the client that runs it. */
   #inquire(request: Request, method: TaskQuery): void {
     checkQuery(method, this.#parts.audience.capabilities);
     const asked = this.#errands.inquire(request, method);
@@ -142,7 +142,7 @@ export class Asks {
       client: undefined,
       isForCall: this.#parts.isBusy(undefined),
       record: undefined,
-      // It is answered when the task has ended.
+      // `tasks/result` is answered when the task has ended.
       isLimited: method !== TaskMethod.result,
       receive: (body) => this.#errands.answer(errand, method, body),
     });
@@ -178,7 +178,10 @@ export class Asks {
     ask.run((question) => client.ask(question));
   }
 
-  /** Of what is asked for the sake of one request, that one alone waits; else nobody knows which of the client's. */
+  /**
+   * Suspends the deadline of the call on whose stream the request came; if that is not known, of all calls of the
+   * client.
+   */
   #hold(id: Id, { record, client }: Manner): void {
     if (record !== undefined) {
       this.#held.set(id, record);
@@ -210,27 +213,27 @@ export class Asks {
   }
 }
 
-/** What one asking has that others have not. */
+/** How one request is handled. */
 interface Manner {
-  /** Whose requests wait for it, where that is known. */
+  /** The client whose calls wait meanwhile; undefined: not known. */
   readonly client: Attendee | undefined;
-  /** It came while the server was at work for clients. */
+  /** It came while calls of clients were in flight. */
   readonly isForCall: boolean;
-  /** The request on whose stream it came, where that is known. */
+  /** The client's request on whose response stream it came, if known. */
   readonly record: Pending | undefined;
-  /** The client has its time to answer, and no more. */
+  /** Ends with an error after `ANSWER_TIMEOUT`; if false, only the deadlines resume then. */
   readonly isLimited: boolean;
-  /** The client's result. */
+  /** Translates the client's result. */
   receive(body: Uint8Array): Receipt;
 }
 
 interface OpenParts extends Pick<AsksParts, "server" | "clock" | "send"> {
-  /** Calls need not wait for it any more. */
+  /** Resumes the deadlines of the calls that wait. */
   release(): void;
   over(): void;
 }
 
-/** One of them. */
+/** A request of the server's that is open. */
 class OpenAsk implements Question {
   readonly server: string;
   readonly method: Asked["method"];
@@ -289,13 +292,13 @@ class OpenAsk implements Question {
     if (token !== undefined) this.#parts.send(substitute(notification, tokens, token));
   }
 
-  /** Nobody shall answer any more: the client is told, the server is not answered. */
+  /** Cancels it at the client; the server gets no response. */
   withdraw(why: Withdrawal): void {
     this.#recall(why);
     this.#finish(undefined);
   }
 
-  /** Nobody will answer any more: the client is told, the server gets an error. */
+  /** Cancels it at the client; the server gets an error. */
   end(text: string): void {
     this.#recall(text);
     this.fail(new HubError("notAsked", text, { server: this.server }));

@@ -16,14 +16,17 @@ import { type Harvest, harvest } from "./harvest.ts";
 import { Session } from "./session.ts";
 import type { Voice } from "./voice.ts";
 
-/** What an attempt is made with. */
+/** What connection attempts need from the hub. */
 export interface Surroundings {
   clientInfo(): Implementation;
   readonly clock: Clock;
   readonly gate: Gate;
-  /** Fills in the specification's `${…}` and makes the link. @throws {HubError} valueMissing */
+  /** Resolves the `${…}` in the server's specification and creates the transport. @throws {HubError} valueMissing */
   makeLink(spec: RunnableServer): Promise<Link>;
-  /** Gets an authorization that a server wants; absent: there is no way to get one. @throws {HubError} unauthorized, or the signal's reason */
+  /**
+   * Obtains authorization for a server; absent: it cannot be obtained.
+   * @throws {HubError} unauthorized, or the signal's reason
+   */
   readonly authorize?: (
     spec: RunnableServer,
     challenge: Challenge,
@@ -31,28 +34,34 @@ export interface Surroundings {
   ) => Promise<void>;
 }
 
-/** What an attempt, and the session that comes of it, tells its connection. */
+/** What an attempt, and the session that it opens, reports to the connection. */
 export interface AttemptEvents {
-  /** `stale`: what the server announced to be another while it was listed. `duration` in ms. */
+  /** @param stale kinds for which `list_changed` came while they were listed @param duration in ms */
   opened(session: Session, found: Harvest, stale: readonly Kind[], duration: number): void;
-  /** It failed, or what it opened has ended. */
+  /** The attempt has failed, or its session has ended. */
   lost(cause: HubError): void;
-  /** It has taken longer than `connectTimeout`, and goes on. `since`: when it began, in ms of the clock. */
+  /** The attempt has taken longer than `connectTimeout` and goes on. @param since when it began, in ms of the clock */
   late(since: number, reason: HubError): void;
   listChanged(kinds: readonly Kind[]): void;
-  /** The server wants another authorization than there is, for what it was asked or for anything. */
+  /** The server has answered 401 or 403, to one request or to any. */
   challenged(challenge: Challenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
   flaw(flaw: Flaw): void;
 }
 
 const TAIL_LINES = 10;
-/** How long a server may take to answer the first question, in ms, and how much of the time for its start that may be. */
+/**
+ * How long a server may take to answer `server/discover`, in ms, and at most which share of `connectTimeout`. After
+ * that it is taken for a legacy server.
+ */
 const PROBE_WAIT = 3000;
 const PROBE_SHARE = 0.4;
-/** A server that was there until just now is looked for again and again, for so long, in ms: it may be starting anew. */
+/**
+ * A remote server that was connected until just now may be restarting: it is tried again every `pause` ms for up to
+ * `limit` ms.
+ */
 const RETURN = { pause: 200, limit: 10_000 };
-/** What is said of one that is not there, or not yet. */
+/** The errors of a server that is not reachable, or not yet. */
 const ABSENT: ReadonlySet<ErrorCode> = new Set([
   "unreachable",
   "serverFailed",
@@ -60,16 +69,19 @@ const ABSENT: ReadonlySet<ErrorCode> = new Set([
   "answerLost",
   "connectionLost",
 ]);
-/** How much of its time a start may wait for lists that a server can do without. */
+/** Which share of `connectTimeout` listing the optional kinds (all but tools) may take. */
 const PATIENCE = 0.5;
 
-/** One try to open a connection: wait for a turn, make the link, open it, shake hands, list. And the session that comes of it. */
+/**
+ * One attempt to connect: wait for a slot of the start limiter, create the transport, open it, negotiate the protocol,
+ * list. Also owns the session that it has opened.
+ */
 export class Attempt {
   readonly #spec: RunnableServer;
   readonly #audience: Audience;
   readonly #surroundings: Surroundings;
   readonly #dialects: Dialects;
-  /** It was there until just now. */
+  /** A remote server that was connected until just now. */
   readonly #isMissed: boolean;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
@@ -79,9 +91,9 @@ export class Attempt {
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
-  /** Gives its turn back. */
+  /** Returns the slot of the start limiter. */
   #leave: () => void = () => {};
-  /** Of the first process, where there had to be another. */
+  /** Why the first process exited during negotiation, if a second one had to be started. */
   #departure: Departure | undefined;
 
   constructor(
@@ -100,14 +112,14 @@ export class Attempt {
     this.#events = events;
   }
 
-  /** The voice of its session, from when the link is made until the attempt, or what came of it, is over. */
+  /** The notifications of its session, from the creation of the transport until the attempt or its session is over. */
   get voice(): Voice | undefined {
     return this.#phase === "over" ? undefined : this.#session?.voice;
   }
 
   /**
-   * Tries, once `before` has settled. Its own time begins when its turn has come: after `connectTimeout` it is late, and
-   * after `startLimit` it is ended. Never rejects.
+   * Tries to connect once `before` has settled. Time counts from when it has got its slot: after `connectTimeout` it is
+   * late, after `startLimit` it is aborted. Never rejects.
    */
   async run(before: Promise<unknown>): Promise<void> {
     const { gate, clock } = this.#surroundings;
@@ -128,7 +140,7 @@ export class Attempt {
     }
   }
 
-  /** Bounds its time. @returns the undo */
+  /** Starts the timers of `connectTimeout` and `startLimit`. @returns a function that cancels them */
   #limit(began: number): () => void {
     const { clock } = this.#surroundings;
     const { connectTimeout, startLimit = connectTimeout } = this.#spec;
@@ -140,7 +152,7 @@ export class Attempt {
     return () => undo();
   }
 
-  /** Gives up, or ends what was opened; bounded in time. Nothing is told after this. */
+  /** Aborts the attempt, or closes its session; bounded in time. Reports nothing more. */
   async close(why: HubError): Promise<void> {
     this.#phase = "over";
     this.#abort.abort(why);
@@ -177,7 +189,7 @@ export class Attempt {
     }
   }
 
-  /** Meets one that was there until just now, and is given time to come back. */
+  /** Tries repeatedly to open a session with a remote server that was connected until just now. */
   async #await(approach: () => Approach, signal: AbortSignal): Promise<Session | undefined> {
     const { clock } = this.#surroundings;
     const limit = clock.now() + RETURN.limit;
@@ -188,7 +200,7 @@ export class Attempt {
         const isOut = signal.aborted || clock.now() >= limit;
         if (isOut || !(error instanceof HubError && ABSENT.has(error.code))) throw error;
       }
-      // Others need not wait for it.
+      // The wait must not occupy a slot of the start limiter.
       this.#leave();
       await this.#session?.close();
       const pause = new Promise<void>((resolve) => clock.after(RETURN.pause, resolve));
@@ -196,7 +208,10 @@ export class Attempt {
     }
   }
 
-  /** Starts it and meets it. @returns undefined if it did not survive being asked what it speaks; nothing of it is left then */
+  /**
+   * Creates a transport and opens a session over it.
+   * @returns undefined if the server exited when it was sent `server/discover`; it is cleaned up by then
+   */
   async #meet(approach: Approach, signal: AbortSignal): Promise<Session | undefined> {
     const surroundings = this.#surroundings;
     this.#at = "resolve";
@@ -237,22 +252,24 @@ export class Attempt {
     if (this.#phase !== "over") this.#events.challenged(challenge);
   }
 
-  /** The first cause counts. One that comes before it was open says at which step, and the server's last words. */
+  /**
+   * Reports the first cause only. Before the session is open it adds the connect phase and the last lines of stderr.
+   */
   #lose(cause: HubError): void {
     if (this.#phase === "over") return;
     if (this.#phase === "opening" && cause.code === "unauthorized") {
-      // Whoever knows beforehand that it would be refused does not ask the server.
+      // Credentials that are known to be missing or expired fail before a request is sent: same as a 401.
       this.#events.challenged({ status: 401, header: undefined });
       return;
     }
     const isEarly = this.#phase === "opening" && cause.step === undefined;
     this.#phase = "over";
     const whole = isEarly ? this.#error(cause.code, cause.message) : cause;
-    // It may be in the server's words.
+    // The message may repeat the server's words, and these a secret.
     this.#events.lost(whole.retell((text) => this.#redact(text)));
   }
 
-  /** Others need not wait for it: neither those who want to start, nor those who want what it has. */
+  /** Returns the slot and reports the delay, so that neither other starts nor waiting calls are held up. */
   #overrun(began: number): void {
     if (this.#phase !== "opening") return;
     this.#leave();
@@ -262,7 +279,7 @@ export class Attempt {
 
   #expire(): void {
     const { connectTimeout, startLimit } = this.#spec;
-    // What the first one died of says more than that there was no time for the second.
+    // The exit of the first process explains more than the timeout of the second.
     const cause = this.#departure?.cause;
     if (cause !== undefined) {
       this.#abort.abort(this.#error(cause.code, cause.message));

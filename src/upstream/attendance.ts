@@ -4,11 +4,14 @@ import type { Audience } from "./audience.ts";
 import type { Profile } from "./profile.ts";
 import type { Seat, Server } from "./server.ts";
 
-/** Who wants the servers that shall be up, and whose connections that makes them. */
+/**
+ * The client profiles that are present: they decide which connections the servers with goal "up" get, and which of them
+ * are unused.
+ */
 export class Attendance {
   readonly #profiles = new Set<Profile>();
 
-  /** Who wants that server. */
+  /** The profiles that use a server. */
   of(server: string): readonly Profile[] {
     return [...this.#profiles].filter(({ scope }) => scope.has(server));
   }
@@ -22,8 +25,8 @@ export class Attendance {
   }
 
   /**
-   * The connections to a server that are nobody's any more. One that clients share is kept for the next of them, until
-   * somebody has another.
+   * The connections of a server that no present profile uses. A shared one is kept until a client needs a different
+   * one.
    */
   orphans({ spec, seats }: Server): readonly (readonly [string, Seat])[] {
     const { isolation } = spec;
@@ -35,12 +38,13 @@ export class Attendance {
     return [...seats].filter(([key]) => !keys.has(key));
   }
 
-  /** The clients of the connection to a server that is for this profile. */
+  /** The clients of the connection that serves a profile. */
   audience({ name, isolation }: RunnableServer, profile: Profile): Audience {
     const { era, capabilities, keys, attendee } = profile;
     const key = keys[isolation];
     const { extensions = {}, experimental = {} } = attendee?.settings ?? {};
-    // Those who share a connection have the same extensions, as far as a server knows of them, but not the same experiments.
+    // Clients that share a connection have the same extensions, as far as the server may know them, but not the same
+    // experimental capabilities.
     const own = isolation === "perClient" ? { extensions, experimental } : { extensions };
     return {
       era,

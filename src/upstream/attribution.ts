@@ -5,8 +5,9 @@ import type { Jobs } from "./job.ts";
 import type { PendingTable } from "./pending.ts";
 
 /**
- * Finds the client to which a server's request or log line belongs that does not say so itself. It is known if every request
- * of the other clients on the connection has been answered; a client without open requests does not count.
+ * Finds the client that a server's request or log message belongs to, where the message itself does not say. Only
+ * certain if every other client's requests on the connection have been answered; clients without requests in flight do
+ * not count.
  */
 export class Attribution {
   readonly #audience: Audience;
@@ -19,25 +20,27 @@ export class Attribution {
     this.#jobs = jobs;
   }
 
-  /** Whether more than one client uses the connection now. */
+  /** Whether the connection has more than one client now. */
   get isShared(): boolean {
     return this.#audience.clients().length > 1;
   }
 
-  /** The client to which such a message can only belong. One that names a task which is not known may be about any client's. */
+  /**
+   * The only client that the message can belong to. A message that names an unknown task may belong to any of several.
+   */
   of({ bytes, params }: Notification | Request): Attendee | undefined {
     const isLost = this.isShared && readRelated(bytes, membersAt(bytes, params)) !== undefined;
     return isLost ? undefined : this.client;
   }
 
-  /** The one client to which it can belong; undefined if it can belong to several, or to none. */
+  /** The only client that a message can belong to now; undefined if there are several, or none. */
   get client(): Attendee | undefined {
     const present = this.#audience.clients();
     const open = this.#pending.clients;
     if (!this.#jobs.isEmpty) {
       for (const { isOver, origin } of this.#jobs.all) if (!isOver) open.add(origin.client);
     }
-    // A plugin works for whoever is there.
+    // A plugin's request counts as the only client's.
     if (present.length === 1) open.delete(undefined);
     const [client, ...others] = open.size > 0 ? open : present;
     if (client === undefined || others.length > 0) return undefined;

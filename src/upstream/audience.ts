@@ -4,46 +4,52 @@ import type { Severity } from "../protocol/severity.ts";
 import type { Message } from "../wire/jsonrpc.ts";
 import type { Ask } from "./ask.ts";
 
-/** A client, as far as a server can reach it. */
+/** How servers reach one client. */
 export interface Attendee extends Ask {
-  /** The same for all that one client is to servers; undefined: its requests may be those of different clients. */
+  /** Identifies the client among the clients of servers; undefined: its requests may come from different clients. */
   readonly id?: string | undefined;
   readonly era: Era;
-  /** What it declares beside what it can be asked for. */
+  /** Extensions and experimental capabilities that the client declares. */
   readonly settings?: Settings | undefined;
-  /** From which level on it wants servers' log messages; undefined: it has not said so. */
+  /** The lowest level of log messages that it wants; undefined: it has not set one. */
   readonly level: Severity | undefined;
-  /** A server was refused a question, because the client has not said that it can do this. */
+  /** A server's request was refused because the client does not declare the needed capability. */
   lacks?(server: string, needed: object): void;
-  /** Sends what a server has to say to it. */
+  /** Sends a server's notification to the client. */
   tell(server: string, message: Message): void;
-  /** Sends a line of a server's log, if the client wants it. */
+  /** Sends a log message of a server, if the client wants that level. */
   tellLog(server: string, severity: Severity, message: Message): void;
 }
 
-/** A client's request, as the way to its client: what its server says on a stream of its own belongs to nobody else. */
+/**
+ * A client's request, as the way to its client: what a server sends on the response stream of a request concerns that
+ * client only.
+ */
 export interface Occasion extends Ask {
-  /** Whose it is; undefined: somebody whom servers cannot tell anything. */
+  /** The client that has sent it; undefined: one that servers cannot send notifications to. */
   readonly attendee: Attendee | undefined;
-  /** The server was refused a question, because the client has not said that it can do this. */
+  /** A server's request was refused because the client does not declare the needed capability. */
   lacks?(needed: object): void;
-  /** The server has a line of its log for whoever asked. */
+  /** The server has sent a log message on the stream of this request. */
   log(severity: Severity, message: Message): void;
 }
 
-/** The clients that one connection is for. */
+/** The clients that one connection serves. */
 export interface Audience {
-  /** What each of them speaks. */
+  /** The era that all of them speak. */
   readonly era: Era;
-  /** What each of them can be asked for, and the extensions and experimental capabilities that servers are told of. */
+  /**
+   * The capabilities that all of them have, and the extensions and experimental capabilities that the server is told
+   * of.
+   */
   readonly capabilities: Capabilities & Partial<Settings>;
-  /** Those that are there now. */
+  /** Those that are present now. */
   clients(): readonly Attendee[];
 }
 
 export const NOBODY: Audience = { era: "legacy", capabilities: {}, clients: () => [] };
 
-/** Who alone is there: what the server says can belong to no other. */
+/** The client, if it is the only one: everything that the server sends concerns it. */
 export function onlyOne(audience: Audience): Attendee | undefined {
   const [client, ...others] = audience.clients();
   return others.length === 0 ? client : undefined;
