@@ -18,7 +18,10 @@ import type { ConnectionStatus, Goal } from "./status.ts";
 import { type Visitor, Visitors } from "./visitors.ts";
 import type { Voice } from "./voice.ts";
 
-/** One server for those who use it: brings them to its session, shows what it lists, and tells how it stands. */
+/**
+ * One server for one client profile, through all its sessions: hands out the session, keeps the listing and reports the
+ * status. Its state belongs to `ConnectionLifecycle`.
+ */
 export class Connection {
   readonly client: string | undefined;
   readonly #parts: ConnectionParts;
@@ -26,14 +29,14 @@ export class Connection {
   readonly #life: Life;
   readonly #visitors = new Visitors((error) => this.#complain(error));
   readonly #invitation: Invitation;
-  /** It was started only to learn what it lists. */
+  /** It was started only to learn its listing, and goes back to idle then. */
   #learning = false;
-  /** An attempt has ended since somebody wanted it up. */
+  /** A connection attempt has ended since the connection was last started. */
   #tried = false;
-  /** It has failed for good, so that its tools are not shown. */
+  /** It has failed until a user acts, so that its tools are not shown. */
   #gone = false;
   #held = false;
-  /** It makes place for another connection, or for none. */
+  /** It is draining: waiting and new requests go to the successor, if there is one. */
   #retired: { readonly successor: Connection | undefined } | undefined;
   readonly #history = new History();
   readonly #subscriptions: Subscriptions;
@@ -98,21 +101,21 @@ export class Connection {
     return this.#life.state;
   }
 
-  /** The voice of the present session, also while its server is still being listed. */
+  /** The notifications of the present session, also while it is still being listed. */
   get voice(): Voice | undefined {
     return this.#life.voice;
   }
 
   /**
-   * What is shown of it: the last listing that is known, unless it shall be down or has failed for good. Of one that
-   * makes place it is its successor's, as calls that waited go on to that.
+   * What clients are shown: the last known listing, unless the goal is "down" or the connection has failed. While
+   * draining it is the successor's, because waiting calls go there, too.
    */
   get offer(): Offer | undefined {
     if (this.#retired?.successor !== undefined) return this.#retired.successor.offer;
     return this.#gone || !this.mayRun ? undefined : this.#listing.offer;
   }
 
-  /** Whether a call would start it. */
+  /** Whether a call would start the server. */
   get mayRun(): boolean {
     return this.#goal !== "down";
   }
@@ -121,12 +124,15 @@ export class Connection {
     return this.#retired === undefined ? this.#parts.goal() : "down";
   }
 
-  /** Whether its attempt has taken longer than `connectTimeout`, and goes on. */
+  /** Whether the running attempt has taken longer than `connectTimeout`. */
   get isLate(): boolean {
     return lateSince(this.state) !== undefined;
   }
 
-  /** Whether it stands as it will without anybody's doing: an attempt has ended or is late, or none is due. */
+  /**
+   * Whether nothing is pending that a client would wait for at the start: an attempt has ended or is late, or none is
+   * due.
+   */
   get isSettled(): boolean {
     if (this.#listing.isRecalling) return false;
     if (this.isLate) return true;
@@ -134,12 +140,12 @@ export class Connection {
     return this.#tried || (this.state.at === "idle" && this.#goal !== "up");
   }
 
-  /** Whether what it last offered is still being looked for. */
+  /** Whether the saved listing is still being loaded. */
   get isRecalling(): boolean {
     return this.#listing.isRecalling;
   }
 
-  /** Whether a list need not wait for it. */
+  /** Whether a list request need not wait for this server. */
   get isListable(): boolean {
     return this.isSettled || this.#listing.offer !== undefined;
   }
@@ -151,7 +157,10 @@ export class Connection {
     return strayOutput === undefined ? status : { ...status, strayOutput };
   }
 
-  /** Starts it if it shall be up, and recalls what it last listed; if nothing is known, it is started to learn that. */
+  /**
+   * Starts the server if its goal is "up", and loads the saved listing. A server with goal "onDemand" and no saved
+   * listing is started once to learn it.
+   */
   async begin(): Promise<void> {
     if (this.#goal === "up") this.start();
     await this.#listing.recall();
@@ -169,24 +178,27 @@ export class Connection {
     this.#life.signal({ kind: "start" });
   }
 
-  /** Stops it: what runs fails. @returns when nothing of it is left. */
+  /** Stops the server; requests in flight fail. @returns a promise that settles when the server is gone */
   stop(): Promise<void> {
     return this.#life.stop();
   }
 
-  /** Ends what there is and begins anew; an attempt that runs is left to run. */
+  /** Closes the session and connects again; an attempt in progress goes on. */
   reconnect(): void {
     this.#tried = false;
     this.#life.insist();
     this.#life.signal({ kind: "reconnect" });
   }
 
-  /** Gives up the present attempt, or the wait for the next. */
+  /** Cancels the attempt in progress, or the wait for the next one. */
   cancel(): void {
     this.#life.signal({ kind: "cancel" });
   }
 
-  /** Takes over settings that the running process does not depend on. One that failed is tried anew if they may have been why. */
+  /**
+   * Applies settings that do not need a new process. If the connection has failed and start limits have changed, it is
+   * tried again.
+   */
   update(spec: RunnableServer): void {
     const isOther = changesStart(this.spec, spec);
     this.#life.spec = spec;
@@ -195,7 +207,10 @@ export class Connection {
     else if (isOther && causeOf(lookAhead(this.state)) !== undefined) this.reconnect();
   }
 
-  /** Makes place for another, to which go all who wait and come: lets what runs finish for up to `limit` ms, then stops. */
+  /**
+   * Redirects waiting and new requests to the successor, lets requests in flight finish for up to `limit` ms, then
+   * stops.
+   */
   async retire(successor: Connection | undefined, limit: number): Promise<void> {
     this.#retired = { successor };
     if (successor !== undefined) this.#subscriptions.bequeath(successor.#subscriptions);
@@ -213,8 +228,8 @@ export class Connection {
   }
 
   /**
-   * Brings the visitor to the session, starting the server if need be; one attempt serves all that wait. While an
-   * authorization is being got they wait for that, too. An attempt that is late is not waited for.
+   * Passes the session to the waiter, at once or when it is open; starts the server if need be. Waiters share one
+   * attempt, and wait for an authorization, too, but not for an attempt that is late.
    */
   visit(visitor: Visitor): void {
     const { state } = this;
@@ -240,27 +255,30 @@ export class Connection {
     this.#life.signal({ kind: "start" });
   }
 
-  /** Forgets a visitor who does not want to wait any more. */
+  /** Removes a waiter. */
   leave(visitor: Visitor): void {
     if (!this.#visitors.delete(visitor)) this.#retired?.successor?.leave(visitor);
   }
 
-  /** Whether the server lists that, by its own name for it, as far as is known. */
+  /** Whether the server lists an item, by its own name or URI, as far as is known. */
   lists(kind: Kind, key: string): boolean {
     return this.#retired?.successor?.lists(kind, key) ?? this.#listing.has(kind, key);
   }
 
-  /** Lists the server again, or its successor. @returns when that is done; at once if it is not connected. */
+  /**
+   * Lists the server, or its successor, again.
+   * @returns a promise that settles when that is done; at once if it is not connected
+   */
   refresh(): Promise<void> {
     return this.#retired?.successor?.refresh() ?? this.#listing.refresh();
   }
 
-  /** Stops or resumes reading from the server, because what it sends cannot be passed on. */
+  /** Pauses or resumes reading from the server, because its messages cannot be passed on (backpressure). */
   hold(held: boolean): void {
     this.#held = held;
     this.#listing.hold(held);
     this.#life.hold(held);
-    // Before it is connected all that comes is for the hub itself, which has to be in time.
+    // Until it is connected, everything that comes answers the hub's own requests, which have timeouts.
     const session = sessionOf(this.state);
     if (held) session?.pause();
     else session?.resume();
@@ -285,14 +303,13 @@ export class Connection {
       this.#visitors.fail(cause ?? this.#stoppedError());
     }
     if (state.at === "connected" && before.at === "authenticating") {
-      // Those who wait were refused for want of it.
+      // The waiters' requests were refused for want of this authorization.
       if (cause === undefined) this.#visitors.enter(state.session);
       else this.#visitors.fail(cause);
     }
     this.#parts.settled();
   }
 
-  /** Parts with a session. */
   #bid(session: Session): void {
     this.#listing.unfollow();
     this.#subscriptions.unfollow();
@@ -313,7 +330,7 @@ export class Connection {
     else if (progress.step === "openingBrowser") this.#invitation.give(progress.url);
   }
 
-  /** Those who have waited for it do not wait any more. */
+  /** Waiters do not wait for an attempt that is late. */
   #late(reason: HubError): void {
     const text = `It is still starting after ${this.spec.connectTimeout / 1000} seconds. Lists and calls do not wait for it any more; it is there when it is ready.`;
     this.#log("warn", "hub", text);
@@ -332,7 +349,7 @@ export class Connection {
     return new HubError("serverStopped", `Server "${server}" was stopped.`, { server });
   }
 
-  /** Code of the hub itself, or of a plugin, has thrown. */
+  /** Code of the hub or of a plugin has thrown. */
   #complain(error: HubError): void {
     this.#log("error", "hub", `What followed from a change of its state failed: ${error.message}`);
   }

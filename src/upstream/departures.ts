@@ -1,7 +1,7 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 
-/** Connections that make place, until nothing of them is left. */
+/** Connections that are draining, until they are stopped. */
 export class Departures {
   readonly #leaving = new Map<Connection, { readonly key: string; readonly gone: Promise<void> }>();
 
@@ -10,8 +10,8 @@ export class Departures {
   }
 
   /**
-   * When nothing is left of those that a new connection would be a second copy of: all that clients share, those of the
-   * same key if they do not, and all of a server that was shared otherwise than it is now.
+   * Settles when the draining connections that must not run beside a new one are gone: any of that server if it is or
+   * was shared, else those of the same key.
    */
   gone({ name, isolation }: RunnableServer, key: string): Promise<unknown> {
     const before = [...this.#leaving].filter(([{ spec }, leaving]) => {
@@ -21,12 +21,15 @@ export class Departures {
     return Promise.all(before.map(([, { gone }]) => gone));
   }
 
-  /** When nothing is left of anybody. */
+  /** Settles when all of them are gone. */
   all(): Promise<unknown> {
     return Promise.all([...this.#leaving.values()].map(({ gone }) => gone));
   }
 
-  /** Lets a connection make place for the one that `succeed` makes, or for none: what runs may finish, for up to `limit` ms. */
+  /**
+   * Drains a connection for up to `limit` ms and stops it.
+   * @param succeed creates the connection that takes its place; absent: none does
+   */
   add(connection: Connection, key: string, limit: number, succeed?: () => Connection): void {
     let tellGone = (): void => {};
     const gone = new Promise<void>((resolve) => (tellGone = resolve));

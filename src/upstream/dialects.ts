@@ -4,13 +4,16 @@ import type { Era } from "../protocol/era.ts";
 import type { Verdict } from "../snapshot/snapshot.ts";
 import type { Session } from "./session.ts";
 
-/** What one server was found to speak, from one of its processes to the next, so that it is not asked each time. */
+/**
+ * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
+ * time.
+ */
 export class Dialects {
   #verdict: Verdict | undefined;
-  /** One of its processes did not survive being asked. */
+  /** A process of it exited when it was sent `server/discover`. */
   #hasDied = false;
 
-  /** What was found, as far as it is to be relied on. */
+  /** What was found; undefined if it is not to be relied on. */
   get verdict(): Verdict | undefined {
     return this.#verdict;
   }
@@ -19,18 +22,18 @@ export class Dialects {
     return this.#verdict?.era ?? (this.#hasDied ? "legacy" : undefined);
   }
 
-  /** It did not survive being asked: only those of the legacy era may do that. */
+  /** The server exited when it was sent `server/discover`: only a legacy server may. */
   died(): void {
     this.#verdict = undefined;
     this.#hasDied = true;
   }
 
-  /** What is remembered of an earlier life of the hub; the server itself may have been faster. */
+  /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
   recall(verdict: Verdict | undefined): void {
     this.#verdict ??= verdict;
   }
 
-  /** It was met. What the manifest says of it is no finding. */
+  /** A session was opened. An era that the manifest prescribes is not a finding. */
   met({ era, greeting }: Session, spec: RunnableServer): void {
     const evidence = greeting?.evidence ?? "memory";
     if (spec.era !== "auto") this.#verdict = undefined;
@@ -40,12 +43,15 @@ export class Dialects {
     }
   }
 
-  /** It has said yet that it speaks the modern era, too late for this time. */
+  /** The server has answered `server/discover` as a modern one after all, too late for this session. */
   learn(): void {
     this.#verdict = { era: "modern", askedAt: Date.now() };
   }
 
-  /** It could not be met: whatever was known of it may be why. That it dies anyway is no reason to ask it once more. */
+  /**
+   * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
+   * has only exited again.
+   */
   forget({ code }: HubError): void {
     this.#verdict = undefined;
     if (code !== "connectionLost") this.#hasDied = false;

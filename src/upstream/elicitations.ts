@@ -2,20 +2,23 @@ import { lastMember, scanObject, valueOf } from "../json.ts";
 import type { Response } from "../wire/jsonrpc.ts";
 import type { Attendee } from "./audience.ts";
 
-/** So many are remembered, the last ones; and none whose id is longer, in UTF-16 units. */
+/**
+ * How many elicitations are remembered, the latest ones; ids longer than `MAX_ELICITATION_ID_LENGTH` UTF-16 units are
+ * not.
+ */
 const MOST = 256;
 const LONGEST = 1024;
-/** Longer errors are not read, in bytes. */
+/** Errors longer than this are not read, in bytes. */
 const LONGEST_ERROR = 64 * 1024;
-/** A request cannot be answered before the client has let its user open a URL (schema, URLElicitationRequiredError). */
+/** The JSON-RPC error code of URLElicitationRequiredError (schema): the request needs the user to open a URL first. */
 const URL_REQUIRED = -32042;
 
-/** The elicitations by URL of one server, by their ids, and the clients that it gave them to. */
+/** The URL elicitations of one server by `elicitationId`, and the clients that got them. */
 export class Elicitations {
-  /** The one that was given last comes last. */
+  /** In the order in which they were last sent. */
   readonly #holders = new Map<string, Set<Attendee>>();
 
-  /** The server has this client open a URL; undefined: somebody whom it cannot tell anything. */
+  /** The server asks a client to open a URL. @param client undefined: one that cannot be sent notifications */
   give(id: string, client: Attendee | undefined): void {
     if (id.length > LONGEST) return;
     const holders = this.#holders.get(id) ?? new Set();
@@ -26,7 +29,7 @@ export class Elicitations {
     if (this.#holders.size > MOST && oldest !== undefined) this.#holders.delete(oldest);
   }
 
-  /** Looks into an error that the client gets: it may say that a URL has to be opened first. */
+  /** Remembers the elicitations that an error response to a client contains (URLElicitationRequiredError). */
   learn(response: Response, client: Attendee | undefined): void {
     const { body } = response;
     if (body.end - body.start > LONGEST_ERROR) return;
@@ -37,12 +40,12 @@ export class Elicitations {
     for (const id of readIds(valueOf(bytes, data))) this.give(id, client);
   }
 
-  /** The client has left. That an elicitation was its own stays known: what becomes of it is of no interest to others. */
+  /** The client has left. The ids stay known, so that a completion is not taken for another client's. */
   forget(client: Attendee): void {
     for (const holders of this.#holders.values()) holders.delete(client);
   }
 
-  /** An elicitation is complete. @returns whom that concerns; undefined if it is not known. */
+  /** An elicitation is complete. @returns the clients that got it; undefined if the id is not known */
   end(id: string): ReadonlySet<Attendee> | undefined {
     const holders = this.#holders.get(id);
     this.#holders.delete(id);

@@ -3,12 +3,12 @@ import { membersAt, readStanding } from "../protocol/tasks.ts";
 import { type Message, type Notification, bytesOf, substitute } from "../wire/jsonrpc.ts";
 import { Alias } from "./alias.ts";
 
-/** A task of a client's, made of what a server asked: it is that server's alone, and lives as long as the session. */
+/** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
 export class Errand extends Alias {
   readonly #token: Piece | undefined;
   readonly #send: (message: Message) => void;
   isOver: boolean;
-  /** Who has to know that nobody asks for it any more. */
+  /** Called when the task is forgotten. */
   readonly dropped: (() => void)[] = [];
 
   constructor(created: Created, number: number, send: (message: Message) => void) {
@@ -18,7 +18,7 @@ export class Errand extends Alias {
     this.#send = send;
   }
 
-  /** Its client tells of it of its own accord. */
+  /** Passes on `notifications/tasks/status` of the client. */
   tell(notification: Notification): void {
     const { bytes, params } = notification;
     this.isOver ||= readStanding(bytes, membersAt(bytes, params)).isOver;
@@ -35,10 +35,10 @@ export class Errand extends Alias {
   }
 }
 
-/** What is known of one when it begins. */
+/** What is known of a client task when it is created. */
 export interface Created {
   readonly id: string;
   readonly isOver: boolean;
-  /** The server's progress token as it spelled it, if it gave one. */
+  /** The progress token of the server's request as it was spelled, if it has one. */
   readonly token: Piece | undefined;
 }

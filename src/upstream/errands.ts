@@ -18,17 +18,17 @@ import { readTokens } from "./notice.ts";
 import type { Asked } from "./question.ts";
 import { exposeTask, namingTask, readRoll, saysUnknown } from "./roll.ts";
 
-/** A client's result as the server shall have it, and the task that it tells of, if one has begun. */
+/** A client's result as it is sent to the server, and the task that it has created, if any. */
 export interface Receipt {
   readonly result: readonly Piece[];
   readonly errand?: Errand;
 }
 
-/** So many are remembered, the last ones. */
+/** How many tasks are remembered, the latest ones. */
 const MOST = 256;
-/** So many lists of them may be under way. */
+/** How many `tasks/list` requests of a server may be in progress at a time. */
 const MOST_LISTS = 4;
-/** How long a client may take to say how a task stands, where many are asked for, in ms. */
+/** For how long a `tasks/list` waits for the client's `tasks/get` of each task, in ms. */
 const PATIENCE = 30_000;
 
 export interface ErrandsParts {
@@ -37,13 +37,13 @@ export interface ErrandsParts {
   send(message: Message): void;
 }
 
-/** One, and the client that has it. */
+/** A task and the client that runs it. */
 interface Entry {
   readonly errand: Errand;
   readonly client: Ask;
 }
 
-/** The tasks of clients that one server's session has begun. */
+/** The tasks that clients have created of the requests of one session. */
 export class Errands {
   readonly #parts: ErrandsParts;
   /** By the hub's ids. */
@@ -55,7 +55,7 @@ export class Errands {
     this.#parts = parts;
   }
 
-  /** Reads a request about one task. @throws {HubError} invalidParams if the server has begun none of that id */
+  /** Reads a request about one task. @throws {HubError} invalidParams if this session knows no task of that id */
   inquire(request: Request, method: TaskQuery): Asked & Entry {
     const { bytes, params } = request;
     const members = membersAt(bytes, params);
@@ -79,7 +79,7 @@ export class Errands {
     };
   }
 
-  /** The client's result to such a request. */
+  /** Translates the client's result of such a request. */
   answer(errand: Errand, method: TaskQuery, body: Uint8Array): Receipt {
     const members = membersAt(body, { start: 0, end: body.length });
     errand.isOver ||= method === TaskMethod.result || readStanding(body, members).isOver;
@@ -87,7 +87,10 @@ export class Errands {
     return { result: applyEdits(body, errand.expose(own, readRelated(body, members))) };
   }
 
-  /** The client's result to a question that it may have made a task, or that was asked for a task of the server's. */
+  /**
+   * Translates the client's result of a request that may have created a task, or that belongs to a task of the
+   * server's.
+   */
   receive(
     body: Uint8Array,
     job: Job | undefined,
@@ -104,7 +107,10 @@ export class Errands {
     return { result: applyEdits(body, [...edits, ...errand.expose(task, related)]), errand };
   }
 
-  /** Answers with the tasks that there are, each as its client says that it stands now. @throws {HubError} invalidParams, notAsked */
+  /**
+   * Answers `tasks/list`, with the present status of each task, which its client is asked for.
+   * @throws {HubError} invalidParams, notAsked
+   */
   list(request: Request): void {
     if (this.#lists === MOST_LISTS) {
       throw new HubError("notAsked", `More than ${MOST_LISTS} lists are under way.`);
@@ -118,7 +124,7 @@ export class Errands {
     });
   }
 
-  /** The server is gone: what has not ended is for nobody any more. */
+  /** The session has ended: forgets all tasks. @param mayCancel cancels those that have not ended */
   close(mayCancel: boolean): void {
     for (const { errand, client } of this.#entries.values()) {
       errand.drop();
@@ -152,7 +158,7 @@ export class Errands {
     });
   }
 
-  /** A question of the hub's own. */
+  /** A request of the hub's own to a client. */
   #query(
     errand: Errand,
     method: TaskQuery,

@@ -1,33 +1,35 @@
 import type { LogLevel } from "../events.ts";
 import type { Flaw } from "../wire/link.ts";
 
-/** Lines of stdout that were no messages. */
+/** Lines of stdout that are not MCP messages. */
 export interface StrayOutput {
-  /** How many there were since the hub knows the server. */
+  /** How many there were since the server is known. */
   readonly lines: number;
-  /** The first of them whose text is known, redacted. */
+  /** The first line whose text is known; secrets are redacted. */
   readonly example: string | undefined;
 }
 
-/** The number of lines at which stray output is reported again grows by this factor. */
+/** Stray output is reported again when its count has grown by this factor. */
 const GROWTH = 10;
-/** The longest example, in characters. */
+/** The length of an example, in UTF-16 units. */
 const EXAMPLE = 100;
 
-/** What is wrong with the messages of one server, over all its connections and processes: each flaw is explained once, then counted. */
+/**
+ * Flaws in what one server sends, over all its connections and processes: each kind is explained once, then counted.
+ */
 export class Flaws {
   #lines = 0;
   #example: string | undefined;
-  /** The number of lines at which the next report is due. */
+  /** The count of lines at which the next report is due. */
   #due = 1;
   #hasInvalidText = false;
 
-  /** undefined: there was none. */
+  /** undefined if there was none. */
   get strayOutput(): StrayOutput | undefined {
     return this.#lines === 0 ? undefined : { lines: this.#lines, example: this.#example };
   }
 
-  /** @param log writes to the server's log */
+  /** Counts a flaw, and reports it if a report is due. @param log writes to the server's log */
   note(flaw: Flaw, log: (level: LogLevel, text: string) => void): void {
     if (flaw.kind === "invalidText") {
       if (this.#hasInvalidText) return;
@@ -46,7 +48,7 @@ export class Flaws {
   }
 }
 
-/** A sentence without its subject, the server. */
+/** A predicate whose subject is the server. */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
   const count = lines === 1 ? "1 line" : `${lines} lines`;
   const such = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;

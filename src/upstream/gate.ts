@@ -1,12 +1,12 @@
 import type { Clock } from "../clock.ts";
 
 /**
- * How long a start counts against the others, in ms. By then what makes starts dear has been done, or downloads; a server
- * that hangs must not keep the rest from starting.
+ * After this time, in ms, a start frees its slot even if it has not ended: its CPU load is over by then, and a server
+ * that hangs or downloads must not hold up the others.
  */
 const SLOT_LIMIT = 10_000;
 
-/** Lets so many servers start at a time, in the order in which they came; each goes on by itself once it is through. */
+/** Limits how many servers start at a time; a semaphore, first come, first served. */
 export class Gate {
   readonly #clock: Clock;
   #limit: number;
@@ -24,7 +24,7 @@ export class Gate {
     this.#admit();
   }
 
-  /** Waits for a turn. @returns what gives it back, which also happens by itself. @throws the signal's reason */
+  /** Waits for a slot. @returns a function that releases it; `SLOT_LIMIT` does so, too @throws the signal's reason */
   async enter(signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
     if (this.#busy >= this.#limit) await this.#wait(signal);
@@ -41,7 +41,7 @@ export class Gate {
     return leave;
   }
 
-  /** Whoever is admitted is counted by `#admit`, so that nobody slips in between. */
+  /** A waiter's slot is counted by `#admit`, so that nothing can take it before the waiter runs. */
   #wait(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const enter = (): void => {

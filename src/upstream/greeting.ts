@@ -28,15 +28,15 @@ import {
 } from "./handshake.ts";
 import { misstep, readReply } from "./reply.ts";
 
-/** How a server is to be met. */
+/** What is known and wanted before the negotiation with a server. */
 export interface Approach {
-  /** What the manifest says that it speaks. */
+  /** The `era` of the server in the manifest. */
   readonly era: Era | "auto";
-  /** What the clients speak whom it is met for. One that speaks both eras is spoken to in theirs. */
+  /** The era of the clients of the connection. A server that speaks both eras is spoken to in theirs. */
   readonly client: Era;
-  /** What it spoke when it was last asked, if that is not too long ago. */
+  /** The era that the server was last found to speak; undefined if that is not known or too long ago. */
   readonly known: Era | undefined;
-  /** How long it may take to answer the first question, in ms, before it is taken for one that does not know it. */
+  /** How long the server may take to answer `server/discover`, in ms, before it is taken for a legacy server. */
   readonly patience: number;
 }
 
@@ -54,9 +54,9 @@ export interface GreetingParts extends Approach {
   readonly capabilities: Capabilities;
   readonly signal: AbortSignal;
   /**
-   * Asks something of the hub's own, which is forgotten with the signal.
-   * @param headers what a link over HTTP has to say beside what it knows
-   * @throws {HubError} the link's end, that there is no answer, or the signal's reason
+   * Sends a request of the hub's own; the signal drops it.
+   * @param headers HTTP headers that the transport does not yet add itself
+   * @throws {HubError} the transport's end, a lost request, or the signal's reason
    */
   ask(
     method: string,
@@ -66,29 +66,31 @@ export interface GreetingParts extends Approach {
   ): Promise<Response>;
 }
 
-/** By how much the answers to two questions that were read one after the other may lie apart, in ms. */
+/** How long after the answer to `initialize` an answer to the earlier `server/discover` still counts, in ms. */
 const LATENESS = 100;
 
-/** It ended when it was asked, before it answered. */
+/** The server exited before it answered `server/discover`. */
 export interface Departure {
   readonly cause: HubError;
 }
 
-/** How it was met. */
+/** The result of a negotiation. */
 export interface Greeting {
   readonly handshake: Handshake;
-  /** What it speaks is known by its answer, by its saying nothing, or from before. */
+  /**
+   * How the era is known: the server answered, it did not answer the probe in time, or it was known or prescribed
+   * before.
+   */
   readonly evidence: "answer" | "silence" | "memory";
-  /** Of one that said nothing: settles, if ever, with whether its answer was yet that it speaks the modern era. Never rejects. */
+  /** After a silent probe: settles, if ever, with whether the late answer was a modern server's. Never rejects. */
   readonly late?: Promise<boolean>;
 }
 
 /**
- * Finds out what a server speaks, and begins to speak it (basic/versioning; lifecycle, initialization). One that may speak
- * either is met first as its clients would meet it, and if that fails as the others would: in place, on the very link that
- * is used from then on.
- * @returns the departure of one that did not survive that: some end of a method that they do not know
- * @throws {HubError} handshakeFailed, or the link's end
+ * Finds out which era a server speaks and opens it (basic/versioning; lifecycle, initialization). Where the era is not
+ * known, the one of the connection's clients is tried first, then the other, over the same transport.
+ * @returns an EarlyExit if the server exited when it was sent an unknown method, as some do
+ * @throws {HubError} handshakeFailed, or the transport's end
  */
 export async function greet(parts: GreetingParts): Promise<Greeting | Departure> {
   const { era, client, known, server } = parts;
@@ -103,7 +105,10 @@ export async function greet(parts: GreetingParts): Promise<Greeting | Departure>
     : initialize(parts, () => discoverSoon(parts));
 }
 
-/** Discovers one that would not be met as of old. @returns undefined if it is not modern either, or does not say so soon */
+/**
+ * Sends `server/discover` to a server that has refused `initialize`.
+ * @returns undefined if it is not modern either, or does not answer within `probeTimeout`
+ */
 async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined> {
   const { clock, patience, signal } = parts;
   const over = new AbortController();
@@ -111,7 +116,7 @@ async function discoverSoon(parts: GreetingParts): Promise<Discovery | undefined
   try {
     return await discover(parts, AbortSignal.any([signal, over.signal]));
   } catch (error) {
-    // Why it would not be met says more.
+    // The refusal of `initialize` explains more.
     if (over.signal.aborted || hasEnded(error) || isUnknown(error)) return undefined;
     throw error;
   } finally {
@@ -123,7 +128,7 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   const { known, clock, patience, signal } = parts;
   const over = new AbortController();
   let isAnswered = false;
-  /** Whatever it answers yet is of use for the next time. */
+  /** A late answer is still of use for the next connection. */
   let isLeft = false;
   const asked = discover(parts, AbortSignal.any([signal, over.signal])).then(
     (found) => {
@@ -136,7 +141,7 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
       return undefined;
     },
   );
-  // If nobody waits for it any more, its failure is nobody's.
+  // Once nothing awaits it, its rejection must not count as unhandled.
   asked.catch(() => {});
   let undo = (): void => {};
   const silence = new Promise<"silent">((resolve) => {
@@ -145,7 +150,7 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
   try {
     const found = await Promise.race([asked, silence]);
     if (found === "silent") {
-      // It may be slow, and both be answered yet: what was asked first counts only if the second fails.
+      // A slow server may answer both: an answer to `server/discover` counts only if `initialize` fails.
       const soon = (): Promise<undefined> =>
         new Promise((resolve) => clock.after(LATENESS, () => resolve(undefined)));
       const greeting = await initialize(parts, () => Promise.race([asked, soon()]));
@@ -171,7 +176,8 @@ async function probe(parts: GreetingParts): Promise<Greeting | Departure> {
 }
 
 async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting> {
-  // For clients of old that is only what it once was found to be: one day it is to be met as of old again.
+  // For legacy clients the probe only confirmed a remembered era, which must expire, so that `initialize` is tried
+  // again one day.
   const evidence = parts.client === "modern" ? "answer" : "memory";
   if (found.kind === "modern") return { handshake: found.handshake, evidence };
   if (found.versions.some(isLegacyVersion)) return initialize(parts);
@@ -179,7 +185,7 @@ async function settle(parts: GreetingParts, found: Discovery): Promise<Greeting>
   throw misstep(parts.server, "handshake", `speaks only protocol versions ${versions}`);
 }
 
-/** @returns undefined if it answers what no server of the modern era does @throws {HubError} handshakeFailed */
+/** @returns undefined if the answer is not one of a modern server @throws {HubError} handshakeFailed */
 async function discover(
   parts: GreetingParts,
   signal: AbortSignal,
@@ -188,7 +194,7 @@ async function discover(
 ): Promise<Discovery | undefined> {
   const { server, clientInfo, capabilities } = parts;
   const params = { _meta: introduce(version, clientInfo, capabilities) };
-  // Nothing is agreed upon yet that the link could say by itself.
+  // The transport adds the header itself only once a version is negotiated.
   const headers = { [VERSION_HEADER]: version };
   const response = await parts.ask(ModernMethod.discover, params, signal, headers);
   const value = parse(response);
@@ -207,7 +213,7 @@ async function discover(
 const VERSION_HEADER = "MCP-Protocol-Version";
 const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** @param otherwise what it is found to be, should it refuse */
+/** @param otherwise probes for the other era if the server refuses */
 async function initialize(
   parts: GreetingParts,
   otherwise?: () => Promise<Discovery | undefined>,
@@ -230,7 +236,7 @@ async function initialize(
   throw answer;
 }
 
-/** Reads the answer to `initialize`. @returns why it is none that is of use, if so */
+/** Reads the response to `initialize`. @returns a HubError if it cannot be used */
 function readAnswer(server: string, response: Response): Handshake | HubError {
   try {
     const handshake = readHandshake(readReply(server, response, "handshake"));
@@ -245,13 +251,16 @@ function hasEnded(error: unknown): error is HubError {
   return error instanceof HubError && error.code === "connectionLost";
 }
 
-/** Over HTTP servers need not say in the protocol's words that they do not know a method; some fail at it. */
+/**
+ * Whether the method may be unknown to the server: over HTTP that need not be said by a JSON-RPC error, and some fail
+ * at it.
+ */
 function isUnknown(error: unknown): error is HubError {
   return error instanceof HubError && UNKNOWN.has(error.code);
 }
 const UNKNOWN: ReadonlySet<string> = new Set(["serverRefused", "serverFailed", "answerLost"]);
 
-/** What an error says that the server speaks. */
+/** The versions that an UnsupportedProtocolVersionError lists. */
 function versionsOf(error: unknown): readonly unknown[] {
   const { supported } = membersOf(membersOf(error)["data"]);
   return Array.isArray(supported) ? supported : [];

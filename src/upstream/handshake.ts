@@ -7,33 +7,33 @@ import { isLegacyVersion, type LegacyVersion } from "../protocol/legacy.ts";
 import { MetaKey, MODERN_VERSIONS, type ModernVersion } from "../protocol/modern.ts";
 import type { PeerInfo } from "./status.ts";
 
-/** What a server can do beside listing and doing what it lists. */
+/** Optional capabilities of a server, beside its lists. */
 export type Feature = "completions" | "subscriptions" | "logging" | "tasks";
 
-/** What a server says of itself when it is met. */
+/** What `initialize` or `server/discover` says of a server. */
 export interface Handshake {
-  /** The revision that is spoken from then on. */
+  /** The negotiated protocol version. */
   readonly spoken:
     | { readonly era: "legacy"; readonly version: LegacyVersion }
     | { readonly era: "modern"; readonly version: ModernVersion };
   readonly peer: PeerInfo;
-  /** What it has lists of. */
+  /** The kinds of items that it lists. */
   readonly offers: ReadonlySet<Kind>;
-  /** The same of resources, at hand. */
+  /** Whether `kinds` has "resources". */
   readonly hasResources: boolean;
-  /** Of which kinds it tells when the list is another. */
+  /** The kinds for which it sends `list_changed`. */
   readonly announces: ReadonlySet<Kind>;
   readonly features: ReadonlySet<Feature>;
-  /** The same beside its lists, as it is kept and told. */
+  /** Capabilities beside its lists, in the form in which they are saved and shown to clients. */
   readonly declared: Declared;
-  /** What it wants models to know. */
+  /** The `instructions` for models. */
   readonly instructions: string | undefined;
 }
 
-/** So much is told of a version that is none, in UTF-16 units. */
+/** To how many UTF-16 units an unknown version is cut in messages. */
 export const LONGEST_VERSION = 100;
 
-/** Reads the result of `initialize` (lifecycle, initialization). @returns the version alone, as text, if it is none that is known. */
+/** Reads the result of `initialize` (lifecycle, initialization). @returns the version as JSON text if it is unknown */
 export function readHandshake(result: unknown): Handshake | string {
   const { protocolVersion, capabilities, serverInfo, instructions } = membersOf(result);
   if (!isLegacyVersion(protocolVersion)) {
@@ -43,13 +43,13 @@ export function readHandshake(result: unknown): Handshake | string {
   return makeHandshake(spoken, serverInfo, capabilities, instructions);
 }
 
-/** What came back on `server/discover`, where it is none of what legacy servers say of a method that they do not know. */
+/** The answer to `server/discover` of a modern server. */
 export type Discovery =
   | { readonly kind: "modern"; readonly handshake: Handshake }
-  /** It speaks no revision of the modern era that the hub knows; those that it does speak. */
+  /** It supports no modern version that the hub knows; `versions`: what it does support. */
   | { readonly kind: "stranger"; readonly versions: readonly unknown[] };
 
-/** Reads the result of `server/discover`. @returns undefined if it is none. */
+/** Reads the result of `server/discover`. @returns undefined if it is not a modern server's */
 export function readDiscovery(result: unknown): Discovery | undefined {
   const { supportedVersions, capabilities, instructions, _meta } = membersOf(result);
   if (!Array.isArray(supportedVersions) || !isTable(capabilities)) return undefined;
@@ -60,7 +60,7 @@ export function readDiscovery(result: unknown): Discovery | undefined {
   return { kind: "modern", handshake: makeHandshake(spoken, info, capabilities, instructions) };
 }
 
-/** The newest revision of the modern era that both sides know. */
+/** The newest modern version that both sides know; undefined if there is none. */
 export function findMutual(versions: readonly unknown[]): ModernVersion | undefined {
   return MODERN_VERSIONS.find((known) => versions.includes(known));
 }
@@ -118,7 +118,7 @@ function makeHandshake(
   };
 }
 
-/** What each capability is a list of. */
+/** The kinds of items that each capability stands for. */
 const OFFERS: readonly (readonly [string, readonly Kind[]])[] = [
   ["tools", ["tools"]],
   ["prompts", ["prompts"]],
@@ -129,7 +129,7 @@ function isTable(value: unknown): boolean {
   return typeof value === "object" && value !== null;
 }
 
-/** The members of an object; none of anything else. */
+/** The members of an object; empty for anything else. */
 export function membersOf(value: unknown): Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null ? { ...value } : {};
 }

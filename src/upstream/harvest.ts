@@ -3,7 +3,7 @@ import type { Hints, Listings, Offer } from "../catalog/offer.ts";
 import { toHubError } from "../errors.ts";
 import type { Session } from "./session.ts";
 
-/** What a server was found to offer: all but what it was not asked for, or could not list. */
+/** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */
 export type Harvest = Partial<Offer>;
 
 const OPTIONAL = ["prompts", "resources", "resourceTemplates", "skills"] as const;
@@ -11,19 +11,19 @@ const OPTIONAL = ["prompts", "resources", "resourceTemplates", "skills"] as cons
 export interface HarvestParts {
   readonly session: Pick<Session, "list" | "met" | "era" | "hints" | "metas">;
   readonly signal: AbortSignal;
-  /** When only the tools are still waited for. */
+  /** Aborts the listing of all kinds but tools. */
   readonly late: AbortSignal;
-  /** A kind that is not tools could not be listed: that costs the server nothing but this kind. */
+  /** Reports a kind other than tools that could not be listed. */
   warn(text: string): void;
 }
 
-/** Asks a server for everything that it offers. @throws {HubError} if it does not list its tools */
+/** Lists all kinds of a server. @throws {HubError} if its tools cannot be listed */
 export async function harvest(parts: HarvestParts): Promise<Harvest> {
   const { session, signal } = parts;
   const late = AbortSignal.any([signal, parts.late]);
   const list = async (kind: Kind): Promise<Partial<Listings> | Error> =>
     session.list(kind, late).then((items) => ({ [kind]: items }), toHubError);
-  // Asked for together: the answers are waited for one after the other anyway.
+  // All kinds are listed concurrently.
   const rest = Promise.all(OPTIONAL.map(list));
   const tools = await session.list("tools", signal);
   const found: Harvest[] = [];
@@ -36,7 +36,7 @@ export async function harvest(parts: HarvestParts): Promise<Harvest> {
   return Object.assign(own, ...found) as Harvest;
 }
 
-/** What it has said of its lists as wholes. */
+/** The cache hints and `_meta` of its lists. */
 export function readNotes(
   session: Pick<Session, "era" | "hints" | "metas">,
 ): Pick<Offer, "hints" | "metas"> {
@@ -47,7 +47,7 @@ export function readNotes(
   };
 }
 
-/** For how long what it has listed holds; undefined of a server of the legacy era. */
+/** The cache hints of its lists (caching); undefined for a legacy server. */
 function readHints({ era, hints }: Pick<Session, "era" | "hints">): Hints | undefined {
   return era === "modern" ? Object.fromEntries(hints) : undefined;
 }

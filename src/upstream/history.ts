@@ -7,9 +7,9 @@ import type { Session } from "./session.ts";
 import type { State } from "./state.ts";
 import type { ConnectionStatus, PeerInfo } from "./status.ts";
 
-/** What is known of a connection beyond its present state, and both together as its status. */
+/** What a connection remembers beyond its present state, and its status made of both. */
 export class History {
-  /** The last failure there was, also if it is over. */
+  /** The last failure, also after a recovery. */
   lastError: HubError | undefined;
   /** How long the last successful start took, in ms. */
   startDuration: number | undefined;
@@ -17,7 +17,7 @@ export class History {
   #lastTool: string | undefined;
   #peer: PeerInfo | undefined;
 
-  /** A session has ended. */
+  /** Adds up the counters of a session that has ended. */
   add({ calls, lastTool, met }: Session): void {
     this.#calls += calls;
     this.#lastTool = lastTool ?? this.#lastTool;

@@ -9,25 +9,25 @@ import { onlyOne } from "./audience.ts";
 export interface InvitationParts {
   readonly server: string;
   readonly audience: Audience;
-  /** The one request that waits for the server, if it is known whose turn it is. */
+  /** The request that waits for the server, if all that wait are of one client. */
   occasion(): Occasion | undefined;
-  /** The person does not want to. */
+  /** The user has declined. */
   declined(): void;
 }
 
-/** What asks the person at a client to open the page where a server is authorized. */
+/** Asks the user of a client, by URL elicitation, to open the login page of a server. */
 export class Invitation {
   readonly #parts: InvitationParts;
   #url: string | undefined;
   #withdraw: (() => void) | undefined;
-  /** Who has agreed to open the page, and under which id. */
+  /** The client whose user has agreed to open the page, and the `elicitationId`. */
   #guest: { readonly attendee: Attendee; readonly id: string } | undefined;
 
   constructor(parts: InvitationParts) {
     this.#parts = parts;
   }
 
-  /** The page is open for whoever can be asked: nobody, if it cannot be told whom it concerns. */
+  /** Sends the elicitation, if it is clear which client it concerns and clients support it. */
   give(url: string): void {
     if (url === this.#url) return;
     this.end();
@@ -40,7 +40,7 @@ export class Invitation {
     if (way !== undefined) this.#ask(way, occasion?.attendee ?? only, url);
   }
 
-  /** It is over: nobody need open it any more. */
+  /** The login is over: cancels the elicitation, or reports it complete. */
   end(): void {
     this.#url = undefined;
     this.#withdraw?.();
@@ -69,7 +69,7 @@ export class Invitation {
         if (outcome === "result") this.#answered(body, attendee, id);
         return undefined;
       },
-      // The page is still there for whoever opens it otherwise.
+      // The user may still open the page in another way.
       fail: () => {
         isOver = true;
         this.#withdraw = undefined;

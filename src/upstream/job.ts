@@ -25,23 +25,23 @@ import type { Attendee } from "./audience.ts";
 import type { PendingTable } from "./pending.ts";
 import { readMade } from "./ticket.ts";
 
-/** Whose call a task was made of, and of which. */
+/** The client and the call of which a task was created. */
 export interface Origin {
   readonly client: Attendee;
   readonly route: Route;
-  /** The client's progress token as it spelled it, if it gave one. */
+  /** The client's progress token as it was spelled, if it gave one. */
   readonly token: Piece | undefined;
-  /** The how manyth task of the client's it is. */
+  /** 1-based sequence number of the task among the client's. */
   readonly number: number;
-  /** The server is gone, and with it the task, or the result of one that has ended. */
+  /** The server has ended, and with it the task, or the result of one that had ended. */
   lost(job: Job, cause: HubError): void;
 }
 
-/** A task of a server's, made of a client's call: lives as long as the session, and is that client's alone. */
+/** A legacy task of a server, created of a client's call. It ends with the session and belongs to that client alone. */
 export class Job extends Alias {
   readonly server: string;
   readonly origin: Origin;
-  /** Why it is lost; undefined as long as its server has it. */
+  /** The error that ended the session; undefined while the server is there. */
   lost: HubError | undefined;
   readonly #standing: Standing;
   #isOver: boolean;
@@ -54,12 +54,12 @@ export class Job extends Alias {
     this.#isOver = standing.isOver;
   }
 
-  /** It has ended, in whatever way. */
+  /** Whether its status is terminal. */
   get isOver(): boolean {
     return this.#isOver;
   }
 
-  /** Its server has said how it stands, or has given its result. */
+  /** Records a status of the server; a result of the task counts as terminal. */
   note(isOver: boolean): void {
     this.#isOver ||= isOver;
   }
@@ -70,14 +70,14 @@ export class Job extends Alias {
     client.tell(this.server, substitute(notification, tokens, token));
   }
 
-  /** Its server tells of it of its own accord. */
+  /** Passes on `notifications/tasks/status` of the server. */
   tell(notification: Notification): void {
     const { bytes, params } = notification;
     this.note(readStanding(bytes, membersAt(bytes, params)).isOver);
     this.origin.client.tell(this.server, bytesOf(notification));
   }
 
-  /** Its server is gone, and with it all that it had. */
+  /** The server has ended: reports the task as failed. */
   lose(cause: HubError): void {
     this.lost = cause;
     this.origin.lost(this, cause);
@@ -87,7 +87,7 @@ export class Job extends Alias {
     client.tell(this.server, buildNotification(TaskMethod.status, this.describe()));
   }
 
-  /** A lost one, as its server would show it. */
+  /** A lost task as `tasks/get` shows it. */
   describe(): object {
     const { createdAt, ttl } = this.#standing;
     const now = new Date().toISOString();
@@ -102,20 +102,20 @@ export class Job extends Alias {
   }
 }
 
-/** So many calls that were given up are remembered, for the tasks that may still be made of them. */
+/** How many cancelled calls are remembered, because a task may still be created of them. */
 const MOST_GIVEN_UP = 256;
 
-/** The tasks of one server's session. */
+/** The legacy tasks of one session. */
 export class Jobs extends Aliases<Job> {
   readonly #server: string;
   readonly #pending: PendingTable;
   readonly #complete: (params: object) => object | undefined;
-  /** By the ids of the calls that they were made of, which are their progress tokens. */
+  /** By the ids of the calls that they were created of, which are their progress tokens. */
   readonly #byCall = new Map<number, Job>();
-  /** Calls that might have become tasks and were given up before they did. */
+  /** The ids of calls that were cancelled and may still create a task. */
   readonly #givenUp = new Set<number>();
 
-  /** @param complete makes a request's params what the server expects */
+  /** @param complete adds to the params of a request what the server's era requires */
   constructor(
     server: string,
     pending: PendingTable,
@@ -127,12 +127,12 @@ export class Jobs extends Aliases<Job> {
     this.#complete = complete;
   }
 
-  /** Some have not ended. */
+  /** Whether some task has not ended. */
   get isBusy(): boolean {
     return !this.isEmpty && this.all.some(({ isOver }) => !isOver);
   }
 
-  /** Takes note of the task that an answer says a call was made into. @returns undefined if it does not */
+  /** Records the task that a response says a call has created. @returns undefined if it has created none */
   begin(response: Response, origin: Origin): Begun | undefined {
     const created = readCreation(response);
     if (created === undefined || response.id === undefined) return undefined;
@@ -150,40 +150,40 @@ export class Jobs extends Aliases<Job> {
     return this.#byCall.get(id);
   }
 
-  /** Nobody waits for what becomes of that call. */
+  /** The call was cancelled: a task that it still creates is to be cancelled. */
   giveUp(id: number): void {
     this.#givenUp.add(id);
     const [oldest] = this.#givenUp;
     if (this.#givenUp.size > MOST_GIVEN_UP && oldest !== undefined) this.#givenUp.delete(oldest);
   }
 
-  /** An answer came that nobody waits for: what it has begun ends. */
+  /** A response came to a call that is not in flight: cancels the task that it has created. */
   late(response: Response, era: Era): void {
     if (response.id === undefined || !this.#givenUp.delete(response.id)) return;
     if (era === "legacy") this.reject(response);
     else if (isMade(response)) this.#cancel(readMade(response)?.task.id);
   }
 
-  /** Ends what an answer says to have begun. @returns whether it says so */
+  /** Cancels the task that a response says it has created. @returns whether there is one */
   reject(response: Response): boolean {
     const created = readCreation(response);
     if (created !== undefined) this.#cancel(created.task.id);
     return created !== undefined;
   }
 
-  /** Ends one, if it has not ended. */
+  /** Cancels a task that has not ended. */
   stop(job: Job): void {
     if (!job.isOver) this.#cancel(job.remoteId);
   }
 
-  /** Its client is gone, or has forgotten it. */
+  /** Forgets and cancels a task whose client has left or has forgotten it. */
   drop(job: Job): void {
     this.delete(job);
     for (const [id, each] of this.#byCall) if (each === job) this.#byCall.delete(id);
     this.stop(job);
   }
 
-  /** The server is gone. */
+  /** The session has ended. */
   fail(cause: HubError): void {
     const jobs = this.all;
     this.clear();
@@ -196,13 +196,13 @@ export class Jobs extends Aliases<Job> {
   }
 }
 
-/** A task, and the answer that tells of it as its client shall know it. */
+/** A created task, and the response with the hub's task id. */
 export interface Begun {
   readonly job: Job;
   readonly response: Response;
 }
 
-/** Whether the answer of a server of the modern era is a task. */
+/** Whether the result of a modern server is a task. */
 function isMade({ outcome, bytes, body }: Response): boolean {
   return outcome === "result" && readResultType(bytes, membersAt(bytes, body)) === "task";
 }

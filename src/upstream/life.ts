@@ -18,65 +18,64 @@ import type { Goal } from "./status.ts";
 import { Vigil } from "./vigil.ts";
 import type { Voice } from "./voice.ts";
 
-/** What a life is made from. */
 export interface LifeParts {
-  /** Whose it is, if the server is not shared. */
+  /** The client's id if the server has a connection per client; undefined if it is shared. */
   readonly client: string | undefined;
-  /** Which of the server's connections it is: the key of the clients that it is for. */
+  /** The key of the connection among those of its server. */
   readonly key: string;
-  /** For whom it is. */
+  /** The clients that it serves. */
   readonly audience: Audience;
   readonly surroundings: Surroundings;
   readonly bus: Bus;
   readonly alerts: Alerts;
-  /** When nothing is left of what has to be gone before the first attempt. */
+  /** Settles when the processes that must be gone before the first attempt are gone. */
   readonly before: Promise<unknown>;
   goal(): Goal;
-  /** What is known of what the server speaks. */
+  /** The era that the server was found to speak. */
   readonly dialects: Dialects;
-  /** 0…1 */
+  /** A number from 0 to 1. */
   random(): number;
 }
 
-/** What a life tells its connection. */
+/** What a lifecycle reports to its connection. */
 export interface LifeEvents {
-  /** The state is another; what it asked for has been set going. `cause`: what was lost, if that is why. */
+  /** The state has changed, and its effects have been started. @param cause the error that changed it, if one did */
   moved(before: State<Session>, state: State<Session>, cause: HubError | undefined): void;
-  /** An attempt is about to succeed; see AttemptEvents. */
+  /** An attempt is about to succeed. @param duration of the start, in ms */
   listed(session: Session, found: Harvest, duration: number): void;
-  /** The attempt has taken longer than `connectTimeout` and goes on; `reason`: what those who have waited fail with. */
+  /** The attempt has taken longer than `connectTimeout` and goes on. @param reason the error for calls that wait */
   late(reason: HubError): void;
-  /** What was listed is not what the server lists now. */
+  /** The server's lists have changed. */
   listChanged(kinds: readonly Kind[]): void;
-  /** Nobody used it for as long as its specification says: it is about to be stopped. */
+  /** The server was not used for `idleStop` ms and is about to be stopped. */
   idle(): void;
-  /** An authorization is being got, and has come so far; undefined: that is over. */
+  /** The progress of an authorization; undefined: it is over. */
   admitting(progress: Authorization | undefined): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  /** Taking a signal has thrown; the state is what the signal made of it. */
+  /** Handling a signal has thrown; the state is the one after the signal. */
   broke(error: HubError): void;
   flaw(flaw: Flaw): void;
 }
 
-/** The one who holds a connection's state: takes signals, one after the other, and carries out what each of them leads to. */
+/** Owner of a connection's state: applies signals one after the other by `step` and runs the effects. */
 export class Life {
   spec: RunnableServer;
   readonly #parts: LifeParts;
   readonly #events: LifeEvents;
   #state: State<Session> = { at: "idle" };
-  /** The first is being taken. */
+  /** The first one is being applied. */
   readonly #signals: Signal<Session>[] = [];
-  /** The present attempt, or what came of it; what an older one still reports is dropped. */
+  /** The present attempt with its session. Events of earlier attempts are ignored. */
   #attempt: Attempt | undefined;
   #disarm: () => void = () => {};
   #vigil: Vigil | undefined;
   #held = false;
   readonly #admission: Admission;
-  /** What the server has said when it last wanted an authorization. */
+  /** The server's last 401 or 403. */
   #challenge: Challenge = { status: 401, header: undefined };
-  /** It was there until just now: it may be back soon. */
+  /** The last session was lost while it was connected: a remote server may be back soon. */
   #isMissed = false;
-  /** Who waits until nothing of what is being stopped is left. */
+  /** Resolvers of those who wait until the server has stopped. */
   readonly #draining: (() => void)[] = [];
 
   constructor(spec: RunnableServer, parts: LifeParts, events: LifeEvents) {
@@ -98,12 +97,12 @@ export class Life {
     return this.#state;
   }
 
-  /** The voice of the present session, also while its server is still being listed. */
+  /** The notifications of the present session, also while it is still being listed. */
   get voice(): Voice | undefined {
     return this.#attempt?.voice;
   }
 
-  /** Those that come while one is being taken come after it. */
+  /** Applies a signal; one that comes while another is being applied is queued. */
   signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
@@ -114,7 +113,7 @@ export class Life {
         } catch (error) {
           this.#events.broke(toHubError(error));
         } finally {
-          // Else no later signal would ever be taken.
+          // In any case: a signal left at the head of the queue would block all later ones.
           this.#signals.shift();
         }
       }
@@ -122,7 +121,7 @@ export class Life {
     if (this.#state.at !== "stopping") for (const resolve of this.#draining.splice(0)) resolve();
   }
 
-  /** Stops it. @returns when nothing of it is left. */
+  /** Stops the server. @returns a promise that settles when it is gone */
   stop(): Promise<void> {
     return new Promise((resolve) => {
       this.#draining.push(resolve);
@@ -130,17 +129,17 @@ export class Life {
     });
   }
 
-  /** A person wants it: nothing that was refused before counts. */
+  /** Forgets earlier authorization failures, because a user has asked for a new attempt. */
   insist(): void {
     this.#admission.forgive();
   }
 
-  /** A person does not want to authorize it. */
+  /** The user has declined the login. */
   refuse(text: string): void {
     this.#admission.refuse(text);
   }
 
-  /** Watches over the session as the specification has it now. */
+  /** Starts health checks of the session with the present settings. */
   watch(session: Session): void {
     this.#vigil?.end();
     const { healthInterval, idleStop } = this.spec;
@@ -160,7 +159,7 @@ export class Life {
     this.#vigil.hold(this.#held);
   }
 
-  /** While nothing is read from the server, its silence says nothing. */
+  /** Pauses health checks while nothing is read from the server. */
   hold(held: boolean): void {
     this.#held = held;
     this.#vigil?.hold(held);
@@ -196,7 +195,7 @@ export class Life {
     }
   }
 
-  /** An authorization lasts as long as it is waited for; meanwhile the server's silence says nothing. */
+  /** Reports the progress of an authorization; health checks pause while one runs. */
   #accompany(before: State<Session>, state: State<Session>): void {
     const was = before.at === "authenticating";
     const is = state.at === "authenticating";
@@ -229,7 +228,7 @@ export class Life {
         return;
       }
       case "authorize":
-        // What goes on meanwhile is not touched.
+        // An open session goes on during the authorization.
         if (sessionOf(this.#state) === undefined) void this.#end();
         this.#admission.begin(this.#challenge);
     }
@@ -269,7 +268,7 @@ export class Life {
     this.signal({ kind: "drained" });
   }
 
-  /** Ends the attempt, or what came of it. */
+  /** Closes the attempt or its session. */
   #end(): Promise<void> | undefined {
     const attempt = this.#attempt;
     this.#attempt = undefined;

@@ -21,26 +21,29 @@ export interface ListeningParts {
   readonly link: Link;
   readonly pending: PendingTable;
   readonly clock: Clock;
-  /** The kinds whose changes the server tells. */
+  /** The kinds for which the server sends `list_changed`. */
   readonly kinds: ReadonlySet<Kind>;
-  /** What it tells of beside changes of lists. */
+  /** The filter keys beside those of lists that the server supports. */
   readonly topics: ReadonlySet<Topic>;
   complete(params: object): object | undefined;
-  /** Nothing was heard for a while: whatever is listened for may be another. */
+  /** There was a gap between two subscriptions: notifications may have been missed. */
   missed(): void;
   warn(text: string): void;
 }
 
-/** The server tore down what was listened on: the next one waits, ever longer unless it held for a while, in ms. */
+/**
+ * The delay before a subscription that the server has ended is opened again, in ms: doubled each time, reset after
+ * `stable` ms of success.
+ */
 const PAUSE = { first: 100, longest: 30_000, stable: 30_000 };
-/** How long a server may take to acknowledge before it is taken to have done so, in ms. */
+/** A server that has not acknowledged within this time, in ms, is taken to have done so. */
 const PATIENCE = 10_000;
 
-/** What is listened for by names: URIs of resources, ids of tasks. */
+/** Filter keys that have names: URIs of resources, ids of tasks. */
 type Topic = (typeof TOPICS)[number];
 const TOPICS = ["resourceSubscriptions", "taskIds"] as const;
 
-/** What a server is asked to tell (basic/patterns/subscriptions). */
+/** The `notifications` filter of `subscriptions/listen` (basic/patterns/subscriptions). */
 interface Filter extends Readonly<Partial<Record<Topic, readonly string[]>>> {
   readonly toolsListChanged?: true;
   readonly promptsListChanged?: true;
@@ -52,7 +55,7 @@ interface Listen {
   readonly filter: Filter;
 }
 
-/** Somebody who waits until the server has agreed to tell of something. */
+/** A caller that waits until the server has accepted one name. */
 interface Wish {
   readonly topic: Topic;
   readonly name: string;
@@ -61,15 +64,15 @@ interface Wish {
 }
 
 /**
- * What one server of the modern era is listened to for: one request for all that anybody wants. Where that grows or
- * shrinks the next one is open before the last one ends, so that nothing is missed between them.
+ * The `subscriptions/listen` request to one modern server, for everything that is subscribed to. When the filter
+ * changes, a new request is acknowledged before the old one is cancelled, so that nothing is missed between them.
  */
 export class Listening {
   readonly #parts: ListeningParts;
   readonly #names = { resourceSubscriptions: new Set<string>(), taskIds: new Set<string>() };
-  /** Acknowledged, and since when. */
+  /** The acknowledged request; `since` in ms of the clock. */
   #present: (Listen & { readonly since: number }) | undefined;
-  /** Not acknowledged yet. */
+  /** The request that is not acknowledged yet. */
   #next: Listen | undefined;
   readonly #wishes = new Set<Wish>();
   #state: "new" | "open" | "over" = "new";
@@ -87,7 +90,11 @@ export class Listening {
     this.#adjust();
   }
 
-  /** Listens for what becomes of that, too. @returns when the server has agreed @throws {HubError} if it does not */
+  /**
+   * Adds a name to the filter.
+   * @returns a promise that settles when the server has accepted it
+   * @throws {HubError} if it does not
+   */
   add(topic: Topic, name: string, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const isNever = this.#state === "over" || !this.#parts.topics.has(topic);
@@ -119,12 +126,12 @@ export class Listening {
     if (this.#names[topic].delete(name)) this.#adjust();
   }
 
-  /** The server has said what it will tell. */
+  /** Handles `notifications/subscriptions/acknowledged`. */
   acknowledged(notification: Notification): void {
     const { bytes, params } = notification;
     const { _meta, notifications } = membersOf(params && valueOf(bytes, params));
     const next = this.#next;
-    // Some write every id as a text.
+    // Some servers write every id as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
     if (next === undefined || String(id) !== String(next.id)) return;
     this.#replace(next);
@@ -138,20 +145,20 @@ export class Listening {
     this.#adjust();
   }
 
-  /** The server does not tell any more: the one form of an end. */
+  /** Handles `notifications/cancelled`: the server has ended the subscription. */
   cancelled(notification: Notification): void {
     const key = readCancelled(notification)?.key;
     if (typeof key === "number" && this.#parts.pending.drop(key)) this.#ended(key);
   }
 
-  /** The link has ended. */
+  /** The transport has ended. */
   close(): void {
     this.#state = "over";
     this.#disarm();
     for (const wish of this.#wishes) wish.refuse(this.#refusal(wish.name));
   }
 
-  /** Asks for what is wanted now, if that is something else than what was asked for; one at a time. */
+  /** Opens a new request if the filter has changed; one at a time. */
   #adjust(): void {
     if (this.#state !== "open" || this.#next !== undefined || this.#isPausing) return;
     const filter = this.#filter();
@@ -180,7 +187,7 @@ export class Listening {
     const record = {
       method,
       settle: (response: Response) => this.#answered(id, response),
-      // Over HTTP each may be lost by itself.
+      // Over HTTP each request may be lost by itself.
       fail: () => this.#ended(id),
       progress: () => {},
     };
@@ -196,7 +203,7 @@ export class Listening {
     });
   }
 
-  /** The server has closed it with an answer, or refused it. */
+  /** A response ends the subscription, or refuses it. */
   #answered(id: number, response: Response): void {
     const isRefused = response.outcome === "error" && id === this.#next?.id;
     if (isRefused && codeOf(response) === METHOD_NOT_FOUND) {
@@ -229,7 +236,7 @@ export class Listening {
     });
   }
 
-  /** The next one holds: the last one may end. */
+  /** Makes the new request the current one and cancels the old one. */
   #replace(next: Listen): void {
     this.#disarm();
     const last = this.#present;
@@ -247,7 +254,7 @@ export class Listening {
     }
   }
 
-  /** The server has agreed to the rest, but not to this. */
+  /** The server has not accepted this name. */
   #refuse(topic: Topic, name: string): void {
     const error = this.#refusal(name);
     this.#names[topic].delete(name);

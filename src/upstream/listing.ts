@@ -10,43 +10,46 @@ import type { Session } from "./session.ts";
 
 export interface ListingParts {
   readonly clock: Clock;
-  /** The listing that was kept when the server last ran. Never rejects. */
+  /** Loads the listing that an earlier run has saved. Never rejects. */
   recall(): Promise<Recalled | undefined>;
   keep(recalled: Recalled): void;
-  /** The offer is another than before. */
+  /** The listing has changed. */
   changed(): void;
   warn(text: string): void;
-  /** How long listing again may take, in ms. */
+  /** How long listing one kind again may take, in ms. */
   limit(): number;
 }
 
-/** How long looking for what was kept may hold up a server's start, in ms: starting processes would hold it up, and lists wait for it. */
+/**
+ * How long the load of the saved listing may delay the server's start, in ms. It comes first because starting processes
+ * would slow it down, and list requests wait for it.
+ */
 const RECALL_LIMIT = 50;
 
-/** Whatever a server says of how long its lists stay as they are, in ms. */
+/** The bounds for a server's `ttlMs`, in ms. */
 const TTL = { shortest: 1000, longest: 24 * 60 * 60_000 };
 
-/** What a server offers, as far as is known; it outlives the connection, and the hub. */
+/** The last known listing of one server, kept up to date; it outlives sessions, and in its saved form the hub. */
 export class Listing {
   readonly dialects = new Dialects();
   readonly #parts: ListingParts;
   #offer: Offer | undefined;
   #from: "snapshot" | "server" | undefined;
-  /** The offer is what this server itself was seen to list, now or earlier, and not what the one before it did. */
+  /** The listing is one of this very server, now or saved, and not of the connection before this one. */
   #isOwn = false;
   #recalling = false;
   #session: Session | undefined;
   readonly #refreshes = new Map<Kind, Refresh>();
-  /** What undoes the wait for the next listing of what nothing else tells of. */
+  /** Cancels the timers that list again the kinds whose changes the server does not announce. */
   readonly #aging = new Map<Kind, () => void>();
   #held = false;
-  /** Who waits for the end of the hold. */
+  /** Resolvers of those who wait until reading is resumed. */
   readonly #releasing: (() => void)[] = [];
   #tellRecalled = (): void => {};
-  /** Settles when what was kept was looked for, or that takes too long to wait for. */
+  /** Settles when the saved listing has been loaded, or after `LOAD_SAVED_LIMIT` ms. */
   readonly recalled = new Promise<void>((resolve) => (this.#tellRecalled = resolve));
 
-  /** @param offer what is known from a connection before this one. */
+  /** @param offer the listing of the connection before this one */
   constructor(parts: ListingParts, offer: Offer | undefined) {
     this.#parts = parts;
     this.#offer = offer;
@@ -57,7 +60,7 @@ export class Listing {
     return this.#offer;
   }
 
-  /** Where the offer is from: the server itself, in this connection's life, or what was kept of it. */
+  /** Where the listing comes from: the server, over this connection, or a saved one. */
   get from(): "snapshot" | "server" | undefined {
     return this.#from;
   }
@@ -74,7 +77,7 @@ export class Listing {
     return this.#offer?.[kind].some((item) => item.key === key) === true;
   }
 
-  /** Looks for what was kept. */
+  /** Loads the saved listing. */
   async recall(): Promise<void> {
     this.#recalling = true;
     const undo = this.#parts.clock.after(RECALL_LIMIT, this.#tellRecalled);
@@ -83,7 +86,7 @@ export class Listing {
     this.#recalling = false;
     this.#tellRecalled();
     this.dialects.recall(recalled?.verdict);
-    // The server may have been faster.
+    // The server may have been listed in the meantime.
     if (recalled === undefined || this.#isOwn) return;
     this.#offer = { ...recalled.offer, hints: outdate(recalled.offer.hints) };
     this.#from = "snapshot";
@@ -91,7 +94,7 @@ export class Listing {
     this.#parts.changed();
   }
 
-  /** The server has listed; what it has not stays as it was. @returns whether anything is another than before. */
+  /** Takes what the server has listed; missing kinds stay as they were. @returns whether anything has changed */
   adopt(found: Harvest): boolean {
     const offer: Offer = { ...NO_OFFER, ...this.#offer, ...found };
     const isSame = this.#offer !== undefined && sameOffers(this.#offer, offer);
@@ -130,17 +133,17 @@ export class Listing {
     this.#aging.clear();
   }
 
-  /** These are to be listed again. */
+  /** Lists these kinds again. */
   announce(kinds: readonly Kind[]): void {
     for (const kind of kinds) void this.#refreshes.get(kind)?.announce();
   }
 
-  /** Lists all again. @returns when that is done; at once if there is no session to ask. */
+  /** Lists all kinds again. @returns a promise that settles when that is done; at once without a session */
   async refresh(): Promise<void> {
     await Promise.all([...this.#refreshes.values()].map((refresh) => refresh.announce()));
   }
 
-  /** While it is held nothing that a server answers is read. */
+  /** While reading is paused, answers to list requests are not read. */
   hold(held: boolean): void {
     this.#held = held;
     if (!held) for (const resolve of this.#releasing.splice(0)) resolve();
@@ -168,7 +171,7 @@ export class Listing {
     }
   }
 
-  /** A list that the server does not announce to be another is asked for again when it is as old as it may get. */
+  /** Lists a kind again when its `ttlMs` is over, unless the server announces changes. */
   #age(session: Session, kind: Kind): void {
     const ttl = session.hints.get(kind)?.ttlMs ?? 0;
     if (this.#session !== session || ttl === 0 || session.met?.announces.has(kind) === true) return;
@@ -188,7 +191,7 @@ export class Listing {
   }
 }
 
-/** What was kept may be another by now. */
+/** A saved listing may be out of date: clients must not cache it. */
 function outdate(hints: Hints | undefined): Hints | undefined {
   const kinds = hints && KINDS.filter((kind) => hints[kind] !== undefined);
   return kinds && Object.fromEntries(kinds.map((kind) => [kind, NO_CACHE]));
