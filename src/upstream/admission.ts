@@ -22,7 +22,7 @@ export interface AdmissionParts {
   readonly authorize: Authorize | undefined;
   progressed(progress: Authorization): void;
   authorized(): void;
-  /** Authorization failed. @param isForAll the server had answered 401, so that no request works without it */
+  /** Authorization failed. @param isFor401 the server had answered 401, so that no request works without it */
   denied(cause: HubError, isForAll: boolean): void;
 }
 

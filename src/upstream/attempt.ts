@@ -36,7 +36,7 @@ export interface Surroundings {
 
 /** What an attempt, and the session that it opens, reports to the connection. */
 export interface AttemptEvents {
-  /** @param stale kinds for which `list_changed` came while they were listed @param duration in ms */
+  /** @param changedKinds kinds for which `list_changed` came while they were listed @param duration in ms */
   opened(session: Session, found: Harvest, stale: readonly Kind[], duration: number): void;
   /** The attempt has failed, or its session has ended. */
   lost(cause: HubError): void;

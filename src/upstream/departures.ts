@@ -28,7 +28,7 @@ export class Departures {
 
   /**
    * Drains a connection for up to `limit` ms and stops it.
-   * @param succeed creates the connection that takes its place; absent: none does
+   * @param createSuccessor creates the connection that takes its place; absent: none does
    */
   add(connection: Connection, key: string, limit: number, succeed?: () => Connection): void {
     let tellGone = (): void => {};

@@ -15,7 +15,8 @@ const GROWTH = 10;
 const EXAMPLE = 100;
 
 /**
- * Flaws in what one server sends, over all its connections and processes: each kind is explained once, then counted.
+ * Reports malformed output of one server over all its connections and processes: each kind is explained once, then
+ * counted.
  */
 export class Flaws {
   #lines = 0;
@@ -29,7 +30,7 @@ export class Flaws {
     return this.#lines === 0 ? undefined : { lines: this.#lines, example: this.#example };
   }
 
-  /** Counts a flaw, and reports it if a report is due. @param log writes to the server's log */
+  /** Counts one occurrence, and reports it if a report is due. @param log writes to the server's log */
   note(flaw: Flaw, log: (level: LogLevel, text: string) => void): void {
     if (flaw.kind === "invalidText") {
       if (this.#hasInvalidText) return;
@@ -48,7 +49,7 @@ export class Flaws {
   }
 }
 
-/** A predicate whose subject is the server. */
+/** Describes stray output as a predicate whose subject is the server. */
 export function describeStrayOutput({ lines, example }: StrayOutput): string {
   const count = lines === 1 ? "1 line" : `${lines} lines`;
   const such = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;

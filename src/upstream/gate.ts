@@ -41,7 +41,7 @@ export class Gate {
     return leave;
   }
 
-  /** A waiter's slot is counted by `#admit`, so that nothing can take it before the waiter runs. */
+  /** A waiter's slot is counted by `#startQueued`, so that nothing can take it before the waiter runs. */
   #wait(signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       const enter = (): void => {

@@ -213,7 +213,7 @@ async function discover(
 const VERSION_HEADER = "MCP-Protocol-Version";
 const MODERN_CODES: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** @param otherwise probes for the other era if the server refuses */
+/** @param probeOther probes for the other era if the server refuses */
 async function initialize(
   parts: GreetingParts,
   otherwise?: () => Promise<Discovery | undefined>,

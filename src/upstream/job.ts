@@ -115,7 +115,7 @@ export class Jobs extends Aliases<Job> {
   /** The ids of calls that were cancelled and may still create a task. */
   readonly #givenUp = new Set<number>();
 
-  /** @param complete adds to the params of a request what the server's era requires */
+  /** @param completeParams adds to the params of a request what the server's era requires */
   constructor(
     server: string,
     pending: PendingTable,

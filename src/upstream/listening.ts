@@ -32,8 +32,8 @@ export interface ListeningParts {
 }
 
 /**
- * The delay before a subscription that the server has ended is opened again, in ms: doubled each time, reset after
- * `stable` ms of success.
+ * The delay before a subscription that the server has ended is opened again, in ms: doubled each time from `min` to
+ * `max`, reset once one has lasted `resetAfter`.
  */
 const PAUSE = { first: 100, longest: 30_000, stable: 30_000 };
 /** A server that has not acknowledged within this time, in ms, is taken to have done so. */

@@ -49,7 +49,7 @@ export class Listing {
   /** Settles when the saved listing has been loaded, or after `LOAD_SAVED_LIMIT` ms. */
   readonly recalled = new Promise<void>((resolve) => (this.#tellRecalled = resolve));
 
-  /** @param offer the listing of the connection before this one */
+  /** @param listing that of the connection before this one */
   constructor(parts: ListingParts, offer: Offer | undefined) {
     this.#parts = parts;
     this.#offer = offer;
