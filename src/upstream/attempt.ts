@@ -118,7 +118,7 @@ export class Attempt {
   }
 
   /**
-   * Tries to connect once `before` has settled. Time counts from when it has got its slot: after `connectTimeout` it is
+   * Tries to connect once `ready` has settled. Time counts from when it has got its slot: after `connectTimeout` it is
    * late, after `startLimit` it is aborted. Never rejects.
    */
   async run(before: Promise<unknown>): Promise<void> {
