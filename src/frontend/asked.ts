@@ -8,14 +8,14 @@ import type { Sender } from "../upstream/sender.ts";
 import { type Id, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";
 
-/** What a request needs of the client that it is of. */
+/** The client that a request comes from. */
 export interface Asker {
   readonly sender: Sender;
-  /** Asks the client on the way of one of its requests. */
+  /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
   ask(question: Question, way: Inbound): (why: Withdrawal) => void;
 }
 
-/** One request of a client while it runs: takes its answer, and takes it off the list of what runs. */
+/** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
 export class Asked implements Caller {
   readonly id: Id;
   running: Pick<Running, "cancel" | "call"> | undefined;
@@ -23,7 +23,7 @@ export class Asked implements Caller {
   readonly #list: Register<Asked>;
   readonly #asker: Asker;
 
-  /** @param list what runs, by the key of the client's id */
+  /** @param inFlight requests in flight, by the key of the client's id */
   constructor(id: Id, inbound: Inbound, list: Register<Asked>, asker: Asker) {
     this.id = id;
     this.#inbound = inbound;
@@ -31,7 +31,7 @@ export class Asked implements Caller {
     this.#asker = asker;
   }
 
-  /** The call that it is, once that is known. */
+  /** The call that the request became; undefined until it is routed, and for list requests. */
   get call(): Call | undefined {
     return this.running?.call;
   }

@@ -3,8 +3,8 @@ import { type Frame, type Message, piecesOf } from "../wire/jsonrpc.ts";
 import type { Inbound } from "../wire/link.ts";
 
 /**
- * Answers a batch with one array, when all of its requests are answered (2025-03-26, JSON-RPC batching).
- * @param take takes one message of it; what wants an answer comes with its way back
+ * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
+ * @param handle handles one message of the batch; one that is to be answered comes with its responder
  */
 export function takeBatch(
   items: readonly Frame[],

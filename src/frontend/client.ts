@@ -44,21 +44,21 @@ import { Lists } from "./lists.ts";
 /** What a client needs of the hub. */
 export interface Host {
   readonly serverInfo: Implementation;
-  /** The client does not read (or does again): nothing more should come in for it. */
+  /** The client's backpressure: `full` while it does not read, so that nothing more should be read for it. */
   pressure(client: Client, full: boolean): void;
-  /** Something for the log: a client did something wrong that it cannot be told of. */
+  /** Logs a protocol error of the client that no answer can report. */
   warn(text: string): void;
   left(client: Client): void;
 }
 
 const EMPTY_RESULT = utf8("{}");
-/** What each list request asks for. */
+/** Which list each list method asks for. */
 const LISTED = new Map(
-  // Clients of this era read the files of skills as resources.
+  // Legacy clients read the files of skills as resources.
   KINDS.filter((kind) => kind !== "skills").map((kind) => [LIST_METHODS[kind], kind]),
 );
 
-/** One downstream session of the legacy era, on whatever Link: answers for the hub and routes what is for a server. */
+/** One client of the legacy era on any transport: answers what is the hub's, routes what is for a server. */
 export class Client implements LinkEvents, Attendee, Asker {
   readonly era = "legacy";
   readonly #link: Link;
@@ -66,22 +66,22 @@ export class Client implements LinkEvents, Attendee, Asker {
   readonly #view: View;
   readonly #router: Router;
   readonly #isGuest: boolean;
-  /** The way back of a link that has only one. */
+  /** Responder for transports that have one channel for everything. */
   readonly #whole: Inbound;
-  /** What runs, by the key of the client's id. */
+  /** Requests in flight, by the key of the client's id. */
   readonly #running = new Register<Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
   settings: Settings | undefined;
-  /** Who its requests are from, as far as it has said; another object whenever it says more. */
+  /** What the client has declared so far; replaced, never changed, when it declares more. */
   sender = UNKNOWN_SENDER;
-  /** It has been told who answers it; before that nothing else is said to it. */
+  /** `initialize` was answered: before that no log message is sent. */
   #isGreeted = false;
-  /** From which level on it wants servers' log messages; undefined: servers decide (logging, setting log level). */
+  /** Minimum level of log messages; undefined: the servers decide (logging, setting log level). */
   level: Severity | undefined;
   readonly #lists = new Lists();
 
-  /** @param isGuest it is never asked anything, and uses the servers as others do */
+  /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
   constructor(link: Link, host: Host, view: View, router: Router, isGuest: boolean) {
     this.#isGuest = isGuest;
     this.#link = link;
@@ -98,12 +98,12 @@ export class Client implements LinkEvents, Attendee, Asker {
     return this.#router.client.id;
   }
 
-  /** Its calls that run. */
+  /** The client's calls in flight. */
   get calls(): readonly Call[] {
     return this.#running.values().flatMap(({ call }) => call ?? []);
   }
 
-  /** The catalog was replaced: tells the client if a list that it has is not the list that there is. */
+  /** The catalog was replaced: sends `list_changed` for the lists that differ from what the client was given. */
   catalogChanged(): void {
     for (const message of this.#lists.compare(this.#view.catalog)) this.#link.send(message);
   }
@@ -140,7 +140,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   log(): void {}
 
   pressure(full: boolean): void {
-    // A client that does not read gets no more work done for it either.
+    // A client that does not read sends no more requests either.
     if (full) this.#link.pause();
     else this.#link.resume();
     this.#host.pressure(this, full);
@@ -150,7 +150,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     return this.#questions.ask(question, way);
   }
 
-  /** Goes the way of what runs for it at that server: links may have one for each request. */
+  /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
   tell(server: string, message: Message): void {
     const asked = this.#running.findLast(({ call }) => call?.server === server);
     (asked ?? this.#whole).notify(message);
@@ -161,7 +161,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     if (this.level === undefined || isAtLeast(severity, this.level)) this.tell(server, message);
   }
 
-  /** The client is gone: whatever runs for it is cancelled at its servers. */
+  /** The client has disconnected: cancels its requests at the servers. */
   closed(): void {
     for (const asked of this.#running.values())
       asked.running?.cancel("The client has left.", "disconnect");
@@ -179,7 +179,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     } else {
       this.#questions.refuse(frame);
     }
-    // Only a request has an answer. Of what is not even JSON nobody knows what it was to be.
+    // Only requests are answered; what is not even JSON may have been one (JSON-RPC 2.0, 5: id null).
     const isAnswered = parsed === undefined || parsed.kind === "request";
     inbound.respond(isAnswered ? refusal(frame.id, frame.code, explain(frame)) : undefined);
   }
@@ -268,7 +268,7 @@ export class Client implements LinkEvents, Attendee, Asker {
       throw new HubError("invalidRequest", "A request with this id is still running.");
     }
     this.#running.set(key, asked);
-    // Who asks for something can be asked, whether or not it has said that it is ready.
+    // A client that sends requests can receive them, whether or not `notifications/initialized` has come.
     this.#questions.ready();
   }
 

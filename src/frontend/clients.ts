@@ -1,3 +1,9 @@
+/**
+ * The clients of the hub: MCP towards the programs that use it, over stdio, HTTP (`http/`) or in process, in both eras.
+ * Main types: `Clients`, which accepts transports; `LegacyClient`, one client of the `initialize` era;
+ * `modern/client.ts` for the other. Start here, then read `client-connection.ts` (which era a request is of) and
+ * `legacy-client.ts`.
+ */
 import type { Clock } from "../clock.ts";
 import type { Member } from "../plugin/member.ts";
 import type { PluginSet } from "../plugin/set.ts";
@@ -22,31 +28,35 @@ export interface ClientsParts {
   readonly ledger: Ledger;
   readonly clock: Clock;
   serverInfo(): Implementation;
-  /** What a client of that name sees, of all servers if it is not said of which. Undefined: it cannot be told which one it is. */
+  /**
+   * The view of one client.
+   * @param clientId undefined: clients that cannot be told apart
+   * @param subset undefined: all servers
+   */
   view(client: string | undefined, scope: Scope | undefined): View;
-  /** Those in force; undefined if there are none. */
+  /** The active plugins; undefined: none. */
   plugins(): PluginSet | undefined;
   /** Writes a warning to the log. */
   warn(text: string): void;
-  /** Stops or resumes reading from all servers, because what they send cannot be passed on. */
+  /** Stops or resumes reading from all servers: backpressure of a client that does not read. */
   hold(held: boolean): void;
 }
 
-/** Who a client is, if it is not just anybody. */
+/** Which client is accepted, if it differs from the usual. */
 interface Standing {
-  /** The plugin that it is. */
+  /** The plugin whose client this is. */
   readonly plugin?: Member;
-  /** The servers that it has to do with. */
+  /** The servers that the client sees; undefined: all. */
   readonly scope?: Scope | undefined;
 }
 
-/** All clients that are there. */
+/** All connected clients of both eras, and the limits that they share. */
 export class Clients implements Host {
   readonly #parts: ClientsParts;
   readonly #clients = new Map<Client, { link: Link; view: View; left: () => void }>();
   #count = 0;
   #isClosed = false;
-  /** Those that do not read. */
+  /** Clients that do not read at present. */
   readonly #full = new Set<Client>();
   readonly #parties = new Set<Parties>();
   readonly #editions = new Editions();
@@ -60,12 +70,15 @@ export class Clients implements Host {
     return this.#parts.serverInfo();
   }
 
-  /** All calls that run. */
+  /** All calls in flight. */
   get calls(): readonly Call[] {
     return [...this.#clients.keys(), ...this.#parties].flatMap(({ calls }) => calls);
   }
 
-  /** Serves a client on a link. @returns when the client has left. */
+  /**
+   * Serves a client on a transport; settles when the client has disconnected.
+   * @throws {HubError} what the transport's `open` throws
+   */
   async accept(link: Link, signal: AbortSignal, { plugin, scope }: Standing = {}): Promise<void> {
     if (this.#isClosed) {
       await link.close();
@@ -81,7 +94,7 @@ export class Clients implements Host {
     const parts = { view, deadlines, ledger, plugins, notify, except: plugin, owner };
     const router = new Router(who, parts);
     const client = new Client(link, this, view, router, plugin !== undefined);
-    // What is in this very process speaks as it always did.
+    // Plugins in this process speak the legacy era only.
     const events = plugin === undefined ? new Door(link, client, this.gather(id), scope) : client;
     const gone = new Promise<void>((left) => this.#clients.set(client, { link, view, left }));
     try {
@@ -93,7 +106,10 @@ export class Clients implements Host {
     await gone;
   }
 
-  /** Serves requests of the modern era, each of which comes with its own way. @param client who makes them, if it can be told */
+  /**
+   * Serves requests of the modern era, each of which comes with its own responder.
+   * @param clientId of the client that sends them; undefined: it cannot be told from others
+   */
   gather(client: string | undefined): Parties {
     const parties: Parties = new Parties({
       ...this.#parts,
@@ -106,19 +122,19 @@ export class Clients implements Host {
     return parties;
   }
 
-  /** Some server may have settled. */
+  /** A server may have settled: its first listing is known, or it has failed. */
   settle(): void {
     for (const { view } of this.#clients.values()) view.settle();
     for (const parties of this.#parties) parties.settle();
   }
 
-  /** The catalog may be another. */
+  /** The catalog may have changed. */
   catalogChanged(): void {
     for (const client of this.#clients.keys()) client.catalogChanged();
     for (const parties of this.#parties) parties.catalogChanged();
   }
 
-  /** Drops all, and whoever comes later. */
+  /** Disconnects all clients, and refuses new ones. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const parties of this.#parties) parties.stop();

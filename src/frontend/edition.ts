@@ -3,7 +3,10 @@ import { wrapSchema } from "../protocol/output.ts";
 
 const known = new WeakMap<Section, Section>();
 
-/** A section as clients of the legacy era get it, made once. What servers of that era list stays as it is. */
+/**
+ * A section in the form of the legacy era, cached: output schemas of modern servers' tools are wrapped to be of type
+ * object. Entries of legacy servers pass unchanged.
+ */
 export function legacyEdition(section: Section): Section {
   const { kind, origin } = section;
   if (kind !== "tools" || origin.modern.size === 0) return section;
@@ -19,7 +22,7 @@ export function legacyEdition(section: Section): Section {
   return edition;
 }
 
-/** By what was wrapped: entries of servers that have not changed have the very same bytes in the next section. */
+/** By the bytes before wrapping: entries of an unchanged server have the very same bytes in the next section. */
 const wrapped = new WeakMap<Uint8Array, Uint8Array>();
 
 function wrap(bytes: Uint8Array): Uint8Array {

@@ -11,20 +11,23 @@ import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
 import { isSeverity, type Severity } from "../protocol/severity.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
-/** What a client says of itself when it is met. */
+/** What a client declares in `initialize`. */
 export interface Introduction {
-  /** The one that the hub speaks with it. */
+  /** The negotiated protocol version. */
   readonly version: LegacyVersion;
-  /** The class of what it can be asked for. */
+  /** The capability class: which requests of servers the client accepts. */
   readonly capabilities: string;
   readonly settings: Settings;
   readonly info: Pick<ClientInfo, "name" | "version">;
 }
 
-/** In UTF-16 units; what is longer is no name. */
+/** In UTF-16 units; longer names and versions are truncated. */
 const LONGEST_NAME = 200;
 
-/** Reads a request of `initialize`. @throws {HubError} invalidParams */
+/**
+ * Reads the params of `initialize`.
+ * @throws {HubError} invalidParams without a protocolVersion
+ */
 export function readIntroduction({ bytes, params }: Request): Introduction {
   const members = membersOf(bytes, params);
   const requested = stringOf(bytes, lastMember(members, "protocolVersion"));
@@ -33,7 +36,7 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
   }
   const declared = lastMember(members, "capabilities");
   const info = membersOf(bytes, lastMember(members, "clientInfo"));
-  // Whatever is no text is left out.
+  // A member that is not a string is left out.
   const say = (key: string): string | undefined =>
     stringOf(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
   const said = declared && valueOf(bytes, declared);
@@ -46,7 +49,10 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
   };
 }
 
-/** Reads a request of `logging/setLevel`. @throws {HubError} invalidParams */
+/**
+ * Reads the params of `logging/setLevel`.
+ * @throws {HubError} invalidParams if the level is not one of the protocol's
+ */
 export function readLevel({ bytes, params }: Request): Severity {
   const level = stringOf(bytes, lastMember(membersOf(bytes, params), "level"));
   if (isSeverity(level)) return level;

@@ -6,14 +6,15 @@ import { LIST_CHANGED } from "../protocol/legacy.ts";
 import { buildNotification, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
 import { legacyEdition } from "./edition.ts";
 
-/** The lists that one client is given, and whether they are still those that there are. */
+/** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
 export class Lists {
-  /** What the client was last given or told about. */
+  /** The section that the client was last given, or notified of. */
   readonly #known = new Map<Kind, Section>();
 
   /**
-   * Reads a list request. @returns what makes the answer to it.
-   * @throws {HubError} invalidParams
+   * Reads a list request.
+   * @returns builds the answer from a catalog
+   * @throws {HubError} invalidParams if the cursor is invalid
    */
   read(kind: Kind, request: Request): (catalog: Catalog) => Message {
     const { id } = request;
@@ -27,11 +28,11 @@ export class Lists {
     };
   }
 
-  /** What to tell the client if the lists that it has are not those of this catalog. */
+  /** The `list_changed` notifications due if the client's lists differ from this catalog. */
   compare(catalog: Catalog): readonly Message[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
-      // One that is the same takes its place, so that clients who have the same have one and the same.
+      // An equal section replaces the older one, so that clients share one object.
       this.#known.set(kind, catalog[kind]);
       if (!section.isSame(catalog[kind])) methods.add(LIST_CHANGED[kind]);
     }

@@ -13,20 +13,20 @@ import type { Link } from "../wire/link.ts";
 import { memoryPair } from "../wire/memory.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 
-/** What serves clients: the hub. */
+/** What accepts clients: the hub. */
 export interface Doors {
   readonly serverInfo: Implementation;
   accept(link: Link, signal: AbortSignal): Promise<void>;
 }
 
-/** What a server says of how far it is; whatever a lying one puts there. */
+/** The params of a progress notification, not validated: a server may send any JSON. */
 export interface Progress {
   readonly progress?: unknown;
   readonly total?: unknown;
   readonly message?: unknown;
 }
 
-/** A client of a hub in the same process: it sees exactly what every other client sees. */
+/** A client of the hub in the same process, through the same transport seam as every other client. */
 export class LocalClient {
   readonly #session: Session;
   readonly #signal: AbortSignal;
@@ -36,7 +36,9 @@ export class LocalClient {
     this.#signal = signal;
   }
 
-  /** Introduces itself to the hub, which starts the servers. Aborting `signal` ends everything that it waits for. */
+  /**
+   * Initializes a session with the hub, which starts the servers. Aborting `signal` ends everything that it waits for.
+   */
   static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
     signal.throwIfAborted();
     const [ours, theirs] = memoryPair();
@@ -62,9 +64,10 @@ export class LocalClient {
   }
 
   /**
-   * Calls a tool; `args` is a JSON object, sent as it is written. Progress is asked for only if somebody
-   * wants to know of it.
-   * @throws the reason of the signal, when that is aborted; the tool's server is told
+   * Calls a tool; `args` is the text of a JSON object, sent as it is. A progress token is sent only if there is an
+   * `onProgress`.
+   * @throws {HubError} usage if `args` is not a JSON object
+   * @throws the reason of the signal when that is aborted; the server gets `notifications/cancelled`
    */
   callTool(
     name: string,
@@ -75,7 +78,7 @@ export class LocalClient {
     const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
-    // Whatever line ends there are between the values, a frame has none.
+    // Parsed as one message: line ends between the values of `args` do not matter here.
     const frame = readFrame(Buffer.from(text));
     if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {
@@ -105,7 +108,7 @@ export class LocalClient {
   }
 }
 
-/** Where the request has the token of its own that was written into it above. */
+/** The range of the progress token that `callTool` has written. */
 function tokensOf({ bytes, params }: Request): readonly Range[] {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(members, "_meta");

@@ -19,7 +19,7 @@ import {
   bytesOf,
 } from "../wire/jsonrpc.ts";
 
-/** So much of either end of a message tells what it was to be, in bytes. */
+/** Bytes of either end of an invalid message that are searched for its kind and id. */
 const EDGE = 4096;
 
 interface Open {
@@ -27,24 +27,24 @@ interface Open {
   readonly way: Pick<Inbound, "notify"> | undefined;
 }
 
-/** What servers ask of one client of the legacy era: requests of the hub's own, with ids that no client's request has. */
+/** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
 export class Questions implements Ask {
   readonly #send: (server: string, message: Message) => void;
   readonly #open = new Map<number, Open>();
-  /** What the client has made tasks of instead of answering, and by the numbers of the questions. */
+  /** Tasks that the client has created instead of answering, and the same by the number of the request. */
   readonly #errands = new Aliases<Errand>();
   readonly #begun = new Map<number, Errand>();
   #count = 0;
-  /** Those that were not sent, because the client is not to be asked anything yet (lifecycle, initialization). */
+  /** Requests that wait for `notifications/initialized` (lifecycle, initialization); undefined once it has come. */
   #early: Set<number> | undefined = new Set();
   #isClosed = false;
 
-  /** @param send sends what a server wants of the client, or tells it */
+  /** @param send sends a server's request, or its cancellation, to the client */
   constructor(send: (server: string, message: Message) => void) {
     this.#send = send;
   }
 
-  /** From now on the client can be asked. */
+  /** From now on requests are sent to the client. */
   ready(): void {
     const early = this.#early;
     if (early === undefined) return;
@@ -52,7 +52,7 @@ export class Questions implements Ask {
     for (const number of early) this.#pose(number);
   }
 
-  /** @param way where it goes if it belongs to a request of the client */
+  /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
   ask(question: Question, way?: Pick<Inbound, "notify">): (why: Withdrawal) => void {
     if (this.#isClosed) {
       question.fail(gone());
@@ -69,7 +69,7 @@ export class Questions implements Ask {
   settle({ id, bytes, outcome, body }: Response): void {
     const question = id === undefined ? undefined : this.#take(id)?.question;
     if (question === undefined) return;
-    // The common shapes are read without a look inside, and nothing malformed may reach a server.
+    // Responses of common shapes are parsed without a look at their body; a malformed one must not reach a server.
     if (skipValue(bytes, body.start) === body.end) {
       const errand = question.answer(outcome, bytes.subarray(body.start, body.end));
       if (errand !== undefined && id !== undefined) this.#begin(id, errand);
@@ -78,7 +78,7 @@ export class Questions implements Ask {
     }
   }
 
-  /** The client sent what is no message; if it was to be an answer, there will be no other. */
+  /** The client sent an invalid message; if it was meant as a response, no other will come. */
   refuse(invalid: Invalid): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {
@@ -103,17 +103,17 @@ export class Questions implements Ask {
     const progress = readProgress(notification);
     if (progress === undefined) return;
     const { id, tokens } = progress;
-    // The token of a question that became a task is good for as long as the task.
+    // The progress token of a request that became a task is valid for as long as the task.
     (this.#open.get(id)?.question ?? this.#begun.get(id))?.progress(notification, tokens);
   }
 
-  /** The client says how a task of its own stands. */
+  /** The client sent `notifications/tasks/status` for one of its tasks. */
   status(notification: Notification): void {
     const errand = this.#errands.of(notification);
     errand?.tell(errand.translate(notification));
   }
 
-  /** The client is gone. */
+  /** The client has disconnected: all requests fail. */
   close(): void {
     this.#isClosed = true;
     const open = [...this.#open.values()];
@@ -152,7 +152,7 @@ export class Questions implements Ask {
 
   #withdraw(number: number, why: Withdrawal): void {
     const open = this.#take(number);
-    // Nothing has to be said of what was never sent.
+    // A request that was never sent needs no cancellation.
     if (open === undefined || this.#early?.delete(number) === true) return;
     this.#say(open, buildWithdrawal(askId(number), why));
   }

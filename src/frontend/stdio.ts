@@ -7,19 +7,22 @@ import { PIPE_EXCHANGE } from "../wire/memory.ts";
 import { type ByteSource, Pipe, PRESSURE } from "../wire/pipe.ts";
 import { openStreams, type OwnStreams } from "./welcome.ts";
 
-/** ms that a client which does not read can hold up the hub's end. */
+/** Longest wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_LIMIT = 500;
 
-/** The hub's own stdin and stdout as a Link: the peer is the client that launched it. */
+/** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
 export class OwnStdio implements Link {
   readonly #limit: number;
   readonly #streams: OwnStreams;
-  /** The way back of a request that has been answered: the hub takes note of it, and what it says to it is not wanted. */
+  /** Responder of an `initialize` that EarlyInitialize has answered: the client reads it, but its answer is dropped. */
   readonly #nowhere: Inbound = { notify: (message) => void this.send(message), respond() {} };
   #pipe: Pipe | undefined;
   #events: LinkEvents | undefined;
 
-  /** @param limit the longest message that is read, in bytes; @param streams which may have been used before */
+  /**
+   * @param maxMessage longest message that is read, in bytes
+   * @param streams may have been read before, by EarlyInitialize
+   */
   constructor(limit: number, streams: OwnStreams = openStreams()) {
     this.#limit = limit;
     this.#streams = streams;
@@ -64,7 +67,7 @@ export class OwnStdio implements Link {
     return Promise.resolve(undefined);
   }
 
-  /** Writes what is still queued, for a client that reads it within `FLUSH_LIMIT`. */
+  /** Writes what is queued, but waits `FLUSH_TIMEOUT` at most for a client that does not read. */
   async close(): Promise<void> {
     await Promise.race([this.#pipe?.end(), sleep(FLUSH_LIMIT)]);
     this.#finish("The hub has stopped.");
@@ -78,8 +81,8 @@ export class OwnStdio implements Link {
 }
 
 /**
- * Reads on while nothing is to be taken in, and keeps what comes, `PRESSURE.high` bytes at most. The end of stdin stands behind
- * all that the client has sent before, and has to be seen although the client does not read and so is given no more work.
+ * Keeps reading while paused, and buffers up to `WRITE_LIMITS.high` bytes. The end of stdin comes after everything that
+ * the client has sent, and must be seen even while the hub takes no more messages because the client does not read.
  */
 class ReadAhead implements ByteSource {
   readonly #source: ByteSource;
@@ -87,7 +90,7 @@ class ReadAhead implements ByteSource {
   #kept: Buffer[] = [];
   #size = 0;
   #isPaused = false;
-  /** The source was paused, as enough is kept. */
+  /** The source is paused: the buffer is full. */
   #isFull = false;
   #isHandingOver = false;
 
@@ -95,7 +98,7 @@ class ReadAhead implements ByteSource {
     this.#source = source;
   }
 
-  /** `onEnd` comes at once: what is kept is of a client that has left. */
+  /** `onEnd` is called at once: what is buffered comes from a client that has disconnected. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#take = onChunk;
     this.#source.read(
@@ -116,7 +119,7 @@ class ReadAhead implements ByteSource {
 
   resume(): void {
     this.#isPaused = false;
-    // Whoever takes a chunk may pause and resume meanwhile.
+    // The callback that takes a chunk may pause and resume meanwhile.
     if (this.#isHandingOver) return;
     this.#isHandingOver = true;
     while (!this.#isPaused) {

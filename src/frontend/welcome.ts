@@ -14,38 +14,38 @@ import { ownStdin, ownStdout } from "../runtime.ts";
 import type { InputStream, OutputStream } from "../streams.ts";
 import { within } from "../wire/grace.ts";
 
-/** The hub's own stdin and stdout, which somebody may have used before. */
+/** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
 export interface OwnStreams {
   readonly input: InputStream;
   output(onBroken: () => void): OutputStream;
-  /** Whether the first message has been answered: a request of `initialize`. Only to be asked when the input is read. */
+  /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
   readonly isGreeted: boolean;
 }
 
-/** What there is to be said beside that. */
+/** What servers contribute to the answer to `initialize`. */
 export interface Words {
-  /** What servers want models to know. */
+  /** The servers' instructions for models. */
   readonly instructions?: string | undefined;
-  /** The class of what the client can be asked for to whom they say that. */
+  /** The capability class of the client that these instructions are for. */
   readonly capabilities?: string | undefined;
-  /** What the servers declare beside their lists; undefined: not known. */
+  /** What the servers declare beside their lists; undefined: unknown. */
   readonly offered?: Offered | undefined;
 }
 
-/** Those that nobody has used. */
+/** Streams that have not been used. */
 export function openStreams(): OwnStreams {
   return { input: ownStdin(), output: ownStdout, isGreeted: false };
 }
 
-/** Words, or what finds them for a client of that class; undefined if there are none for it. */
+/** The answer's content, or a function of the client's capability class that finds it; it rejects if there is none. */
 export type Wording = Words | ((capabilities: string) => Promise<Words>);
 
-/** How long a client, and the hub, wait until words are found, in ms: that of a busy machine. */
+/** Longest wait until the content is found, in ms; enough for a busy machine. */
 const LONGEST_SEARCH = 500;
 
 /**
- * Says to a client's `initialize` what the hub would say, while the hub is put together; then it passes on all that came.
- * Only a request of the usual form is answered, and only if it is the first message.
+ * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
+ * has read. Only a request of the usual form is answered, and only as the first message.
  */
 export class Welcome implements OwnStreams, InputStream {
   readonly input: InputStream = this;
@@ -53,11 +53,11 @@ export class Welcome implements OwnStreams, InputStream {
   readonly #wording: Wording;
   readonly #stdin = ownStdin();
   readonly #stdout: OutputStream;
-  /** What came before anybody read it. */
+  /** Chunks that came before the hub began to read. */
   readonly #early: Buffer[] = [];
   #state: "listening" | "silent" | "read" = "listening";
   #isGreeted = false;
-  /** Settles when words are found that a client waits for. */
+  /** Settles when the content that a client waits for is found. */
   #answering: Promise<void> | undefined;
   #isAtEnd = false;
   #isBroken = false;
@@ -65,7 +65,7 @@ export class Welcome implements OwnStreams, InputStream {
   #onEnd: (() => void) | undefined;
   #onBroken: (() => void) | undefined;
 
-  /** @param serverInfo what the hub calls itself, and its version */
+  /** @param serverInfo name and version that the hub answers with */
   constructor(serverInfo: Implementation, wording: Wording) {
     this.#serverInfo = serverInfo;
     this.#wording = wording;
@@ -82,7 +82,10 @@ export class Welcome implements OwnStreams, InputStream {
     );
   }
 
-  /** Waits until what has come already is read, and answered if it can be: on Bun that is so when the second turn of its loop begins. */
+  /**
+   * Waits until the input that has already arrived is read, and answered if possible: on Bun that takes until the
+   * second turn of its event loop.
+   */
   async listen(): Promise<void> {
     for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
       await new Promise<void>((resolve) => void setImmediate(resolve));
@@ -102,7 +105,7 @@ export class Welcome implements OwnStreams, InputStream {
 
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
     this.#state = "read";
-    // Whoever reads is ready only when this call is over.
+    // The reader is ready only after this call has returned.
     queueMicrotask(() => {
       this.#stdin.resume();
       this.#onChunk = onChunk;
@@ -125,7 +128,7 @@ export class Welcome implements OwnStreams, InputStream {
     if (this.#state !== "listening") return;
     const isWhole = chunk.includes(LF);
     if (!isWhole && this.#early.length < MOST_CHUNKS) return;
-    // What comes meanwhile can wait where it is.
+    // Later input waits in the stream.
     this.#state = "silent";
     this.#stdin.pause();
     const bytes = Buffer.concat(this.#early);
@@ -139,14 +142,14 @@ export class Welcome implements OwnStreams, InputStream {
       return;
     }
     const { instructions, offered, capabilities } = this.#wording;
-    // Servers may have other things to say to a client that can do something else.
+    // Servers may have other instructions for a client with other capabilities.
     const isForAll = instructions === undefined && offered === undefined;
     const isMeant = isForAll || request.capabilities === capabilities;
     if (isMeant) this.#answer(request, this.#wording);
   }
 
   #answer({ id, version }: Introduced, { instructions, offered }: Words): void {
-    // The hub has the request by now, and answers it itself.
+    // The hub has the request by now and answers it itself.
     if (this.#state === "read") return;
     const result = initializeResult(
       version,
@@ -154,22 +157,22 @@ export class Welcome implements OwnStreams, InputStream {
       instructions,
       offered ?? UNKNOWN_OFFERED,
     );
-    // So little is taken at once; else what follows waits in the stream.
+    // Few bytes: written at once, or queued by the stream in order.
     void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
     this.#isGreeted = true;
   }
 }
 
 const LF = 10;
-/** The longest request that is answered here, in bytes: too short to be nested deeper than the hub reads. */
+/** Longest request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
 const LONGEST = 4 * 1024;
-/** A request that came in more of them is left to the hub. */
+/** A request in more chunks than this is left to the hub. */
 const MOST_CHUNKS = 8;
-/** What any client says; another member may mean that something else is wanted. */
+/** The members that every client sends; any other may ask for something else. */
 const MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);
 const PARAMS = new Set(["protocolVersion", "capabilities", "clientInfo"]);
 
-/** What a client says of itself, and the class of what it can be asked for. */
+/** An `initialize` request: id, negotiated version, and the client's capability class. */
 interface Introduced {
   readonly id: string | number;
   readonly version: LegacyVersion;
@@ -177,8 +180,8 @@ interface Introduced {
 }
 
 /**
- * What is to be known of a request of `initialize`; undefined if it is none that the hub would answer in just one way.
- * It has to be spelled as it would be written here: the id then goes back as it came, and no member is there twice.
+ * Reads an `initialize` request; undefined if it is not one, or the hub might answer it in another way. Its spelling
+ * has to equal `JSON.stringify` of its value: then the id returns unchanged, and no member occurs twice.
  */
 function readRequest(line: Buffer): Introduced | undefined {
   if (line.length > LONGEST) return undefined;

@@ -2,12 +2,12 @@ import { joinPieces, type Piece, sizeOf } from "../../bytes.ts";
 import { type Message, piecesOf } from "../../wire/jsonrpc.ts";
 import type { QueryHead } from "./query.ts";
 
-/** What is said to an HTTP request. */
+/** An HTTP response before it is written. */
 export interface Answer {
   readonly status: number;
-  /** Without those that say where its body ends. */
+  /** Without the headers that frame the body (Content-Length, Transfer-Encoding). */
   readonly headers: readonly Header[];
-  /** Pieces are all of it; undefined: there is none. */
+  /** Pieces are the whole body; undefined: no body. */
   readonly body: readonly Piece[] | ReadableStream<Uint8Array> | undefined;
 }
 
@@ -18,39 +18,39 @@ const NO_HEADERS: readonly Header[] = [];
 const STREAM_HEADERS: readonly Header[] = [
   ["Content-Type", "text/event-stream"],
   ["Cache-Control", "no-cache, no-transform"],
-  // Some gateways gather what they pass on, unless they are told not to.
+  // Some gateways buffer event streams unless this header is set (nginx: proxy_buffering).
   ["X-Accel-Buffering", "no"],
 ];
 const ACCEPTED: Answer = { status: 202, headers: NO_HEADERS, body: undefined };
 const DONE: Answer = { status: 204, headers: NO_HEADERS, body: undefined };
 
-/** One message, and nothing else, as the whole answer. */
+/** A response whose body is one JSON-RPC message. */
 export function answer(message: Message, status = 200): Answer {
   const body = piecesOf(message);
   return { status, headers: JSON_HEADERS, body };
 }
 
-/** Nothing is to be said about what was sent. */
+/** 202 without a body: notifications and responses were accepted (Streamable HTTP, sending messages). */
 export function accepted(): Answer {
   return ACCEPTED;
 }
 
-/** It was done, and there is nothing to come back for. */
+/** 204: done, and nothing to reconnect for. */
 export function done(): Answer {
   return DONE;
 }
 
-/** A stream of server-sent events. */
+/** A `text/event-stream` response. */
 export function streamed(body: ReadableStream<Uint8Array>): Answer {
   return { status: 200, headers: STREAM_HEADERS, body };
 }
 
-/** The same with more headers. */
+/** The same response with more headers. */
 export function withHeaders({ status, headers, body }: Answer, more: readonly Header[]): Answer {
   return { status, headers: [...headers, ...more], body };
 }
 
-/** How long its body is, in bytes; undefined: nobody knows yet. */
+/** Length of the body in bytes; undefined for a stream. */
 export function lengthOf({ body }: Answer): number | undefined {
   if (body instanceof ReadableStream) return undefined;
   let size = 0;
@@ -58,27 +58,27 @@ export function lengthOf({ body }: Answer): number | undefined {
   return size;
 }
 
-/** The same as web applications say it. */
+/** The response as a web `Response`. */
 export function responseOf({ status, headers, body }: Answer): Response {
   const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
   if (body === undefined || body instanceof ReadableStream) return new Response(body ?? null, init);
-  // Copied, so its memory is no other thread's.
+  // Copied: the body of a Response needs memory that is not shared.
   return new Response(joinPieces(body) as Uint8Array<ArrayBuffer>, init);
 }
 
-/** Of any other method some runtimes make GET, and some nothing. */
+/** Some runtimes turn other methods into GET, or fail. */
 const METHODS: ReadonlySet<string> = new Set(
   "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
 );
 
-/** A request as web applications read it, without its body; undefined if its method is none that they know. */
+/** The request as a web `Request` without its body; undefined if Request does not support the method. */
 export function requestOf({ method, target, fields }: QueryHead): Request | undefined {
   if (!METHODS.has(method)) return undefined;
-  // Only the path counts: whoever it was sent to has been looked at.
+  // Only the path matters: Host is checked separately.
   return new Request(new URL(`http://localhost${target}`), { method, headers: [...fields] });
 }
 
-/** What belongs to a connection, and is said by whoever has it. */
+/** Headers of the connection, which its owner writes (RFC 9110, 7.6.1). */
 const OF_CONNECTIONS: ReadonlySet<string> = new Set([
   "connection",
   "content-length",
@@ -88,9 +88,9 @@ const OF_CONNECTIONS: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 
-/** What a web application has said. */
+/** The response of a web application. */
 export function answerOf({ status, headers, body }: Response): Answer {
   const said = [...headers].filter(([name]) => !OF_CONNECTIONS.has(name.toLowerCase()));
-  // `Response.error()` has no status that could be said.
+  // `Response.error()` has status 0, which cannot be sent.
   return { status: status === 0 ? 500 : status, headers: said, body: body ?? undefined };
 }

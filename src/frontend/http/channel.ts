@@ -8,10 +8,13 @@ import { Outlet } from "./outlet.ts";
 import type { Query } from "./query.ts";
 import { refuse } from "./refusal.ts";
 
-/** What a connection is doing: waits for a request, for the rest of its head, for the answer; gives that out, waits for its client to go. */
+/**
+ * State of a connection: waits for a request, for the rest of its head, for the answer; sends the answer; has sent the
+ * last one and waits for the client to close; is closed.
+ */
 type Stage = "resting" | "heading" | "asking" | "giving" | "lingering" | "gone";
 
-/** How many looks in a row may find a connection as it was before. */
+/** How many checks in a row may find a connection without progress, by state. */
 const PATIENCE: Readonly<Record<Stage, number>> = {
   resting: 12,
   heading: 4,
@@ -21,14 +24,14 @@ const PATIENCE: Readonly<Record<Stage, number>> = {
   gone: Infinity,
 };
 
-/** What is held of requests that come before the last one was answered, in bytes. */
+/** Buffered bytes of pipelined requests before the socket is paused. */
 const AHEAD = 64 * 1024;
 const NOTHING: Buffer = Buffer.alloc(0);
 const CR = 0x0d;
 const LF = 0x0a;
 const CONTINUE = "HTTP/1.1 100 Continue\r\n\r\n";
 
-/** One connection of a client: takes one request after the other. */
+/** One client connection of HTTP/1.1: serves one request after the other. */
 export class Channel {
   readonly #socket: Socket;
   readonly #outlet: Outlet;
@@ -37,15 +40,17 @@ export class Channel {
   readonly #ended: () => void;
   #stage: Stage = "resting";
   #looks = 0;
-  /** What has come in of requests whose turn it is not. */
+  /** Received bytes of requests that are not being served yet. */
   #held = NOTHING;
-  /** The last head, and its bytes: a client's heads are alike, and comparing costs a tenth of reading. */
+  /**
+   * The last head and its bytes: a client's heads are mostly equal, and comparing takes a tenth of the time of parsing.
+   */
   #known: { readonly bytes: Buffer; readonly head: RequestHead } | undefined;
   #incoming: Incoming | undefined;
   #isPaused = false;
   #isRetired = false;
 
-  /** @param ended called once, when it is closed */
+  /** @param ended called once, when the connection is closed */
   constructor(
     socket: Socket,
     answer: (query: Query) => Answer | Promise<Answer>,
@@ -67,23 +72,23 @@ export class Channel {
     socket.on("close", () => this.drop());
   }
 
-  /** Ends it if nothing has moved for too long. */
+  /** Called at intervals: closes the connection if it has made no progress for too long. */
   look(): void {
     this.#incoming?.inlet.look();
-    // What is yet to be said may take its time.
+    // The application may take its time to produce the rest of the answer.
     if (this.#stage === "giving" && !this.#outlet.isFull) this.#looks = 0;
     if (++this.#looks <= PATIENCE[this.#stage]) return;
     if (this.#stage === "heading") this.#refuse(408);
     else this.drop();
   }
 
-  /** Takes no more requests. */
+  /** Serves no more requests after the one that runs. */
   retire(): void {
     this.#isRetired = true;
     if (this.#stage === "resting" || this.#stage === "heading") this.drop();
   }
 
-  /** Ends it at once. */
+  /** Closes the connection at once. */
   drop(): void {
     if (this.#stage === "gone") return;
     this.#stage = "gone";
@@ -95,7 +100,10 @@ export class Channel {
     this.#ended();
   }
 
-  /** Its client says no more. That is how clients go: for what they were not given yet nobody waits. */
+  /**
+   * The client has half-closed the connection. Clients that leave do that, so it is closed, unless it has yet to take
+   * an answer that is written.
+   */
   #ebb(): void {
     if (this.#stage === "giving" && this.#outlet.isFull) this.#isRetired = true;
     else if (this.#stage !== "lingering") this.drop();
@@ -133,11 +141,12 @@ export class Channel {
     this.#socket.resume();
   }
 
-  /** Begins with the next request, if it is there. */
+  /** Starts the next request if its head is complete. */
   #next(): void {
     const found = this.#readHead();
     if (found === undefined) {
-      // From its first byte on: whoever sends one now and then shall not keep it for ever.
+      // Counted from the first byte of the head, so that a client that sends it slowly cannot hold the connection for
+      // ever.
       const stage = this.#held.length === 0 ? "resting" : "heading";
       if (stage !== this.#stage) this.#enter(stage);
     } else if ("fault" in found) {
@@ -154,7 +163,7 @@ export class Channel {
   }
 
   #readHead(): { readonly head: RequestHead; readonly end: number } | Fault | undefined {
-    // Some clients send a line end behind a body (RFC 9112, 2.2).
+    // Some clients send a line end after a body (RFC 9112, 2.2).
     while (this.#held[0] === CR && this.#held[1] === LF) this.#held = this.#held.subarray(2);
     const known = this.#known;
     const end = known?.bytes.length ?? Infinity;
@@ -163,7 +172,7 @@ export class Channel {
     }
     const found = readHead(this.#held);
     if (found !== undefined && "head" in found) {
-      // Copied, so that what it came with is not kept.
+      // Copied, so that the chunk it came in is not retained.
       this.#known = { bytes: Buffer.from(this.#held.subarray(0, found.end)), head: found.head };
     }
     return found;
@@ -178,7 +187,7 @@ export class Channel {
       if (answer.body instanceof ReadableStream) void answer.body.cancel().catch(() => {});
       return;
     }
-    // Where a body ends that nobody has read is not worth waiting for.
+    // A body that was not read to its end is not awaited: the connection closes.
     const isLast = !head.isLasting || this.#isRetired || !inlet.isClean;
     inlet.fail("broken");
     this.#enter("giving");
@@ -186,7 +195,7 @@ export class Channel {
       const given = this.#outlet.give(answer, head, isLast);
       if (given !== undefined) await given;
     } catch {
-      // Its client can tell from the missing end that it is not whole.
+      // The client can tell from the missing end that the answer is incomplete.
       this.drop();
     }
     if (this.#incoming !== incoming) return;
@@ -200,13 +209,16 @@ export class Channel {
     if (this.#held.length > 0) this.#next();
   }
 
-  /** Refuses what is no request. */
+  /** Answers what is not a valid request, and closes. */
   #refuse(status: keyof typeof REFUSALS): void {
     void this.#outlet.give(refuse(status, REFUSALS[status]), undefined, true);
     this.#finish();
   }
 
-  /** Nothing more is said. What its client still says is thrown away for a while: it may not have read the last answer. */
+  /**
+   * Half-closes the connection. What the client still sends is discarded for a while: it may not have read the last
+   * answer.
+   */
   #finish(): void {
     this.#held = NOTHING;
     this.#enter("lingering");

@@ -17,23 +17,26 @@ export interface CounterParts {
   readonly wants: Wants;
   readonly clock: Clock;
   readonly deadlines: Deadlines;
-  /** It has been answered, or nobody waits at it any more. */
+  /** Called once, when it is answered or its client is gone. */
   over(counter: Counter): void;
 }
 
-/** Where the client of one POST without a session waits: it gets JSON if that is all there is to send, and comes soon; else a stream of events, which nobody can come back for. */
+/**
+ * The response to one POST without a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else
+ * an event stream, which cannot be resumed.
+ */
 export class Counter implements WayBack, Timed {
   readonly isPipe = false;
   readonly answer: Promise<Answer>;
-  /** When it becomes a stream. */
+  /** When it becomes an event stream. */
   readonly deadline: number;
   slot: number | undefined;
   readonly #parts: CounterParts;
-  /** The undo of the wait for its client to go. */
+  /** Unsubscribes from the client's disconnect. */
   readonly #stay: () => void;
   #settle: (answer: Answer) => void = () => {};
   #stream: ReadableStreamDefaultController<Uint8Array> | undefined;
-  /** The undo of the wait for something to send. */
+  /** Cancels the timer of the next keep-alive comment. */
   #disarm: () => void = () => {};
   #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
   #isOver = false;
@@ -52,7 +55,7 @@ export class Counter implements WayBack, Timed {
   }
 
   notify(message: Message): void {
-    // Who takes no events hears of nothing but the answer.
+    // A client that accepts only JSON gets nothing but the answer.
     if (this.#isOver || this.#parts.wants === "json") return;
     this.#push(message);
   }
@@ -77,11 +80,11 @@ export class Counter implements WayBack, Timed {
     const stream = this.#open();
     const pieces = piecesOf(message);
     stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
-    // Nobody can come back for what was not read, so nothing is held for that.
+    // The stream cannot be resumed, so a client that does not read is dropped instead of buffered for.
     if ((stream?.desiredSize ?? 0) < -BOUNDS.behind) this.#drop();
   }
 
-  /** A stream on which there is nothing to say yet: servers may tell nobody of one before there is something on it. */
+  /** Starts an event stream before there is a message: a server may send nothing for a long time. */
   #begin(): void {
     this.#open()?.enqueue(COMMENT);
   }
@@ -101,20 +104,20 @@ export class Counter implements WayBack, Timed {
 
   #keepAlive(): void {
     this.#disarm = this.#parts.clock.after(KEEP_ALIVE, () => {
-      // One that waits to be read says it already.
+      // Unread bytes in the stream make a keep-alive needless.
       if ((this.#stream?.desiredSize ?? 0) >= 0) this.#stream?.enqueue(COMMENT);
       this.#keepAlive();
     });
   }
 
-  /** Its client does not read. */
+  /** Drops a client that does not read. */
   #drop(): void {
     const stream = this.#stream;
     this.#leave();
     stream?.error(new Error("The client does not read."));
   }
 
-  /** Its client has gone: that is how it says that it does not want an answer any more. */
+  /** The client has disconnected: in the modern era that cancels the request. */
   readonly #leave = (): void => {
     if (this.#isOver) return;
     this.#end();
@@ -135,11 +138,11 @@ const EVENT = utf8("event: message\ndata: ");
 const EVENT_END = utf8("\n\n");
 const COMMENT = utf8(": keep-alive\n\n");
 
-/** Longer messages are no errors that have a status of their own. */
+/** Longest message that is searched for an error code, in bytes. */
 const LONGEST = 64 * 1024;
 const BAD: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
-/** The status that goes with an answer: that a request is none says it too. */
+/** The HTTP status of an answer: 400 for errors of the modern era's own codes, else 200. */
 function statusOf(message: Message): number {
   const bytes = joinMessage(message);
   if (bytes.length > LONGEST || !bytes.includes('"error"')) return 200;

@@ -1,3 +1,8 @@
+/**
+ * MCP over HTTP for clients (Streamable HTTP), with `/healthz`, `/readyz` and the web applications of plugins. Main
+ * type: `HttpServer`, which turns each HTTP request into an answer: `session.ts` handles POSTs of legacy sessions,
+ * `modern.ts` those of the modern era. Start here.
+ */
 import { isUtf8 } from "node:buffer";
 import { type Context, Hono, type HonoRequest } from "hono";
 import { type Clock, systemClock } from "../../clock.ts";
@@ -30,32 +35,32 @@ import { MOST_SESSIONS, Sessions } from "./sessions.ts";
 import { Stateless } from "./stateless.ts";
 import { Turn } from "./turn.ts";
 
-/** What requests that run when the face closes get to finish, in ms. */
+/** How long requests in flight may finish when the server closes, in ms. */
 export const DRAIN = 1500;
 
-/** What the face needs of a hub. */
+/** What the HTTP server needs of a hub. */
 export interface FaceHub {
   accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
-  /** Serves requests of the modern era. @param client who makes them, if it can be told */
+  /** Serves requests of the modern era. @param clientId undefined: clients cannot be told apart */
   gather(client: string | undefined): Taker;
   readonly equipment: {
-    /** What a plugin's web application answers; undefined if there is none. */
+    /** The response of a plugin's web application; undefined if it has none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
   };
 }
 
 export interface FaceSettings extends Guard {
-  /** The longest message that is read, in bytes. */
+  /** Longest message that is read, in bytes. */
   readonly maxMessage: number;
   readonly maxSessions?: number;
   readonly clock?: Clock;
 }
 
-/** Who knows the token is one client; without one nobody can tell who is who. */
+/** Client id of everyone who has the token; without a token clients cannot be told apart. */
 const PRINCIPAL = "bearer";
 
-/** The hub over HTTP, for clients of both eras (Streamable HTTP): what it answers to each request. */
+/** MCP over HTTP for clients of both eras (Streamable HTTP): routes, checks, and the answer to each request. */
 export class Face {
   readonly #settings: FaceSettings;
   readonly #deadlines: Deadlines;
@@ -87,7 +92,7 @@ export class Face {
     this.#app = this.#route();
   }
 
-  /** How many sessions there are. */
+  /** Number of sessions. */
   get sessions(): number {
     return this.#sessions.size;
   }
@@ -100,7 +105,7 @@ export class Face {
   readonly answer = (query: Query): Promise<Answer> =>
     isUsual(query.head) ? this.#serveUsual(query) : this.#serve(query);
 
-  /** Takes no more requests, lets those finish that run, if they do so soon, and ends all sessions. */
+  /** Refuses new requests, waits `DRAIN_TIME` at most for those in flight, then ends all sessions. */
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#stateless.stop();
@@ -110,7 +115,7 @@ export class Face {
     this.#deadlines.end();
   }
 
-  /** A message at /mcp: routes would cost more than all else. */
+  /** POST /mcp without the router, which would cost more than everything else here. */
   async #serveUsual(query: Query): Promise<Answer> {
     try {
       const saying = this.#sayings.of(query.head);
@@ -172,7 +177,7 @@ export class Face {
       return refuse(406, "Answers are application/json or text/event-stream.");
     }
     if (!saying.isJson) return refuse(415, "Messages are application/json.");
-    // Without a session there is one thing to say, and it is short.
+    // Without a session only `initialize` is accepted, which is short.
     const limit =
       named === undefined && !isStateless
         ? Math.min(FIRST_BODY, this.#settings.maxMessage)
@@ -183,11 +188,11 @@ export class Face {
     const frame = isUtf8(body) ? readFrame(body) : refuseText(readFrame(body));
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
-      // The body may have been meant as an answer to a server that waits for it.
+      // The body may have been meant as the response to a server's request in flight.
       named?.reject(frame);
       return refuse(400, `Not a JSON-RPC message: ${reason}.`, { code, id });
     }
-    // What a client says to what is still running helps it to finish.
+    // Notifications and responses help requests in flight to finish: they are accepted while closing.
     const isAsking = frame.kind === "request" || frame.kind === "batch";
     if (this.#isClosing && isAsking) return refuseEnd();
     if (isStateless || (frame.kind === "request" && isModern(frame))) {
@@ -199,7 +204,7 @@ export class Face {
   }
 
   #get(head: QueryHead, servers: Servers): Answer {
-    // The router takes HEAD for GET; a stream that nobody reads is not to be opened.
+    // Hono routes HEAD to GET; a HEAD must not open an event stream.
     if (head.method !== "GET") return refuseMethod();
     const saying = this.#sayings.of(head);
     const { wants } = saying;
@@ -219,7 +224,7 @@ export class Face {
     return done();
   }
 
-  /** A plugin's web application sees its own paths, as if it were alone. */
+  /** A plugin's web application gets paths relative to its own root. */
   async #visit(request: Request, query: Query, plugin: string): Promise<Response> {
     const { method, headers } = request;
     const url = new URL(request.url);
@@ -230,7 +235,7 @@ export class Face {
     if (typeof body === "string") return responseOf(refuseBody(body, limit));
     const gone = new AbortController();
     const stay = query.whenGone(() => gone.abort());
-    // A Request to GET has none, although one on the wire may.
+    // A web Request of method GET or HEAD cannot have a body, although one on the wire may.
     const isBare = body.length === 0 || method === "GET" || method === "HEAD";
     const given = isBare ? {} : { body: body as Uint8Array<ArrayBuffer> };
     const init = { method, headers, signal: gone.signal, ...given };
@@ -239,7 +244,7 @@ export class Face {
     return answer ?? responseOf(refuseNothing());
   }
 
-  /** Refuses servers that there are not: nobody would ever find out why their lists are empty. */
+  /** 404 for names of servers that do not exist: without it their lists would just be empty. */
   #refuseMissing(servers: Servers): Answer | undefined {
     if (servers === undefined) return undefined;
     const known = this.#hub.status().map(({ server }) => server);
@@ -249,7 +254,7 @@ export class Face {
     return refuse(404, `There is no server "${missing}". There are: ${names}.`);
   }
 
-  /** The session that the request names, if it was opened for these servers, or why it is not served. */
+  /** The session that the request names, if it was opened for the same servers; else the answer that refuses it. */
   #find({ version, session: id }: Saying, scope: Scope): SessionLink | Answer {
     if (version !== null && !isLegacyVersion(version)) {
       return refuse(400, `This protocol version is not spoken here: ${version}.`);
@@ -273,7 +278,7 @@ export class Face {
   }
 }
 
-/** What routes are given beside the request. */
+/** Hono's types: what the routes get beside the request. */
 interface Asked {
   Bindings: { readonly query: Query };
 }
@@ -283,13 +288,13 @@ function isUsual({ method, target }: QueryHead): boolean {
 }
 
 const NEVER = new AbortController().signal;
-/** What may be sent without a session, in bytes. */
+/** Longest message without a session, in bytes. */
 const FIRST_BODY = 1024 * 1024;
 
-/** The servers that an address names; undefined if it leaves that open. */
+/** The server names in a URL; undefined: all servers. */
 type Servers = readonly string[] | undefined;
 
-/** What the path says comes first: whoever guards it shall not have to read what follows. */
+/** The path has precedence over the query: access rules of a reverse proxy can rely on it. */
 function serversIn(request: HonoRequest): Servers {
   const one = request.param("server");
   if (one !== undefined) return [one];

@@ -5,15 +5,16 @@ import type { Fields } from "./query.ts";
 import { refuse } from "./refusal.ts";
 
 export interface Guard {
-  /** Where the face listens, as URLs spell it. */
+  /** The host that the HTTP server listens on, as in URLs. */
   readonly hostname: string;
-  /** Who wants in has to know it; undefined: whoever gets through is let in. */
+  /** The bearer token; undefined: none is needed. */
   readonly token: string | undefined;
 }
 
 /**
- * Refuses what does not come from where it should. A page of the web can make a browser of this machine ask any address: it
- * is told by its Origin, and by the Host under which it has that address ("DNS rebinding").
+ * Checks Host and Origin. A web page can make a browser send requests to any address; it is recognised by its Origin,
+ * and by a Host that is not this server's name (DNS rebinding).
+ * @returns the answer that refuses the request; undefined if it may pass
  */
 export function refuseStranger(fields: Fields, { hostname }: Guard): Answer | undefined {
   const host = hostnameOf(`http://${fields.get("Host") ?? ""}`);
@@ -27,7 +28,7 @@ export function refuseStranger(fields: Fields, { hostname }: Guard): Answer | un
   return isKnown ? undefined : refuse(403, "Pages of other origins are not served here.");
 }
 
-/** Refuses who does not know the token. */
+/** Checks the bearer token. @returns the answer that refuses the request; undefined if it may pass */
 export function refuseUnknown(fields: Fields, { token }: Guard): Answer | undefined {
   if (token === undefined) return undefined;
   const given = /^Bearer +(\S+) *$/i.exec(fields.get("Authorization") ?? "")?.[1];
@@ -38,17 +39,17 @@ export function refuseUnknown(fields: Fields, { token }: Guard): Answer | undefi
   });
 }
 
-/** What most clients of this machine call it, who need no parser of URLs. */
+/** The usual names of this machine, matched without parsing a URL. */
 const HERE = /^http:\/\/(127\.0\.0\.1|localhost)(?::\d{1,5})?$/;
 
-/** Empty if that is no URL. */
+/** The host of a URL without port; empty if it is not a URL. */
 function hostnameOf(url: string): string {
   const here = HERE.exec(url)?.[1];
   if (here !== undefined) return here;
   return URL.canParse(url) ? new URL(url).hostname : "";
 }
 
-/** Takes the same time wherever they differ, and however long they are. */
+/** Constant time, for any content and length. */
 function isSame(given: string, wanted: string): boolean {
   const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
   return timingSafeEqual(digest(given), digest(wanted));

@@ -1,36 +1,36 @@
 import type { Buffer } from "node:buffer";
 import type { Fields, QueryHead } from "./query.ts";
 
-/** The head of a request, and what it says of what follows. */
+/** A parsed request head, with the framing of the body that follows. */
 export interface RequestHead extends QueryHead {
-  /** How long its body is, in bytes, or that it comes in chunks. */
+  /** Length of the body in bytes, or that it is chunked. */
   readonly body: number | "chunked";
-  /** Whether its client waits to be told that the body is wanted. */
+  /** The client waits for `100 Continue` before it sends the body. */
   readonly isWaiting: boolean;
-  /** Whether another request may follow on the connection. */
+  /** Persistent connection: another request may follow. */
   readonly isLasting: boolean;
-  /** Whether its client knows of chunks. */
+  /** The client understands chunked transfer coding (HTTP/1.1). */
   readonly takesChunks: boolean;
 }
 
-/** What is no head of a request that is served: the status to say that with. */
+/** The status for a head that cannot be served. */
 export interface Fault {
   readonly fault: 400 | 417 | 431 | 501 | 505;
 }
 
-/** A longer head is refused, in bytes. */
+/** Longest head, in bytes. */
 export const LONGEST_HEAD = 16 * 1024;
 
 const END = "\r\n\r\n";
 const LINE_END = "\r\n";
-/** Absolute addresses are for relays, but whoever sends one means the same (RFC 9112, 3.2.2). */
+/** The absolute form is meant for proxies, but a server has to accept it (RFC 9112, 3.2.2). */
 const REQUEST_LINE =
   /^([!#$%&'*+.^_`|~\w-]{1,32}) (?:[Hh][Tt]{2}[Pp]:\/\/([^/?#\s]+))?(\/[\x21-\x7e]*) HTTP\/1\.([01])$/;
 const OTHER_VERSION = / HTTP\/(?:0|[2-9])[.\d]*$/;
-/** No space before the colon, no line that goes on with the last one, nothing that ends lines elsewhere (RFC 9112, 5). */
+/** No space before the colon, no folded lines, no control characters (RFC 9112, 5). */
 // oxlint-disable-next-line no-control-regex
 const FIELD = /^([!#$%&'*+.^_`|~\w-]+):[ \t]?([^\x00-\x08\x0a-\x1f\x7f]*)$/;
-/** A name or an address, and a port: nobody, no path and no second one beside it (RFC 9112, 3.2). */
+/** A name or an address, and a port: no user, no path, no list (RFC 9112, 3.2). */
 const HOST = /^(?:\[[\da-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?$/i;
 const TAB = 0x09;
 const LF = 0x0a;
@@ -38,9 +38,9 @@ const CR = 0x0d;
 const SPACE = 0x20;
 
 /**
- * Reads the head of a request from its first bytes. It is strict: what others might take for the head of another request is
- * refused, since somebody in front of this may have let it pass for what it is not.
- * @returns it, and where what follows it begins; undefined if more has to come.
+ * Parses a request head from the first bytes of a request. Strict: what another parser might frame differently is
+ * refused, as a proxy in front may have passed it (request smuggling, RFC 9112, 11.2).
+ * @returns the head and the offset of what follows it; undefined if it is incomplete
  */
 export function readHead(
   bytes: Buffer,
@@ -77,7 +77,7 @@ export function readHead(
   return { head, end: at + END.length };
 }
 
-/** Without the blanks around it: in the pattern of a line these would be tried at every length. */
+/** Removes blanks at both ends; in the pattern of a line they would cost quadratic time. */
 function trim(text: string): string {
   let start = 0;
   let end = text.length;
@@ -90,7 +90,7 @@ function isBlank(code: number): boolean {
   return code === SPACE || code === TAB;
 }
 
-/** Whether a head may begin so. Who speaks something else, such as TLS, waits for an answer, and shall have it at once. */
+/** Whether a head may begin like this. A client that speaks another protocol, such as TLS, gets its answer at once. */
 function canBegin(bytes: Buffer): boolean {
   const [first = CR] = bytes;
   const isText = first > SPACE && first < 0x7f;
@@ -99,7 +99,7 @@ function canBegin(bytes: Buffer): boolean {
   return end < 0 || bytes[end - 1] === CR;
 }
 
-/** How long the body is. Two who read a connection must never differ in that. */
+/** The length of the body (RFC 9112, 6.3). Proxy and server must never differ in it. */
 function bodyOf(fields: Fields, isNew: boolean): RequestHead["body"] | Fault {
   const coding = fields.get("transfer-encoding");
   const length = fields.get("content-length");
@@ -111,7 +111,7 @@ function bodyOf(fields: Fields, isNew: boolean): RequestHead["body"] | Fault {
   return coding.toLowerCase() === "chunked" ? "chunked" : { fault: 501 };
 }
 
-/** What there may be one of. */
+/** Headers that may occur once. */
 const SINGLE: ReadonlySet<string> = new Set(["host", "content-length", "transfer-encoding"]);
 
 class FieldMap implements Fields {
@@ -125,7 +125,7 @@ class FieldMap implements Fields {
     return this.#values[Symbol.iterator]();
   }
 
-  /** @returns false if there must not be another one of that name */
+  /** @returns false if the header must not occur twice */
   add(name: string, value: string): boolean {
     const before = this.#values.get(name);
     this.#values.set(name, before === undefined ? value : `${before}, ${value}`);

@@ -6,13 +6,13 @@ import type { Query, Trouble } from "./query.ts";
 /** One request on a connection, until it is answered. */
 export class Incoming implements Query {
   readonly head: RequestHead;
-  /** Its body. */
+  /** The request's body. */
   readonly inlet: Inlet;
   readonly #invite: () => void;
   #gone: (() => void) | undefined;
   #isLost = false;
 
-  /** @param invite says that the body is wanted */
+  /** @param sendContinue writes `100 Continue` */
   constructor(head: RequestHead, quota: BodyQuota, invite: () => void) {
     this.head = head;
     this.inlet = new Inlet(head.body, quota);
@@ -31,7 +31,7 @@ export class Incoming implements Query {
     return () => (this.#gone = undefined);
   }
 
-  /** Its client has gone. */
+  /** The client has disconnected. */
   lose(): void {
     this.#isLost = true;
     this.inlet.fail("broken");

@@ -4,13 +4,13 @@ import type { RequestHead } from "./head.ts";
 import type { Trouble } from "./query.ts";
 
 const NOTHING: Buffer = Buffer.alloc(0);
-/** In so many looks a body has to end, or to bring `LEAST` bytes more: one that moves may be long. */
+/** Within this many checks a body has to end or to grow by `MIN_PROGRESS` bytes: a body that makes progress may take long. */
 const PATIENCE = 12;
 const LEAST = 1024 * 1024;
-/** So many pieces in a row are made one: each costs more than a few bytes, and who sends them may send millions. */
+/** Pieces are joined after this many: each costs more memory than its bytes, and a client may send millions. */
 const MOST_PIECES = 1024;
 
-/** The memory that all bodies of one listener may take while they are received, in bytes. */
+/** The memory that all bodies being received may take together, in bytes. */
 export class BodyQuota {
   #left: number;
 
@@ -18,7 +18,7 @@ export class BodyQuota {
     this.#left = size;
   }
 
-  /** @returns false if there is not so much left; nothing is taken then */
+  /** @returns false if less is left; nothing is taken then */
   take(size: number): boolean {
     if (size > this.#left) return false;
     this.#left -= size;
@@ -30,25 +30,25 @@ export class BodyQuota {
   }
 }
 
-/** A request's body as it comes in. What nobody has asked for yet is held, what nobody wants any more is thrown away. */
+/** A request's body while it is received. Buffered until it is read, discarded once it has failed. */
 export class Inlet {
   readonly #quota: BodyQuota;
   readonly #chunks: Body | undefined;
-  /** What has yet to come, in bytes; of a body in chunks nobody knows. */
+  /** Bytes that have yet to come; Infinity for a chunked body. */
   #left: number;
   #pieces: Buffer[] = [];
-  /** The last ones. */
+  /** The pieces since the last join. */
   #recent: Buffer[] = [];
   #size = 0;
-  /** What was taken of the quota, in bytes. */
+  /** Bytes taken from the quota. */
   #taken = 0;
   #limit = Infinity;
   #looks = 0;
-  /** The size that the next `PATIENCE` looks begin with. */
+  /** The size at the start of the current `MAX_CHECKS` checks. */
   #before = 0;
   #outcome: "whole" | Trouble | undefined;
   #settle: ((body: Buffer | Trouble) => void) | undefined;
-  /** Whether the next request can be told from it: it has come to its end, and nothing uncertain follows. */
+  /** The body has ended, and the next request's start is certain. */
   isClean = false;
 
   constructor(length: RequestHead["body"], quota: BodyQuota) {
@@ -58,7 +58,7 @@ export class Inlet {
     if (length === 0) this.#complete(true);
   }
 
-  /** @returns what is none of it */
+  /** @returns what follows the body */
   take(chunk: Buffer): Buffer {
     if (this.isClean || chunk.length === 0) return chunk;
     if (this.#chunks !== undefined) {
@@ -73,7 +73,7 @@ export class Inlet {
     return isAll ? NOTHING : chunk.subarray(piece.length);
   }
 
-  /** See Query. @param wanted called if not all has come yet */
+  /** See HttpServerRequest. @param onIncomplete called if the body is not complete yet */
   read(limit: number, wanted: () => void): Buffer | Trouble | Promise<Buffer | Trouble> {
     this.#limit = limit;
     if (this.#size > limit || (this.#left !== Infinity && this.#size + this.#left > limit)) {
@@ -84,7 +84,7 @@ export class Inlet {
     return new Promise((resolve) => (this.#settle = resolve));
   }
 
-  /** It will not come to its end, or nobody wants it. */
+  /** The body will not be complete, or is not wanted. */
   fail(trouble: Trouble): void {
     if (this.#outcome === undefined) this.#end(trouble);
     else this.#release();
@@ -101,7 +101,7 @@ export class Inlet {
     if (this.#outcome !== undefined) return;
     const found = chunks.push(chunk, (piece) => this.#add(piece));
     if (found === "malformed") this.fail("broken");
-    // What follows it in the same piece of memory is not looked for: the connection ends instead.
+    // What follows the end in the same chunk is not looked for: the connection closes instead.
     else if (found !== "more") this.#complete(found === "end");
   }
 
@@ -122,7 +122,7 @@ export class Inlet {
   }
 
   #complete(isClean: boolean): void {
-    // One that was given up is clean as well, once it has ended.
+    // A discarded body of known length has a certain end as well.
     this.isClean = isClean && (this.#chunks === undefined || this.#outcome === undefined);
     if (this.#outcome === undefined) this.#end("whole");
   }
@@ -138,7 +138,7 @@ export class Inlet {
     this.#settle?.(this.#told(outcome));
   }
 
-  /** Keeps nothing of it. */
+  /** Drops the buffered bytes and returns their quota. */
   #release(): void {
     if (this.#taken === 0) return;
     this.#pieces = this.#recent = [];

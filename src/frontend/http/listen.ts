@@ -2,29 +2,32 @@ import { HubError } from "../../errors.ts";
 import { Face, type FaceHub, type FaceSettings } from "./face.ts";
 import { listen, MAX_RECEIVING } from "./listener.ts";
 
-/** What connections get to give out what was answered, in ms, when the face closes. */
+/** How long connections may take to send the last answers when the server closes, in ms. */
 const FLUSH = 250;
 
 export interface HttpSettings extends FaceSettings {
-  /** 0: any that is free. */
+  /** 0: any free port. */
   readonly port: number;
-  /** What all messages that are being received may take of memory together, in bytes; at least `maxMessage`. */
+  /** Memory for all messages being received together, in bytes; at least `maxMessage`. */
   readonly maxReceiving?: number;
 }
 
-/** A hub's HTTP face, and where it is. */
+/** A hub's running HTTP server. */
 export interface OpenFace {
-  /** Where MCP is spoken. */
+  /** The URL of the MCP endpoint. */
   readonly url: string;
-  /** Lets what runs finish, if it does so soon, and ends the rest. */
+  /** Waits a short time for requests in flight, and ends the rest. */
   close(): Promise<void>;
 }
 
-/** Serves a hub over HTTP. @throws {HubError} usage if nothing can listen there */
+/**
+ * Serves a hub over HTTP.
+ * @throws {HubError} usage if the address cannot be listened on
+ */
 export async function openFace(hub: FaceHub, settings: HttpSettings): Promise<OpenFace> {
   const face = new Face(hub, settings);
   const { hostname, port, maxMessage } = settings;
-  // One message alone is never too much.
+  // A single message of permitted length is never refused.
   const maxReceiving = Math.max(settings.maxReceiving ?? MAX_RECEIVING, maxMessage);
   const place = { hostname: hostname.replace(/^\[|\]$/g, ""), port, maxReceiving };
   const listener = await listen({ ...place, answer: face.answer }).catch((error: unknown) => {

@@ -4,21 +4,21 @@ import { Channel } from "./channel.ts";
 import { BodyQuota } from "./inlet.ts";
 import type { Query } from "./query.ts";
 
-/** Something that listens for HTTP requests. */
+/** A listening HTTP socket. */
 export interface Listener {
   readonly port: number;
-  /** Ends it: connections have `ms` to take what they were answered. */
+  /** Closes it: connections have `ms` to send the last answers. */
   close(ms: number): Promise<void>;
 }
 
 export interface ListenOptions {
-  /** Without brackets, also if it is an IPv6 address. */
+  /** Without brackets, for IPv6 too. */
   readonly hostname: string;
-  /** 0: any that is free. */
+  /** 0: any free port. */
   readonly port: number;
-  /** Between two looks for connections on which nothing moves, in ms. */
+  /** Interval of the checks for connections without progress, in ms. */
   readonly pause?: number;
-  /** What all bodies that are being received may take of memory together, in bytes. */
+  /** Memory for all bodies being received together, in bytes. */
   readonly maxReceiving?: number;
   /** Never rejects. */
   readonly answer: (query: Query) => Answer | Promise<Answer>;
@@ -28,15 +28,16 @@ const PAUSE = 5000;
 export const MAX_RECEIVING: number = 256 * 1024 * 1024;
 
 /**
- * Listens for HTTP/1.1 on plain sockets: the objects that runtimes' own servers make for each request cost more than all that
- * the hub does with it, and each runtime notices something else late, or never. Rejects with what the system says.
+ * Listens for HTTP/1.1 on plain sockets: the request objects of the runtimes' own servers cost more than everything
+ * that the hub does with a request, and each runtime notices other events late or never. Rejects with the system's
+ * error.
  */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const channels = new Set<Channel>();
   const quota = new BodyQuota(options.maxReceiving ?? MAX_RECEIVING);
   let emptied = (): void => {};
   let looking: ReturnType<typeof setInterval> | undefined;
-  // A client that says no more may still read.
+  // A client that has half-closed the connection may still read.
   const server = createServer({ noDelay: true, allowHalfOpen: true }, (socket) => {
     const channel = new Channel(socket, options.answer, quota, () => {
       channels.delete(channel);

@@ -8,7 +8,7 @@ import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
 import { type Letter, textIn, versionOf } from "../modern/letter.ts";
 import type { Fields } from "./query.ts";
 
-/** What of its params the header `Mcp-Name` of a request repeats. */
+/** The member of params that the header `Mcp-Name` repeats, by method. */
 const NAMED: ReadonlyMap<string, string> = new Map([
   [Method.toolsCall, "name"],
   [Method.promptsGet, "name"],
@@ -19,7 +19,8 @@ const NAMED: ReadonlyMap<string, string> = new Map([
 ]);
 
 /**
- * Checks the headers that repeat what a request says, for those who read no bodies (Streamable HTTP, standard headers).
+ * Checks that the headers that repeat the request equal it (Streamable HTTP, standard headers): proxies may rely on
+ * them.
  * @throws {HubError} headerMismatch
  */
 export function checkHeaders(request: RpcRequest, fields: Fields): void {
@@ -34,12 +35,15 @@ export function checkHeaders(request: RpcRequest, fields: Fields): void {
   check("MCP-Protocol-Version", fields.get("MCP-Protocol-Version"), version);
 }
 
-/** Checks the headers that repeat a tool's arguments, as its schema says. @throws {HubError} headerMismatch */
+/**
+ * Checks the headers that repeat a tool's arguments, as its input schema declares (`x-mcp-header`).
+ * @throws {HubError} headerMismatch
+ */
 export function checkArguments(letter: Letter, fields: Fields, catalog: Catalog): void {
   const { request, members } = letter;
   if (request.method !== Method.toolsCall) return;
   const name = textIn(letter, "name") ?? "";
-  // A name that only servers use is of the one server that has it; which of several is meant only the router knows.
+  // A name without prefix is looked up if one server has it; if several do, only the router can choose.
   const [bare, another] =
     catalog.tools.find(name) === undefined ? catalog.tools.findRemote(name) : [];
   const item = (catalog.tools.find(name) ?? (another === undefined ? bare : undefined))?.item;

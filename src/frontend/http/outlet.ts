@@ -4,17 +4,17 @@ import { type Answer, lengthOf } from "./answer.ts";
 import type { RequestHead } from "./head.ts";
 import { isBodiless, writePreface } from "./preface.ts";
 
-/** Answers of so many bytes are joined with their heads and go out in one write. */
+/** Answers up to this size, in bytes, are written with their head in one write. */
 const SMALL = 64 * 1024;
-/** Of longer ones so much is handed to the system at a time, in bytes: whoever takes that in time is not given up. */
+/** Longer ones are written in parts of this many bytes: a client that takes one in time makes progress. */
 const SLICE = 1024 * 1024;
 
-/** Writes answers, as fast as a client takes them. */
+/** Writes answers to a socket, with respect for backpressure. */
 export class Outlet {
   readonly #socket: Socket;
-  /** Called when the client has taken what it was given, or has gone. */
+  /** Resolves the wait for the socket to drain; called when the client is gone, too. */
   #taken: (() => void) | undefined;
-  /** What is being given out as it comes. */
+  /** The stream whose chunks are being written. */
   #source: ReadableStreamDefaultReader<Uint8Array> | undefined;
   #isClosed = false;
 
@@ -22,19 +22,19 @@ export class Outlet {
     this.#socket = socket;
   }
 
-  /** Whether it waits for the client to take what it was given. */
+  /** The socket's buffer is full. */
   get isFull(): boolean {
     return this.#taken !== undefined;
   }
 
-  /** The client has taken what it was given. */
+  /** The socket has drained. */
   drain(): void {
     const taken = this.#taken;
     this.#taken = undefined;
     taken?.();
   }
 
-  /** The client has gone: nothing is given out any more. */
+  /** The client is gone: nothing more is written. */
   close(): void {
     this.#isClosed = true;
     void this.#source?.cancel().catch(() => {});
@@ -43,16 +43,16 @@ export class Outlet {
 
   /**
    * Writes an answer.
-   * @param head of the request that it answers, if there was one
-   * @param isLast whether the connection is closed after it
-   * @returns when all of it was taken, if that is not at once; it rejects if the answer breaks off
+   * @param head of the request that it answers; undefined if there was no valid one
+   * @param isLast the connection closes after it
+   * @returns when all of it is written; undefined if it is already. Rejects if the body's stream fails
    */
   give(answer: Answer, head: RequestHead | undefined, isLast: boolean): Promise<void> | undefined {
     const { body, status } = answer;
     const length = lengthOf(answer);
     const isChunked = length === undefined && head?.takesChunks === true;
     const isBare = head?.method === "HEAD" || isBodiless(status);
-    // What HEAD leaves out may be known to nobody (RFC 9110, 8.6).
+    // For HEAD the length may be unknown (RFC 9110, 8.6).
     const told = isBare && length === 0 ? undefined : length;
     const preface = writePreface(answer, { length: told, isChunked, isLast });
     if (body instanceof ReadableStream) {

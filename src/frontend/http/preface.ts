@@ -1,11 +1,11 @@
 import type { Answer } from "./answer.ts";
 
-/** How the end of an answer's body is told. */
+/** How the end of an answer's body is marked. */
 export interface Framing {
-  /** How long the body is, in bytes; undefined: it comes in chunks, or ends with the connection. */
+  /** Length of the body in bytes; undefined: it is chunked, or ends with the connection. */
   readonly length: number | undefined;
   readonly isChunked: boolean;
-  /** The connection is closed after it. */
+  /** The connection closes after it. */
   readonly isLast: boolean;
 }
 
@@ -31,7 +31,7 @@ const REASONS: Readonly<Record<number, string>> = {
   505: "HTTP Version Not Supported",
 };
 
-/** The first line and the headers of an answer, with the empty line behind them. */
+/** Status line and headers of an answer, with the empty line. */
 export function writePreface({ status, headers }: Answer, framing: Framing): string {
   const { length, isChunked, isLast } = framing;
   let text = `HTTP/1.1 ${status} ${REASONS[status] ?? ""}\r\n`;
@@ -42,14 +42,14 @@ export function writePreface({ status, headers }: Answer, framing: Framing): str
   return isLast ? `${text}Connection: close\r\n\r\n` : `${text}\r\n`;
 }
 
-/** Whether answers of a status have no body, and say nothing of its length (RFC 9110, 15.3.5 and 15.4.5). */
+/** Whether answers of a status have neither body nor Content-Length (RFC 9110, 15.3.5 and 15.4.5). */
 export function isBodiless(status: number): boolean {
   return status === 204 || status === 304;
 }
 
 const written = { second: 0, text: "" };
 
-/** The time as headers say it. It is written once a second: that costs more than the rest of a head. */
+/** The time as an HTTP date, formatted once a second: it costs more than the rest of a head. */
 function dateOf(now: number): string {
   const second = Math.floor(now / 1000);
   if (second !== written.second) {

@@ -1,16 +1,18 @@
 import type { ServerStatus } from "../../upstream/status.ts";
 
-/** Whether `initialize` will be answered now, and why not. */
+/** Whether `initialize` would be answered now, or why not. */
 export type Readiness =
   { readonly ready: true } | { readonly ready: false; readonly reason: "stopping" | "full" };
 
-/** How the servers stand: none of them keeps `initialize` from being answered, but the tools of some may be missing. */
+/**
+ * The servers by state, as `/readyz` reports them. None of them delays `initialize`, but tools of some may be missing.
+ */
 export interface Standing {
   readonly connected: readonly string[];
-  /** Not known yet, or being started again. */
+  /** To be connected, but not connected now. */
   readonly waiting: readonly string[];
   readonly failed: readonly { readonly server: string; readonly code: string }[];
-  /** They start when somebody needs them, or not at all. */
+  /** Started on demand, or not at all. */
   readonly resting: readonly string[];
 }
 

@@ -4,7 +4,7 @@ import { buildError } from "../../wire/jsonrpc.ts";
 import { answer, type Answer, withHeaders } from "./answer.ts";
 import type { Trouble } from "./query.ts";
 
-/** Refuses a request: an HTTP status, and the reason as a JSON-RPC error for whoever shows it. */
+/** An error answer: an HTTP status, with the reason as a JSON-RPC error in the body. */
 export function refuse(
   status: number,
   text: string,
@@ -16,12 +16,12 @@ export function refuse(
 
 interface Refusal {
   readonly code?: ErrorCode;
-  /** Of the JSON-RPC request that is refused. */
+  /** Id of the refused JSON-RPC request. */
   readonly id?: Piece | undefined;
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** Refuses a request whose body was not read. */
+/** The answer to a request whose body could not be read. */
 export function refuseBody(trouble: Trouble, limit: number): Answer {
   switch (trouble) {
     case "tooLarge": {
@@ -29,7 +29,7 @@ export function refuseBody(trouble: Trouble, limit: number): Answer {
       return refuse(413, text, { code: "messageTooLarge" });
     }
     case "tooMany":
-      // It may be sent again, unlike one that is too long by itself (413).
+      // 503, not 413: the message may be sent again.
       return refuse(503, "Too much is being received at once.", {
         code: "messageTooLarge",
         headers: { "Retry-After": "1" },

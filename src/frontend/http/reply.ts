@@ -5,22 +5,22 @@ import { accepted, answer, type Answer, streamed } from "./answer.ts";
 import { refuse } from "./refusal.ts";
 import type { EventStream } from "./stream.ts";
 
-/** What a client takes for an answer. */
+/** What a client accepts as an answer. */
 export type Wants = "json" | "events" | "either";
 
 const JSON_TYPE = "application/json";
 const EVENTS_TYPE = "text/event-stream";
-/** What clients are to say that they take, and what nearly all of them do say. */
+/** What clients have to send as Accept (Streamable HTTP, sending messages), and nearly all do. */
 const USUAL = "application/json, text/event-stream";
 
-/** Reads what a client says that it takes. @returns undefined if that is nothing that there is */
+/** Parses the Accept header of a request. @returns undefined if neither JSON nor an event stream is accepted */
 export function readWants(accept: string | null): Wants | undefined {
   if (accept === null || accept === USUAL) return "either";
   const types = accept.split(",").map((part) => part.split(";", 1)[0]?.trim().toLowerCase());
   const takes = (type: string): boolean =>
     types.some((one) => one === type || one === "*/*" || one === type.replace(/\/.*/, "/*"));
   const named = types.filter((type) => type === JSON_TYPE || type === EVENTS_TYPE);
-  // Who names both prefers the first.
+  // A client that names both prefers the first.
   if (named[0] === EVENTS_TYPE && named.includes(JSON_TYPE)) return "events";
   const json = takes(JSON_TYPE);
   const events = takes(EVENTS_TYPE);
@@ -28,26 +28,31 @@ export function readWants(accept: string | null): Wants | undefined {
   return events ? "events" : undefined;
 }
 
-/** An answer that has not come after this many ms comes as an event: a connection that is silent for long is lost. */
+/**
+ * How long an answer may take to be sent as JSON, in ms; then an event stream begins, as silent connections are cut.
+ */
 export const PATIENCE = 1000;
 
-/** Whose requests are answered. */
+/** The session that a response belongs to. */
 export interface Asker {
   readonly deadlines: Deadlines;
-  /** A stream for what there is to say. */
+  /** Opens an event stream for the response. */
   open(): EventStream;
-  /** Takes what belongs to a request, but cannot be sent with its answer. */
+  /** Sends a message that belongs to a request on the session's own stream, as its response is JSON. */
   aside(message: Message): void;
-  /** All is said. */
+  /** Called once, when the answer is sent. */
   answered(reply: Reply): void;
 }
 
-/** The answer to one POST: JSON if that is all there is to send, and comes soon; else a stream of events. */
+/**
+ * The response to one POST of a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else an
+ * event stream that can be resumed.
+ */
 export class Reply implements Inbound, Timed {
   readonly answer: Promise<Answer>;
-  /** Where its session has it. */
+  /** Its key in the session's table of responses. */
   place = -1;
-  /** When it becomes a stream. */
+  /** When it becomes an event stream. */
   readonly deadline: number;
   slot: number | undefined;
   readonly #asker: Asker;
@@ -65,7 +70,7 @@ export class Reply implements Inbound, Timed {
     else if (wants === "either") asker.deadlines.add(this);
   }
 
-  /** What it was sent on, if that was more than one answer. */
+  /** Its event stream; undefined if it is JSON, or not decided. */
   get stream(): EventStream | undefined {
     return this.#stream;
   }
@@ -92,7 +97,7 @@ export class Reply implements Inbound, Timed {
     this.#asker.answered(this);
   }
 
-  /** The session has ended, and its streams with it: there will be no answer. */
+  /** The session has ended: there will be no answer. */
   abandon(): void {
     if (this.#isOver) return;
     this.#end();

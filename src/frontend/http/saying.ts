@@ -4,20 +4,20 @@ import { type Guard, refuseStranger, refuseUnknown } from "./guard.ts";
 import type { Fields, QueryHead } from "./query.ts";
 import { readWants, type Wants } from "./reply.ts";
 
-/** What the head of a request says, as far as that is the same whenever it is said. */
+/** What a request head means; the same for every request with that head. */
 export interface Saying {
-  /** Why its client is not let in. */
+  /** The answer that refuses the request: wrong host, origin or token. */
   readonly refusal: Answer | undefined;
   readonly session: string | null;
   readonly version: string | null;
-  /** Whether it is of the modern era. */
+  /** The version header names a revision of the modern era. */
   readonly isStateless: boolean;
-  /** Undefined: nothing that there is. */
+  /** Undefined: neither JSON nor an event stream. */
   readonly wants: Wants | undefined;
   readonly isJson: boolean;
 }
 
-/** What heads say, each read once: clients have one head for nearly all that they ask. */
+/** Cache of parsed heads: nearly all requests of a client share one head object. */
 export class Sayings {
   readonly #guard: Guard;
   readonly #read = new WeakMap<QueryHead, Saying>();

@@ -16,48 +16,48 @@ import { type Asker, Reply, type Wants } from "./reply.ts";
 import { EventStream, readEventId } from "./stream.ts";
 
 /**
- * What one session holds of what was said to it: bytes (with that much unread, it may ask for nothing more), streams on which
- * all was said, and how long these are held, in ms.
+ * Limits of one session: bytes of its streams (with as much unread, new requests get 429), number of finished streams
+ * that can still be resumed, and how long, in ms.
  */
 export const HELD = { most: 32 * 1024 * 1024, streams: 256, time: 5 * 60_000 };
 
-/** The stream of what belongs to no request. */
+/** Key of the standalone GET stream (Streamable HTTP, listening for messages). */
 const OWN = 0;
-/** The first revision in which an event without data means something to clients. */
+/** The first revision whose clients understand an event without data (2025-11-25, sending messages). */
 const PRIMED: LegacyVersion = "2025-11-25";
 
 export interface SessionParts {
   readonly clock: Clock;
-  /** Of all sessions. */
+  /** Shared by all sessions. */
   readonly deadlines: Deadlines;
   /** The servers that it was opened for. */
   readonly scope: Scope;
   /** A request was answered. */
   answered(): void;
-  /** Called once, when the session is over. */
+  /** Called once, when the session has ended. */
   ended(): void;
 }
 
 /**
- * One client's session over HTTP as a Link: its POSTs bring frames, each with its own way back; what belongs to none of
- * them goes to the stream that the client GETs. Whoever does not read holds up nobody: what is said to it is held, within
- * bounds, and it is asked to read before it asks for more. A stream that is lost ends nothing.
+ * One client's session over HTTP as a transport: each POST brings a message with its own responder; what belongs to no
+ * request goes to the stream that the client opens with GET. A client that does not read holds up nobody: its messages
+ * are buffered up to `SESSION_LIMITS`, and then its requests are refused. A lost connection does not end the session.
  */
 export class SessionLink implements Link {
-  /** Nobody can guess it. */
+  /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
   readonly #parts: SessionParts;
   readonly #streams = new Map<number, EventStream>();
   readonly #own: EventStream;
   readonly #asker: Asker;
   readonly #replies = new Register<Reply>();
-  /** Streams on which all was said, and when that was, oldest first: whoever lost one may come back for it. */
+  /** Finished streams and when they finished, oldest first: a client that lost one may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
   #events: LinkEvents | undefined;
   #version: LegacyVersion | undefined;
   #isClosed = false;
   #count = OWN;
-  /** There while nothing is to be read: what lets those go on who wait with a message. */
+  /** Set while paused: POSTs wait for `resumed`. */
   #gate: { readonly opened: Promise<void>; open(): void } | undefined;
   #lastUse: number;
 
@@ -78,17 +78,17 @@ export class SessionLink implements Link {
     return this.#parts.scope;
   }
 
-  /** What was negotiated; undefined before. */
+  /** The negotiated version; undefined before `initialize` is answered. */
   get version(): LegacyVersion | undefined {
     return this.#version;
   }
 
-  /** Requests that are not answered yet. */
+  /** Number of requests in flight. */
   get running(): number {
     return this.#replies.size;
   }
 
-  /** Since when nobody has used it, in ms of the clock; undefined while somebody does. */
+  /** Time of the last use, in ms of the clock; undefined while a request or a stream is open. */
   get idleSince(): number | undefined {
     if (this.#replies.size > 0) return undefined;
     for (const stream of this.#streams.values()) if (stream.isRead) return undefined;
@@ -130,12 +130,12 @@ export class SessionLink implements Link {
     return Promise.resolve(undefined);
   }
 
-  /** What was said and not read stays unread: there is nobody who could come back for it. */
+  /** Buffered messages are dropped: the session cannot be resumed. */
   close(): Promise<void> {
     if (this.#isClosed) return Promise.resolve();
     this.#isClosed = true;
     this.resume();
-    // Before whoever runs them hears of the end and takes them back without a word.
+    // Before the owner of these requests learns of the end, and cancels them without an answer.
     for (const reply of this.#replies.values()) reply.abandon();
     this.#replies.clear();
     const events = this.#events;
@@ -147,7 +147,7 @@ export class SessionLink implements Link {
     return Promise.resolve();
   }
 
-  /** Takes what a POST has brought. */
+  /** Handles the message of a POST. */
   receive(frame: Frame, wants: Wants): Answer | Promise<Answer> {
     this.#touch();
     if (this.#gate !== undefined) return this.#gate.opened.then(() => this.receive(frame, wants));
@@ -170,13 +170,13 @@ export class SessionLink implements Link {
     return reply.answer;
   }
 
-  /** Takes what a POST has brought that is no message; the POST is answered by the caller. */
+  /** Handles an invalid message of a POST, which the caller answers. */
   reject(frame: Invalid): void {
     this.#touch();
     this.#events?.frame(frame, undefined, { notify() {}, respond() {} });
   }
 
-  /** The stream of what belongs to no request, or of what was said since an event, on whatever stream that was. */
+  /** Answers a GET: the standalone stream, or the rest of any stream after the event `Last-Event-ID`. */
   listen(lastEvent: string | undefined): Answer {
     this.#touch();
     if (lastEvent === undefined) return this.#listen(this.#own);
@@ -187,12 +187,12 @@ export class SessionLink implements Link {
   }
 
   #listen(stream: EventStream, after?: number): Answer {
-    // To readers of events this status means that there is nothing to come back for.
+    // 204 tells an EventSource not to reconnect (HTML, server-sent events).
     if (stream.isOver(after)) return done();
     return streamed(stream.attach(after));
   }
 
-  /** Forgets what nobody comes back for any more, and the oldest of what is too much to hold. */
+  /** Forgets finished streams that are too old, and the oldest ones over the limits. */
   tidy(): void {
     const now = this.#parts.clock.now();
     let held = 0;
@@ -207,7 +207,7 @@ export class SessionLink implements Link {
     });
   }
 
-  /** Looks on its way at what was negotiated. */
+  /** Reads the negotiated version from the answer to `initialize`. */
   #greeting(reply: Reply): Inbound {
     return {
       notify: (message) => reply.notify(message),
@@ -240,14 +240,14 @@ export class SessionLink implements Link {
   }
 }
 
-/** Whether there is something in it that has to be answered. */
+/** Whether it contains a message that has to be answered. */
 function isAnswered(frame: Frame): boolean {
   return frame.kind === "batch"
     ? frame.items.some(isAnswered)
     : frame.kind === "request" || frame.kind === "invalid";
 }
 
-/** The revision that an answer to `initialize` names. */
+/** The protocol version in an answer to `initialize`. */
 function versionIn(message: Message): LegacyVersion | undefined {
   const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome !== "result") return undefined;

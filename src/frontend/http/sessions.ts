@@ -8,25 +8,25 @@ import { refuse } from "./refusal.ts";
 import type { Wants } from "./reply.ts";
 import { SessionLink } from "./session.ts";
 
-/** A session that nobody has used for so long is over, in ms; and how often that is looked at. */
+/** How long a session may be unused, and how often that is checked, in ms. */
 export const IDLE = { limit: 30 * 60_000, interval: 60_000 };
 
-/** How many sessions there are at most. */
+/** Maximum number of sessions. */
 export const MOST_SESSIONS = 10_000;
 
 export interface SessionsParts {
   readonly clock: Clock;
   readonly deadlines: Deadlines;
   readonly most: number;
-  /** Serves a client on a link, with the servers of a scope. */
+  /** Serves a client on a transport, with a subset of the servers. */
   accept(link: Link, scope: Scope): Promise<void>;
 }
 
-/** All sessions that there are, by their ids. */
+/** All sessions, by id. */
 export class Sessions {
   readonly #parts: SessionsParts;
   readonly #sessions = new Map<string, SessionLink>();
-  /** Those who wait until nothing runs. */
+  /** Resolved when no request is in flight. */
   readonly #waiting = new Set<() => void>();
   #disarm: () => void;
 
@@ -47,7 +47,7 @@ export class Sessions {
     return this.#sessions.get(id);
   }
 
-  /** A new one, for an `initialize`: it lasts if that is answered well. */
+  /** Opens a session for an `initialize`; it is closed again if that fails. */
   async begin(frame: RpcRequest, wants: Wants, scope: Scope): Promise<Answer> {
     if (this.isFull) {
       const text = "There are as many sessions as there can be.";
@@ -65,7 +65,7 @@ export class Sessions {
       },
     });
     this.#sessions.set(session.id, session);
-    // It ends with the session, or fails before it has begun.
+    // Settles when the session ends, or rejects before it has begun.
     void this.#parts.accept(session, scope).catch(() => session.close());
     const answer = await session.receive(frame, wants);
     const isLost = session.version === undefined && session.running === 0;
@@ -74,7 +74,7 @@ export class Sessions {
     return answer;
   }
 
-  /** Settles when no request of any session runs. */
+  /** Settles when no request of any session is in flight. */
   idle(): Promise<void> {
     return new Promise((resolve) => {
       this.#waiting.add(resolve);
@@ -82,7 +82,7 @@ export class Sessions {
     });
   }
 
-  /** Ends all. */
+  /** Ends all sessions. */
   async close(): Promise<void> {
     this.#disarm();
     await Promise.all([...this.#sessions.values()].map((session) => session.close()));

@@ -15,7 +15,7 @@ import { refuse } from "./refusal.ts";
 import type { Query } from "./query.ts";
 import type { Wants } from "./reply.ts";
 
-/** So many requests may wait for their answers. */
+/** Maximum number of requests in flight. */
 const MOST = 10_000;
 
 export interface StatelessParts {
@@ -24,12 +24,12 @@ export interface StatelessParts {
   gather(): Taker;
 }
 
-/** Requests of the modern era over HTTP: each is answered by what it says itself. */
+/** Requests of the modern era over HTTP: each carries its own envelope, there is no session. */
 export class Stateless {
   readonly #parts: StatelessParts;
   readonly #letters = new Letters();
   readonly #counters = new Register<Counter>();
-  /** Those who wait until nothing runs. */
+  /** Resolved when no request is in flight. */
   readonly #waiting = new Set<() => void>();
   #parties: Taker | undefined;
 
@@ -37,7 +37,7 @@ export class Stateless {
     this.#parts = parts;
   }
 
-  /** Takes what a POST has brought. */
+  /** Handles the message of a POST. */
   take(frame: Frame, query: Query, wants: Wants, scope: Scope): Answer | Promise<Answer> {
     if (frame.kind === "notification") return accepted();
     if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
@@ -68,12 +68,12 @@ export class Stateless {
     }
   }
 
-  /** Ends what lasts until somebody ends it. */
+  /** Ends the subscriptions, which would last for ever. */
   stop(): void {
     this.#parties?.stop();
   }
 
-  /** Settles when no request runs. */
+  /** Settles when no request is in flight. */
   idle(): Promise<void> {
     return new Promise((resolve) => {
       this.#waiting.add(resolve);
@@ -106,7 +106,7 @@ export class Stateless {
   }
 }
 
-/** What is not answered with 200: that the request is none of this protocol's, or there is no such method. */
+/** Statuses of errors found before a request is routed; the others are 200. */
 const STATUSES: Partial<Record<ErrorCode, number>> = {
   methodNotFound: 404,
   invalidEnvelope: 400,

@@ -3,20 +3,20 @@ import { joinPieces, utf8 } from "../../bytes.ts";
 import type { Clock } from "../../clock.ts";
 import { type Message, piecesOf } from "../../wire/jsonrpc.ts";
 
-/** How often a stream on which nothing happens shows that it lives, in ms: gateways cut what is silent for longer. */
+/** Interval of keep-alive comments on a silent stream, in ms: gateways cut streams that are silent for longer. */
 export const KEEP_ALIVE = 15_000;
 
-/** After how long a client whose stream has ended is to come back, in ms. */
+/** Reconnection delay that clients are told (`retry`), in ms. */
 const RETRY = 1000;
 
-/** Bytes of one stream: what stays for a reader that comes back, what its reader may be behind, and what there is ever. */
+/** Bytes of one stream: kept for a reader that resumes, unread before the reader is dropped, and in all. */
 export const BOUNDS = {
   kept: 1024 * 1024,
   behind: 8 * 1024 * 1024,
   most: 16 * 1024 * 1024,
 };
 
-/** Bytes that are given out before the reader has taken what it was given. */
+/** Bytes given to the runtime ahead of the client's reading. */
 const HIGH_WATER = 64 * 1024;
 
 const COMMENT = utf8(": keep-alive\n\n");
@@ -29,15 +29,15 @@ interface Reader {
 }
 
 /**
- * Messages on their way to a client as server-sent events, each under an id of its own. It has at most one reader; one that
- * was lost can come back and name the last event that it has got. A reader that is too far behind is dropped: it can come back too.
+ * The messages of one event stream, each with an event id. It has at most one reader; one that was lost can resume
+ * after the last event that it received. A reader that falls too far behind is dropped, and can resume as well.
  */
 export class EventStream {
   readonly key: number;
   readonly #clock: Clock;
   readonly #left: () => void;
   readonly #events: Buffer[] = [];
-  /** The number of the first of these, and of the one that is given out next. */
+  /** Sequence numbers of the first kept event, and of the next one to send. */
   #first = 0;
   #next = 0;
   #size = 0;
@@ -45,7 +45,7 @@ export class EventStream {
   #reader: Reader | undefined;
   #isDone = false;
 
-  /** @param left called whenever a reader has gone */
+  /** @param onReaderGone called whenever a reader is gone */
   constructor(key: number, clock: Clock, left: () => void) {
     this.key = key;
     this.#clock = clock;
@@ -56,22 +56,28 @@ export class EventStream {
     return this.#reader !== undefined;
   }
 
-  /** Whether there is nothing to give out, now or later, to a reader who has got all up to an event: the last that was given out, unless it is named. */
+  /**
+   * Whether nothing is left to send, now or later, after an event. @param after sequence number; by default the last
+   * one sent
+   */
   isOver(after: number = this.#next - 1): boolean {
     return this.#isDone && after + 1 >= this.#first + this.#events.length;
   }
 
-  /** Bytes that it holds. */
+  /** Bytes kept. */
   get size(): number {
     return this.#size;
   }
 
-  /** Bytes that no reader was given yet. */
+  /** Bytes not yet given to a reader. */
   get unsent(): number {
     return this.#unsent;
   }
 
-  /** An event without a message: it tells the reader when to come back, and gives it an id to do so. */
+  /**
+   * Adds an event without data, which tells the reader the reconnection delay and an event id to resume from
+   * (SEP-1699).
+   */
   prime(): void {
     const id = `${this.key}-${this.#first + this.#events.length}`;
     this.#add(Buffer.from(`retry: ${RETRY}\nid: ${id}\ndata: \n\n`));
@@ -84,15 +90,15 @@ export class EventStream {
     this.#add(onOneLine(joinPieces([id, EVENT, ...pieces, EVENT_END]), id.length + EVENT.length));
   }
 
-  /** Nothing more is said: the reader's stream ends after what there is. */
+  /** No message follows: the reader's stream ends after the last event. */
   finish(): void {
     this.#isDone = true;
     this.#pump();
   }
 
   /**
-   * Gives it to a reader, in the place of the one that it has.
-   * @param after the number of the last event that this reader has got; undefined: it goes on where the last one was
+   * Gives the stream to a reader, in place of the current one.
+   * @param after sequence number of the last event that it received; undefined: it continues where the last reader was
    */
   attach(after?: number): ReadableStream<Uint8Array> {
     this.detach();
@@ -104,7 +110,7 @@ export class EventStream {
           reader = { controller, disarm: this.#keepAlive(controller) };
           this.#reader = reader;
           this.#pump();
-          // Not every runtime sends the head of an answer before the first bytes of its body.
+          // Not every runtime sends the head of a response before the first bytes of its body.
           if (this.#reader === reader && controller.desiredSize === HIGH_WATER) {
             controller.enqueue(COMMENT);
           }
@@ -120,7 +126,7 @@ export class EventStream {
     );
   }
 
-  /** Ends the reader's stream; what was not given out stays for when it comes back. */
+  /** Ends the reader's stream; events that were not sent are kept for when it resumes. */
   detach(): void {
     const controller = this.#reader?.controller;
     this.#forget();
@@ -149,7 +155,7 @@ export class EventStream {
     if (this.isOver()) this.detach();
   }
 
-  /** Forgets the oldest: of what was given out what is too much to keep, of the rest what is too much to hold. The last one stays. */
+  /** Drops the oldest events: sent ones over `maxKept`, unsent ones over `maxTotal`. The last event stays. */
   #trim(): void {
     while (this.#events.length > 1) {
       const wasSent = this.#next > this.#first;
@@ -189,7 +195,7 @@ export class EventStream {
   }
 }
 
-/** A line end would end the event's data. In JSON it is white space only. */
+/** Replaces line ends by spaces: they would end the event's data, and in JSON they are only whitespace. */
 export function onOneLine(event: Buffer, start: number): Buffer {
   const end = event.length - EVENT_END.length;
   for (const byte of [0x0a, 0x0d]) {
@@ -200,7 +206,7 @@ export function onOneLine(event: Buffer, start: number): Buffer {
   return event;
 }
 
-/** Where a reader was, by the id of the last event that it has got. @returns undefined if that is no id of ours */
+/** Parses an event id. @returns undefined if it is not one of the hub's */
 export function readEventId(
   id: string,
 ): { readonly key: number; readonly seq: number } | undefined {

@@ -13,18 +13,21 @@ import type { Parties } from "./parties.ts";
 import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
 
-/** The side of a link on which clients come in that speak both eras: a request belongs to one of them, the link to neither. */
+/**
+ * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles
+ * modern requests, and passes everything else to the legacy client.
+ */
 export class Door implements LinkEvents {
   readonly #legacy: LinkEvents;
   readonly #parties: Parties;
   readonly #letters = new Letters();
   readonly #scope: Scope | undefined;
-  /** The way back of a link that has only one. */
+  /** Responder for transports that have one channel for everything. */
   readonly #whole: Inbound;
-  /** Of the modern requests that run, by the keys of the client's ids. */
+  /** Responders of the modern requests in flight, by the keys of the client's ids. */
   readonly #ways = new Register<PipeWay>();
 
-  /** @param legacy takes all else */
+  /** @param legacy gets everything that is not of the modern era */
   constructor(link: Link, legacy: LinkEvents, parties: Parties, scope: Scope | undefined) {
     this.#legacy = legacy;
     this.#parties = parties;
@@ -82,7 +85,7 @@ export class Door implements LinkEvents {
     return true;
   }
 
-  /** @returns whether it is one of these that is not wanted any more */
+  /** @returns whether it is `notifications/cancelled` for a modern request in flight */
   #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
     const cancelled = notification.method === Method.cancelled && readCancelled(notification);
     const way = cancelled ? this.#ways.get(cancelled.key) : undefined;
@@ -92,7 +95,7 @@ export class Door implements LinkEvents {
   }
 }
 
-/** The way back of one request on a link that has one for all. */
+/** Responder of one request on a transport that has one channel for all. */
 class PipeWay implements WayBack {
   readonly isPipe = true;
   readonly #inbound: Inbound;

@@ -6,21 +6,21 @@ import { removeMembers } from "../../object.ts";
 import type { Implementation } from "../../protocol/legacy.ts";
 import { stamp } from "../../protocol/modern.ts";
 
-/** The ready lists as modern clients get them, each made once. */
+/** Answers to list requests in the form of the modern era, each encoded once per section. */
 export class Editions {
   readonly #known = new WeakMap<Section, { readonly name: string; readonly bytes: Uint8Array }>();
 
-  /** The first page of a section. @param server who answers */
+  /** The first page of a section. @param server goes into the result's `_meta` as server info */
   of(section: Section, server: Implementation): Uint8Array {
     const known = this.#known.get(section);
-    // Its name is a setting that may change while the hub runs.
+    // The server's name is a setting that may change while the hub runs.
     if (known?.name === server.name) return known.bytes;
     const bytes = edit(section, section.result, server);
     this.#known.set(section, { name: server.name, bytes });
     return bytes;
   }
 
-  /** What follows after that name. */
+  /** The page that follows the name `after`. */
   page(section: Section, after: string, server: Implementation): Uint8Array {
     return edit(section, section.page(after), server);
   }
@@ -35,7 +35,7 @@ function edit({ kind, origin }: Section, result: Uint8Array, server: Implementat
 
 const EXECUTION = Buffer.from('"execution"');
 
-/** Takes out of tools how they are run as tasks of the legacy era. */
+/** Removes `execution`, the task support of legacy tools. */
 function dropExecutions(bytes: Buffer): Edit[] {
   if (!bytes.includes(EXECUTION)) return [];
   const list = lastMember(scanObject(bytes, 0)?.items ?? [], "tools");

@@ -8,10 +8,10 @@ import type { Question } from "../../upstream/ask.ts";
 import { readFrame } from "../../wire/frame.ts";
 import { type Message, joinMessage, substitute } from "../../wire/jsonrpc.ts";
 
-/** What only requests of their own have, but not what is embedded in a result. */
+/** Members of a legacy request's params that an embedded input request must not have. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
 
-/** A result that asks the client for something (multi round-trip requests). */
+/** An `input_required` result from the requests of servers (multi round-trip requests). */
 export function writeInputRequired(
   questions: ReadonlyMap<string, Question>,
   state: string,
@@ -27,7 +27,7 @@ export function writeInputRequired(
   return joinPieces(['{"inputRequests":{', ...entries, "},", utf8(tail(state, server))]);
 }
 
-/** The same if what is asked is at hand. */
+/** An `input_required` result from input requests that are plain JSON values. */
 export function buildInputRequired(
   inputRequests: object,
   state: string,
@@ -37,7 +37,7 @@ export function buildInputRequired(
   return utf8(`${json},${tail(state, server)}`);
 }
 
-/** What kind of result it is comes last, as in all others. */
+/** `resultType` is the last member, as in all results of the hub. */
 function tail(requestState: string, server: Implementation): string {
   const says = { requestState, _meta: { [MetaKey.server]: server }, resultType: "input_required" };
   return JSON.stringify(says).slice(1);
@@ -53,13 +53,13 @@ function embed(params: readonly Piece[] | undefined): readonly Piece[] {
 
 const CANCELLED = utf8('{"action":"cancel"}');
 
-/** Nobody answers any more. */
+/** No answer will come: elicitation is answered with `cancel`, other requests fail. */
 export function cancelQuestion(question: Question): void {
   if (question.method === Method.elicit) question.answer("result", CANCELLED);
   else question.fail(new HubError("notAsked", "The client has not come back with an answer."));
 }
 
-/** News of progress with another token; undefined if there is none. */
+/** A progress notification with another token; undefined if there is no token, or it is no notification. */
 export function retoken(message: Message, token: Piece | undefined): Message | undefined {
   const frame = readFrame(joinMessage(message));
   if (token === undefined || frame.kind !== "notification") return undefined;

@@ -3,8 +3,9 @@ import { lastMember, type Member, scanObject, valueOf } from "../../json.ts";
 import type { Response } from "../../wire/jsonrpc.ts";
 
 /**
- * Why a request failed whose server was refused what it asked, as the client has not said that it can do that.
- * @param needed what it would have to be able to do; @returns undefined if the server managed without
+ * The error for a request that failed because its server was refused a request that the client does not support.
+ * @param required the capabilities that the client would have to declare, as an object of `capabilities`
+ * @returns undefined if the server succeeded without
  */
 export function readLack(
   { bytes, body, outcome }: Response,

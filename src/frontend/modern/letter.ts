@@ -19,38 +19,44 @@ import { membersOfMeta } from "../../protocol/meta.ts";
 import type { Sender } from "../../upstream/sender.ts";
 import { type Request, bytesOf } from "../../wire/jsonrpc.ts";
 
-/** A request of the modern era, of which is known who asks. */
+/** A request of the modern era with its parsed envelope (the `_meta` that says who sends it). */
 export interface Letter {
   readonly request: Request;
-  /** Of its params. */
+  /** The members of its params. */
   readonly members: readonly Member[];
   readonly sender: Sender;
-  /** The class of what its client can be asked for. */
+  /** The capability class of its client. */
   readonly capabilities: string;
 }
 
-/** No `_meta` that is shorter says who asks. */
+/** No `_meta` shorter than this can be an envelope, in bytes. */
 const SHORTEST = MetaKey.version.length;
 
-/** Whether a request may be one of the modern era: false is certain. */
+/** Whether a request may be of the modern era: false is certain. */
 export function mayBeLetter(request: Request): boolean {
   const { method, members } = request;
-  // By far the most requests say little beside what they ask for.
+  // Most requests have a short `_meta` or none.
   const meta = members && lastMember(members, "_meta");
   const size = meta === undefined ? 0 : meta.end - meta.start;
   const isMarked = members === undefined ? mayBeModern(bytesOf(request)) : size > SHORTEST;
   return isMarked || method === ModernMethod.discover || method === ModernMethod.listen;
 }
 
-/** What is longer than this is not remembered, in bytes. */
+/** Longest `_meta` whose parsed envelope is cached, in bytes. */
 const LONGEST = 4096;
 
-/** Reads the requests of one client, or of all that cannot be told apart: most say the same of who asks as the one before. */
+/**
+ * Reads the modern requests of one client, or of all that cannot be told apart. Caches the last envelope: most requests
+ * repeat that of the one before.
+ */
 export class Letters {
-  /** What the last one said, and what came of it. */
+  /** The last envelope, as bytes and as parsed. */
   #latest: { readonly said: Said; readonly who: Who } | undefined;
 
-  /** @returns undefined if the request is one of the legacy era @throws {HubError} invalidEnvelope or unsupportedVersion */
+  /**
+   * @returns undefined if the request is of the legacy era
+   * @throws {HubError} invalidEnvelope or unsupportedVersion
+   */
   read(request: Request): Letter | undefined {
     const { method, bytes } = request;
     const members = membersOf(request);
@@ -75,7 +81,10 @@ export class Letters {
     return { request, members, ...who };
   }
 
-  /** The same where all requests are of the modern era. @throws {HubError} invalidEnvelope or unsupportedVersion */
+  /**
+   * The same where every request has to be of the modern era.
+   * @throws {HubError} invalidEnvelope or unsupportedVersion
+   */
   open(request: Request): Letter {
     const letter = this.read(request);
     if (letter === undefined) throw lacks(MetaKey.version);
@@ -85,7 +94,7 @@ export class Letters {
 
 type Who = Pick<Letter, "sender" | "capabilities">;
 
-/** What a `_meta` said of who asks, as it was spelled. */
+/** The envelope members of a `_meta`, as bytes. */
 type Said = readonly { readonly key: string; readonly value: Buffer }[];
 
 function copy(bytes: Buffer, items: readonly Member[]): Said {
@@ -96,13 +105,13 @@ function copy(bytes: Buffer, items: readonly Member[]): Said {
   }));
 }
 
-/** Whether a `_meta` says the same of who asks, spelled in the same way; whatever else it says. */
+/** Whether a `_meta` has the same envelope members in the same spelling; its other members do not matter. */
 function isSame(said: Said, bytes: Buffer, items: readonly Member[]): boolean {
   let count = 0;
   for (const { key, start, end } of items) {
     if (!isEnvelope(key)) continue;
     const known = said[count++];
-    // Deno takes no range of another buffer that would be none of this one.
+    // Deno checks the target's range against the length of this buffer: `bytes` has to be the longer one.
     if (known?.key !== key || known.value.length !== end - start) return false;
     if (bytes.compare(known.value, 0, known.value.length, start, end) !== 0) return false;
   }
@@ -129,31 +138,31 @@ function identify(envelope: Envelope): Who {
   return { sender, capabilities: writeClass(capabilities, extensions) };
 }
 
-/** Whether a request is one of the modern era, and not the first of a session, whatever that says. */
+/** Whether a request is of the modern era. `initialize` never is, whatever its `_meta` says. */
 export function isModern(request: Request): boolean {
   return (
     request.method !== Method.initialize && mayBeLetter(request) && versionOf(request) !== undefined
   );
 }
 
-/** What a request says of the version that it is in, whatever that is. */
+/** The protocol version in a request's envelope, not validated. */
 export function versionOf(request: Request): Envelope["version"] {
   return readEnvelope(request.bytes, membersOf(request))?.version;
 }
 
-/** The text that a member of a request's params has. */
+/** A string member of a request's params; undefined if it is missing or no string. */
 export function textIn({ request, members }: Letter, key: string): string | undefined {
   return stringOf(request.bytes, lastMember(members, key));
 }
 
-/** @throws {HubError} invalidParams if the state that it brings is none that anybody gave out */
+/** @throws {HubError} invalidParams if `requestState` is not a string */
 export function checkState({ request, members }: Letter): void {
   const state = lastMember(members, "requestState");
   if (state === undefined || stringOf(request.bytes, state) !== undefined) return;
   throw new HubError("invalidParams", "requestState must be a string.");
 }
 
-/** @throws {HubError} missingCapability if its client has not said that it knows tasks */
+/** @throws {HubError} missingCapability if the client does not declare the tasks extension */
 export function checkTasks({ request, sender }: Letter): void {
   if (!declaresTasks(sender.declared)) throw lackOfTasks(request.method);
 }

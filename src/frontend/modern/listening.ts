@@ -26,39 +26,41 @@ import {
 import { checkTasks, type Letter } from "./letter.ts";
 import type { WayBack } from "./wayback.ts";
 
-/** How long what is listened to is not told to be so because servers have yet to agree, in ms. */
+/**
+ * Longest wait for servers to accept subscriptions before the acknowledgement is sent without the missing ones, in ms.
+ */
 const AGREEMENT = 3000;
-/** So many resources and tasks may be listened to by one request. */
+/** Maximum number of resources and tasks in one `subscriptions/listen`. */
 const MOST_NAMES = 1024;
 
 export interface ListeningParts {
   readonly clock: Clock;
   readonly router: Router;
   readonly serverInfo: Implementation;
-  /** What there is now. */
+  /** The catalog at the start. */
   readonly catalog: Catalog;
-  /** It has ended. */
+  /** Called once, when it has ended. */
   over(listening: Listening): void;
 }
 
-/** One `subscriptions/listen` while it lasts: tells its client what it has asked for of what changes, and nothing else. */
+/** One `subscriptions/listen` in flight: sends its client the notifications that it asked for, and nothing else. */
 export class Listening {
   readonly #letter: Letter;
   readonly #way: WayBack;
   readonly #parts: ListeningParts;
-  /** The member of `_meta` that says which of the client's requests it is. */
+  /** The member of `_meta` that names the client's request: the subscription id. */
   readonly #name: string;
   readonly #wanted: Wanted;
-  /** The lists that it is about, as the client may know them. */
+  /** The list sections that it covers, as the client may know them. */
   readonly #known: Map<Kind, Section>;
   readonly #watches = new Watches((message) => this.#updated(message));
-  /** Resources of which it is not known yet whether their servers tell of changes, and of which they do not. */
+  /** Subscriptions that servers have not answered yet, by URI; and the URIs that were refused. */
   readonly #asking = new Map<string, Running>();
   readonly #refused = new Set<string>();
-  /** Tasks, by the ids that the client knows; and those of which it is not known yet whether their servers tell of them. */
+  /** Subscriptions to tasks, by the task ids that the client knows; and the ids whose servers have not answered yet. */
   readonly #hearings = new Map<string, Hearing>();
   readonly #unsettled = new Set<string>();
-  /** What has to wait until the client was told what it listens to. */
+  /** Notifications that wait until the acknowledgement is sent; undefined once it is. */
   #early: Message[] | undefined = [];
   #disarm: () => void = () => {};
   #isOver = false;
@@ -82,7 +84,7 @@ export class Listening {
     if (this.#isSettled) this.#acknowledge();
   }
 
-  /** The lists may be others. */
+  /** The catalog may have changed: sends `list_changed` for what did. */
   compare(catalog: Catalog): void {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
@@ -93,7 +95,7 @@ export class Listening {
     for (const method of methods) this.#tell(buildNotification(method, {}));
   }
 
-  /** The hub ends it: the client is told. */
+  /** The hub ends the subscription: the client gets the final result. */
   stop(): void {
     if (this.#isOver) return;
     this.end();
@@ -103,7 +105,7 @@ export class Listening {
     this.#way.respond(buildResult(this.#letter.request.id, result));
   }
 
-  /** Nobody listens any more. */
+  /** Ends the subscription without an answer: the client is gone, or has cancelled it. */
   end(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -119,7 +121,7 @@ export class Listening {
     const { sender } = this.#letter;
     const request = buildSubscribe(uri);
     const caller = {
-      // It is a request of the hub's own, in the form of the legacy era.
+      // A request of the hub's own, in the form of the legacy era.
       sender: { ...sender, era: "legacy", level: undefined } as const,
       address: readdressed,
       respond: (message: Message | undefined) => this.#settle(uri, message),
@@ -147,7 +149,7 @@ export class Listening {
     return this.#asking.size === 0 && this.#unsettled.size === 0;
   }
 
-  /** What is not known, or whose server does not tell, is left out of what the client is told to hear of. */
+  /** Tasks that are unknown, or whose server sends no notifications of them, are left out of the acknowledgement. */
   #hear(id: string): void {
     try {
       const hearing = this.#parts.router.hear(id, {
@@ -166,7 +168,7 @@ export class Listening {
     }
   }
 
-  /** The first that the client is told: what of that which it wants it will hear of. */
+  /** The first notification: which of the requested subscriptions are in effect. */
   #acknowledge(): void {
     const early = this.#early;
     if (early === undefined || this.#isOver) return;
@@ -194,7 +196,7 @@ export class Listening {
     else this.#early.push(named);
   }
 
-  /** Says in a notification to which request it belongs. */
+  /** Adds the subscription id to a notification's `_meta`. */
   #sign(message: Uint8Array): Message | undefined {
     const frame = readFrame(Buffer.from(message.buffer, message.byteOffset, message.length));
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
@@ -208,11 +210,11 @@ interface Wanted {
   readonly kinds: readonly Kind[];
   readonly uris: readonly string[];
   readonly tasks: readonly string[];
-  /** What it wants of lists, as it said. */
+  /** The list flags that were requested, for the acknowledgement. */
   readonly flags: Readonly<Record<string, true>>;
 }
 
-/** Which lists each wish is about. */
+/** The lists that each flag of `subscriptions/listen` covers. */
 const WISHES = {
   toolsListChanged: ["tools"],
   promptsListChanged: ["prompts"],

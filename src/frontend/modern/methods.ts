@@ -4,10 +4,10 @@ import { TicketMethod } from "../../protocol/extension.ts";
 import { LIST_METHODS, Method } from "../../protocol/legacy.ts";
 import { type AnyManner, CALL, DIRECTORY, MANNERS, SKILL } from "../../router/wanted.ts";
 
-/** What each list request asks for. */
+/** Which list each list method asks for. */
 export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));
 
-/** What goes to a server. */
+/** The methods that go to a server. */
 export const RELAYED: ReadonlyMap<string, AnyManner> = new Map([
   [Method.toolsCall, CALL] as const,
   [SkillMethod.get, SKILL] as const,

@@ -6,28 +6,31 @@ import { makeSecret } from "../../wire/id.ts";
 import type { WayBack } from "./wayback.ts";
 import { type Letter, textIn } from "./letter.ts";
 
-/** How long a client may take to come back with answers, in ms. */
+/** How long a call waits for its client's retry with `inputResponses`, in ms. */
 export const PARKING_TIME = 5 * 60_000;
-/** So many may be parked at a time: of one party, and of all. */
+/** Maximum number of waiting calls: of one client, and of all. */
 export const MOST_PARKED = { party: 256, all: 1024 };
 
-/** What waits for its client to come back with answers. */
+/** A call that waits for its client's retry with `inputResponses`. */
 export interface Parked {
-  /** What the request was, whatever it says of who asks and of answers. */
+  /** Digest of the request without `_meta`, `inputResponses` and `requestState`: a retry must have the same. */
   readonly digest: string;
-  /** The client is back. `answers` are the results of what it was asked, by their keys. */
+  /** The client has sent the retry. `answers` are the results of the input requests, by their keys. */
   resume(letter: Letter, way: WayBack, answers: readonly Member[]): void;
-  /** It has not come back in time. */
+  /** No retry has come in time. */
   expire(): void;
 }
 
-/** Room for what is parked, of all clients together. */
+/** Counts the waiting calls of all clients, against the common limit. */
 export class Lot {
-  /** Tells this hub's states from those of servers, of which one may be a hub too: theirs pass as they are. */
+  /**
+   * Prefix of this hub's request states. Those of servers, of which one may be a hub too, have another and pass
+   * unchanged.
+   */
   readonly mark = `toolmux-${makeSecret(6)}.`;
   #taken = 0;
 
-  /** @returns whether there was room */
+  /** @returns false if the limit is reached */
   take(): boolean {
     if (this.#taken >= MOST_PARKED.all) return false;
     this.#taken++;
@@ -39,7 +42,7 @@ export class Lot {
   }
 }
 
-/** What one party has parked, each under a state that nobody can guess and that is good for once. */
+/** The waiting calls of one client, each under a `requestState` that is random and valid once. */
 export class Parking {
   readonly #lot: Lot;
   readonly #clock: Clock;
@@ -54,7 +57,7 @@ export class Parking {
     return this.#places.size;
   }
 
-  /** @returns the state that gets it back; undefined if there is no room */
+  /** @returns the `requestState` of the call; undefined if the limit is reached */
   park(parked: Parked): string | undefined {
     if (this.#places.size >= MOST_PARKED.party || !this.#lot.take()) return undefined;
     const state = this.#lot.mark + makeSecret();
@@ -67,8 +70,9 @@ export class Parking {
   }
 
   /**
-   * Goes on with what a request comes back for. @returns whether it comes back for something that is parked here
-   * @throws {HubError} invalidParams; what is parked stays
+   * Resumes the call that a retry belongs to.
+   * @returns false if the request is no retry of a call that waits here
+   * @throws {HubError} invalidParams; the call goes on waiting
    */
   resume(letter: Letter, way: WayBack): boolean {
     const state = textIn(letter, "requestState");
@@ -81,7 +85,7 @@ export class Parking {
     return true;
   }
 
-  /** The client is gone, and nobody comes back. */
+  /** The client is gone: forgets all waiting calls. */
   close(): void {
     for (const state of this.#places.keys()) this.#leave(state);
   }
@@ -99,12 +103,12 @@ export function invalidState(): HubError {
   return new HubError("invalidParams", "Invalid or expired requestState");
 }
 
-/** What of a request's params is another each time that it comes. */
+/** The members of params that differ between a request and its retry. */
 const OWN: ReadonlySet<string> = new Set(["_meta", "inputResponses", "requestState"]);
 
-/** The same for a request that comes back as for the one that it was. */
+/** SHA-256 of the method and params without `VARYING_PARAMS`, base64: equal for a request and its retry. */
 export function digestOf({ request, members }: Letter): string {
-  // Loaded only here: that takes longer than all else at a start.
+  // Loaded when it is first used: it takes longer than the rest of the start.
   const hash = process.getBuiltinModule("node:crypto").createHash("sha256").update(request.method);
   const sorted = [...members].sort((a, b) => Number(a.key > b.key) - Number(a.key < b.key));
   for (const { key, start, end } of sorted) {
@@ -114,7 +118,7 @@ export function digestOf({ request, members }: Letter): string {
   return hash.digest("base64");
 }
 
-/** Without what it brings, as it was when it first came. */
+/** Whether a member of params occurs only in retries. */
 export function isBrought(key: string): boolean {
   return key === "inputResponses" || key === "requestState";
 }

@@ -9,28 +9,31 @@ import { Party, type PartyParts } from "./party.ts";
 import type { Check } from "./visit.ts";
 import type { WayBack } from "./wayback.ts";
 
-/** How long a party that nobody uses is kept, and how often that is looked at, in ms. */
+/** How long an unused client is kept, and how often that is checked, in ms. */
 const IDLE = { limit: 5 * 60_000, interval: 60_000 };
-/** So many there may be of one link, or of one face; and so many of their requests may listen. */
+/** Maximum number of clients, and of `subscriptions/listen` in flight, of one connection or of the HTTP server. */
 const MOST = { parties: 32, listenings: 1024 };
 
 export interface PartiesParts extends PartyParts {
-  /** What a client of that name sees. */
+  /** The view of one client. @param clientId undefined: clients that cannot be told apart */
   view(client: string | undefined, scope: Scope): View;
-  /** They have ended. */
+  /** Called once, when all are closed. */
   ended(parties: Parties): void;
 }
 
-/** What takes the modern requests of one client. */
+/** What handles the modern requests of one client. */
 export type Taker = Pick<Parties, "take" | "stop" | "close">;
 
-/** The modern requests of one client, or of all that cannot be told apart: in parties, by what they can be asked for and which servers they have to do with. */
+/**
+ * The modern requests of one client, or of all that cannot be told apart, as one ModernClient per capability class and
+ * subset of servers.
+ */
 export class Parties {
   readonly #parts: PartiesParts;
   readonly #parties = new Map<string, Party>();
-  /** Which of them asks for a task does not matter. */
+  /** The client's tasks, shared: any of its capability classes may ask for them. */
   readonly #keeping: Keeping;
-  /** The party that the last request was for. */
+  /** Cache: the client of the last request. */
   #latest:
     { readonly capabilities: string; readonly scope: Scope; readonly party: Party } | undefined;
   #disarm: () => void = () => {};
@@ -41,15 +44,15 @@ export class Parties {
     this.#keeping = new Keeping(parts.clock);
   }
 
-  /** All calls that run. */
+  /** All calls in flight. */
   get calls(): readonly Call[] {
     return [...this.#parties.values()].flatMap(({ calls }) => calls);
   }
 
   /**
-   * Takes a request.
-   * @param check looks whether it is what it should be, by what its client can see, and again when that is more; may throw
-   * @throws {HubError} if it cannot be done
+   * Handles a request.
+   * @param check validates the request against its client's catalog, and again when the catalog grows; may throw
+   * @throws {HubError} if the request cannot be served
    */
   take(letter: Letter, way: WayBack, scope: Scope = EVERYTHING, check?: Check): void {
     if (this.#isClosed) throw new HubError("connectionLost", "The hub is stopping.");
@@ -59,22 +62,22 @@ export class Parties {
     party.take(letter, way, check);
   }
 
-  /** Some server may have settled. */
+  /** A server may have settled. */
   settle(): void {
     for (const { view } of this.#parties.values()) view.settle();
   }
 
-  /** The catalog may be another. */
+  /** The catalog may have changed. */
   catalogChanged(): void {
     for (const party of this.#parties.values()) party.catalogChanged();
   }
 
-  /** The hub ends: who listens is told. */
+  /** The hub stops: ends subscriptions with a final result. */
   stop(): void {
     for (const party of this.#parties.values()) party.stop();
   }
 
-  /** The client has left, or nobody can come any more. */
+  /** The client has disconnected, or the server has closed. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -86,7 +89,7 @@ export class Parties {
   }
 
   #find({ capabilities, sender }: Letter, scope: Scope): Party {
-    // By far the most requests are for the same party as the one before.
+    // Most requests are of the same client as the one before.
     const latest = this.#latest;
     if (latest?.capabilities === capabilities && latest.scope === scope) return latest.party;
     const party = this.#seek(capabilities, sender.declared, scope);
@@ -107,7 +110,7 @@ export class Parties {
     return party;
   }
 
-  /** Ends the one that was not used for the longest. */
+  /** Closes the least recently used idle client. */
   #makeRoom(): void {
     const idle = [...this.#parties].filter(([, party]) => !party.isBusy);
     const [oldest] = idle.sort(([, a], [, b]) => a.lastUse - b.lastUse);

@@ -1,3 +1,8 @@
+/**
+ * Clients of the modern era (2026-07-28): stateless requests, each with its own envelope in `_meta`. Main type:
+ * `ModernClient`, all requests of one client with the same capabilities. Start here; `call.ts` is one request in
+ * flight, `input-required.ts` the retries with answers, `subscription.ts` is `subscriptions/listen`.
+ */
 import { Register } from "../../register.ts";
 import { utf8 } from "../../bytes.ts";
 import type { Kind } from "../../catalog/item.ts";
@@ -36,13 +41,13 @@ export interface PartyParts {
   readonly ledger: Ledger;
   readonly editions: Editions;
   readonly lot: Lot;
-  /** Who makes its requests, if it can be told: servers that are one for each client are refused to others. */
+  /** Id of the client; undefined: it cannot be told from others, and may not use servers that are per client. */
   readonly client: string | undefined;
   serverInfo(): Implementation;
   plugins(): PluginSet | undefined;
 }
 
-/** All modern requests of one client that can be asked for the same: to servers of the legacy era they are one client. */
+/** The modern requests of one client with the same capability class. To legacy servers it is one client. */
 export class Party implements Attendee, VisitHost {
   readonly era = "modern";
   readonly clock: Clock;
@@ -53,16 +58,21 @@ export class Party implements Attendee, VisitHost {
   readonly #router: Router;
   readonly #visits = new Register<Visit>();
   readonly #listenings = new Set<Listening>();
-  /** The undos of the waits for lists. */
+  /** Cancel functions of requests that wait for lists or instructions. */
   readonly #waits = new Set<() => void>();
-  /** The lowest that a request ever wanted: servers need not be told anew for each. */
+  /**
+   * The lowest log level that any request has asked for: it only ever falls, so servers are not told for each request.
+   */
   level: Severity | undefined;
   /** When it was last used, in ms of the clock. */
   lastUse: number;
 
   readonly settings: Settings;
 
-  /** @param declared what the first of its requests says; @param keeping the tasks of its client */
+  /**
+   * @param declared the capabilities that its first request declares
+   * @param modernTasks the tasks of its client
+   */
   constructor(
     view: View,
     capabilities: string,
@@ -98,7 +108,7 @@ export class Party implements Attendee, VisitHost {
     return this.#view;
   }
 
-  /** Its calls that run. */
+  /** The client's calls in flight. */
   get calls(): readonly Call[] {
     return this.#visits.values().flatMap(({ call }) => call ?? []);
   }
@@ -107,13 +117,16 @@ export class Party implements Attendee, VisitHost {
     return this.#listenings.size;
   }
 
-  /** Whether something is under way for it. */
+  /** Whether a request, subscription, waiting call or task is in flight. */
   get isBusy(): boolean {
     const sets = [this.#visits, this.#listenings, this.#waits, this.parking];
     return sets.some(({ size }) => size > 0) || this.#keeping.isBusy(this);
   }
 
-  /** Takes a request. @throws {HubError} methodNotFound, invalidParams, or that there is nothing of that name */
+  /**
+   * Handles a request.
+   * @throws {HubError} methodNotFound, invalidParams, or the router's error for an unknown name
+   */
   take(letter: Letter, way: WayBack, check?: Check): void {
     const { method } = letter.request;
     this.lastUse = this.clock.now();
@@ -154,10 +167,13 @@ export class Party implements Attendee, VisitHost {
     if (others.length === 0) visit?.lacks(needed);
   }
 
-  /** What belongs to no request is not said to modern clients. */
+  /** Modern clients get no notifications outside of a request. */
   tell(): void {}
 
-  /** A line says nothing of requests: who cannot be told from others hears of it only if it can be for no other. */
+  /**
+   * A log message names no request. A client that cannot be told from others gets it only if it has the one call at
+   * that server.
+   */
   tellLog(server: string, severity: Severity, message: Message): void {
     const there = this.#at(server);
     if (this.#parts.client === undefined && there.length > 1) return;
@@ -165,7 +181,7 @@ export class Party implements Attendee, VisitHost {
     for (const visit of there) {
       const { way } = visit;
       if (way === undefined || !visit.wants(severity)) continue;
-      // It would come twice to who hears of all requests in one place.
+      // On a pipe all requests share one channel: the message is sent once.
       if (!way.isPipe || !isPiped) way.notify(message);
       isPiped ||= way.isPipe;
     }
@@ -192,12 +208,12 @@ export class Party implements Attendee, VisitHost {
     else this.#listenings.delete(done);
   }
 
-  /** The hub ends: who listens is told. */
+  /** The hub stops: ends subscriptions with a final result. */
   stop(): void {
     for (const listening of this.#listenings) listening.stop();
   }
 
-  /** The client has left, or has been idle for long. */
+  /** The client has disconnected, or has been idle for too long. */
   close(): void {
     this.parking.close();
     for (const visit of this.#visits.values()) visit.cancel("The client has left.", "disconnect");
@@ -208,7 +224,10 @@ export class Party implements Attendee, VisitHost {
     this.#view.close();
   }
 
-  /** For whom a server may ask, as it does not say: for what it is at work for, or else for what waits for its client. */
+  /**
+   * The calls that a server's request may belong to, as it does not say which: those that run, else those that wait for
+   * input.
+   */
   #asking(server: string): readonly Visit[] {
     const there = this.#at(server);
     const working = there.filter(({ isParked }) => !isParked);
@@ -232,13 +251,15 @@ export class Party implements Attendee, VisitHost {
     visit.run(running);
   }
 
-  /** Who cannot be told from others may be any of them: each request is another's. */
+  /**
+   * Requests of clients that cannot be told apart each get a sender object of their own: none is taken for another's.
+   */
   #isolate(letter: Letter): Letter {
     if (this.#parts.client !== undefined) return letter;
     return { ...letter, sender: { ...letter.sender } };
   }
 
-  /** Only servers of the modern era give out states of their own. */
+  /** A `requestState` that is not the hub's own can only come from a modern server. */
   #checkState(letter: Letter, call: Call | undefined): void {
     if (call === undefined || textIn(letter, "requestState") === undefined) return;
     const connection = this.#view.connection(call.describe().server);
@@ -274,7 +295,7 @@ export class Party implements Attendee, VisitHost {
     );
   }
 
-  /** Answers when there is an answer, unless nobody waits for it any more. */
+  /** Responds when the answer is there, unless the request is cancelled before. */
   #wait(way: WayBack, begin: (callback: (message: Message) => void) => () => void): void {
     let isOver = false;
     const end = (message: Message | undefined): void => {
@@ -302,7 +323,7 @@ export class Party implements Attendee, VisitHost {
     listening.begin();
   }
 
-  /** Servers say no less than what is wanted of them. */
+  /** Lowers the log level of the servers to what a request asks for. */
   #tune(level: Severity | undefined): void {
     if (level === undefined || level === this.level) return;
     const before = this.level;

@@ -5,7 +5,7 @@ import { buildError, type Message } from "../../wire/jsonrpc.ts";
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
 
-/** An error of the hub's own in the words of the modern era. */
+/** An error of the hub's own with the codes of the modern era: "resource not found" is invalid params there. */
 function refusalOf(error: HubError): RpcError {
   const rpc = error.toRpc();
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;

@@ -18,10 +18,10 @@ import type { Letter } from "./letter.ts";
 import { digestOf, isBrought, type Parked, type Parking } from "./parking.ts";
 import type { WayBack } from "./wayback.ts";
 
-/** What servers of the legacy era answer if a person has to visit a page before the request can be done. */
+/** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */
 const NEEDS_VISIT = -32042;
 
-/** A request that is made again when its client comes back. */
+/** A request that is sent again, as it first came, when its client sends the retry. */
 class Revisit implements Parked {
   readonly digest: string;
   readonly #again: (letter: Letter, way: WayBack) => void;
@@ -40,7 +40,7 @@ class Revisit implements Parked {
 
 export interface RevisitParts {
   readonly letter: Letter;
-  /** What the client calls the request. */
+  /** The id of the client's request. */
   readonly id: Piece;
   readonly server: string;
   readonly serverInfo: Implementation;
@@ -49,8 +49,9 @@ export interface RevisitParts {
 }
 
 /**
- * The answer to a request of which a server says that a person has to visit a page first: the client is asked for that, and
- * makes the request again. @returns undefined if the server says something else, or there is no room
+ * Translates a legacy server's URLElicitationRequiredError for a modern client: an `input_required` result with URL
+ * elicitations. The client's retry then sends the request again.
+ * @returns undefined if the response is another one, or too many calls wait for input
  */
 export function buildRevisit(response: Response, parts: RevisitParts): Message | undefined {
   const { letter, id, server, serverInfo, parking } = parts;
@@ -92,7 +93,7 @@ function isPage(value: unknown): value is Page {
   return typeof message === "string" && typeof url === "string";
 }
 
-/** As the request was before it brought anything. */
+/** The request without `inputResponses` and `requestState`. */
 function unburden(letter: Letter): Letter {
   const { request, members } = letter;
   const { bytes, params } = request;

@@ -33,58 +33,61 @@ import { digestOf, type Parked, type Parking } from "./parking.ts";
 import { buildRefusal } from "./refusal.ts";
 import type { WayBack } from "./wayback.ts";
 
-/** Questions that come within this many ms of each other are asked together. */
+/** Requests of a server that come within this many ms of each other go into one `input_required` result. */
 const GATHER = 5;
 
-/** Looks whether a request is what it should be, by what its client can see. May throw. */
+/** Validates a request against its client's catalog. May throw. */
 export type Check = (catalog: Catalog) => void;
 
-/** What a visit needs of the party that it is of. */
+/** What a call needs of its client. */
 export interface VisitHost {
   readonly clock: Clock;
   readonly serverInfo: Implementation;
   readonly parking: Parking;
-  /** The answer to it if the server's is none that the client could be given, but the client can do something about. */
+  /**
+   * The answer to a legacy server's error that a modern client cannot be given but can act on; undefined: there is
+   * none.
+   */
   revisit(letter: Letter, response: Response, server: string, id: Piece): Message | undefined;
-  /** Takes over a task that a call of it was made into. */
+  /** Adds the task that a call was made into to the client's tasks. @returns the answer with the client's task id */
   keep(answer: Response, place: Place): Response;
-  /** It is over. */
+  /** Called once, when the call is over. */
   over(visit: Visit): void;
 }
 
-/** The methods whose results say for how long they hold (schema, CacheableResult). */
+/** The methods whose results have cache hints (schema, CacheableResult). */
 const CACHEABLE: ReadonlySet<string> = new Set([Method.resourcesRead, SkillMethod.get]);
 
-/** Of most nothing is ever asked. Nothing is put into it. */
+/** Shared by the calls that no server has sent a request for, which are most. Never changed. */
 const NONE = new Map<string, Question>();
 
 /**
- * One request of a modern client while it runs at a server: it takes its answer. If the server asks something meanwhile, the
- * client is answered with the question, and the call runs on until the client comes back with another request.
+ * One request of a modern client in flight at a server. If the server sends a request meanwhile, the client is answered
+ * with `input_required`, and the call goes on until the client sends the retry.
  */
 export class Visit implements Caller, Parked {
-  /** Where its party has it, from when it runs. */
+  /** Its key in the client's table of calls; -1 before it runs. */
   place = -1;
   readonly #letter: Letter;
   readonly #host: VisitHost;
   readonly #check: Check | undefined;
   #running: Running | undefined;
-  /** Where the client waits, and what it calls the request; undefined while it has yet to come back. */
+  /** Responder and id of the client's open request; undefined while the client's retry is awaited. */
   #back: { readonly way: WayBack; readonly id: Piece } | undefined;
-  /** It has come back, with this progress token. */
+  /** Set once a retry has come, with its progress token. */
   #return: { readonly token: Piece | undefined } | undefined;
-  /** What the server has asked, by the keys under which the client is. */
+  /** The server's requests that are not answered, by their keys in `inputRequests`. */
   #open = NONE;
   #count = 0;
-  /** What is asked has yet to be told. */
+  /** The timer that collects requests for one `input_required` result runs. */
   #isGathering = false;
-  /** The last answer that is as the client is to get it. */
+  /** The last server's answer in the form for this client. */
   #dressed: Message | undefined;
-  /** It is not what it should be. */
+  /** The error of a failed check against the catalog. */
   #refusal: Message | undefined;
-  /** The answer that came while nobody was there. */
+  /** The answer that came while the client's retry is awaited. */
   #held: Message | undefined;
-  /** What the client would have to be able to do, as far as the server was refused what it asked. */
+  /** The capabilities that the client lacks for the requests that the server was refused. */
   #lack: object | undefined;
   #isOver = false;
   #digest: string | undefined;
@@ -109,12 +112,12 @@ export class Visit implements Caller, Parked {
     return this.#running?.call;
   }
 
-  /** The server that is at it, if one is. */
+  /** The server that the call runs at; undefined before it is routed. */
   get server(): string | undefined {
     return this.call?.server;
   }
 
-  /** The client has yet to come back. */
+  /** The client's retry is awaited. */
   get isParked(): boolean {
     return this.#back === undefined;
   }
@@ -150,7 +153,7 @@ export class Visit implements Caller, Parked {
     return () => void this.#open.delete(key);
   }
 
-  /** The server was refused a question, as the client has not said that it can do this. */
+  /** The server was refused a request that the client does not support. */
   lacks(needed: object): void {
     this.#lack = { ...this.#lack, ...needed };
   }
@@ -167,7 +170,7 @@ export class Visit implements Caller, Parked {
 
   respond(message: Message | undefined): void {
     if (this.#isOver) return;
-    // What the hub itself answers, or a plugin, is in the form of the legacy era.
+    // Answers of the hub itself, or of a plugin, are in the form of the legacy era.
     const isReady = message === undefined || message === this.#dressed;
     const answer = isReady ? message : (this.#refusal ?? this.#own(message));
     if (this.#back === undefined) {
@@ -179,19 +182,19 @@ export class Visit implements Caller, Parked {
     way?.respond(answer);
   }
 
-  /** Its progress; what is said while the client is away is lost. */
+  /** Progress and log messages; those that come while a retry is awaited are dropped. */
   notify(message: Message): void {
     const told = this.#return === undefined ? message : retoken(message, this.#return.token);
     if (told !== undefined) this.#back?.way.notify(told);
   }
 
-  /** Whether its client wants that logged. */
+  /** Whether the client asked for log messages of that level. */
   wants(severity: Severity): boolean {
     const { level } = this.sender;
     return level !== undefined && isAtLeast(severity, level);
   }
 
-  /** Where it can be told something just now. */
+  /** The responder of the client's open request; undefined while a retry is awaited. */
   get way(): WayBack | undefined {
     return this.#back?.way;
   }
@@ -251,7 +254,9 @@ export class Visit implements Caller, Parked {
     return this.#back?.id ?? this.#letter.request.id;
   }
 
-  /** What the client is answered instead of what a server of the legacy era says, if it can do something about that. */
+  /**
+   * What a modern client gets instead of a legacy server's answer, if it can act on it; undefined: the answer itself.
+   */
   #replace(response: Response): Message | undefined {
     if (this.#lack !== undefined) {
       const error = readLack(response, this.server ?? "", this.#lack);
@@ -265,7 +270,7 @@ export class Visit implements Caller, Parked {
   #dress(response: Response, from: Era): Message {
     const { request } = this.#letter;
     const cache = CACHEABLE.has(request.method) ? NO_CACHE : undefined;
-    // The base protocol's own results have it by their schema; those of an extension may lack it.
+    // Results of the base protocol have cache hints by their schema; those of an extension may not.
     const edits =
       from === "modern" && request.method === SkillMethod.get
         ? addHint(response, NO_CACHE)
