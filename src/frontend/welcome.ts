@@ -37,7 +37,7 @@ export function openStreams(): OwnStreams {
   return { input: ownStdin(), output: ownStdout, isGreeted: false };
 }
 
-/** The answer's content, or a function of the client's capability class that finds it; it rejects if there is none. */
+/** The answer's content, or finds it for a capability class; if that rejects, the hub answers `initialize` itself. */
 export type Wording = Words | ((capabilities: string) => Promise<Words>);
 
 /** Longest wait until the content is found, in ms; enough for a busy machine. */

@@ -4,7 +4,7 @@ import type { RequestHead } from "./head.ts";
 import type { Trouble } from "./query.ts";
 
 const NOTHING: Buffer = Buffer.alloc(0);
-/** Within this many checks a body has to end or to grow by `MIN_PROGRESS` bytes: a body that makes progress may take long. */
+/** Checks within which a body has to end or to grow by `MIN_PROGRESS` bytes: one that makes progress may take long. */
 const PATIENCE = 12;
 const LEAST = 1024 * 1024;
 /** Pieces are joined after this many: each costs more memory than its bytes, and a client may send millions. */

@@ -23,8 +23,8 @@ export interface Query {
   /** Reads the body, up to `limit` bytes. To be called once at most. Never rejects. */
   read(limit: number): Buffer | Trouble | Promise<Buffer | Trouble>;
   /**
-   * Calls back, never synchronously, if the client disconnects, or has disconnected, before the answer. @returns
-   * unsubscribes
+   * Calls back, never synchronously, if the client disconnects, or has disconnected, before the answer.
+   * @returns unsubscribes
    */
   whenGone(callback: () => void): () => void;
 }

@@ -57,8 +57,8 @@ export class EventStream {
   }
 
   /**
-   * Whether nothing is left to send, now or later, after an event. @param after sequence number; by default the last
-   * one sent
+   * Whether nothing is left to send, now or later, after an event.
+   * @param after sequence number; by default the last one sent
    */
   isOver(after: number = this.#next - 1): boolean {
     return this.#isDone && after + 1 >= this.#first + this.#events.length;
@@ -76,7 +76,7 @@ export class EventStream {
 
   /**
    * Adds an event without data, which tells the reader the reconnection delay and an event id to resume from
-   * (SEP-1699).
+   * (2025-11-25, sending messages).
    */
   prime(): void {
     const id = `${this.key}-${this.#first + this.#events.length}`;
