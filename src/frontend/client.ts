@@ -44,7 +44,7 @@ import { Lists } from "./lists.ts";
 /** What a client needs of the hub. */
 export interface Host {
   readonly serverInfo: Implementation;
-  /** The client's backpressure: `full` while it does not read, so that nothing more should be read for it. */
+  /** The client's backpressure: `isFull` while it does not read, so that nothing more should be read for it. */
   pressure(client: Client, full: boolean): void;
   /** Logs a protocol error of the client that no answer can report. */
   warn(text: string): void;
