@@ -1,11 +1,11 @@
 import { TASKS } from "./extension.ts";
 
-/** What a client can be asked for, as far as the hub relays it (lifecycle, capability negotiation). */
+/** The client capabilities that the hub relays (lifecycle, capability negotiation). */
 export interface Capabilities {
   readonly roots?: { readonly listChanged?: true };
   readonly sampling?: { readonly context?: object; readonly tools?: object };
   readonly elicitation?: { readonly form?: object; readonly url?: object };
-  /** What it can be asked for as a task. */
+  /** The requests that the client accepts as tasks. */
   readonly tasks?: {
     readonly list?: object;
     readonly cancel?: object;
@@ -16,13 +16,13 @@ export interface Capabilities {
   };
 }
 
-/** What the hub can relay of what a client can be asked for; extensions, experimental and unknown capabilities are left out. */
+/** Reads the capabilities that the hub relays; extensions, experimental and unknown capabilities are omitted. */
 export function readCapabilities(declared: unknown): Capabilities {
   const roots = objectIn(declared, "roots");
   const sampling = objectIn(declared, "sampling");
   const elicitation = objectIn(declared, "elicitation");
   const url = objectIn(elicitation, "url");
-  // One without modes is from before there were any: it means forms.
+  // `elicitation: {}` is the declaration of revisions without modes and means forms.
   const isForm = objectIn(elicitation, "form") !== undefined || url === undefined;
   return {
     ...(roots && {
@@ -34,7 +34,7 @@ export function readCapabilities(declared: unknown): Capabilities {
   };
 }
 
-/** What is left of it in the modern era, whose clients have no tasks. */
+/** The capabilities without `tasks`, which modern clients do not declare. */
 export function withoutTasks(capabilities: Capabilities): Omit<Capabilities, "tasks"> {
   const { roots, sampling, elicitation } = capabilities;
   return {
@@ -44,7 +44,7 @@ export function withoutTasks(capabilities: Capabilities): Omit<Capabilities, "ta
   };
 }
 
-/** Tasks of which there can be none are left out. */
+/** Omits `tasks` if it allows no request that the hub relays. */
 function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
   const requests = objectIn(tasks, "requests");
   const createMessage = objectIn(objectIn(requests, "sampling"), "createMessage");
@@ -62,13 +62,18 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
   };
 }
 
-/** So many extensions, and experimental capabilities, of a peer are read, the first ones; and characters of the name of one. */
+/**
+ * Limits per peer and key: number of extensions or experimental capabilities, of which the first are read, and length
+ * of a
+ * name in UTF-16 units.
+ */
 const MOST_SETTINGS = 64;
 const LONGEST_NAME = 200;
 
 /**
- * The extensions, or experimental capabilities, that a peer declares, with their settings as they are. Tasks are left out: what
- * the hub does with them it declares itself.
+ * The extensions or experimental capabilities that a peer declares, with unchanged settings. The tasks extension is
+ * omitted:
+ * the hub declares its own support.
  */
 export function readSettings(
   declared: unknown,
@@ -85,13 +90,12 @@ function isSetting(name: string, value: unknown): boolean {
   return isObject && name.length <= LONGEST_NAME && name !== TASKS;
 }
 
-/** What a client declares beside what it can be asked for, by name. */
+/** The extensions and experimental capabilities of a client, by name. */
 export interface Settings {
   readonly extensions: Readonly<Record<string, object>>;
   readonly experimental: Readonly<Record<string, object>>;
 }
 
-/** Both of what a client declares. */
 export function readAllSettings(declared: unknown): Settings {
   return {
     extensions: readSettings(declared, "extensions"),
@@ -99,21 +103,21 @@ export function readAllSettings(declared: unknown): Settings {
   };
 }
 
-/** Extensions and experimental capabilities as they are declared: what there is none of is left out. */
+/** The extensions and experimental capabilities as a declaration has them; an empty one is omitted. */
 export function writeSettings(settings: Partial<Settings>): object {
   return Object.fromEntries(
     Object.entries(settings).filter(([, each]) => Object.keys(each).length > 0),
   );
 }
 
-/** The same text for the same capabilities and names of extensions; empty if there are none. */
+/** The capability class: equal for equal capabilities and names of extensions; empty if there are none. */
 export function writeClass(capabilities: Capabilities, extensions: readonly string[] = []): string {
   const names = extensions.toSorted();
   const text = JSON.stringify({ ...capabilities, ...(names.length > 0 && { extensions: names }) });
   return text === "{}" ? "" : text;
 }
 
-/** A class without the extensions that do not count. */
+/** The capability class with only those extensions for which `counts` is true. */
 export function narrowClass(text: string, counts: (extension: string) => boolean): string {
   if (!text.includes('"extensions"')) return text;
   const { extensions, ...capabilities } = JSON.parse(text) as Capabilities & {
@@ -126,7 +130,7 @@ export function readClass(text: string): Capabilities {
   return readCapabilities(text === "" ? {} : JSON.parse(text));
 }
 
-/** A setting without any content. */
+/** An empty object under that key, if the parent has an object there. */
 function mark(parent: object, key: string): object {
   return objectIn(parent, key) === undefined ? {} : { [key]: {} };
 }

@@ -3,7 +3,10 @@ import { HubError } from "../errors.ts";
 import { lastMember, scanObject, stringOf } from "../json.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
-/** After what to go on with a list, if the request for it has a cursor. @throws {HubError} invalidParams if it is none of that list's */
+/**
+ * The name after which a page of a list starts; undefined if the request has no cursor. @throws {HubError}
+ * invalidParams if the cursor is not one of that list
+ */
 export function readAfter(list: string, { bytes, params }: Request): string | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "cursor");

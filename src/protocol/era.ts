@@ -1,2 +1,6 @@
-/** The two eras of the protocol: `legacy` begins with `initialize`, `modern` (from 2026-07-28 on) is stateless. A request belongs to one of them, not a link. */
+/**
+ * The two eras of the protocol: `legacy` begins with `initialize`; `modern` (since 2026-07-28) is stateless. The era
+ * belongs to
+ * a request, not to a transport.
+ */
 export type Era = "legacy" | "modern";

@@ -1,10 +1,10 @@
 import { lastMember, type Member, stringOf, valueOf } from "../json.ts";
 import { HubError } from "../errors.ts";
 
-/** The extension of the modern era by which a call may be answered with a task. */
+/** The tasks extension of the modern era: a call may be answered with a task. */
 export const TASKS = "io.modelcontextprotocol/tasks";
 
-/** Its requests, and what servers tell of tasks that are listened for. */
+/** The extension's methods, and its notification for subscribed tasks. */
 export const TicketMethod = {
   get: "tasks/get",
   update: "tasks/update",
@@ -12,15 +12,15 @@ export const TicketMethod = {
   changed: "notifications/tasks",
 } as const;
 
-/** Whoever declares it, and nothing else. */
+/** Client capabilities that declare nothing but the tasks extension. */
 export const WITH_TASKS = { extensions: { [TASKS]: {} } } as const;
 
-/** Whether a client has said that it knows what to do with a task. */
+/** Whether a client has declared the tasks extension. */
 export function declaresTasks(declared: object): boolean {
   return isTable(memberOf(memberOf(declared, "extensions"), TASKS));
 }
 
-/** A client is at something that only those can do who know tasks. */
+/** The error for a request that only clients with the tasks extension may send. @param what the request */
 export function lackOfTasks(what: string): HubError {
   const data = { requiredCapabilities: WITH_TASKS };
   return new HubError("missingCapability", `${what} is for clients that declare ${TASKS}.`, {
@@ -28,7 +28,10 @@ export function lackOfTasks(what: string): HubError {
   });
 }
 
-/** Whether all that a server misses in a client is that it knows tasks. @param required as its error says */
+/**
+ * Whether the tasks extension is the only capability that a server misses. @param required `requiredCapabilities` of
+ * its error
+ */
 export function missesTasks(required: unknown): boolean {
   const extensions = memberOf(required, "extensions");
   const named = isTable(required) && isTable(extensions) ? extensions : {};
@@ -36,20 +39,20 @@ export function missesTasks(required: unknown): boolean {
   return isAll && Object.keys(named).length === 1 && TASKS in named;
 }
 
-/** How a task stands. */
+/** The status of a modern task. */
 export interface TicketStanding {
   readonly status: string | undefined;
-  /** Nothing changes it any more. */
+  /** The status is terminal. */
   readonly isOver: boolean;
-  /** For how long its server keeps it, in ms; undefined: without end, or it does not say. */
+  /** How long the server keeps the task, in ms; undefined: without limit, or not given. */
   readonly ttl: number | undefined;
-  /** How often its server wants to be asked at most, in ms. */
+  /** The server's minimum polling interval, in ms. */
   readonly interval: number | undefined;
-  /** The same as long as its server has nothing new to say of it. */
+  /** Equal as long as the server has nothing new to report. */
   readonly mark: string;
 }
 
-/** Reads what an object says of the task that it is. */
+/** Reads the status of a task from its members. */
 export function readTicket(bytes: Uint8Array, members: readonly Member[]): TicketStanding {
   const say = (key: string): string | undefined => stringOf(bytes, lastMember(members, key));
   const status = say("status");

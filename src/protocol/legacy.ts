@@ -1,8 +1,10 @@
 import { type Capabilities, writeSettings } from "./capabilities.ts";
 
 /**
- * The legacy dialect: revisions 2024-10-07 to 2025-11-25, which begin with `initialize`.
- * Stateless: tables and shapes only.
+ * The protocol layer: stateless codecs of the two eras and their translation; tables and shapes only. This file is the
+ * legacy
+ * era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the other one.
+ * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
  */
 
 import type { Kind } from "../catalog/item.ts";
@@ -22,32 +24,36 @@ export type LegacyVersion = (typeof LEGACY_VERSIONS)[number];
 
 export const LATEST_LEGACY: LegacyVersion = LEGACY_VERSIONS[0];
 
-/** The only revision in which several messages may come in one array. */
+/** The only revision with JSON-RPC batches. */
 const BATCH_VERSION: LegacyVersion = "2025-03-26";
 
 export function isLegacyVersion(version: unknown): version is LegacyVersion {
   return LEGACY_VERSIONS.some((known) => known === version);
 }
 
-/** What a server answers to a client's `protocolVersion`: the same if it is known, else the newest (lifecycle, version negotiation). */
+/**
+ * The version that a server answers to a client's `protocolVersion`: the same if it is known, else the newest
+ * (lifecycle,
+ * version negotiation).
+ */
 export function negotiate(requested: unknown): LegacyVersion {
   return isLegacyVersion(requested) ? requested : LATEST_LEGACY;
 }
 
-/** The only revision that has tasks. */
+/** The only revision with tasks. */
 const TASK_VERSION: LegacyVersion = "2025-11-25";
 
 export function allowsBatches(version: LegacyVersion | undefined): boolean {
   return version === BATCH_VERSION;
 }
 
-/** A peer's or our own `serverInfo` or `clientInfo`. */
+/** `serverInfo` or `clientInfo`. */
 export interface Implementation {
   readonly name: string;
   readonly version: string;
 }
 
-/** What the hub implements whatever its servers offer: what none of them offers is listed as empty. */
+/** Capabilities that the hub always declares; a list that no server offers is empty. */
 const CAPABILITIES = {
   tools: { listChanged: true },
   prompts: { listChanged: true },
@@ -58,7 +64,7 @@ const CAPABILITIES = {
 const RESOURCES = { subscribe: true, listChanged: true };
 const TASKS = { list: {}, cancel: {}, requests: { tools: { call: {} } } };
 
-/** The result of `initialize`. @param offered what servers declare beside their lists */
+/** The result of `initialize`. The last parameter is what the servers offer beside their lists. */
 export function initializeResult(
   version: LegacyVersion,
   serverInfo: Implementation,
@@ -79,12 +85,12 @@ export function initializeResult(
   };
 }
 
-/** The params of `initialize` towards a server: only what the hub can relay is declared. */
+/** The params of `initialize` to a server. Only capabilities that the hub relays are declared. */
 export function initializeParams(clientInfo: Implementation, capabilities: Capabilities): object {
   return { protocolVersion: LATEST_LEGACY, capabilities, clientInfo };
 }
 
-/** What servers ask of clients. */
+/** Methods that servers request of clients. */
 export type AskMethod = (typeof ASKS)[number];
 
 export function isAskMethod(method: string): method is AskMethod {
@@ -122,7 +128,7 @@ export const Method = {
 
 const ASKS = [Method.sample, Method.elicit, Method.rootsList] as const;
 
-/** How each kind is listed. */
+/** The list method of each kind. */
 export const LIST_METHODS: Readonly<Record<Kind, string>> = {
   tools: Method.toolsList,
   prompts: Method.promptsList,
@@ -131,7 +137,7 @@ export const LIST_METHODS: Readonly<Record<Kind, string>> = {
   skills: SkillMethod.list,
 };
 
-/** What tells that a list of a kind is another; resources, their templates and skills have one for all. */
+/** The notification of a changed list of each kind; resources, templates and skills share one. */
 export const LIST_CHANGED: Readonly<Record<Kind, string>> = {
   tools: Method.toolsListChanged,
   prompts: Method.promptsListChanged,

@@ -1,6 +1,6 @@
 import { type Member, scanObject } from "../json.ts";
 
-/** What came with more is not remembered, in bytes: it would be kept for nothing. */
+/** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
 const LONGEST = 256 * 1024;
 
 const NONE: readonly Member[] = [];
@@ -11,9 +11,10 @@ const last: { bytes: Uint8Array | undefined; start: number; items: readonly Memb
 };
 
 /**
- * The members of a `_meta`; none if it is no object. Who asks, its progress token, and what belongs to one hop are looked for
- * one after the other: the last one that was scanned is remembered.
- * @param bytes that a message came in, which nobody changes
+ * The members of a `_meta`; empty if it is not an object. Several readers scan the same `_meta` in a row, so the last
+ * scan is
+ * cached.
+ * @param bytes of a received message, which are never modified
  */
 export function membersOfMeta(
   bytes: Uint8Array,

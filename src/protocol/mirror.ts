@@ -2,25 +2,33 @@ import { Buffer } from "node:buffer";
 import type { Item } from "../catalog/item.ts";
 import { lastMember, scanObject, valueOf } from "../json.ts";
 
-/* Headers that repeat what a request says, for those who read no bodies (Streamable HTTP, custom headers from tool parameters). */
+/*
+ * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers
+ * from tool
+ * parameters).
+ */
 
-/** An argument that a header repeats. */
+/** A tool argument that is repeated in a header. */
 export interface Mirrored {
   readonly header: string;
   readonly path: readonly string[];
 }
 
-/** What a tool's schema says of that. */
+/** The `x-mcp-header` annotations of a tool's schema. */
 interface Reading {
   readonly mirrored: readonly Mirrored[];
-  /** What is wrong with it, in words that go on after the tool's name; such a tool is not to be called over HTTP. */
+  /**
+   * What is wrong with the annotations, as the end of a sentence that begins with the tool's name; such a tool must not
+   * be
+   * called over HTTP.
+   */
   readonly fault: string | undefined;
 }
 
 const NOTHING: Reading = { mirrored: [], fault: undefined };
 const known = new WeakMap<Item, Reading>();
 const ANNOTATION = "x-mcp-header";
-/** Deeper schemas are not looked into. */
+/** Maximum nesting of a schema that is searched. */
 const DEEPEST = 100;
 
 /** The arguments of a tool that headers repeat. */
@@ -28,14 +36,14 @@ export function mirroredBy(item: Item): readonly Mirrored[] {
   return readingOf(item).mirrored;
 }
 
-/** Why a tool must not be called over HTTP: what its schema says of headers is not allowed. */
+/** Why the tool must not be called over HTTP: an annotation is invalid. Undefined if none is. */
 export function faultOf(item: Item): string | undefined {
   return readingOf(item).fault;
 }
 
 /**
- * The headers that repeat arguments of a call.
- * @param args the arguments, parsed
+ * The `Mcp-Param-*` headers of a call; undefined if the tool declares none.
+ * @param args the parsed arguments
  */
 export function mirror(item: Item, args: unknown): Readonly<Record<string, string>> | undefined {
   const { mirrored } = readingOf(item);
@@ -49,18 +57,18 @@ export function mirror(item: Item, args: unknown): Readonly<Record<string, strin
   return Object.fromEntries(headers);
 }
 
-/** A text as a header can hold it: in Base64, unless it is plain and cannot be taken for that. */
+/** The text as a header value: Base64-encoded, unless it is printable ASCII that does not look like the encoding. */
 export function encode(text: string): string {
   const isPlain = /^(?:[!-~](?:[ -~]*[!-~])?)?$/.test(text) && decode(text) === text;
   return isPlain ? text : `=?base64?${Buffer.from(text).toString("base64")}?=`;
 }
 
-/** What a header says that may say it in Base64; undefined if it says nothing that can be read. */
+/** Decodes a header value that may be Base64-encoded; undefined if there is none or it is malformed. */
 export function decode(value: string | null): string | undefined {
   const coded = /^=\?base64\?(.*)\?=$/.exec(value ?? "")?.[1];
   if (coded === undefined) return value ?? undefined;
   const bytes = Buffer.from(coded, "base64");
-  // What is no Base64 is passed over in reading.
+  // `Buffer.from` skips invalid characters instead of failing.
   return bytes.toString("base64") === coded ? bytes.toString() : undefined;
 }
 
@@ -92,17 +100,17 @@ function read({ bytes }: Item): Reading {
   return { mirrored, fault };
 }
 
-/** A place where a schema says so. */
+/** An `x-mcp-header` keyword found in a schema. */
 interface Annotation {
   readonly name: unknown;
   readonly type: unknown;
-  /** undefined: it is not reached through `properties` alone. */
+  /** undefined: the argument is not reachable through `properties` only. */
   readonly path: readonly string[] | undefined;
 }
 
-/** What holds values, not schemas. */
+/** Keywords whose values are data, not schemas. */
 const VALUES: ReadonlySet<string> = new Set(["const", "default", "enum", "example", "examples"]);
-/** What holds schemas under names of its own. */
+/** Keywords whose values map arbitrary names to schemas. */
 const NAMED: ReadonlySet<string> = new Set([
   "properties",
   "patternProperties",
@@ -158,7 +166,7 @@ function findTwins(found: readonly Annotation[]): string | undefined {
   return twin && `its ${ANNOTATION} "${twin}" stands at more than one argument`;
 }
 
-/** What may be a part of a header's name. */
+/** Whether the text is a token (RFC 9110), and so may be a part of a header's name. */
 function isToken(name: string): boolean {
   return /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(name);
 }

@@ -1,5 +1,6 @@
 /**
- * The modern dialect: revision 2026-07-28, in which every request says itself who asks (`_meta`, basic/versioning).
+ * The modern era: revision 2026-07-28, in which every request carries its client's envelope in `_meta`
+ * (basic/versioning).
  * Stateless: tables and shapes only.
  */
 
@@ -36,14 +37,14 @@ export function isModernVersion(version: unknown): version is ModernVersion {
   return MODERN_VERSIONS.some((known) => known === version);
 }
 
-/** What the legacy dialect has no method for. */
+/** Methods that the legacy era does not have. */
 export const ModernMethod = {
   discover: "server/discover",
   listen: "subscriptions/listen",
   acknowledged: "notifications/subscriptions/acknowledged",
 } as const;
 
-/** The errors of the range that the protocol keeps for itself (basic, error codes). */
+/** JSON-RPC error codes that the protocol reserves (basic, error codes). */
 export const ModernError = {
   headerMismatch: -32020,
   missingCapability: -32021,
@@ -51,7 +52,7 @@ export const ModernError = {
 } as const;
 
 const PREFIX = "io.modelcontextprotocol/";
-/** What the hub and its peers say in `_meta`. */
+/** Reserved keys of `_meta`. */
 export const MetaKey = {
   version: `${PREFIX}protocolVersion`,
   capabilities: `${PREFIX}clientCapabilities`,
@@ -61,7 +62,7 @@ export const MetaKey = {
   server: `${PREFIX}serverInfo`,
 } as const;
 
-/** What a request says of who asks; it belongs to one hop. */
+/** The keys of the envelope, which belongs to one hop. */
 const ENVELOPE: ReadonlySet<string> = new Set([
   MetaKey.version,
   MetaKey.capabilities,
@@ -69,7 +70,7 @@ const ENVELOPE: ReadonlySet<string> = new Set([
   MetaKey.level,
 ]);
 
-/** Whether a member of a `_meta` says who asks. */
+/** Whether a member of a `_meta` belongs to the envelope. */
 export function isEnvelope(key: string): boolean {
   return ENVELOPE.has(key);
 }
@@ -77,24 +78,27 @@ export function isEnvelope(key: string): boolean {
 const SIGN = Buffer.from(MetaKey.version);
 const ESCAPE = Buffer.from("\\u00");
 
-/** Whether a request may be a modern one: false is certain, and costs one search. */
+/** Whether a request may be modern: false is certain, and costs at most two searches of the bytes. */
 export function mayBeModern(bytes: Buffer): boolean {
   return bytes.includes(SIGN) || bytes.includes(ESCAPE);
 }
 
-/** Who asks, as a modern request says. */
+/** What a modern request says about its client. */
 export interface Envelope {
-  /** As the client spelled it; not checked. */
+  /** As received; not validated. */
   readonly version: unknown;
-  /** What it can be asked for, and the same as it was declared, extensions included; undefined if it has not said. */
+  /**
+   * The capabilities that the hub relays, and the declaration as received, with extensions; undefined if the client
+   * declares none.
+   */
   readonly capabilities: Capabilities | undefined;
   readonly declared: unknown;
   readonly client: Partial<Implementation>;
-  /** From which level on it wants log messages about this request, as it spelled it; not checked. Undefined: none. */
+  /** Minimum level of log messages about this request, as received; not validated. Undefined: no log messages. */
   readonly level: unknown;
 }
 
-/** Reads the envelope of a request. @param members of its params; @returns undefined if it is none of the modern era */
+/** Reads the envelope of a request. @param members of its params @returns undefined if the request is not modern */
 export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Envelope | undefined {
   const meta = lastMember(members, "_meta");
   const items = meta && membersOfMeta(bytes, meta);
@@ -115,7 +119,7 @@ export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Env
   };
 }
 
-/** In UTF-16 units; what is longer is no name. */
+/** Names and versions are cut to this length, in UTF-16 units. */
 const LONGEST_NAME = 200;
 
 function readImplementation(value: unknown): Partial<Implementation> {
@@ -127,7 +131,7 @@ function readImplementation(value: unknown): Partial<Implementation> {
   };
 }
 
-/** What a request to a modern server has to say in its `_meta`, as members: `"key":value,…`. */
+/** The envelope for requests to a modern server, as members of `_meta`: `"key":value,…`. */
 export function writeEnvelope(parts: {
   readonly version: ModernVersion;
   readonly client: Implementation;
@@ -144,26 +148,29 @@ export function writeEnvelope(parts: {
   return JSON.stringify(envelope).slice(1, -1);
 }
 
-/** Where a request's `params` are, and their members. */
+/** The range of a request's `params`, and their members. */
 export interface Params {
   readonly bytes: Uint8Array;
-  /** With their braces. */
+  /** Includes the braces. */
   readonly params: Range;
   readonly members: readonly Member[];
 }
 
-/** An envelope as it is put into requests: into a `_meta`, and as one. */
+/** An envelope encoded once for many requests: as members of an existing `_meta`, and as a `_meta` of its own. */
 export interface Seal {
   readonly inner: Added;
   readonly whole: Added;
 }
 
-/** Makes an envelope ready for as many requests as there are. @param envelope its members */
+/** Encodes an envelope for many requests. @param envelope its members */
 export function makeSeal(envelope: string): Seal {
   return { inner: makeAdded(envelope), whole: makeAdded(`"_meta":{${envelope}}`) };
 }
 
-/** Puts an envelope into a request's `_meta`, whose other members stay. What else is edited there must not be the whole of it. */
+/**
+ * Edits that add the envelope to a request's `_meta`, keeping its other members. Other edits must not replace the whole
+ * `_meta`.
+ */
 export function addEnvelope({ bytes, params, members }: Params, seal: Seal): Edit[] {
   const edits: Edit[] = [];
   for (const member of members) {
@@ -173,7 +180,7 @@ export function addEnvelope({ bytes, params, members }: Params, seal: Seal): Edi
 }
 const OPEN_BRACE = 0x7b;
 
-/** Takes the envelope out of a request's `_meta`, whose other members stay. */
+/** Edits that remove the envelope from a request's `_meta`, keeping its other members. */
 export function removeEnvelope({ bytes, members }: Omit<Params, "params">): Edit[] {
   const edits: Edit[] = [];
   for (const member of members) {
@@ -187,7 +194,7 @@ function isTable(bytes: Uint8Array, { key, start }: Member): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
-/** What kind of result a modern server sent; one that does not say is `complete`. @param members of the result */
+/** The type of a modern server's result; `complete` if it does not say. @param members of the result */
 export function readResultType(bytes: Uint8Array, members: readonly Member[]): string {
   return stringOf(bytes, lastMember(members, "resultType")) ?? "complete";
 }
@@ -195,20 +202,22 @@ export function readResultType(bytes: Uint8Array, members: readonly Member[]): s
 const INPUT = Buffer.from('"input');
 const TASK = Buffer.from('"task');
 
-/** Whether a result may be another than complete: false is certain unless letters are escaped, and costs two searches. */
+/**
+ * Whether a result may be other than complete: false is certain unless characters are escaped, and costs two searches.
+ */
 export function mayBeIncomplete(bytes: Buffer): boolean {
   return bytes.includes(INPUT) || bytes.includes(TASK);
 }
 
-/** What only results of the modern era have at their top. */
+/** Top-level members of modern results only. */
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
-/** Makes a legacy result of a modern one. @param members of the result */
+/** Edits that turn a modern result into a legacy one. @param members of the result */
 export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
   const isServer = ({ key }: Member): boolean => key === MetaKey.server;
-  // A `_meta` that says nothing but who answers was made for that.
+  // A `_meta` that only names the server is removed as a whole.
   const isEmptied = inner !== undefined && inner.length > 0 && inner.every(isServer);
   const edits = removeMembers(
     bytes,
@@ -222,17 +231,20 @@ export function stripResult(bytes: Uint8Array, body: Range, members: readonly Me
   return edits;
 }
 
-/** What is added to results, made once for all that say the same. */
+/** What is added to results, encoded once per server identity and cache hint. */
 interface Stamp {
   readonly server: Implementation;
   readonly cache: CacheHint | undefined;
-  /** Who answers, to go into a `_meta`; what kind of result it is; and both for a result without a `_meta`. */
+  /**
+   * The server's identity as a member of an existing `_meta`; the result's own members; both, for a result without
+   * `_meta`.
+   */
   readonly identity: Added;
   readonly own: Added;
   readonly whole: Added;
 }
 
-/** Members that are added to an object which has none, and to one that has some. */
+/** Members to add to an object, encoded for an empty one and for one with members. */
 interface Added {
   readonly first: Uint8Array;
   readonly next: Uint8Array;
@@ -242,7 +254,7 @@ function makeAdded(json: string): Added {
   return { first: utf8(json), next: utf8(`,${json}`) };
 }
 
-/** So many are kept: hubs have one name, and say little of caches. */
+/** Number of encodings that are cached: a hub has one identity and few cache hints. */
 const MOST_STAMPS = 4;
 let stamps: readonly Stamp[] = [];
 
@@ -262,8 +274,8 @@ function stampFor(server: Implementation, cache: CacheHint | undefined): Stamp {
 const META = Buffer.from('"_meta"');
 
 /**
- * Makes a complete modern result of a legacy one, or of the hub's own: what it has to say comes last, so that no key of the
- * same name in it wins. @returns nothing if it is no object
+ * Edits that turn a legacy result, or one of the hub, into a complete modern one. The added members come last, so that
+ * duplicates in the result do not win. @returns no edits if the result is not an object
  */
 export function stampResult(
   bytes: Buffer,
@@ -286,14 +298,14 @@ function append(bytes: Uint8Array, object: Range, { first, next }: Added): Edit 
   return { start: at, end: at, by: isEmpty ? first : next };
 }
 
-/** The same of a result that is at hand as bytes. */
+/** The bytes of a result with the members that `toModernResult` adds. */
 export function stamp(result: Uint8Array, server: Implementation, cache?: CacheHint): Uint8Array {
   const bytes = Buffer.from(result.buffer, result.byteOffset, result.length);
   const range = { start: 0, end: bytes.length };
   return joinPieces(applyEdits(bytes, stampResult(bytes, range, server, cache)));
 }
 
-/** What the hub does for modern clients whatever its servers offer: what none of them offers is listed as empty. */
+/** Capabilities that the hub always declares; a list that no server offers is empty. */
 const CAPABILITIES = {
   tools: { listChanged: true },
   prompts: { listChanged: true },
@@ -303,7 +315,10 @@ const CAPABILITIES = {
 };
 const RESOURCES = { subscribe: true, listChanged: true };
 
-/** The result of `server/discover`, not stamped. @param offered what servers declare beside their lists */
+/**
+ * The result of `server/discover`, before `toModernResult`. The last parameter is what the servers offer beside their
+ * lists.
+ */
 export function discoverResult(
   instructions: string | undefined,
   { canSubscribe, tasks, extensions, experimental }: Offered,

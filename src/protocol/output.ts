@@ -1,6 +1,7 @@
 /**
- * What tools put out, for clients of the legacy era: there it is an object, and its schema says so. Anything else that a
- * modern server's tool may put out is shown as the member `result` of an object.
+ * Structured tool output for legacy clients, whose protocol requires an object and an object schema. Any other output
+ * of a
+ * modern server's tool is wrapped: it becomes the member `result` of an object.
  */
 
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
@@ -10,7 +11,9 @@ import { lastMember, type Member, scanArray, scanObject, stringOf } from "../jso
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
-/** The entry of a tool in which the schema of what it puts out is one of an object; the very same if it was. */
+/**
+ * The tool's listed entry with `outputSchema` wrapped into a schema of an object; the same bytes if it is one already.
+ */
 export function wrapSchema(tool: Uint8Array): Uint8Array {
   const schema = readSchema(tool);
   if (schema === undefined || isOfObject(tool, schema.members)) return tool;
@@ -36,7 +39,7 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
   return joinPieces(applyEdits(tool, [{ start, end, by }]));
 }
 
-/** What makes an object of what a tool has put out, if it has to be one. @param members of the result */
+/** Edits that wrap `structuredContent` into an object, if needed. @param members of the result */
 export function wrapOutput(
   bytes: Uint8Array,
   members: readonly Member[],
@@ -55,7 +58,7 @@ const NONE: readonly Edit[] = [];
 
 const known = new WeakMap<Item, boolean>();
 
-/** Whether a tool says of what it puts out that it is an object, or says nothing. */
+/** Whether the tool's output schema describes an object, or is missing. */
 function putsOutObjects(item: Item): boolean {
   const before = known.get(item);
   if (before !== undefined) return before;
@@ -80,13 +83,13 @@ function isOfObject(bytes: Uint8Array, schema: readonly Member[]): boolean {
   return stringOf(bytes, lastMember(schema, "type")) === "object";
 }
 
-/** What is pointed to is pointed to from here, wherever this stands (JSON Schema, `$id`). */
+/** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
 function isBase(bytes: Uint8Array, schema: readonly Member[]): boolean {
   const id = lastMember(schema, "$id");
   return id !== undefined && stringOf(bytes, id)?.startsWith("#") !== true;
 }
 
-/** Keywords whose values are data, and those whose values are schemas by names that mean nothing. */
+/** Keywords whose values are data, and keywords whose values map arbitrary names to schemas. */
 const DATA: ReadonlySet<string> = new Set(["const", "enum", "default", "examples"]);
 const NAMED: ReadonlySet<string> = new Set([
   "properties",
@@ -96,10 +99,10 @@ const NAMED: ReadonlySet<string> = new Set([
   "dependentSchemas",
   "dependencies",
 ]);
-/** Nested deeper than this, pointers stay as they are: each level is scanned anew. */
+/** References nested deeper than this stay unchanged, as every level is scanned again. */
 const DEEPEST = 100;
 
-/** Pointers to the schema's root, which has become a part of another. */
+/** Edits of the references to the schema's root, which is now a part of another schema. */
 function moveRefs(
   bytes: Uint8Array,
   { start }: Pick<Range, "start">,

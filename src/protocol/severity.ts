@@ -1,4 +1,4 @@
-/** How much a log message matters, least first (RFC 5424, as MCP's logging has it). */
+/** The severities of log messages, least severe first (RFC 5424; MCP, logging). */
 const SEVERITIES = [
   "debug",
   "info",
@@ -16,12 +16,12 @@ export function isSeverity(value: unknown): value is Severity {
   return SEVERITIES.some((known) => known === value);
 }
 
-/** Whether a message of the first matters to who wants the second and more. */
+/** Whether `severity` is at least as severe as `wanted`. */
 export function isAtLeast(severity: Severity, wanted: Severity): boolean {
   return SEVERITIES.indexOf(severity) >= SEVERITIES.indexOf(wanted);
 }
 
-/** Undefined if there is none. */
+/** Undefined for an empty list. */
 export function lowestOf(severities: readonly Severity[]): Severity | undefined {
   return SEVERITIES.find((each) => severities.includes(each));
 }

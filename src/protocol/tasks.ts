@@ -2,7 +2,7 @@ import type { Edit, Range } from "../bytes.ts";
 import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
 import { removeMembers } from "../object.ts";
 
-/** What is asked about a task that there is; the answers to all but `tasks/result` are the task itself. */
+/** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
 export const TaskMethod = {
   get: "tasks/get",
   result: "tasks/result",
@@ -11,7 +11,7 @@ export const TaskMethod = {
   status: "notifications/tasks/status",
 } as const;
 
-/** Asks about one task that is named. */
+/** Methods about one task, which is given by its id. */
 export type TaskQuery = (typeof QUERIES)[number];
 
 const QUERIES = [TaskMethod.get, TaskMethod.result, TaskMethod.cancel] as const;
@@ -20,7 +20,7 @@ export function isTaskQuery(method: string): method is TaskQuery {
   return QUERIES.some((known) => known === method);
 }
 
-/** Takes out of a request's params that it be made a task: between the eras it could be asked for by nobody. */
+/** Edits that remove `task` from a request's params: the other era has no task-augmented requests. */
 export function removeTask(
   bytes: Uint8Array,
   params: Range,
@@ -31,38 +31,38 @@ export function removeTask(
 }
 const NONE: readonly Edit[] = [];
 
-/** A task that is named somewhere, and everywhere its id stands there; the last counts, as in parsers. */
+/** A task id and all its ranges in a message; of duplicate members, the last one counts, as in parsers. */
 export interface Mention {
   readonly id: string;
   readonly ids: readonly Range[];
 }
 
-/** The member of a `_meta` that says to which task a message belongs. */
+/** The `_meta` key of the task that a message belongs to. */
 const RELATED = "io.modelcontextprotocol/related-task";
 
-/** The members of the object there; none if it is no object. */
+/** The members of the object in that range; empty if it is not an object. */
 export function membersAt(bytes: Uint8Array, at: Range | undefined): readonly Member[] {
   return (at && scanObject(bytes, skipSpace(bytes, at.start))?.items) ?? [];
 }
 
-/** The task that an object is, or has the id of. */
+/** The `taskId` of an object. */
 export function readTask(bytes: Uint8Array, members: readonly Member[]): Mention | undefined {
   const ids = members.filter(({ key }) => key === "taskId");
   const id = stringOf(bytes, ids.at(-1));
   return id === undefined ? undefined : { id, ids };
 }
 
-/** The task that params, or a result, belong to. */
+/** The task that params or a result belong to, by `_meta`. */
 export function readRelated(bytes: Uint8Array, members: readonly Member[]): Mention | undefined {
   return readTask(bytes, inside(bytes, inside(bytes, members, "_meta"), RELATED));
 }
 
-/** The task that a request was made into, if the result says so. */
+/** The created task, if the result announces one. */
 export function readCreated(bytes: Uint8Array, members: readonly Member[]): Mention | undefined {
   return readTask(bytes, inside(bytes, members, "task"));
 }
 
-/** How a task stands, by what it is itself or by the result that tells of its beginning. */
+/** The status of a task, read from the task or from the result that announces it. */
 export function readStanding(bytes: Uint8Array, members: readonly Member[]): Standing {
   const task = lastMember(members, "task");
   const own = task === undefined ? members : membersAt(bytes, task);
@@ -77,10 +77,10 @@ export function readStanding(bytes: Uint8Array, members: readonly Member[]): Sta
 }
 
 export interface Standing {
-  /** Nothing changes it any more. */
+  /** The status is terminal. */
   readonly isOver: boolean;
   readonly createdAt: string | undefined;
-  /** For how long its receiver keeps it, in ms; null: without end. */
+  /** How long the receiver keeps the task, in ms; null: without limit. */
   readonly ttl: number | null;
 }
 
@@ -88,7 +88,7 @@ function isTerminal(status: string | undefined): boolean {
   return status === "completed" || status === "failed" || status === "cancelled";
 }
 
-/** The members of every member of that key: parsers differ on which of several counts. */
+/** The members of every object of that key: parsers differ on which duplicate counts. */
 function inside(bytes: Uint8Array, members: readonly Member[], name: string): readonly Member[] {
   return members.filter(({ key }) => key === name).flatMap((it) => membersAt(bytes, it));
 }

@@ -8,9 +8,9 @@ import type { Implementation } from "./legacy.ts";
 import { ModernError, stampResult, stripResult } from "./modern.ts";
 
 /**
- * What has to be changed in the body of an answer of a server for a client of the modern era; nothing within the era.
- * `identity`: who answers, as the client is told; `cache`: how long it may keep the result, if it has to be told. Only
- * complete results, and errors.
+ * Edits that turn a server's complete result or error into one for a modern client; none if the server is modern, too.
+ * @param identity the server's name and version that the client is told
+ * @param cache how long the client may cache the result, if the result must say so
  */
 export function modernize(
   { bytes, body, outcome }: Response,
@@ -23,7 +23,7 @@ export function modernize(
   return stampResult(bytes, body, identity, cache);
 }
 
-/** The members of a cache hint that a result lacks (schema, CacheableResult), as some modern servers leave them out. */
+/** Edits that add the missing members of a cache hint (schema, CacheableResult), which some modern servers omit. */
 export function addHint({ bytes, body, outcome }: Response, cache: CacheHint): Edit[] {
   if (outcome !== "result") return [];
   const members = scanObject(bytes, body.start)?.items;
@@ -33,7 +33,7 @@ export function addHint({ bytes, body, outcome }: Response, cache: CacheHint): E
   return missing.length === 0 ? [] : [appendMembers(bytes, body, missing.join(","))];
 }
 
-/** The same for one of the legacy era, of a complete result of which the members are known, or an error of a modern server. */
+/** Edits that turn a modern server's complete result or error into a legacy one. @param members of the result */
 export function legacize({ bytes, body, outcome }: Response, members: readonly Member[]): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");
   return stripResult(bytes, body, members);
@@ -41,10 +41,10 @@ export function legacize({ bytes, body, outcome }: Response, members: readonly M
 
 const INTERNAL = -32603;
 const INVALID_PARAMS = -32602;
-/** What servers of the legacy era say of a resource that there is not. */
+/** The legacy error code of an unknown resource. */
 const NO_RESOURCE = -32002;
 
-/** Codes mean something else, or nothing, to the other era: what it has no word for is internal, with the original as data. */
+/** Codes without an equivalent in the other era become Internal error, with the original code and data in `data`. */
 function translateError(bytes: Uint8Array, body: Range, to: Era): Edit[] {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const spelled = lastMember(members, "code");
@@ -64,7 +64,7 @@ function translateError(bytes: Uint8Array, body: Range, to: Era): Edit[] {
 }
 
 function isForeign(code: number, to: Era): boolean {
-  // What a client lacks has the same code and meaning for a client of either era that gets it from a server of old.
+  // The code of a missing capability has the same meaning for both eras, even from a legacy server.
   if (to === "modern")
     return code <= -32020 && code >= -32099 && code !== ModernError.missingCapability;
   return (

@@ -32,42 +32,45 @@ import { answerAbsence, answerLate, describeDelay } from "./late.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 import type { Links } from "./links.ts";
 
-/** Where a call's answer and its progress go. */
+/** The client's side of a call: receives its response, progress and log messages. */
 export interface Caller extends Ask {
   readonly sender: Sender;
-  /** What it asks for is listed only now. @throws {HubError} if it is not as it should be */
+  /**
+   * Called when the requested entry was listed only after the request had arrived. @throws {HubError} if the request is
+   * invalid for it
+   */
   admit?(catalog: Catalog): void;
   /**
-   * A server's answer as the client is to get it.
+   * The message that answers the client, made of a server's response.
    * @param from the era of the server
-   * @param edits what makes an answer of the legacy era of a modern server's, for a client of that era
+   * @param edits what turns a modern server's result into a legacy one, for a legacy client
    */
   address(response: Response, from: Era, edits?: readonly Edit[]): Message;
   /**
-   * Takes over the task that a call was made into, for a client that knows what to do with one.
-   * @returns the answer that tells the client of it; undefined if it does not know tasks
-   * @throws {HubError} invalidRequest if it has as many as it may have
+   * Takes over the task that the server created for the call, for a client that supports tasks.
+   * @returns the response that announces the task to the client; undefined if the client does not support tasks
+   * @throws {HubError} invalidRequest if the client has too many open tasks
    */
   keep?(answer: Response, place: Place): Response | undefined;
-  /** A server was refused a question for its sake, because the client has not said that it can do this. */
+  /** A server's request for this call was refused: the client did not declare the capability. */
   lacks?(needed: object): void;
-  /** Called exactly once; undefined if the call was cancelled, and nothing may be sent for it. */
+  /** Called exactly once; undefined if the call was cancelled, in which case nothing may be sent for it. */
   respond(message: Message | undefined): void;
   notify(message: Message): void;
 }
 
-/** Where a task is that a call was made into. */
+/** Where the task that was created for a call runs. */
 export interface Place {
   readonly session: Session;
   readonly connection: Connection;
   readonly route: Route;
 }
 
-/** Something that a client's request has set going. */
+/** A client's request that is being processed. */
 export interface Running {
   run(): void;
   cancel(why: Withdrawal, by: CancelledBy): void;
-  /** The call, once it is known which one it is. */
+  /** The call; undefined until it is known which route serves the request. */
   readonly call: Call | undefined;
 }
 
@@ -75,20 +78,20 @@ export interface Running {
 export interface CallCore {
   readonly request: Request;
   readonly route: Route;
-  /** The client's progress token as it spelled it, if it gave one. */
+  /** The client's progress token, in its original bytes, if it gave one. */
   readonly token: Piece | undefined;
   readonly caller: Caller;
-  /** When the request came, in ms of the clock. */
+  /** When the request arrived, in ms of the clock. */
   readonly began: number;
   readonly deadlines: Deadlines;
   readonly ledger: Pick<Ledger, "next" | "started" | "ended" | "isRead">;
-  /** Where resources are remembered that results point to. */
+  /** Collects the resource links in results. */
   readonly links: Links;
-  /** What its client sees. */
+  /** The catalog and connections of the client. */
   readonly view: View;
 }
 
-/** What one is made from that goes to whatever session the server has. */
+/** What a call is made from that is sent over whatever session the connection has. */
 export interface CallParts extends CallCore {
   readonly rewrite: Rewrite;
   readonly connection: Connection;
@@ -96,16 +99,22 @@ export interface CallParts extends CallCore {
 
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
-/** One request in flight to a server, from the client's request to the one answer that it gets; how it gets that is left open. */
+/**
+ * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response
+ * is obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
+ */
 export abstract class Call<Parts extends CallCore = CallCore> implements Timed, Occasion {
   readonly number: number;
   deadline: number;
   slot: number | undefined;
   protected readonly parts: Parts;
-  /** It has got its answer, or will get none. */
+  /** The client has been answered, or the call was cancelled. */
   isOver = false;
   #latest: number;
-  /** How much of it waits for servers that wait for a client, and since when its time stands still. */
+  /**
+   * Number of server requests that wait for the client; the deadline stands still from `#pausedAt` on while there is
+   * any.
+   */
   #halts = 0;
   #haltedAt = 0;
 
@@ -122,7 +131,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     const { deadlines, ledger, route } = this.parts;
     deadlines.add(this);
     if (route.kind === "tools") ledger.started(this.number, route);
-    // Whoever heard of it may have ended it.
+    // A subscriber of the event may have cancelled the call.
     if (!this.isOver) this.begin();
   }
 
@@ -130,7 +139,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     return this;
   }
 
-  /** What is told of it while it runs. */
+  /** The fields of the call's events. */
   describe(): RunningCall {
     const { route, began, deadlines } = this.parts;
     const duration = deadlines.now() - began;
@@ -147,7 +156,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     this.finish(message, end);
   }
 
-  /** Somebody at work ends it: the server is told, and the client gets an error. */
+  /** The operator cancels the call: the server is notified and the client gets an error. */
   abort(): void {
     const error = new HubError("cancelled", "The call was cancelled by the operator of the hub.");
     this.withdraw("Cancelled by the operator of the hub.", error);
@@ -161,14 +170,14 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     caller.notify(substitute(notification, tokens, token));
   }
 
-  /** It is being worked at: it has its time again, but for the total. */
+  /** Restarts the timeout, as progress was made; `maxTimeout` still applies. */
   touch(): void {
     const { route, deadlines } = this.parts;
     if (this.#halts > 0) this.#makeUp();
     this.deadline = Math.min(deadlines.now() + route.limits.timeout, this.#latest);
   }
 
-  /** The server has a line of its log for whoever asked. Of the legacy era, who has set no level gets what comes. */
+  /** Passes on a log message of the server. A legacy client that has set no level gets every message. */
   log(severity: Severity, message: Message): void {
     const { caller } = this.parts;
     const { era } = caller.sender;
@@ -176,7 +185,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     if (level !== undefined && isAtLeast(severity, level)) caller.notify(message);
   }
 
-  /** The server that it is for. */
+  /** The name of the server that the call goes to. */
   get server(): string {
     return this.parts.route.server;
   }
@@ -185,7 +194,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     return this.parts.view.attendee;
   }
 
-  /** Asks its client on its own way. */
+  /** Sends a server's request to the client of this call. */
   ask(question: Question): (why: Withdrawal) => void {
     return this.parts.caller.ask(question);
   }
@@ -196,7 +205,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     else caller.lacks(needed);
   }
 
-  /** Lets its time stand still while the server waits for an answer of a client, or go on. */
+  /** Pauses the deadline while the server waits for an answer of the client, or resumes it. */
   halt(halted: boolean): void {
     const { deadlines } = this.parts;
     if (halted && this.#halts++ === 0) {
@@ -208,26 +217,26 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     }
   }
 
-  /** The client does not want the answer any more, or has left: the server is told, the client is not answered. */
+  /** The client cancelled or disconnected: the server is notified, the client is not answered. */
   cancel(why: Withdrawal, by: CancelledBy): void {
     this.withdraw(why, new HubError("cancelled", "The call was cancelled."));
     this.finish(undefined, { by });
   }
 
-  /** The deadline has passed: the model gets an answer that it can act on. */
+  /** The deadline has passed: the client gets a response that a model can act on. */
   expire(): void {
     const text = this.#describeDelay();
     this.withdraw("The call took too long.", new HubError("callTimeout", text));
     this.finish(answerLate(this.parts.request, text), { by: "deadline" });
   }
 
-  /** Takes its time away: from now on it may take as long as it likes. */
+  /** Removes the deadline. */
   suspend(): void {
     this.parts.deadlines.remove(this);
     this.deadline = this.#latest = Infinity;
   }
 
-  /** Gives it its time again, all of it. */
+  /** Sets a new deadline, with the full timeouts. */
   resume(): void {
     const { deadlines, route } = this.parts;
     this.#latest = deadlines.now() + route.limits.maxTimeout;
@@ -235,16 +244,16 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     deadlines.add(this);
   }
 
-  /** Sets it going. */
+  /** Starts the call. */
   protected abstract begin(): void;
 
-  /** Gives up whatever is under way for it. `error` is for those who would wait in vain. */
+  /** Cancels whatever is in flight for the call. `error` rejects the promises that wait for it. */
   protected abstract withdraw(why: Withdrawal, error: HubError): void;
 
-  /** Why it has got nowhere yet, in words that name the time limit; undefined if the server is at it. */
+  /** Why the call has not reached the server yet, in words that name the time limit; undefined if it has. */
   protected abstract explainWait(seconds: number): string | undefined;
 
-  /** Remembers what resources a server's answer points to, and what URLs its client is to open. */
+  /** Records the resource links of a server's response, and the URLs that its client is asked to open. */
   learn(session: Session, response: Response): void {
     if (response.outcome === "error") session.voice.refused(response, this.parts.view.attendee);
     else if (session.met?.hasResources === true) this.parts.links.learn(session.server, response);
@@ -254,21 +263,22 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
       links.giveApp(session.server);
   }
 
-  /** What makes the URIs that its client knows of those of the server; undefined if all are the same. */
+  /** Maps the server's URIs to those that the client knows; undefined if all are the same. */
   protected get rename(): RenameUri | undefined {
     const { view, route } = this.parts;
     const { server, name, remoteName } = route;
     const rename = view.catalog.uris.of(server);
     if (name === remoteName || isNamed(route.kind)) return rename;
-    // What was asked for under a URI that names the server is answered under it, and so is what is in it.
+    // A resource that was requested by a URI naming the server is answered under that URI, and so is everything below
+    // it.
     if (name !== writeTemplate(server, remoteName)) return rename;
     const root = rootOf(remoteName) ?? remoteName;
     return (uri) => rename?.(uri) ?? (isWithin(uri, root) ? writeTemplate(server, uri) : undefined);
   }
 
   /**
-   * A server's answer with the URIs under which its client can read what it names. The very same if none differ.
-   * @param result where the result of the method is in it
+   * The response with the URIs by which the client can read the resources; the same object if none differ.
+   * @param result the range of the method's result in it
    */
   protected renameUris(response: Response, result: Range = response.body): Response {
     const { rename } = this;
@@ -285,7 +295,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     caller.respond(message);
   }
 
-  /** Adds the time that stood still. */
+  /** Adds the paused time to the deadlines. */
   #makeUp(): void {
     const now = this.parts.deadlines.now();
     const stood = now - this.#haltedAt;

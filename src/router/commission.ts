@@ -4,7 +4,7 @@ import type { CallParts } from "./call.ts";
 import { RelayedCall } from "./relayed.ts";
 import type { Tasks } from "./tasks.ts";
 
-/** A call that its client would have made a task; the server may as well answer it at once, as those of the modern era do. */
+/** A legacy task-augmented call. The server may create a task or answer at once, as modern servers do. */
 export class Commission extends RelayedCall {
   readonly isTask = true;
   readonly #tasks: Tasks;

@@ -3,10 +3,10 @@ import type { Session } from "../upstream/session.ts";
 import { buildResult } from "../wire/jsonrpc.ts";
 import { RelayedCall } from "./relayed.ts";
 
-/** Clients are told that there are completions; of a server that has none there are none. */
+/** The hub declares `completions`; for a server that does not, the result is empty. */
 const NOTHING = utf8('{"completion":{"values":[]}}');
 
-/** A request for completions. */
+/** A `completion/complete` request. */
 export class Completion extends RelayedCall {
   override enter(session: Session): void {
     if (session.can("completions")) super.enter(session);

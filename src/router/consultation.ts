@@ -20,19 +20,19 @@ import { type CallEnd, silence } from "./ledger.ts";
 import { isUnanswered, Replay } from "./replay.ts";
 import { repeat } from "./rounds.ts";
 
-/** A modern client's request about a task, on its way to the connection that has it. */
+/** A modern client's request about a task, sent over the connection that has the task. */
 export class Consultation extends Call<CallParts> implements Pending, Visitor {
   readonly method: string;
   readonly isRelayed = true;
-  /** What the server calls the task. */
+  /** The server's id of the task. */
   readonly name: string;
   readonly #kept: Kept;
   readonly #keeping: Keeping;
   #sent: { readonly session: Session; readonly id: number } | undefined;
-  /** Its second tries; there are none over a pipe. */
+  /** Created at the first retry; stdio transports never retry. */
   #replay: Replay | undefined;
 
-  /** @throws {HubError} invalidParams if there is no such task */
+  /** @throws {HubError} invalidParams if the client has no such task */
   constructor(common: Common, keeping: Keeping) {
     const { request, view, ledger } = common;
     const { bytes } = request;
@@ -116,7 +116,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     return this.#replay;
   }
 
-  /** How the task stands, as the client is to know it. */
+  /** The task's status as the client gets it: with the hub's ids and URIs. */
   #read(session: Session, response: Response): Response {
     const { ticket, route } = this.#kept;
     const { bytes, body } = response;

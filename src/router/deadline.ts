@@ -1,49 +1,50 @@
 import { type Clock, systemClock } from "../clock.ts";
 
-/** Something that must end by a time, in ms of the clock; the time may be moved back while it waits. */
+/** Something with a deadline, in ms of the clock; the deadline may be postponed while it is scheduled. */
 export interface Timed {
   deadline: number;
-  /** Where it stands among those that wait, if it does: a matter of `Deadlines` alone. */
+  /** Index in the list of scheduled targets; written by `Deadlines` only. */
   slot?: number | undefined;
   expire(): void;
 }
 
-/** The longest delay that a timer takes. */
+/** The longest delay that a timer accepts, in ms. */
 const MAX_DELAY = 2 ** 31 - 1;
-/** After a hold, what has piled up in the pipes is read before anything expires, in ms. */
+/** Delay before anything expires after a pause, in ms: the pipes' backlog is read first. */
 const BREATH = 100;
 
 /**
- * Deadlines of many calls with one timer: it is set for the earliest one that was ever added, and looks at
- * all when it fires. A call that ends in time, or whose deadline moves back, costs no timer at all.
+ * The deadlines of many calls on one timer: it is set for the earliest deadline and checks all when it fires. A call
+ * that
+ * ends in time, or whose deadline is postponed, sets no timer.
  *
- * Their time stands still while it is held, so that a call whose answer cannot be read or passed on is not late.
+ * Time stands still while paused, so that a call does not expire because its response cannot be read or written.
  */
 export class Deadlines {
   readonly #clock: Clock;
-  /** In no order. Each knows its slot: a Set would make a hundred bytes of garbage for every call. */
+  /** Unordered. Each target knows its index: a Set would allocate about 100 bytes per call. */
   readonly #waiting: Timed[] = [];
   #armed: { at: number; cancel: () => void } | undefined;
-  /** How long time stood still in all, up to the present hold, in ms. */
+  /** Total length of all past pauses, in ms. */
   #lost = 0;
-  /** When the present hold began, by the clock. */
+  /** Start of the current pause, in ms of the clock. */
   #heldSince: number | undefined;
 
   constructor(clock: Clock = systemClock) {
     this.#clock = clock;
   }
 
-  /** ms, monotonic; apart from holds it goes as the clock does. */
+  /** The clock's time in ms, monotonic, less all pauses. */
   now(): number {
     return (this.#heldSince ?? this.#clock.now()) - this.#lost;
   }
 
-  /** Calls back after that many ms of the clock, holds or not. @returns the undo */
+  /** Calls back after `ms` of the clock, regardless of pauses. @returns cancels it */
   after(ms: number, callback: () => void): () => void {
     return this.#clock.after(ms, callback);
   }
 
-  /** Lets time stand still, or go on. */
+  /** Pauses time, or resumes it. */
   hold(held: boolean): void {
     if (held === (this.#heldSince !== undefined)) return;
     const now = this.#clock.now();
@@ -62,7 +63,7 @@ export class Deadlines {
     this.#arm(timed.deadline);
   }
 
-  /** The timer stays: clearing it for every call that ends would be a timer per call again. */
+  /** The timer stays set: clearing it for each call that ends would cost a timer operation per call. */
   remove(timed: Timed): void {
     const { slot } = timed;
     if (slot === undefined) return;
@@ -73,7 +74,7 @@ export class Deadlines {
     last.slot = slot;
   }
 
-  /** Nothing expires any more. */
+  /** Cancels all deadlines. */
   end(): void {
     for (const timed of this.#waiting.splice(0)) timed.slot = undefined;
     this.#disarm();
@@ -101,7 +102,7 @@ export class Deadlines {
     const now = this.now();
     const isDue = ({ deadline }: Timed): boolean => deadline <= now;
     for (const timed of this.#waiting.filter(isDue).sort(byDeadline)) {
-      // The end of one may have been that of another, or have given it more time.
+      // An earlier `expire` may have removed this target or postponed its deadline.
       if (timed.slot === undefined || !isDue(timed)) continue;
       this.remove(timed);
       timed.expire();

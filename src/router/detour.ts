@@ -10,24 +10,25 @@ import { readFrame } from "../wire/frame.ts";
 import { buildError, type Message, type Response, joinMessage } from "../wire/jsonrpc.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
-/** What brings the server's answer to the plugins. */
+/** What delivers the server's response to the plugins. */
 interface Journey {
   settle(response: Response): void;
   fail(error: HubError): void;
 }
 
-/** Takes note of the task that an answer says a call was made into. */
+/** Registers the task that a response says was created; undefined if it created none. */
 type Begin = (session: Session, response: Response) => Begun | undefined;
 
 /**
- * The way of a task's result through the plugins that see its call. The client has its answer as soon as there is a task, but
- * for the plugins the call goes on: their answer is what the client gets when it asks for the task's result.
+ * A task-augmented call that plugins see. The client is answered as soon as the task is created, but for the plugins
+ * the
+ * call goes on: their answer is what the client gets from `tasks/result`.
  */
 export class Detour implements Caller {
   readonly #parts: CallCore;
   readonly #begin: Begin;
   #call: Call | undefined;
-  /** What the call waits on, from when there is a task. */
+  /** The task and the request that waits for its result; undefined until the task is created. */
   #begun: { readonly trip: Journey; readonly job: Job; readonly session: Session } | undefined;
   #isDelivered = false;
   #final: Response | undefined;
@@ -38,7 +39,7 @@ export class Detour implements Caller {
     this.#begin = begin;
   }
 
-  /** For the call: it is told of until it is a task, and no longer. */
+  /** The call log, until the task is created: the call's end is logged then, not when the plugins answer. */
   get ledger(): CallCore["ledger"] {
     const { ledger } = this.#parts;
     const hasBegun = (): boolean => this.#begun !== undefined;
@@ -54,7 +55,7 @@ export class Detour implements Caller {
     };
   }
 
-  /** The result is with the plugins, or they have answered. */
+  /** Whether the plugins have been given the result, or have answered. */
   get isDecided(): boolean {
     return this.#isDelivered || this.#final !== undefined;
   }
@@ -63,7 +64,10 @@ export class Detour implements Caller {
     this.#call = call;
   }
 
-  /** Looks at what a trip brings. @returns whether it is a task, and the trip not at its end yet */
+  /**
+   * Looks for a created task in the response of a request. @returns whether there is one, so that the request is not
+   * finished yet
+   */
   takes(trip: Journey, session: Session, response: Response): boolean {
     if (this.#begun !== undefined)
       return trip !== this.#begun.trip && refuse(trip, session, response);
@@ -77,24 +81,24 @@ export class Detour implements Caller {
     return true;
   }
 
-  /** The task's result has come: the plugins get it, and `take` what they answer. */
+  /** Gives the task's result to the plugins; `take` is called with their answer. */
   deliver(result: Response, take: (final: Response) => void): void {
     this.wait(take);
     this.#decide((trip) => trip.settle(result));
   }
 
-  /** Calls back with what the plugins answer. */
+  /** Calls back with the plugins' answer. */
   wait(take: (final: Response) => void): void {
     if (this.#final === undefined) this.#waiting.push(take);
     else take(this.#final);
   }
 
-  /** There will be no result. */
+  /** The task will have no result. */
   fail(cause: HubError): void {
     this.#decide((trip) => trip.fail(cause));
   }
 
-  /** Nobody will ask for the result. */
+  /** Nobody can request the result any more. */
   abandon(): void {
     if (this.#call?.isOver === false) this.#call.cancel("Nobody waits for it.", "disconnect");
   }
@@ -117,7 +121,7 @@ export class Detour implements Caller {
       return;
     }
     const { session, job } = this.#begun;
-    // What plugins have answered without waiting for the result ends the task, too.
+    // An answer that plugins give without waiting for the result cancels the task.
     if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
     const final = readFrame(joinMessage(message ?? this.#explainEnd()));
     if (final.kind !== "response") return;
@@ -129,7 +133,7 @@ export class Detour implements Caller {
     this.#parts.caller.notify(message);
   }
 
-  /** The plugins have what they waited for, and from now on their time is the call's. */
+  /** From here on, the call's deadline applies to the plugins. */
   #decide(bring: (trip: Journey) => void): void {
     if (this.isDecided || this.#begun === undefined) return;
     this.#isDelivered = true;
@@ -143,7 +147,7 @@ export class Detour implements Caller {
   }
 }
 
-/** There is one task to a call: the first. */
+/** A call has at most one task: the first. Any other is cancelled. */
 function refuse(trip: Journey, session: Session, response: Response): boolean {
   if (!session.jobs.reject(response)) return false;
   trip.fail(new HubError("notSupported", "A call that has become a task is not sent again."));

@@ -14,7 +14,7 @@ export interface HeadersParts {
 const indices = new WeakMap<readonly Item[], ReadonlyMap<string, Item>>();
 
 /**
- * The headers that repeat arguments of a call, as the server's own listing says.
+ * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
  * @param changed the arguments as JSON, if they are not those of the request
  */
 export function headersOf(
@@ -27,18 +27,18 @@ export function headersOf(
   return mirror(item, changed === undefined ? readArguments(request) : parse(changed));
 }
 
-/** The tools of which headers repeat anything, by their names. */
+/** The tools with header parameters, by name. */
 function indexOf(tools: readonly Item[]): ReadonlyMap<string, Item> {
   const known = indices.get(tools);
   if (known !== undefined) return known;
   const mirrored = tools.filter((item) => mirroredBy(item).length > 0);
-  // Of two with one name the first one counts.
+  // Of two tools with the same name, the first one counts.
   const index = new Map(mirrored.toReversed().map((item) => [item.key, item]));
   indices.set(tools, index);
   return index;
 }
 
-/** Plugins may have made no JSON of it: that is the server's to refuse. */
+/** Arguments changed by plugins may be invalid JSON: the server rejects them. */
 function parse(json: string): unknown {
   try {
     return JSON.parse(json);

@@ -10,15 +10,15 @@ import { nameInputs, readInputs } from "./inputs.ts";
 import { type Keeping, type Kept, resultIn } from "./keeping.ts";
 import type { Links } from "./links.ts";
 
-/** What whoever listens is told. */
+/** Callbacks of the subscriber. */
 export interface HearingEvents {
-  /** Whether the server tells of it is known now. Called at most once. */
+  /** Whether the server sends notifications of the task. Called at most once. */
   settled(isAgreed: boolean): void;
-  /** It stands otherwise than before. */
+  /** The task's status has changed. */
   told(message: Message): void;
 }
 
-/** One task for which a client listens. */
+/** A modern client's subscription to the notifications of one task. */
 export class Hearing implements Visitor, TicketWatcher {
   readonly #kept: Kept;
   readonly #keeping: Keeping;
@@ -69,7 +69,7 @@ export class Hearing implements Visitor, TicketWatcher {
     this.#events.told(bytesOf(revise(notification, [...ticket.expose(task), ...names])));
   }
 
-  /** Nobody listens any more. */
+  /** Ends the subscription. */
   stop(): void {
     this.#left.abort();
     this.#kept.connection.leave(this);

@@ -22,71 +22,71 @@ import {
   bytesOf,
 } from "../wire/jsonrpc.ts";
 
-/** One thing that a server wants to know before it answers. */
+/** One entry of `inputRequests`: a server's request to the client. */
 export interface Input {
   readonly key: string;
   readonly method: string;
   readonly params: Range | undefined;
 }
 
-/** A server's answer that is none yet: it wants the same request again, with more (basic/patterns/mrtr). */
+/** An incomplete result: the server wants the request again, with the answers to its inputs (basic/patterns/mrtr). */
 export interface InputRequired {
   readonly kind: "inputs";
   readonly bytes: Buffer;
   readonly inputs: readonly Input[];
-  /** As it is spelled. */
+  /** `requestState`, in its original bytes. */
   readonly state: Piece | undefined;
 }
 
-/** A server's answer that is none yet: it has made a task of the call. */
+/** An incomplete result: the server has created a task for the call. */
 export interface MadeTask {
   readonly kind: "task";
   readonly response: Response;
 }
 
-/** A server does not run the tool for a client that does not know tasks. */
+/** The server runs the tool only for clients that declare the tasks extension. */
 export interface Insistence {
   readonly kind: "insistence";
 }
 
-/** An answer that is none yet. */
+/** A response that does not complete the request. */
 export type Unfinished = InputRequired | MadeTask | Insistence;
 
-/** What an answer is read for. */
+/** How a response is read. */
 export interface Reader {
   readonly server: string;
   readonly method: string;
   readonly sender: Sender;
-  /** It goes to a client of the modern era as it is, which knows what to do with it. */
+  /** Whether the client is modern, so that it gets the result unchanged. */
   readonly isPlain: boolean;
-  /** The tool, if what it puts out goes straight to a client of the legacy era. */
+  /** The tool, if its structured output goes to a legacy client. */
   readonly tool?: Item | undefined;
 }
 
-/** The requests that may be answered so. */
+/** The methods whose result may be `input_required`. */
 const REPEATED: ReadonlySet<string> = new Set([
   Method.toolsCall,
   Method.promptsGet,
   Method.resourcesRead,
 ]);
-/** So many may be wanted at a time. */
+/** Maximum number of input requests in a result. */
 const MOST = 32;
 
 const INSISTENCE: Insistence = { kind: "insistence" };
 
-/** A server's answer, and what makes one of the legacy era of it, unless it goes to its client as it is. */
+/** A complete response, and the edits that turn it into a legacy one. */
 export interface Complete {
   readonly kind: "complete";
   readonly response: Response;
   readonly edits: readonly Edit[];
 }
 
-/** Reads the answer of a server of the modern era. @returns an error if the client could make nothing of it */
+/** Reads a modern server's response. @returns an error if the client could not handle the response */
 export function readAnswer(response: Response, reader: Reader): Complete | Unfinished | HubError {
   const { server, method, sender, isPlain } = reader;
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error") return isPlain ? asItIs(response) : explainError(response, reader);
-  // In the shapes that are not looked into no letter is escaped.
+  // The shapes that are not scanned contain no escaped characters.
   if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return asItIs(response);
   const members = scanTop(bytes, body.start);
@@ -113,12 +113,16 @@ export function readAnswer(response: Response, reader: Reader): Complete | Unfin
 }
 const NONE: readonly Member[] = [];
 
-/** An answer that goes to its client as it is. */
+/** A response that goes to the client unchanged. */
 export function asItIs(response: Response): Complete {
   return { kind: "complete", response, edits: [] };
 }
 
-/** An answer that is all, and what makes one of the legacy era of it. @param members of its result; @param tool whose output it is */
+/**
+ * A complete response, with the edits that turn it into a legacy one.
+ * @param tool whose structured output it has
+ * @param members of the result
+ */
 export function completeOf(
   response: Response,
   tool: Item | undefined,
@@ -131,7 +135,7 @@ export function completeOf(
   return { kind: "complete", response, edits };
 }
 
-/** What a server wants; undefined if it does not say what. @param members of its result */
+/** The server's input requests; undefined if they are malformed or there are none. @param members of the result */
 export function readInputs(
   { bytes, body }: Pick<Response, "bytes" | "body">,
   members: readonly Member[] = scanObject(bytes, body.start)?.items ?? NONE,
@@ -152,12 +156,12 @@ export function readInputs(
   return { kind: "inputs", bytes, inputs: [...inputs.values()], state: slice };
 }
 
-/** The same answer, in which people are told which server asks. */
+/** The response, with the server's name in the messages that its input requests show to the user. */
 function nameServers(server: string, response: Response, required: InputRequired): Response {
   return edit(response, nameInputs(server, required));
 }
 
-/** Tells people which server asks. */
+/** Edits that add the server's name to the messages that its input requests show to the user. */
 export function nameInputs(
   server: string,
   { inputs, bytes }: Pick<InputRequired, "inputs" | "bytes">,
@@ -169,7 +173,7 @@ export function nameInputs(
   );
 }
 
-/** A tool that needs what the client lacks: models read results, and nothing can be done about an error. */
+/** Explains a missing capability as a tool result: a model can read that, unlike an error. */
 function explainError(
   response: Response,
   { server, method, sender }: Reader,
@@ -184,7 +188,7 @@ function explainError(
   const required =
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
   const isOfTasks = required !== undefined && missesTasks(valueOf(bytes, required));
-  // It may be told that the hub knows them, but not what a client of its era has said itself.
+  // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
   if (isOfTasks && sender.era === "legacy" && sender.isDriven !== true) return INSISTENCE;
   const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
     ({ key }) => key,
@@ -196,7 +200,7 @@ function explainError(
   return told === undefined ? other : asItIs(told);
 }
 
-/** A message to a client of the legacy era, if it is the answer of a modern server's tool. */
+/** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
 export function wrapAnswer(message: Message, item: Item | undefined): Message {
   const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome === "error") return message;
@@ -205,12 +209,15 @@ export function wrapAnswer(message: Message, item: Item | undefined): Message {
   return edits.length === 0 ? message : patch(frame, [...edits]);
 }
 
-/** The same as a server of the legacy era would have given it. */
+/** The response as a legacy server would have sent it. */
 export function toLegacy({ response, edits }: Complete): Response {
   return edit(response, edits);
 }
 
-/** The request once more, with what the server wanted: nothing of an earlier round, or of the client's own, stays beside it. */
+/**
+ * Edits that add `inputResponses` and `requestState` to the request, in place of those of the client or an earlier
+ * round.
+ */
 export function addInputs(
   { bytes, params, members }: Request,
   answers: ReadonlyMap<string, Uint8Array>,
@@ -241,7 +248,7 @@ function edit(response: Response, edits: readonly Edit[]): Response {
   return responseOf(patch(response, [...edits])) ?? response;
 }
 
-/** An answer of the hub's own making, as if it had come. */
+/** A message of the hub, parsed as if it had been received. */
 export function responseOf(message: Message): Response | undefined {
   const bytes = joinMessage(message);
   const frame = readFrame(bytes);

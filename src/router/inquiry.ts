@@ -28,20 +28,20 @@ export type Common = Pick<
   readonly ledger: Pick<CallCore["ledger"], "next">;
 };
 
-/** A task, the session that has it, and the way of its result through plugins, if there is one. */
+/** A legacy task, the session that has it, and the plugin call that waits for its result, if there is one. */
 export interface Entry {
   readonly job: Job;
   readonly session: Session;
   readonly detour: Detour | undefined;
 }
 
-/** What an inquiry has beside what all requests of a client have. */
+/** What a task request is made from. */
 export type InquiryParts = Common & Pick<CallCore, "token"> & { readonly rewrite: Rewrite };
 
-/** It is answered when the task has ended. */
+/** `tasks/result` is answered when the task has ended: it has no timeout. */
 const NO_LIMITS = { timeout: Infinity, maxTimeout: Infinity };
 
-/** A client's request about a task of its own, on its way to the very session that has it. */
+/** A legacy client's request about one of its tasks, sent over the session that has the task. */
 export class Inquiry extends Call implements Pending {
   readonly method: TaskQuery;
   readonly isRelayed = true;
@@ -106,7 +106,7 @@ export class Inquiry extends Call implements Pending {
     return undefined;
   }
 
-  /** The server is gone, but what became of the task is known. */
+  /** The session is closed, but the last status of the task is known. */
   #answerLost(cause: HubError): void {
     switch (this.method) {
       case TaskMethod.get: {

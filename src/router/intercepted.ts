@@ -29,29 +29,29 @@ import { Passing, type Substance } from "./passing.ts";
 import type { Traveller } from "./traveller.ts";
 import { Trip } from "./trip.ts";
 
-/** What an intercepted call has beside what every call has. */
+/** What a plugin call has in addition to every call's context. */
 export interface Interception {
   readonly plugins: PluginSet;
   readonly way: Way;
   readonly client: ClientInfo;
-  /** The plugin whose call it is, if it is one's. */
+  /** The plugin that makes the call, if one does; it does not see the call itself. */
   readonly except: PluginMember | undefined;
   /** Of the request's `params`. */
   readonly members: readonly Member[];
-  /** If the client would have it made a task. */
+  /** Set if the call is task-augmented. */
   readonly detour: Detour | undefined;
 }
 
-/** A call that plugins see: they answer it, or send it, once or several times, as it is or changed. */
+/** A call that plugins see: they answer it, or send it once or several times, unchanged or changed. */
 export class InterceptedCall extends Call<CallParts> implements Substance, Traveller {
   latest: Promise<Answer> | undefined;
   readonly #own: Interception;
-  /** Those that are under way; there is rarely more than one. */
+  /** The requests in flight; rarely more than one. */
   #trips: readonly Trip[] = NONE;
   #holders: readonly PluginMember[] = NONE;
-  /** Its answer is that of its one trip. */
+  /** The response of its only request is the answer, unseen by plugins. */
   #isDirect = false;
-  /** A server may have done what it asks for. */
+  /** Whether the request was written to the server at least once. */
   #wasSent = false;
   #controller: AbortController | undefined;
   #ended: HubError | undefined;
@@ -117,11 +117,11 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return this.#controller.signal;
   }
 
-  /** Sends the call to the server, as the plugins have made it. */
+  /** Sends the call to the server, with the plugins' changes. */
   relay({ changed, limits }: PassingCall): Promise<Answer> {
     const trip = new Trip(this, this.#rewrite(changed), changed);
     this.#trips = [...this.#trips, trip];
-    // It may be ending just now.
+    // The call may have ended in this very turn.
     const isOver = this.isOver || this.#ended !== undefined;
     if (isOver) trip.giveUp("The call has ended.", this.#why());
     else trip.run(limits);
@@ -159,7 +159,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     } else if (this.isOver) {
       plugins.leave();
     } else {
-      // No plugin has to look at what comes back before it goes to the client.
+      // No plugin waits for the response: it goes straight to the client.
       this.#isDirect = true;
       answer.direct();
     }
@@ -186,12 +186,12 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   protected override finish(message: Message | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#fit(message), end);
-    // Plugins may still be at it, but nothing that they send is of use any more.
+    // Plugins may still run, but what they have in flight is of no use any more.
     if (this.#trips.length > 0) this.#giveUp("The call was answered.", this.#why());
     if (this.#isDirect) this.#own.plugins.leave();
   }
 
-  /** What plugins hand on is what the server has put out; to clients of the legacy era it has to be an object. */
+  /** Wraps a modern server's structured output, which has to be an object for a legacy client. */
   #fit(message: Message): Message {
     const { caller, route, view } = this.parts;
     const isMixed =
@@ -199,7 +199,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return isMixed ? wrapAnswer(message, route.item) : message;
   }
 
-  /** The same for what plugins hand on, which may not be as the server wrote it. */
+  /** The same mapping of URIs for an answer of plugins, which may differ from the server's. */
   #renameUris(message: Message): Message {
     if (this.rename === undefined) return message;
     const frame = readFrame(joinMessage(message));
@@ -212,7 +212,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     this.finish(this.#renameUris(message), "answered");
   }
 
-  /** Why nothing more is done for it. (Making an error is dear.) */
+  /** The error that pending work is rejected with; created lazily, as an Error is expensive. */
   #why(): HubError {
     this.#ended ??= new HubError("cancelled", "The call has ended.");
     return this.#ended;
@@ -232,13 +232,13 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 
 const NONE: readonly never[] = [];
 
-/** Puts other arguments into a request: in every place where it has some, as servers' parsers differ on which counts. */
+/** Replaces every `arguments` member of the request: servers' parsers differ on which duplicate counts. */
 function argumentEdits(request: Request, members: readonly Member[], json: string): Edit[] {
   const by = utf8(json);
   if (lastMember(members, "arguments") !== undefined) {
     return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, by }));
   }
-  // A call has at least the name of its tool in its params.
+  // `params` is not empty: it has at least the tool's name.
   const at = skipSpace(request.bytes, request.params?.start ?? 0) + 1;
   return [{ start: at, end: at, by: utf8(`"arguments":${json},`) }];
 }

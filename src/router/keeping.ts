@@ -10,21 +10,21 @@ import type { Response } from "../wire/jsonrpc.ts";
 import type { TicketStanding } from "../protocol/extension.ts";
 import type { Place } from "./call.ts";
 
-/** So many tasks of a client are remembered: those that have ended make place for new ones. */
+/** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MOST = 1024;
-/** How often those are forgotten that nobody need know any more, in ms. */
+/** How often expired tasks are dropped, in ms. */
 const INTERVAL = 60_000;
 
-/** One of them, and the connection that has it. */
+/** A task and the connection that has it. */
 export interface Kept extends Pick<Place, "connection" | "route"> {
   readonly ticket: Ticket;
-  /** Those of its server that have not ended. */
+  /** The open tasks of the server's session; undefined if it has none. */
   readonly open: Tickets | undefined;
-  /** Who has begun it. */
+  /** The client that began the task. */
   readonly owner: object;
 }
 
-/** The result that an object says a task to have, as if it had come by itself. */
+/** The result embedded in a task's status, as a response of its own. */
 export function resultIn(bytes: Buffer, members: readonly Member[]): Response | undefined {
   const body = lastMember(members, "result");
   if (body === undefined) return undefined;
@@ -33,10 +33,10 @@ export function resultIn(bytes: Buffer, members: readonly Member[]): Response | 
   return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
 }
 
-/** The tasks at servers of the modern era that one client has begun: whoever knows the id of one may ask for it, and nobody else. */
+/** The tasks at modern servers that one client has begun. Only that client can use their ids. */
 export class Keeping {
   readonly #clock: Clock;
-  /** By the hub's ids, the oldest first. */
+  /** By the hub's task ids, oldest first. */
   readonly #kept = new Map<string, Kept>();
   #count = 0;
   #disarm: (() => void) | undefined;
@@ -45,7 +45,10 @@ export class Keeping {
     this.#clock = clock;
   }
 
-  /** Takes note of the task that an answer is. @returns the answer as the client is to know it @throws {HubError} invalidRequest */
+  /**
+   * Registers the task that a result announces. @returns the result with the hub's task id @throws {HubError}
+   * invalidRequest if there are too many open tasks
+   */
   add(answer: Response, { session, connection, route }: Place, owner: object): Response {
     const { server } = route;
     const made = readMade(answer);
@@ -66,24 +69,24 @@ export class Keeping {
     return revise(answer, ticket.expose(task));
   }
 
-  /** @throws {HubError} invalidParams if there is none of that id among what the client has to do with */
+  /** @throws {HubError} invalidParams if the client has no task of that id, or the server is not visible to it */
   find(id: string | undefined, view: View): Kept {
     const kept = id === undefined ? undefined : this.#kept.get(id);
     const now = kept && view.connection(kept.route.server);
     if (kept === undefined || now === undefined) {
       throw new HubError("invalidParams", "There is no task of that id.");
     }
-    // One that was stopped may have left the task to another process of its server.
+    // If its connection was stopped, the task may live on at the server's current connection.
     return kept.connection.mayRun ? kept : { ...kept, connection: now };
   }
 
-  /** Its server has said how it stands. */
+  /** Stores the status that the server has reported. */
   note({ ticket, open }: Kept, standing: TicketStanding): void {
     ticket.note(standing, this.#clock.now());
     if (ticket.isOver) open?.close(ticket);
   }
 
-  /** Whether something that was begun for it has not ended. */
+  /** Whether that owner has a task that has not ended. */
   isBusy(owner: object): boolean {
     for (const kept of this.#kept.values()) {
       if (kept.owner === owner && !kept.ticket.isOver) return true;
@@ -91,7 +94,7 @@ export class Keeping {
     return false;
   }
 
-  /** The client is gone: nobody else can ask for what has not ended. */
+  /** The client is gone: cancels its open tasks. */
   close(): void {
     this.#disarm?.();
     for (const kept of this.#kept.values()) {

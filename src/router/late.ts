@@ -7,14 +7,14 @@ import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
 import { buildError, buildResult, type Message, type Request } from "../wire/jsonrpc.ts";
 
-/** Which of its limits a request has reached, and why it has got nowhere yet, if that is not the server's doing. */
+/** Which time limit a request has reached, and why it was not sent, unless the server has it. */
 export interface Delay {
   readonly isTotal: boolean;
   readonly seconds: number;
   readonly wait: string | undefined;
 }
 
-/** What is said of a request that missed its deadline. */
+/** The message for a request that missed its deadline. */
 export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): string {
   const isTool = route.kind === "tools";
   const noun = NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
@@ -44,7 +44,7 @@ export function explainUnready(seconds: number, { state }: Pick<Connection, "sta
   return `was not called: the server wants an authorization, which nobody has given within ${seconds} seconds${page}`;
 }
 
-/** What is said of a request about a task that the server has not answered in time. */
+/** The error for a request about a task that the server has not answered in time. */
 export function lateError(parts: {
   readonly route: Pick<Route, "server" | "limits">;
   readonly request: Pick<Request, "method">;
@@ -54,25 +54,25 @@ export function lateError(parts: {
   return new HubError(TIMEOUT, text, { server });
 }
 
-/** It went while a request for it waited for its server. */
+/** The error for a tool or prompt that was removed while the request waited for its server. */
 export function goneError({ kind, name }: Route): HubError {
   const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
   return new HubError(code, `There is no ${NOUNS[kind]} "${name}" any more.`);
 }
 
-/** `_meta` key of a result that the hub made itself, with the error's code: so a program can tell it from a tool's own error. */
+/** `_meta` key of results that the hub made, with the error's code: tells them from a tool's own errors. */
 const ERROR_KEY = "toolmux/error";
 const TIMEOUT: ErrorCode = "callTimeout";
 
 /**
- * The answer to a request that missed its deadline: to a call a result, because models read results and can act on them,
- * to all others an error.
+ * The response to a request that missed its deadline: for a tool call a result, as models read results and can act on
+ * them; for all others an error.
  */
 export function answerLate(request: Request, text: string): Message {
   return answerAbsence(request, new HubError(TIMEOUT, text));
 }
 
-/** The same for one whose answer was lost. */
+/** The response to a request whose own response was lost. */
 export function answerAbsence({ id, method }: Request, error: HubError): Message {
   if (method !== Method.toolsCall) return buildError(id, error.toRpc());
   const content = [{ type: "text", text: error.message }];

@@ -2,21 +2,21 @@ import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../errors.ts";
 import type { Bus, CancelledBy } from "../events.ts";
 
-/** A call that runs. */
+/** A call in progress. */
 export interface RunningCall {
-  /** Its number in this hub. */
+  /** Its number, unique in this hub. */
   readonly call: number;
   readonly server: string;
-  /** By the server's own name. */
+  /** The server's own name of the tool. */
   readonly tool: string;
-  /** For how long it has run, in ms. */
+  /** Time since its start, in ms. */
   readonly duration: number;
 }
 
-/** How a call ended: it was answered, the hub had to answer in the server's place, or somebody ended it. */
+/** How a call ended: the server answered, the hub answered in its place, or it was cancelled. */
 export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by: CancelledBy };
 
-/** Gives calls their numbers and tells of them, if anybody listens. */
+/** Numbers the calls and emits their events, if anybody subscribes to them. */
 export class Ledger {
   readonly #bus: Bus;
   #last = 0;
@@ -45,13 +45,13 @@ export class Ledger {
     }
   }
 
-  /** Whether anybody listens for the ends of calls. */
+  /** Whether anybody subscribes to the ends of calls. */
   get isRead(): boolean {
     return this.#bus.wants("callFinished") || this.#bus.wants("callCancelled");
   }
 }
 
-/** A ledger for what is none of the calls of tools that are told of: it only gives numbers. */
+/** A call log for requests that are not tool calls: it only assigns numbers. */
 export function silence(
   ledger: Pick<Ledger, "next">,
 ): Pick<Ledger, "next" | "started" | "ended" | "isRead"> {

@@ -3,37 +3,39 @@ import { bufferOf } from "../bytes.ts";
 import { valueOf } from "../json.ts";
 import { type Response, bytesOf } from "../wire/jsonrpc.ts";
 
-/** So many of one server are remembered, the last ones; and none that is longer, in UTF-16 units. */
+/** Maximum number of remembered URIs per server, the most recent ones, and maximum length of one in UTF-16 units. */
 const MOST = 1000;
 const LONGEST = 2048;
 const SIGN = Buffer.from('"resource_link"');
 
-/** The resources that results have pointed one client to, and the servers that did; also whose user interfaces it has read. */
+/**
+ * The resource links that results have given to one client, by server, and the servers whose UI resources it has read.
+ */
 export class Links {
   /**
-   * The URIs by server; of each server the one that was learned last comes last. The bound is one of each server, so that
-   * no server makes the hub forget what another has linked to.
+   * The URIs by server, the most recently seen last. The limit is per server, so that no server can displace
+   * another's links.
    */
   readonly #uris = new Map<string, Set<string>>();
   readonly #apps = new Set<string>();
 
-  /** Looks into a result, if it seems to have links in it. */
+  /** Collects the resource links of a result. */
   learn(server: string, response: Response): void {
     if (response.outcome === "error" || !hasSign(response)) return;
     for (const uri of readLinks(response)) this.#add(server, uri);
   }
 
-  /** The client has read a user interface of that server (MCP Apps). */
+  /** The client has read a UI resource of that server (MCP Apps). */
   giveApp(server: string): void {
     this.#apps.add(server);
   }
 
-  /** Whether the client was given a user interface of that server. */
+  /** Whether the client has read a UI resource of that server. */
   hasApp(server: string): boolean {
     return this.#apps.has(server);
   }
 
-  /** The servers whose results have pointed to it. */
+  /** The servers that have linked to the URI. */
   find(uri: string): readonly string[] {
     return [...this.#uris].filter(([, uris]) => uris.has(uri)).map(([server]) => server);
   }
@@ -49,14 +51,14 @@ export class Links {
   }
 }
 
-/** What is long is looked at as it came: its `bytes` would be joined for that, which costs more than it is worth. */
+/** Searches a long response slice by slice: reading `bytes` would join the slices, which costs more than the search. */
 function hasSign(response: Response): boolean {
   const { shape, body } = response;
   if (shape.at === "scanned" || shape.chunks === undefined) return bytesOf(response).includes(SIGN);
   return shape.chunks(body.start, body.end).some((slice) => bufferOf(slice).includes(SIGN));
 }
 
-/** The links in a tool's result, or in a prompt's messages (schema, ResourceLink). */
+/** The resource links in a tool's result or in a prompt's messages (schema, ResourceLink). */
 function readLinks({ bytes, body }: Response): readonly string[] {
   let result: unknown;
   try {

@@ -13,31 +13,32 @@ import { HubError } from "../errors.ts";
 import { stringOf } from "../json.ts";
 import type { Links } from "./links.ts";
 
-/** Where a resource is: at that server, under that URI. */
+/** A server, and the URI of the resource at that server. */
 export interface Place {
   readonly server: string;
   readonly uri: string;
 }
 
-/** What a URI may be found by beside the catalog. */
+/** What helps to find a URI's server beside the catalog. */
 export interface Hints {
-  /** The links that results have given. */
+  /** The resource links that results have given. */
   readonly links: Links;
   /**
-   * Whether one client alone was given the links, so that they come before all that servers list. Those of clients that
-   * cannot be told apart count as much as a template: one of them is not led by what another was given.
+   * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to
+   * several
+   * indistinguishable clients rank with the templates, so that one client's links do not decide for another.
    */
   readonly isOneClient: boolean;
-  /** Whether there is such a server for this client, be it stopped. A link of any other is not followed. */
+  /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */
   hasServer(name: string): boolean;
 }
 
 /**
- * Finds the one server that a URI is for, by the first of these that says anything: the URI itself, the links that this
- * client was given, the templates and tools that servers list, the scheme. Each is looked at only if those before it
- * say nothing. A resource that is listed under that very URI comes before all that, and is not looked for here.
- * @returns undefined if there is none
- * @throws {HubError} invalidParams if there are several
+ * Finds the server of a URI that is not listed itself. In this order, until one gives a result: the URI names the
+ * server,
+ * the URI is within a listed skill, resource links, templates and tools' UI resources, the scheme.
+ * @returns undefined if no server is found
+ * @throws {HubError} invalidParams if several servers are found
  */
 export function locate(uri: string, catalog: Catalog, hints: Hints): Place | undefined {
   const own = readLocator(uri);
@@ -50,11 +51,12 @@ export function locate(uri: string, catalog: Catalog, hints: Hints): Place | und
 }
 
 /**
- * Finds the one server that a skill is at which is not listed: by its URI, by the skill or the resource that it is in, or as
- * the only one that has skills (ext-skills, Getting a Skill).
+ * Finds the server of a skill that is not listed: by the URI itself, the skill or resource that contains it, or the
+ * only server
+ * with skills (ext-skills, Getting a Skill).
  * @param servers those that declare skills
- * @returns undefined if there is none
- * @throws {HubError} invalidParams if there are several
+ * @returns undefined if no server is found
+ * @throws {HubError} invalidParams if several servers are found
  */
 export function locateSkill(
   uri: string,
@@ -69,8 +71,9 @@ export function locateSkill(
 }
 
 /**
- * The servers that list a template that the URI matches, or a tool that has it as its user interface. A template counts
- * as its server wrote it, also where the catalog exposes it under a name of the hub because another server has the same.
+ * The servers with a matching template, or a tool whose UI resource is at the URI. Templates are matched as the server
+ * wrote
+ * them, even if the catalog exposes them under another URI because of a conflict.
  */
 function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => patternOf(item).matches(uri));
@@ -78,7 +81,7 @@ function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly str
   return serversOf([...routes, ...tools.routes.filter(({ item }) => pointsTo(item, uri))]);
 }
 
-/** The servers that list something of the same scheme. */
+/** The servers that list a resource or template of the same scheme. */
 function relate(uri: string, { resources, resourceTemplates }: Catalog): readonly string[] {
   const scheme = schemeOf(uri);
   if (scheme === undefined) return [];
@@ -93,7 +96,7 @@ function serversOf(routes: readonly ListedRoute[]): readonly string[] {
   return routes.map(({ server }) => server);
 }
 
-/** @param candidates the same server may be among them several times */
+/** @param candidates may contain duplicates */
 function choose(
   uri: string,
   candidates: readonly string[],
@@ -109,7 +112,7 @@ function choose(
   throw new HubError("invalidParams", text);
 }
 
-/** Whether a tool says that this is its user interface. */
+/** Whether the URI is a UI resource of the tool. */
 function pointsTo(item: Item, uri: string): boolean {
   return interfacesOf(item).some((spot) => stringOf(item.bytes, spot) === uri);
 }

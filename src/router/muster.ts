@@ -7,7 +7,7 @@ import type { Running } from "./call.ts";
 import type { Timed } from "./deadline.ts";
 import type { Common, Entry } from "./inquiry.ts";
 
-/** A request for all tasks of a client: each one's server is asked how it stands. */
+/** A `tasks/list` request: asks each task's server for the task's status. */
 export class Muster implements Running, Timed {
   readonly deadline: number;
   slot: number | undefined;
@@ -18,7 +18,7 @@ export class Muster implements Running, Timed {
   readonly #abort = new AbortController();
   #isOver = false;
 
-  /** @param forget its server does not know it any more. @throws {HubError} invalidParams */
+  /** @param forget drops a task that its server does not know any more @throws {HubError} invalidParams */
   constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {
     this.#common = common;
     this.#roll = readRoll(all, ({ job }) => job.number, common.request);
@@ -43,7 +43,7 @@ export class Muster implements Running, Timed {
     this.#abort.abort(new HubError("cancelled", "Nobody waits for it."));
   }
 
-  /** Those of which nothing was heard are left out. */
+  /** Tasks whose server has not answered yet are left out. */
   expire(): void {
     this.#abort.abort(new HubError("callTimeout", "It took too long."));
   }
@@ -58,7 +58,7 @@ export class Muster implements Running, Timed {
       if (outcome === "result") return exposeTask(job, own);
       if (saysUnknown(own)) this.#forget(entry);
     } catch {
-      // A server that does not answer costs its own tasks and no others.
+      // A server that does not answer only costs its own tasks.
     }
     return undefined;
   }

@@ -5,7 +5,7 @@ import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts
 import { PASSAGE, type Passage, type PassingCall } from "../plugin/weave.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
-/** What is the same of a call however often it is changed. */
+/** What stays the same however often plugins change the call. */
 export interface Substance extends Passage {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
@@ -18,7 +18,7 @@ export interface Substance extends Passage {
 
 const NO_LIMITS: readonly AbortSignal[] = [];
 
-/** A call as plugins see it; nothing of it is read before they ask. */
+/** A call as plugins see it; the request is parsed only when a plugin reads it. */
 export class Passing implements PassingCall {
   readonly [PASSAGE]: Substance;
   readonly changed: string | undefined;
@@ -64,7 +64,7 @@ export class Passing implements PassingCall {
   }
 
   get arguments(): Readonly<Record<string, unknown>> {
-    // Anew each time: whoever changes what he got changes it for nobody else.
+    // Parsed at each read, so that a plugin's changes to the object affect nobody else.
     return JSON.parse(this.argumentsJson) as Record<string, unknown>;
   }
 

@@ -13,21 +13,21 @@ import { pose, type RoundParts } from "./rounds.ts";
 
 export interface PursuitParts extends RoundParts {
   readonly sender: Sender;
-  /** The server is at work: the call has its time again. */
+  /** The task has made progress: restarts the call's timeout. */
   touch(): void;
-  /** The call's answer. */
+  /** The call's response. */
   settle(response: Response): void;
   fail(error: HubError): void;
 }
 
-/** How often a server is asked, whatever it wants, and if it does not say what it wants, in ms. */
+/** Polling interval in ms: lower and upper bound of the server's `pollIntervalMs`, and the default. */
 const INTERVAL = { least: 250, most: 30_000, usual: 1000 };
 
-/** A task that a call was made into whose client waits for the answer: it is asked after until it has ended. */
+/** Polls a task that a server created for a call until it ends, for a client that does not support tasks. */
 export class Pursuit implements OpenTask {
   readonly #session: Session;
   readonly #parts: PursuitParts;
-  /** What was asked of the client already: a server may show it until it has seen the answer. */
+  /** Keys of inputs that were requested of the client: the server may repeat them until it has processed the answer. */
   readonly #answered = new Set<string>();
   readonly #end = new AbortController();
   #taskId = "";
@@ -40,7 +40,7 @@ export class Pursuit implements OpenTask {
     this.#parts = parts;
   }
 
-  /** @param answer what the server has said of the task when it made it */
+  /** @param answer the result that announced the task */
   begin(answer: Response): void {
     const made = readMade(answer);
     if (made === undefined) {
@@ -56,7 +56,7 @@ export class Pursuit implements OpenTask {
     );
   }
 
-  /** Nobody waits for the answer any more: the server may end the task. */
+  /** The call is over: cancels the task at the server. */
   withdraw(): void {
     if (this.#isOver || this.#taskId === "") return;
     this.#close();
@@ -64,15 +64,15 @@ export class Pursuit implements OpenTask {
     cancelTicket(this.#session, this.#taskId);
   }
 
-  /** Whether the task has gone with its server is found out by asking. */
+  /** The next poll tells whether the task has survived its session. */
   lost(): void {
     this.#wake();
   }
 
-  /** @returns what the call is answered with */
+  /** @returns the call's response */
   async #follow(standing: TicketStanding): Promise<Response> {
     let { mark, interval } = standing;
-    // What it asks for is not said before it is asked after.
+    // Input requests are in the status only, so it is polled at once.
     let isUrgent = standing.isOver || standing.status === "input_required";
     for (;;) {
       if (!isUrgent) await this.#pause(interval);
@@ -123,7 +123,7 @@ export class Pursuit implements OpenTask {
       : this.#misstep(`has brought the call to its end, but does not say to which.`);
   }
 
-  /** Asks the client what the server wants to know. @returns whether there was something new */
+  /** Sends the server's input requests to the client. @returns whether there were new ones */
   async #inquire({ bytes, body }: Response): Promise<boolean> {
     const required = readInputs({ bytes, body });
     const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#answered.has(key));
@@ -141,7 +141,7 @@ export class Pursuit implements OpenTask {
     return true;
   }
 
-  /** Answers pass as clients wrote them. */
+  /** Sends `tasks/update` with the client's answers, byte for byte. */
   #update(answers: ReadonlyMap<string, Uint8Array>): Promise<void> {
     const taskId = this.#taskId;
     const pieces: Piece[] = [utf8(`{"taskId":${JSON.stringify(taskId)},"inputResponses":{`)];

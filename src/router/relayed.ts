@@ -26,19 +26,23 @@ import { Sequel } from "./sequel.ts";
 type Place =
   | { readonly at: "waiting" }
   | { readonly at: "sent"; readonly session: Session; readonly id: number }
-  /** The server has answered, but not yet with what was asked for. */
+  /** The server has answered with `input_required` or a task. */
   | { readonly at: "unfinished"; readonly sequel: Sequel }
   | { readonly at: "done" };
 const WAITING: Place = { at: "waiting" };
 const DONE: Place = { at: "done" };
 
-/** A call that goes straight to the server, and whose answer comes straight back: the one record of it. */
+/**
+ * A call that no plugin sees: one request at the server, whose response goes straight to the client. It is itself the
+ * record of
+ * the pending request.
+ */
 export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   #place: Place = WAITING;
   #sequel: Sequel | undefined;
-  /** Its second tries; there are none over a pipe. */
+  /** Created at the first retry; stdio transports never retry. */
   #replay: Replay | undefined;
-  /** It was not sent at once: its tool may be known only from an older listing. */
+  /** The request was not sent at once, so its tool may be known from a saved listing only. */
   #waited = false;
 
   get isRelayed(): true {
@@ -142,7 +146,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     return this.#replay;
   }
 
-  /** @returns the answer of a server of the modern era, once it is one. */
+  /** @returns a modern server's response; undefined if it is not complete */
   #read(session: Session, response: Response): Complete | undefined {
     const { sender, method } = this;
     const { server } = this.parts.route;
@@ -158,13 +162,16 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
     return answer;
   }
 
-  /** The tool, if what it puts out goes to a client of the legacy era. */
+  /** The tool, if its structured output goes to a legacy client. */
   get #tool(): Item | undefined {
     const { route } = this.parts;
     return route.kind === "tools" && this.sender.era === "legacy" ? route.item : undefined;
   }
 
-  /** @returns the answer that tells of a task, for a client that knows what to do with one */
+  /**
+   * @returns the response that announces a task, for a client that supports tasks; undefined if the hub completes the
+   * call
+   */
   #goOn(session: Session, unfinished: Unfinished): Complete | undefined {
     const { route, request, caller, deadlines, connection } = this.parts;
     if (unfinished.kind === "task") {

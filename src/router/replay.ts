@@ -13,14 +13,14 @@ export interface ReplayParts {
   readonly connection: Connection;
   readonly route: Route;
   readonly method: string;
-  /** Sends the request once more, to whatever session there is then. */
+  /** Sends the request again, over the connection's current session. */
   again(): void;
 }
 
-/** How long a request waits before it is sent again, ever longer, in ms; so many times. */
+/** Delays before each retry, in ms; their number is the maximum number of retries. */
 const PAUSES = [20, 50, 100, 250, 500, 1000, 2000];
 
-/** What does no harm by its nature if it is done twice. */
+/** Methods that are safe to repeat. */
 const HARMLESS: ReadonlySet<string> = new Set([
   Method.promptsGet,
   Method.resourcesRead,
@@ -31,13 +31,14 @@ const HARMLESS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * One request's second tries, over a link that may lose it and live: it is sent again only if that can do no harm. All of
- * them are within its own deadline.
+ * Retries of one request, over a transport that can lose a request without closing. A request is repeated only if that
+ * is safe,
+ * and within the request's own deadline.
  */
 export class Replay {
   readonly #parts: ReplayParts;
   #count = 0;
-  /** So often it may have run without an answer. */
+  /** Number of sends after which the response was lost, so that the request may have been executed. */
   #lost = 0;
   #isCorrected = false;
   #disarm: () => void = () => {};
@@ -46,22 +47,25 @@ export class Replay {
     this.#parts = parts;
   }
 
-  /** @returns undefined if the request is to be sent again; else what it fails with */
+  /** @returns undefined if the request will be sent again; else the error it fails with */
   refuse(error: HubError): HubError | undefined {
     const { code } = error;
     const pause = PAUSES[this.#count];
     if (!UNANSWERED.has(code)) return error;
     if (code === "answerLost" && !this.#mayRepeat()) return this.#explain(error);
-    // Who is not let in comes back once: by then there is an authorization, or there is none.
+    // A 401 is retried once: by then the authorization has either succeeded or failed.
     if (pause === undefined || (code === "unauthorized" && this.#count > 0)) return error;
     this.#count++;
     if (code === "answerLost") this.#lost++;
-    // Where an authorization is being got it waits for that instead.
+    // If an authorization is in progress, the connection makes the request wait for it.
     this.#wait(code === "unauthorized" ? 0 : pause);
     return undefined;
   }
 
-  /** Looks whether headers did not repeat what they should. @returns whether the request is sent again, when the tool is known as it is now */
+  /**
+   * Checks for a header mismatch (-32020). @returns whether the request will be sent again, after the listing has been
+   * refreshed
+   */
   corrects(response: Response): boolean {
     if (this.#isCorrected || !isMismatch(response)) return false;
     this.#isCorrected = true;
@@ -74,7 +78,7 @@ export class Replay {
     return true;
   }
 
-  /** The call is over. */
+  /** The call is over: cancels a scheduled retry. */
   end(): void {
     this.#disarm();
   }
@@ -120,7 +124,7 @@ function isMismatch(response: Response): boolean {
   return response.outcome === "error" && codeOf(response) === ModernError.headerMismatch;
 }
 
-/** Whether a request may be sent again. */
+/** Whether the error allows a retry. */
 export function isUnanswered({ code }: HubError): boolean {
   return UNANSWERED.has(code);
 }

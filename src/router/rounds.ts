@@ -18,27 +18,30 @@ export interface RoundsParts {
   readonly request: Request;
   readonly caller: Ask & { readonly sender: Sender; notify(message: Message): void };
   readonly deadlines: Deadlines;
-  /** Lets the call's time stand still while the client is asked, or go on. */
+  /** Pauses the call's deadline while the client is asked, or resumes it. */
   halt(halted: boolean): void;
   /** Sends the request again. */
   again(): void;
   fail(error: HubError): void;
 }
 
-/** A server that wants more than so many times never gets enough. */
+/** Maximum number of rounds per call. */
 const MOST_ROUNDS = 10;
-/** How long a request waits that the server wants again as it was, in ms. */
+/** Delay before a request is repeated that the server wants without any input, in ms. */
 const PAUSE = 250;
-/** How long a person may take to answer, in ms. */
+/** Time limit for the client's answers, in ms. */
 const LIMIT = 10 * 60_000;
 
-/** What a server of the modern era wants of a client that it cannot tell so: asks the client, and sends the request again. */
+/**
+ * Handles `input_required` for a client that cannot: sends the input requests to the client and repeats the call with
+ * the answers.
+ */
 export class Rounds {
-  /** What the request says now beside what the client has written. */
+  /** Edits of the request since the client sent it: `inputResponses` and `requestState`. */
   edits: readonly Edit[] = [];
   readonly #parts: RoundsParts;
   #count = 0;
-  /** The elicitations by URL that the client has agreed to. */
+  /** Ids of the URL elicitations that the client accepted. */
   readonly #visited: string[] = [];
   #round: (() => void) | undefined;
   #disarm: () => void = () => {};
@@ -75,17 +78,17 @@ export class Rounds {
     });
   }
 
-  /** The server has done what was wanted: the pages that it sent people to were all that it needed. */
+  /** The server has completed the call, so the accepted URL elicitations are complete. */
   finish(): void {
     const { caller } = this.#parts;
-    // To the modern era the ids mean nothing.
+    // Modern clients do not know elicitation ids.
     if (caller.sender.era === "modern") return;
     for (const elicitationId of this.#visited.splice(0)) {
       caller.notify(buildNotification(Method.elicited, { elicitationId }));
     }
   }
 
-  /** The call is over: nobody is to answer any more. */
+  /** The call is over: cancels the open input requests. */
   withdraw(): void {
     this.#disarm();
     this.#round?.();
@@ -94,15 +97,17 @@ export class Rounds {
 }
 
 export interface RoundEvents {
-  /** All have been answered: bare results, by the server's keys. `visited`: the elicitations by URL that were agreed to. */
+  /**
+   * All inputs are answered: the results, by the server's keys. `visited`: the ids of the accepted URL elicitations.
+   */
   answered(answers: ReadonlyMap<string, Uint8Array>, visited: readonly string[]): void;
   failed(error: HubError): void;
 }
 
-/** Whose answers are wanted, and for which call. */
+/** Which client is asked, for which server and call. */
 export type RoundParts = Pick<RoundsParts, "server" | "caller" | "deadlines" | "halt">;
 
-/** Asks the client all that a server wants; the call's time stands still meanwhile. @returns what withdraws it */
+/** Sends all input requests to the client and pauses the call's deadline meanwhile. @returns cancels the requests */
 export function pose(parts: RoundParts, required: InputRequired, events: RoundEvents): () => void {
   let isOver = false;
   const over = (): void => {
@@ -132,14 +137,14 @@ export function pose(parts: RoundParts, required: InputRequired, events: RoundEv
 
 const CANCEL = utf8('{"action":"cancel"}');
 
-/** All that a server wants at a time, asked together. */
+/** The input requests of one result, sent together. */
 class Round {
   readonly #parts: RoundParts;
   readonly #required: InputRequired;
   readonly #events: RoundEvents;
   readonly #answers = new Map<string, Uint8Array>();
   readonly #visited: string[] = [];
-  /** What withdraws those that are open. */
+  /** Cancels each open request. */
   readonly #open = new Map<Input, (why: Withdrawal) => void>();
   #isOver = false;
 
@@ -191,7 +196,7 @@ class Round {
         return undefined;
       },
       fail: (error) => this.#refuse(input, error.message),
-      // The server gave up its request: there is nobody to tell.
+      // The server's own request has ended, so there is nobody to send progress to.
       progress: () => {},
     };
     const recall = caller.ask(question);
@@ -203,7 +208,7 @@ class Round {
     else this.#refuse(input, messageOf(body));
   }
 
-  /** The client cannot, or will not: only an elicitation has a word for that. */
+  /** The client cannot or will not answer: only for an elicitation is there a result that says so. */
   #refuse(input: Input, why: string): void {
     if (input.method === Method.elicit) {
       this.#settle(input, CANCEL);
@@ -225,7 +230,7 @@ class Round {
   }
 }
 
-/** What a server of the legacy era would have asked: it gives every elicitation by URL an id. */
+/** The input as a legacy server's request: a URL elicitation gets an `elicitationId`. */
 function requestOf(
   { method, params }: Input,
   bytes: Uint8Array,
@@ -248,13 +253,13 @@ function isAccepted(answer: Uint8Array): boolean {
   return stringOf(answer, lastMember(scanObject(answer, 0)?.items ?? [], "action")) === "accept";
 }
 
-/** What an error of the client says. */
+/** The message of a JSON-RPC error. */
 function messageOf(error: Uint8Array): string {
   const members = scanObject(error, 0)?.items ?? [];
   return stringOf(error, lastMember(members, "message")) ?? textOf(error);
 }
 
-/** The changes to a request that is sent once more: they are made for each time. */
+/** The edits of a request that may be sent several times; a fresh array per send, as `Session` adds its own. */
 export function repeat(
   { edits, tokens }: Rewrite,
   more: { readonly edits: readonly Edit[] } | undefined,

@@ -1,3 +1,10 @@
+/**
+ * The router: takes each client request from its method and params to a route and a call, and follows the call to its
+ * one
+ * response. `Router` finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin sees.
+ * Start here with `route`, then read `call.ts` and `upstream-request.ts`.
+ */
+
 import { type Edit, utf8 } from "../bytes.ts";
 import type { Kind } from "../catalog/item.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
@@ -31,28 +38,28 @@ import { Tasks } from "./tasks.ts";
 import { type AnyManner, readWanted, RESOURCE, type Wanted } from "./wanted.ts";
 import { Subscribe, Watches } from "./watches.ts";
 
-/** Where the router looks. */
+/** What a router needs. */
 export interface RouterParts {
   readonly view: View;
   readonly deadlines: Deadlines;
   readonly ledger: Ledger;
-  /** Those in force; undefined if there are none. */
+  /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
-  /** Tells the client what belongs to no request of it. */
+  /** Sends the client a notification that belongs to no request. */
   notify(message: Message): void;
-  /** The plugin whose calls these are, which does not see them itself. */
+  /** The plugin that makes these calls, if one does; it does not see them itself. */
   readonly except: PluginMember | undefined;
-  /** Whose calls they are, as servers reach it. */
+  /** The client as servers reach it. */
   owner(): Attendee;
-  /** Whether its calls may be those of several clients, which cannot be told apart. */
+  /** Whether several clients, indistinguishable to the hub, may share this router. */
   readonly isAnonymous?: boolean;
-  /** Its tasks at servers of the modern era, if it is of that era itself. */
+  /** The tasks at modern servers; only for a modern client. */
   readonly keeping?: Keeping;
 }
 
-/** Finds the way of one client's calls: the only parse of their params, the only look-up. */
+/** Maps the requests of one client to routes and makes the calls: the only parse of `params`, the only lookup. */
 export class Router {
-  /** Whose calls they are. */
+  /** The client's name and version, as plugins see them. */
   client: ClientInfo;
   readonly #parts: RouterParts;
   readonly #links = new Links();
@@ -67,9 +74,9 @@ export class Router {
   }
 
   /**
-   * Finds the way of a request; it has not begun to run.
-   * @param watches where a subscription belongs, if not to the client itself
-   * @throws {HubError} invalidParams, or that there is nothing of that name
+   * Finds the route of a request; the result is started by `run`.
+   * @param watches the subscriptions to add to, if not the client's own
+   * @throws {HubError} invalidParams, or unknown tool, prompt or resource
    */
   route(request: Request, caller: Caller, manner: AnyManner, watches = this.#watches): Running {
     const { deadlines, ledger, view } = this.#parts;
@@ -95,7 +102,7 @@ export class Router {
     return new Search({ ...parts, timeout, deadlines });
   }
 
-  /** Listens for what becomes of a task. @throws {HubError} invalidParams if there is none of that id */
+  /** Subscribes to the notifications of a task. @throws {HubError} invalidParams if the client has no such task */
   hear(id: string, events: HearingEvents): Hearing {
     const { keeping, view } = this.#parts;
     if (keeping === undefined) throw new HubError("invalidParams", "There is no such task.");
@@ -107,13 +114,13 @@ export class Router {
     this.#watches.end(readWanted(request, RESOURCE).name);
   }
 
-  /** The client has left. */
+  /** The client has disconnected. */
   close(): void {
     this.#watches.close();
     this.#tasks.close();
   }
 
-  /** @param mayGuess whether what is not listed itself may be found by what it looks like */
+  /** @param mayGuess whether a resource that is not listed may be located by links, templates and scheme */
   #find(
     request: Request,
     wanted: Wanted,
@@ -145,7 +152,7 @@ export class Router {
     if (request.method === Method.complete) return new Completion(parts);
     if (request.method === Method.subscribe) return new Subscribe(parts, watches);
     if (kind !== "tools" || listed === undefined) return new RelayedCall(parts);
-    // To the modern era the member means nothing.
+    // Modern calls do not use this member.
     const isTask =
       lastMember(wanted.members, "task") !== undefined && caller.sender.era === "legacy";
     if (isTask) this.#tasks.makeRoom();
@@ -169,10 +176,11 @@ export class Router {
   }
 
   /**
-   * The tool that its own server calls by this name, which no exposed tool has. The user interface of a server (MCP Apps)
-   * calls tools so, as it knows no other names; if several servers have one, it is that of the server whose interface the
-   * client was given.
-   * @throws {HubError} unknownTool if several servers have one and nothing tells which is meant
+   * The tool with this remote name, if no exposed tool has the name. The UI of a server (MCP Apps) calls tools by their
+   * remote
+   * names, as it knows no others; if several servers have one, the server whose UI resource the client has read is
+   * meant.
+   * @throws {HubError} unknownTool if several servers have one and none can be preferred
    */
   #findBare(kind: Kind, name: string): ListedRoute | undefined {
     if (kind !== "tools") return undefined;
@@ -187,7 +195,7 @@ export class Router {
     throw new HubError("unknownTool", text);
   }
 
-  /** The route to a resource, or a skill, that is not listed under that URI. */
+  /** The route to a resource or skill that is not listed under that URI. */
   #locate(kind: Kind, name: string): Route | undefined {
     const { view } = this.#parts;
     const { catalog } = view;
@@ -223,7 +231,7 @@ function checkDirectories({ offer, spec }: Connection): void {
   throw new HubError("invalidParams", text);
 }
 
-/** Names it as its server does. What is called the same stays as it is spelled, unless it is spelled twice. */
+/** Edits that replace the exposed name by the remote one. An equal name keeps its bytes, unless the key is repeated. */
 function rename({ key, spots, name }: Wanted, { remoteName, remoteNameJson }: Route): Edit[] {
   const edits: Edit[] = [];
   for (const { key: own, start, end } of spots) {

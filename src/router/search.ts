@@ -14,31 +14,34 @@ export interface SearchParts {
   readonly request: Request;
   readonly caller: Caller;
   readonly kind: Kind;
-  /** The exposed name that is looked for. */
+  /** The exposed name. */
   readonly name: string;
-  /** The servers that may have it, none of which has given a listing yet. */
+  /** The servers that may have it and have no listing yet. */
   readonly connections: readonly Connection[];
   /**
    * The call, if the catalog has the name by now.
-   * @param isLast nobody else is waited for, so that what is likely will have to do
-   * @throws {HubError} if it cannot be told which one it is
+   * @param isLast no other server is awaited, so a resource may be located by links, templates and scheme
+   * @throws {HubError} if the name is ambiguous or the request invalid
    */
   find(isLast: boolean): Call | undefined;
-  /** What is answered if nobody has it. */
+  /** The error if no server has the name. */
   readonly missing: HubError;
-  /** When it began, in ms of the clock, and how many ms it may take. */
+  /** When the request arrived, in ms of the clock, and its time limit in ms. */
   readonly began: number;
   readonly timeout: number;
   readonly deadlines: Deadlines;
 }
 
-/** A request for something that nobody has listed yet: starts whoever may have it, and becomes the call once it is listed. */
+/**
+ * A request for a name that is not listed yet: starts the servers that may have it, and becomes a call once the name is
+ * listed.
+ */
 export class Search implements Timed {
   readonly deadline: number;
   slot: number | undefined;
   readonly #parts: SearchParts;
   readonly #visits = new Map<Connection, Visitor>();
-  /** Why a server that may have it did not come up: a better answer than that nobody has it. */
+  /** Why a server that may have the name did not start: more useful than that the name is unknown. */
   #cause: HubError | undefined;
   #call: Call | undefined;
 
@@ -70,7 +73,7 @@ export class Search implements Timed {
     this.#parts.caller.respond(undefined);
   }
 
-  /** The call that it has become. */
+  /** The call that the request has become. */
   get call(): Call | undefined {
     return this.#call;
   }

@@ -6,15 +6,16 @@ import type { Unfinished } from "./inputs.ts";
 import { Pursuit, type PursuitParts } from "./pursuit.ts";
 import { Rounds, type RoundsParts } from "./rounds.ts";
 
-/** What a call is that may not be answered at once. */
+/** What continuing an unfinished call needs. */
 export type SequelParts = RoundsParts & Omit<PursuitParts, "sender">;
 
 /**
- * What follows when a server of the modern era has answered a call, but not yet with what was asked for: it wants to know
- * more, has made a task of it, or wants a client that knows tasks.
+ * Continues a call whose modern server has not completed it yet: the server requires input, has created a task, or
+ * requires
+ * a client with the tasks extension.
  */
 export class Sequel {
-  /** Who makes the call, as the server is told from now on. */
+  /** What is declared to the server about the client in further requests. */
   sender: Sender;
   readonly #parts: SequelParts;
   #rounds: Rounds | undefined;
@@ -25,7 +26,7 @@ export class Sequel {
     this.sender = parts.caller.sender;
   }
 
-  /** What the request says now beside what the client has written. */
+  /** Edits of the request since the client sent it. */
   get edits(): readonly Edit[] {
     return this.#rounds?.edits ?? NONE;
   }
@@ -45,7 +46,7 @@ export class Sequel {
     }
   }
 
-  /** The server has answered with what was asked for. */
+  /** The server has completed the call. */
   finish(): void {
     this.#rounds?.finish();
   }

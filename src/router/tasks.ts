@@ -17,13 +17,15 @@ import type { Detour } from "./detour.ts";
 import { type Common, type Entry, Inquiry } from "./inquiry.ts";
 import { Muster } from "./muster.ts";
 
-/** So many tasks of a client are remembered: those that have ended make place for new ones. */
+/** Maximum number of remembered tasks per client; ended ones are dropped first. */
 const MOST = 256;
 
-/** The tasks that one client has begun, at whatever server: for it there are no others. */
+/**
+ * The tasks at legacy servers that one client has begun, whichever the server. Clients cannot use each other's tasks.
+ */
 export class Tasks {
   readonly #client: () => Attendee;
-  /** By the hub's ids, the oldest first. */
+  /** By the hub's task ids, oldest first. */
   readonly #entries = new Map<string, Entry>();
   #count = 0;
 
@@ -31,7 +33,7 @@ export class Tasks {
     this.#client = client;
   }
 
-  /** Makes place for one more. @throws {HubError} invalidRequest if there is none */
+  /** Makes room for one more task. @throws {HubError} invalidRequest if there are too many open tasks */
   makeRoom(): void {
     if (this.#entries.size < MOST) return;
     const ended = [...this.#entries.values()].find(({ job }) => job.isOver);
@@ -41,7 +43,7 @@ export class Tasks {
     this.#forget(ended);
   }
 
-  /** Takes note of the task that an answer says a call was made into. @returns undefined if it does not */
+  /** Registers the task that a response says was created for a call. @returns undefined if it created none */
   begin(
     session: Session,
     response: Response,
@@ -54,7 +56,7 @@ export class Tasks {
       token: call.token,
       number: ++this.#count,
       lost: (job, cause) => {
-        // What has ended cannot fail any more: it is as good as expired.
+        // An ended task of a closed session cannot be asked for any more: it is treated as expired.
         if (job.isOver) this.#entries.delete(job.id);
         detour?.fail(cause);
       },
@@ -65,13 +67,13 @@ export class Tasks {
     return begun;
   }
 
-  /** A request about tasks. @throws {HubError} invalidParams if the client has none of that id */
+  /** Handles a `tasks/*` request. @throws {HubError} invalidParams if the client has no such task */
   route(common: Common): Running {
     const { method } = common.request;
     return isTaskQuery(method) ? this.#inquire(common, method) : this.#muster(common);
   }
 
-  /** The client has left: nobody else can ask for what has not ended. */
+  /** The client has disconnected: drops its tasks and cancels those that are open. */
   close(): void {
     for (const entry of this.#entries.values()) this.#forget(entry);
   }

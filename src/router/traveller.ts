@@ -10,7 +10,7 @@ import type { Caller } from "./call.ts";
 import type { Deadlines } from "./deadline.ts";
 import type { Detour } from "./detour.ts";
 
-/** Whose trip it is. */
+/** The plugin call as its requests to the server see it. */
 export interface Traveller extends Occasion {
   readonly request: Request;
   readonly route: Route;
@@ -18,16 +18,16 @@ export interface Traveller extends Occasion {
   readonly sender: Sender;
   readonly caller: Caller;
   readonly deadlines: Deadlines;
-  /** Takes what becomes a task. */
+  /** Takes a created task; undefined unless the call is task-augmented. */
   readonly detour: Detour | undefined;
   progress(notification: Notification, tokens: readonly Range[]): void;
   touch(): void;
-  /** An answer of the server, before anybody changes it. */
+  /** Records the links of a server's response, before plugins change it. */
   learn(session: Session, response: Response): void;
   halt(halted: boolean): void;
-  /** It has come to an end. */
+  /** A request of the call has ended. */
   arrived(trip: { readonly isSent: boolean }): void;
-  /** The answer, or the failure, of a trip that is all there is to the call. */
+  /** The outcome of the call's only request, if no plugin looks at it. */
   settle(response: Response): void;
   fail(error: HubError): void;
 }

@@ -23,9 +23,11 @@ import type { Traveller } from "./traveller.ts";
 type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError };
 
 /**
- * One request on its way to the server and back, of a call that may make several. Plugins take it for the promise of an
- * answer, and it is one; but the promise is made only if somebody looks. If nobody does, what comes back goes to the
- * client as if there were no plugins.
+ * One request of a plugin call at its server; a call may send several. It is also the promise of an answer that
+ * `next()`
+ * returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if there
+ * were no
+ * plugins.
  */
 export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly method = Method.toolsCall;
@@ -33,25 +35,25 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly name: string;
   readonly #traveller: Traveller;
   readonly #rewrite: Rewrite;
-  /** Its arguments as JSON, if plugins have changed them. */
+  /** The arguments as JSON, if plugins have changed them. */
   readonly #changed: string | undefined;
   #sent: { readonly session: Session; readonly id: number } | undefined;
   #waited = false;
-  /** The server has yet to say anything to it. */
+  /** Sent, and not answered yet. */
   #isAway = false;
   #replay: Replay | undefined;
   #sequel: Sequel | undefined;
   #isHalted = false;
   #isOver = false;
-  /** What comes back is what the call is answered with, whoever else looks at it. */
+  /** The response goes to the client directly, even if a plugin also reads it. */
   #isDirect = false;
   #outcome: Outcome | undefined;
   #promise: Promise<Answer> | undefined;
   #settle: ((outcome: Outcome) => void) | undefined;
-  /** Stops the signals that cancel it from holding it. */
+  /** Removes the abort listener. */
   #undo: (() => void) | undefined;
 
-  /** @param changed the arguments as JSON, if plugins have changed them: the rewrite has them, too */
+  /** @param changed the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
   constructor(traveller: Traveller, rewrite: Rewrite, changed: string | undefined) {
     this.#traveller = traveller;
     this.#rewrite = rewrite;
@@ -83,7 +85,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     return this.#sent !== undefined;
   }
 
-  /** @param limits give it up when one of them is aborted */
+  /** @param limits cancels the request when one of them is aborted */
   run(limits: readonly AbortSignal[]): void {
     if (limits.length > 0) this.#watch(AbortSignal.any([...limits]));
     if (this.#isOver) return;
@@ -91,7 +93,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#waited = this.#sent === undefined;
   }
 
-  /** What comes back is what the call is answered with. */
+  /** From now on, the response goes to the client directly. */
   direct(): void {
     this.#isDirect = true;
     if (this.#outcome !== undefined) this.#pass(this.#outcome);
@@ -145,7 +147,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#traveller.halt(halted);
   }
 
-  /** The traveller does not want its answer any more; the server is told. */
+  /** The call does not need the response any more: cancels the request at the server. */
   giveUp(why: Withdrawal, reason: HubError): void {
     if (!this.#end()) return;
     this.#sequel?.withdraw();
@@ -182,7 +184,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
           else resolve(new RelayedAnswer(outcome));
         };
       });
-      // A plugin that has lost interest in it need not take its failure.
+      // Avoids an unhandled rejection if the plugin ignores the promise.
       this.#promise.catch(() => {});
       if (this.#outcome !== undefined) this.#settle?.(this.#outcome);
     }
@@ -199,7 +201,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     else this.#traveller.settle(outcome);
   }
 
-  /** Tells those who take it for a promise. */
+  /** Settles the promise, if it was created. */
   #tell(outcome: Outcome): void {
     if (outcome.kind === "failure") entrust(outcome.reason);
     this.#outcome = outcome;
@@ -212,7 +214,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     this.#finish(answer);
   }
 
-  /** @returns the answer of a server of the modern era, if it is one, as one of the legacy era would have given it. */
+  /** @returns a modern server's response as a legacy one; undefined if it is not complete */
   #read(session: Session, response: Response): Response | undefined {
     const { sender } = this;
     const { route, request, caller, deadlines, connection } = this.#traveller;
@@ -241,11 +243,11 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     return undefined;
   }
 
-  /** @returns whether the answer is that a task has begun, which is at the end of another way */
+  /** @returns whether the response created a task, whose result is delivered later */
   #hands(session: Session, answer: Response): boolean {
     const { detour } = this.#traveller;
     if (detour === undefined) return false;
-    // Those that are asked for its sake do not halt it any more.
+    // Server requests that belong to the task do not pause the deadline.
     this.halt(false);
     return detour.takes(this, session, answer);
   }
@@ -273,7 +275,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (limit.aborted) give();
   }
 
-  /** @returns whether it was not over yet */
+  /** @returns false if it has ended before */
   #end(): boolean {
     if (this.#isOver) return false;
     this.halt(false);

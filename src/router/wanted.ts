@@ -8,26 +8,26 @@ import { readTokens } from "../upstream/notice.ts";
 import { readId } from "../wire/id.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
-/** What a request that goes to a server is about. */
+/** The parsed `params` of a request that goes to a server. */
 export interface Wanted {
   readonly kind: Kind;
-  /** What the client calls it. */
+  /** The name or URI that the client uses. */
   readonly name: string;
-  /** Which member says so, in whichever of these. */
+  /** The key of the member with that name or URI, and the object's members. */
   readonly key: "name" | "uri";
   readonly spots: readonly Member[];
   /** Of `params`. */
   readonly members: readonly Member[];
-  /** The client's progress token: wherever it stands, and as it is spelled. */
+  /** The client's progress token: all its ranges, and its original bytes. */
   readonly tokens: readonly Range[];
   readonly token: Piece | undefined;
 }
 
-/** What the methods that are relayed are about. */
+/** How the params of a relayed method name their subject. */
 export interface Manner {
   readonly kind: Kind;
   readonly key: "name" | "uri";
-  /** How the thing is called where it is missing. */
+  /** What error messages call the missing member. */
   readonly what: string;
 }
 
@@ -35,7 +35,7 @@ export const CALL: Manner = { kind: "tools", key: "name", what: "the name of a t
 
 const PROMPT: Manner = { kind: "prompts", key: "name", what: "the name of a prompt" };
 export const RESOURCE: Manner = { kind: "resources", key: "uri", what: "the URI of a resource" };
-/** A skill (ext-skills, Getting a Skill), and a directory of resources (Reading Directories). */
+/** A skill (ext-skills, Getting a Skill) and a directory of resources (ext-skills, Reading Directories). */
 export const SKILL: Manner = { kind: "skills", key: "uri", what: "the URI of a skill" };
 export const DIRECTORY: Manner = {
   kind: "resources",
@@ -44,10 +44,10 @@ export const DIRECTORY: Manner = {
 };
 const TEMPLATE: Manner = { kind: "resourceTemplates", key: "uri", what: "the URI of a template" };
 
-/** A completion is about whatever its `ref` says; a task is known by its id alone. */
+/** `completion/complete` has a `ref`; task requests have only a task id. */
 export type AnyManner = Manner | "reference" | "task";
 
-/** Every method that goes to the server that has what it is about, but `tools/call`. */
+/** The relayed methods, except `tools/call`. */
 export const MANNERS: ReadonlyMap<string, AnyManner> = new Map<string, AnyManner>([
   [Method.promptsGet, PROMPT],
   [Method.resourcesRead, RESOURCE],
@@ -85,7 +85,7 @@ export function readWanted(request: Request, manner: Manner | "reference"): Want
 const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
 
-/** What a request for a completion is about: a prompt, or a resource template (schema, CompleteRequest). */
+/** The subject of a completion: a prompt or a resource template (schema, CompleteRequest). */
 function readManner(bytes: Uint8Array, members: readonly Member[]): Manner {
   const type = stringOf(bytes, lastMember(readReference(bytes, members), "type"));
   if (type === "ref/prompt") return PROMPT;
@@ -94,7 +94,7 @@ function readManner(bytes: Uint8Array, members: readonly Member[]): Manner {
   throw new HubError("invalidParams", text);
 }
 
-/** The members of every `ref`: servers' parsers differ on which of several counts. */
+/** The members of every `ref`: servers' parsers differ on which duplicate counts. */
 function readReference(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
   return members
     .filter(({ key }) => key === "ref")

@@ -17,13 +17,13 @@ import type { CallParts } from "./call.ts";
 import type { CallEnd } from "./ledger.ts";
 import { RelayedCall } from "./relayed.ts";
 
-/** What one client has subscribed to. */
+/** The resource subscriptions of one client. */
 export class Watches {
   readonly #notify: (message: Message) => void;
   /** By the URIs that the client uses. */
   readonly #watches = new Map<string, Watch>();
 
-  /** @param notify tells the client what belongs to no request of it */
+  /** @param notify sends the client a notification that belongs to no request */
   constructor(notify: (message: Message) => void) {
     this.#notify = notify;
   }
@@ -42,13 +42,13 @@ export class Watches {
     this.#watches.delete(name);
   }
 
-  /** The client has left. */
+  /** The client has disconnected. */
   close(): void {
     for (const name of this.#watches.keys()) this.end(name);
   }
 }
 
-/** One resource that a client has subscribed to. */
+/** One client's subscription to one resource. */
 class Watch implements Watcher {
   readonly client: object;
   readonly server: string;
@@ -71,7 +71,7 @@ class Watch implements Watcher {
     this.#notify = notify;
   }
 
-  /** @returns whether the server need not be asked */
+  /** @returns whether the server is subscribed already, so that no request is needed */
   start(): boolean {
     return this.#subscriptions.add(this.uri, this);
   }
@@ -95,11 +95,11 @@ class Watch implements Watcher {
     this.#notify(name === uri ? bytesOf(notification) : substitute(notification, uris, json));
   }
 
-  /** As this client knows it: that, or a part of it. */
+  /** The client's URI for an updated resource: the subscribed one, or one below it. */
   #rename(uri: string): string {
     if (uri === this.uri) return this.#name;
     if (this.#name === this.uri) return uri;
-    // What is in a skill that has another URI is not encoded in it.
+    // Within a skill that was exposed under another URI, URIs are not encoded.
     const write = this.#name.endsWith(this.uri) ? writeTemplate : writeLocator;
     return write(this.server, uri);
   }
@@ -107,7 +107,7 @@ class Watch implements Watcher {
 
 const AGREED = utf8("{}");
 
-/** A request to subscribe: the server is asked only if nobody has subscribed to the same. */
+/** A `resources/subscribe` request: the server gets it only if no other client has subscribed to the same resource. */
 export class Subscribe extends RelayedCall {
   readonly #watches: Watches;
   #watch: Watch | undefined;
@@ -135,7 +135,7 @@ export class Subscribe extends RelayedCall {
     else void this.#join(session);
   }
 
-  /** Servers of the modern era are listened to for all that is subscribed to: they are not asked for each. */
+  /** Modern servers have one `subscriptions/listen` stream for all subscriptions instead of a request for each. */
   async #join(session: Session): Promise<void> {
     const { route, request } = this.parts;
     try {
