@@ -64,16 +64,14 @@ function readTasks(tasks: object | undefined): Pick<Capabilities, "tasks"> {
 
 /**
  * Limits per peer and key: number of extensions or experimental capabilities, of which the first are read, and length
- * of a
- * name in UTF-16 units.
+ * of a name in UTF-16 units.
  */
 const MOST_SETTINGS = 64;
 const LONGEST_NAME = 200;
 
 /**
  * The extensions or experimental capabilities that a peer declares, with unchanged settings. The tasks extension is
- * omitted:
- * the hub declares its own support.
+ * omitted: the hub declares its own support.
  */
 export function readSettings(
   declared: unknown,

@@ -4,8 +4,8 @@ import { lastMember, scanObject, stringOf } from "../json.ts";
 import type { Request } from "../wire/jsonrpc.ts";
 
 /**
- * The name after which a page of a list starts; undefined if the request has no cursor. @throws {HubError}
- * invalidParams if the cursor is not one of that list
+ * The name after which a page of a list starts; undefined if the request has no cursor.
+ * @throws {HubError} invalidParams if the cursor is not one of that list
  */
 export function readAfter(list: string, { bytes, params }: Request): string | undefined {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];

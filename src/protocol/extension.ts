@@ -20,7 +20,10 @@ export function declaresTasks(declared: object): boolean {
   return isTable(memberOf(memberOf(declared, "extensions"), TASKS));
 }
 
-/** The error for a request that only clients with the tasks extension may send. @param what the request */
+/**
+ * The error for a request that only clients with the tasks extension may send.
+ * @param what the request
+ */
 export function lackOfTasks(what: string): HubError {
   const data = { requiredCapabilities: WITH_TASKS };
   return new HubError("missingCapability", `${what} is for clients that declare ${TASKS}.`, {
@@ -29,8 +32,8 @@ export function lackOfTasks(what: string): HubError {
 }
 
 /**
- * Whether the tasks extension is the only capability that a server misses. @param required `requiredCapabilities` of
- * its error
+ * Whether the tasks extension is the only capability that a server misses.
+ * @param required `requiredCapabilities` of its error
  */
 export function missesTasks(required: unknown): boolean {
   const extensions = memberOf(required, "extensions");

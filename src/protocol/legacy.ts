@@ -2,8 +2,7 @@ import { type Capabilities, writeSettings } from "./capabilities.ts";
 
 /**
  * The protocol layer: stateless codecs of the two eras and their translation; tables and shapes only. This file is the
- * legacy
- * era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the other one.
+ * legacy era, revisions 2024-10-07 to 2025-11-25, which begins with `initialize`; `modern.ts` is the other one.
  * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
  */
 
@@ -33,8 +32,7 @@ export function isLegacyVersion(version: unknown): version is LegacyVersion {
 
 /**
  * The version that a server answers to a client's `protocolVersion`: the same if it is known, else the newest
- * (lifecycle,
- * version negotiation).
+ * (lifecycle, version negotiation).
  */
 export function negotiate(requested: unknown): LegacyVersion {
   return isLegacyVersion(requested) ? requested : LATEST_LEGACY;

@@ -12,8 +12,7 @@ const last: { bytes: Uint8Array | undefined; start: number; items: readonly Memb
 
 /**
  * The members of a `_meta`; empty if it is not an object. Several readers scan the same `_meta` in a row, so the last
- * scan is
- * cached.
+ * scan is cached.
  * @param bytes of a received message, which are never modified
  */
 export function membersOfMeta(

@@ -4,8 +4,7 @@ import { lastMember, scanObject, valueOf } from "../json.ts";
 
 /*
  * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers
- * from tool
- * parameters).
+ * from tool parameters).
  */
 
 /** A tool argument that is repeated in a header. */
@@ -19,8 +18,7 @@ interface Reading {
   readonly mirrored: readonly Mirrored[];
   /**
    * What is wrong with the annotations, as the end of a sentence that begins with the tool's name; such a tool must not
-   * be
-   * called over HTTP.
+   * be called over HTTP.
    */
   readonly fault: string | undefined;
 }

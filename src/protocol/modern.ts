@@ -1,7 +1,6 @@
 /**
  * The modern era: revision 2026-07-28, in which every request carries its client's envelope in `_meta`
- * (basic/versioning).
- * Stateless: tables and shapes only.
+ * (basic/versioning). Stateless: tables and shapes only.
  */
 
 import { Buffer } from "node:buffer";
@@ -98,7 +97,11 @@ export interface Envelope {
   readonly level: unknown;
 }
 
-/** Reads the envelope of a request. @param members of its params @returns undefined if the request is not modern */
+/**
+ * Reads the envelope of a request.
+ * @param members of its params
+ * @returns undefined if the request is not modern
+ */
 export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Envelope | undefined {
   const meta = lastMember(members, "_meta");
   const items = meta && membersOfMeta(bytes, meta);
@@ -162,7 +165,10 @@ export interface Seal {
   readonly whole: Added;
 }
 
-/** Encodes an envelope for many requests. @param envelope its members */
+/**
+ * Encodes an envelope for many requests.
+ * @param envelope its members
+ */
 export function makeSeal(envelope: string): Seal {
   return { inner: makeAdded(envelope), whole: makeAdded(`"_meta":{${envelope}}`) };
 }
@@ -194,7 +200,10 @@ function isTable(bytes: Uint8Array, { key, start }: Member): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
-/** The type of a modern server's result; `complete` if it does not say. @param members of the result */
+/**
+ * The type of a modern server's result; `complete` if it does not say.
+ * @param members of the result
+ */
 export function readResultType(bytes: Uint8Array, members: readonly Member[]): string {
   return stringOf(bytes, lastMember(members, "resultType")) ?? "complete";
 }
@@ -212,7 +221,10 @@ export function mayBeIncomplete(bytes: Buffer): boolean {
 /** Top-level members of modern results only. */
 const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheScope"]);
 
-/** Edits that turn a modern result into a legacy one. @param members of the result */
+/**
+ * Edits that turn a modern result into a legacy one.
+ * @param members of the result
+ */
 export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
@@ -275,7 +287,8 @@ const META = Buffer.from('"_meta"');
 
 /**
  * Edits that turn a legacy result, or one of the hub, into a complete modern one. The added members come last, so that
- * duplicates in the result do not win. @returns no edits if the result is not an object
+ * duplicates in the result do not win.
+ * @returns no edits if the result is not an object
  */
 export function stampResult(
   bytes: Buffer,

@@ -1,7 +1,6 @@
 /**
  * Structured tool output for legacy clients, whose protocol requires an object and an object schema. Any other output
- * of a
- * modern server's tool is wrapped: it becomes the member `result` of an object.
+ * of a modern server's tool is wrapped: it becomes the member `result` of an object.
  */
 
 import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
@@ -39,7 +38,10 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
   return joinPieces(applyEdits(tool, [{ start, end, by }]));
 }
 
-/** Edits that wrap `structuredContent` into an object, if needed. @param members of the result */
+/**
+ * Edits that wrap `structuredContent` into an object, if needed.
+ * @param members of the result
+ */
 export function wrapOutput(
   bytes: Uint8Array,
   members: readonly Member[],

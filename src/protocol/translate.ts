@@ -33,7 +33,10 @@ export function addHint({ bytes, body, outcome }: Response, cache: CacheHint): E
   return missing.length === 0 ? [] : [appendMembers(bytes, body, missing.join(","))];
 }
 
-/** Edits that turn a modern server's complete result or error into a legacy one. @param members of the result */
+/**
+ * Edits that turn a modern server's complete result or error into a legacy one.
+ * @param members of the result
+ */
 export function legacize({ bytes, body, outcome }: Response, members: readonly Member[]): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");
   return stripResult(bytes, body, members);

@@ -36,8 +36,8 @@ import type { Links } from "./links.ts";
 export interface Caller extends Ask {
   readonly sender: Sender;
   /**
-   * Called when the requested entry was listed only after the request had arrived. @throws {HubError} if the request is
-   * invalid for it
+   * Called when the requested entry was listed only after the request had arrived.
+   * @throws {HubError} if the request is invalid for it
    */
   admit?(catalog: Catalog): void;
   /**
@@ -100,8 +100,8 @@ export interface CallParts extends CallCore {
 const SHUTDOWN: CallEnd = { by: "shutdown" };
 
 /**
- * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response
- * is obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
+ * A client's request until its one response. Owns the deadline and the call log; subclasses decide how the response is
+ * obtained. Start here to follow a call: `run`, the subclass's `begin`, then `finish`.
  */
 export abstract class Call<Parts extends CallCore = CallCore> implements Timed, Occasion {
   readonly number: number;

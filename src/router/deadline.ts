@@ -15,10 +15,8 @@ const BREATH = 100;
 
 /**
  * The deadlines of many calls on one timer: it is set for the earliest deadline and checks all when it fires. A call
- * that
- * ends in time, or whose deadline is postponed, sets no timer.
- *
- * Time stands still while paused, so that a call does not expire because its response cannot be read or written.
+ * that ends in time, or whose deadline is postponed, sets no timer. Time stands still while paused, so that a call does
+ * not expire because its response cannot be read or written.
  */
 export class Deadlines {
   readonly #clock: Clock;
@@ -39,7 +37,10 @@ export class Deadlines {
     return (this.#heldSince ?? this.#clock.now()) - this.#lost;
   }
 
-  /** Calls back after `ms` of the clock, regardless of pauses. @returns cancels it */
+  /**
+   * Calls back after `ms` of the clock, regardless of pauses.
+   * @returns cancels it
+   */
   after(ms: number, callback: () => void): () => void {
     return this.#clock.after(ms, callback);
   }

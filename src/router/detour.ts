@@ -21,8 +21,7 @@ type Begin = (session: Session, response: Response) => Begun | undefined;
 
 /**
  * A task-augmented call that plugins see. The client is answered as soon as the task is created, but for the plugins
- * the
- * call goes on: their answer is what the client gets from `tasks/result`.
+ * the call goes on: their answer is what the client gets from `tasks/result`.
  */
 export class Detour implements Caller {
   readonly #parts: CallCore;
@@ -65,8 +64,8 @@ export class Detour implements Caller {
   }
 
   /**
-   * Looks for a created task in the response of a request. @returns whether there is one, so that the request is not
-   * finished yet
+   * Looks for a created task in the response of a request.
+   * @returns whether there is one, so that the request is not finished yet
    */
   takes(trip: Journey, session: Session, response: Response): boolean {
     if (this.#begun !== undefined)

@@ -81,7 +81,10 @@ export interface Complete {
   readonly edits: readonly Edit[];
 }
 
-/** Reads a modern server's response. @returns an error if the client could not handle the response */
+/**
+ * Reads a modern server's response.
+ * @returns an error if the client could not handle the response
+ */
 export function readAnswer(response: Response, reader: Reader): Complete | Unfinished | HubError {
   const { server, method, sender, isPlain } = reader;
   const { bytes, body, outcome, shape } = response;
@@ -135,7 +138,10 @@ export function completeOf(
   return { kind: "complete", response, edits };
 }
 
-/** The server's input requests; undefined if they are malformed or there are none. @param members of the result */
+/**
+ * The server's input requests; undefined if they are malformed or there are none.
+ * @param members of the result
+ */
 export function readInputs(
   { bytes, body }: Pick<Response, "bytes" | "body">,
   members: readonly Member[] = scanObject(bytes, body.start)?.items ?? NONE,

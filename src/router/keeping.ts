@@ -46,8 +46,9 @@ export class Keeping {
   }
 
   /**
-   * Registers the task that a result announces. @returns the result with the hub's task id @throws {HubError}
-   * invalidRequest if there are too many open tasks
+   * Registers the task that a result announces.
+   * @returns the result with the hub's task id
+   * @throws {HubError} invalidRequest if there are too many open tasks
    */
   add(answer: Response, { session, connection, route }: Place, owner: object): Response {
     const { server } = route;

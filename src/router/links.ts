@@ -13,8 +13,8 @@ const SIGN = Buffer.from('"resource_link"');
  */
 export class Links {
   /**
-   * The URIs by server, the most recently seen last. The limit is per server, so that no server can displace
-   * another's links.
+   * The URIs by server, the most recently seen last. The limit is per server, so that no server can displace another's
+   * links.
    */
   readonly #uris = new Map<string, Set<string>>();
   readonly #apps = new Set<string>();

@@ -25,8 +25,7 @@ export interface Hints {
   readonly links: Links;
   /**
    * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to
-   * several
-   * indistinguishable clients rank with the templates, so that one client's links do not decide for another.
+   * several indistinguishable clients rank with the templates, so that one client's links do not decide for another.
    */
   readonly isOneClient: boolean;
   /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */
@@ -35,8 +34,7 @@ export interface Hints {
 
 /**
  * Finds the server of a URI that is not listed itself. In this order, until one gives a result: the URI names the
- * server,
- * the URI is within a listed skill, resource links, templates and tools' UI resources, the scheme.
+ * server, the URI is within a listed skill, resource links, templates and tools' UI resources, the scheme.
  * @returns undefined if no server is found
  * @throws {HubError} invalidParams if several servers are found
  */
@@ -52,8 +50,7 @@ export function locate(uri: string, catalog: Catalog, hints: Hints): Place | und
 
 /**
  * Finds the server of a skill that is not listed: by the URI itself, the skill or resource that contains it, or the
- * only server
- * with skills (ext-skills, Getting a Skill).
+ * only server with skills (ext-skills, Getting a Skill).
  * @param servers those that declare skills
  * @returns undefined if no server is found
  * @throws {HubError} invalidParams if several servers are found
@@ -72,8 +69,7 @@ export function locateSkill(
 
 /**
  * The servers with a matching template, or a tool whose UI resource is at the URI. Templates are matched as the server
- * wrote
- * them, even if the catalog exposes them under another URI because of a conflict.
+ * wrote them, even if the catalog exposes them under another URI because of a conflict.
  */
 function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
   const routes = resourceTemplates.routes.filter(({ item }) => patternOf(item).matches(uri));

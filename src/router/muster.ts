@@ -18,7 +18,10 @@ export class Muster implements Running, Timed {
   readonly #abort = new AbortController();
   #isOver = false;
 
-  /** @param forget drops a task that its server does not know any more @throws {HubError} invalidParams */
+  /**
+   * @param forget drops a task that its server does not know any more
+   * @throws {HubError} invalidParams
+   */
   constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {
     this.#common = common;
     this.#roll = readRoll(all, ({ job }) => job.number, common.request);

@@ -123,7 +123,10 @@ export class Pursuit implements OpenTask {
       : this.#misstep(`has brought the call to its end, but does not say to which.`);
   }
 
-  /** Sends the server's input requests to the client. @returns whether there were new ones */
+  /**
+   * Sends the server's input requests to the client.
+   * @returns whether there were new ones
+   */
   async #inquire({ bytes, body }: Response): Promise<boolean> {
     const required = readInputs({ bytes, body });
     const inputs = (required?.inputs ?? []).filter(({ key }) => !this.#answered.has(key));

@@ -34,8 +34,7 @@ const DONE: Place = { at: "done" };
 
 /**
  * A call that no plugin sees: one request at the server, whose response goes straight to the client. It is itself the
- * record of
- * the pending request.
+ * record of the pending request.
  */
 export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
   #place: Place = WAITING;

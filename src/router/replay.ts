@@ -32,8 +32,7 @@ const HARMLESS: ReadonlySet<string> = new Set([
 
 /**
  * Retries of one request, over a transport that can lose a request without closing. A request is repeated only if that
- * is safe,
- * and within the request's own deadline.
+ * is safe, and within the request's own deadline.
  */
 export class Replay {
   readonly #parts: ReplayParts;
@@ -63,8 +62,8 @@ export class Replay {
   }
 
   /**
-   * Checks for a header mismatch (-32020). @returns whether the request will be sent again, after the listing has been
-   * refreshed
+   * Checks for a header mismatch (-32020).
+   * @returns whether the request will be sent again, after the listing has been refreshed
    */
   corrects(response: Response): boolean {
     if (this.#isCorrected || !isMismatch(response)) return false;

@@ -107,7 +107,10 @@ export interface RoundEvents {
 /** Which client is asked, for which server and call. */
 export type RoundParts = Pick<RoundsParts, "server" | "caller" | "deadlines" | "halt">;
 
-/** Sends all input requests to the client and pauses the call's deadline meanwhile. @returns cancels the requests */
+/**
+ * Sends all input requests to the client and pauses the call's deadline meanwhile.
+ * @returns cancels the requests
+ */
 export function pose(parts: RoundParts, required: InputRequired, events: RoundEvents): () => void {
   let isOver = false;
   const over = (): void => {

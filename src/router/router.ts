@@ -1,8 +1,7 @@
 /**
  * The router: takes each client request from its method and params to a route and a call, and follows the call to its
- * one
- * response. `Router` finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin sees.
- * Start here with `route`, then read `call.ts` and `upstream-request.ts`.
+ * one response. `Router` finds the route, `Call` is a request in progress, `UpstreamRequest` a call that no plugin
+ * sees. Start here with `route`, then read `call.ts` and `upstream-request.ts`.
  */
 
 import { type Edit, utf8 } from "../bytes.ts";
@@ -102,14 +101,20 @@ export class Router {
     return new Search({ ...parts, timeout, deadlines });
   }
 
-  /** Subscribes to the notifications of a task. @throws {HubError} invalidParams if the client has no such task */
+  /**
+   * Subscribes to the notifications of a task.
+   * @throws {HubError} invalidParams if the client has no such task
+   */
   hear(id: string, events: HearingEvents): Hearing {
     const { keeping, view } = this.#parts;
     if (keeping === undefined) throw new HubError("invalidParams", "There is no such task.");
     return new Hearing(keeping.find(id, view), keeping, this.#links, events);
   }
 
-  /** Ends a subscription, if there is one. @throws {HubError} invalidParams */
+  /**
+   * Ends a subscription, if there is one.
+   * @throws {HubError} invalidParams
+   */
   unsubscribe(request: Request): void {
     this.#watches.end(readWanted(request, RESOURCE).name);
   }
@@ -177,9 +182,8 @@ export class Router {
 
   /**
    * The tool with this remote name, if no exposed tool has the name. The UI of a server (MCP Apps) calls tools by their
-   * remote
-   * names, as it knows no others; if several servers have one, the server whose UI resource the client has read is
-   * meant.
+   * remote names, as it knows no others; if several servers have one, the server whose UI resource the client has read
+   * is meant.
    * @throws {HubError} unknownTool if several servers have one and none can be preferred
    */
   #findBare(kind: Kind, name: string): ListedRoute | undefined {

@@ -11,8 +11,7 @@ export type SequelParts = RoundsParts & Omit<PursuitParts, "sender">;
 
 /**
  * Continues a call whose modern server has not completed it yet: the server requires input, has created a task, or
- * requires
- * a client with the tasks extension.
+ * requires a client with the tasks extension.
  */
 export class Sequel {
   /** What is declared to the server about the client in further requests. */

@@ -33,7 +33,10 @@ export class Tasks {
     this.#client = client;
   }
 
-  /** Makes room for one more task. @throws {HubError} invalidRequest if there are too many open tasks */
+  /**
+   * Makes room for one more task.
+   * @throws {HubError} invalidRequest if there are too many open tasks
+   */
   makeRoom(): void {
     if (this.#entries.size < MOST) return;
     const ended = [...this.#entries.values()].find(({ job }) => job.isOver);
@@ -43,7 +46,10 @@ export class Tasks {
     this.#forget(ended);
   }
 
-  /** Registers the task that a response says was created for a call. @returns undefined if it created none */
+  /**
+   * Registers the task that a response says was created for a call.
+   * @returns undefined if it created none
+   */
   begin(
     session: Session,
     response: Response,
@@ -67,7 +73,10 @@ export class Tasks {
     return begun;
   }
 
-  /** Handles a `tasks/*` request. @throws {HubError} invalidParams if the client has no such task */
+  /**
+   * Handles a `tasks/*` request.
+   * @throws {HubError} invalidParams if the client has no such task
+   */
   route(common: Common): Running {
     const { method } = common.request;
     return isTaskQuery(method) ? this.#inquire(common, method) : this.#muster(common);

@@ -24,10 +24,8 @@ type Outcome = Response | { readonly kind: "failure"; readonly reason: HubError 
 
 /**
  * One request of a plugin call at its server; a call may send several. It is also the promise of an answer that
- * `next()`
- * returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if there
- * were no
- * plugins.
+ * `next()` returns: the actual Promise is created lazily. If no plugin awaits it, the response goes to the client as if
+ * there were no plugins.
  */
 export class Trip implements Pending, Visitor, Promise<Answer> {
   readonly method = Method.toolsCall;
