@@ -5,7 +5,7 @@ import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../json.t
 import { buildResult, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
 import type { Answer } from "./plugin.ts";
 
-/** An answer that can be sent: what plugins hand on to each other is one of these, and nothing else. */
+/** An answer that can be sent to a client; the only kind of answer that plugins may return. */
 export abstract class Sendable implements Answer {
   abstract readonly kind: "result" | "error";
   abstract readonly size: number;
@@ -13,16 +13,16 @@ export abstract class Sendable implements Answer {
   // oxlint-disable-next-line no-unused-private-class-members -- it is looked for in `is`
   readonly #isReal = true;
 
-  /** Whether it is one, and not only something that looks like it, as a Proxy or what was made with it as the prototype. */
+  /** Whether the value is a real answer: not a Proxy of one, nor an object with one as its prototype. */
   static is(value: unknown): value is Sendable {
     return typeof value === "object" && value !== null && #isReal in value;
   }
 
-  /** As a message with that id. */
+  /** The answer as a response with that id. */
   abstract under(id: Piece): Message;
 
   get value(): unknown {
-    // Anew each time: whoever changes what he got changes it for nobody else.
+    // Parsed at each read, so that a plugin's changes to the object affect nobody else.
     return JSON.parse(this.json) as unknown;
   }
 
@@ -30,14 +30,14 @@ export abstract class Sendable implements Answer {
     return this.kind === "error" || this.saysError;
   }
 
-  /** Whether the result has a true `isError`. */
+  /** Whether the result has `isError: true`. */
   protected abstract readonly saysError: boolean;
 }
 
-/** What a server answered, passed on byte for byte. */
+/** A server's response, passed on byte for byte. */
 export class RelayedAnswer extends Sendable {
   readonly #response: Response;
-  /** Its inside is known to be JSON. */
+  /** Whether the body has been validated as JSON. */
   #isChecked: boolean;
 
   constructor(response: Response) {
@@ -55,7 +55,7 @@ export class RelayedAnswer extends Sendable {
     return end - start;
   }
 
-  /** @throws {HubError} internal if the server has sent something malformed, for which no plugin is to blame */
+  /** @throws {HubError} internal if the server has sent malformed JSON, which is not the plugin's fault */
   get json(): string {
     const { bytes, body } = this.#response;
     this.#isChecked ||= skipValue(bytes, skipSpace(bytes, body.start)) === body.end;
@@ -68,7 +68,10 @@ export class RelayedAnswer extends Sendable {
     return readsError(bytes, body.start);
   }
 
-  /** Plugins may keep an answer, and give it to others: what is written of it is not given away with that. */
+  /**
+   * The pieces are copied slices: a plugin may return the answer for several calls, so writing one must not release its
+   * buffers.
+   */
   under(id: Piece): Message {
     const message = readdress(this.#response, id);
     return Array.isArray(message) ? message.map(kept) : message;
@@ -84,7 +87,7 @@ export class MadeAnswer extends Sendable {
   readonly kind = "result";
   readonly #bytes: Buffer;
 
-  /** @throws {TypeError} if it is no JSON object, or no text of one */
+  /** @throws {TypeError} if the result is not a JSON object, or the JSON text of one */
   constructor(result: object | string) {
     super();
     this.#bytes = Buffer.from(writeObject(result));
@@ -108,16 +111,16 @@ export class MadeAnswer extends Sendable {
 }
 
 /**
- * The JSON text of an object, without line ends, as it stands in a message.
- * @param value an object, or its JSON text, whose spelling is kept
- * @throws {TypeError} if it is none
+ * The JSON text of an object, without line breaks, as it stands in a message.
+ * @param value an object, or its JSON text, whose formatting is kept
+ * @throws {TypeError} if it is neither
  */
 export function writeObject(value: object | string): string {
   const text = (typeof value === "string" ? value.trim() : JSON.stringify(value)) ?? "";
   const bytes = Buffer.from(text);
   const isObject = bytes[0] === 0x7b && skipValue(bytes, 0) === bytes.length;
   if (!isObject) throw new TypeError("expected an object, or the JSON text of one");
-  // Now that it is known to be JSON, there are line ends between its values only.
+  // The text is valid JSON, so line breaks stand only between its tokens.
   return text.replace(/[\r\n]/g, " ");
 }
 

@@ -1,11 +1,11 @@
 import type { Clock } from "../clock.ts";
 
-/** After so many failures in a row something is broken: it is left alone for a while. */
+/** Number of consecutive failures that opens the circuit. */
 export const MOST_FAILURES = 5;
-/** How long that is, in ms; after that one more failure breaks it again. */
+/** How long the circuit stays open, in ms; after that, one more failure opens it again. */
 export const REST = 30_000;
 
-/** Counts failures in a row. */
+/** A circuit breaker that counts consecutive failures. */
 export class Breaker {
   readonly #clock: Clock;
   #failures = 0;
@@ -24,7 +24,7 @@ export class Breaker {
     this.#failures = 0;
   }
 
-  /** @returns whether this has just broken it. */
+  /** @returns whether this failure was the one that opened the circuit */
   fail(): boolean {
     if (++this.#failures < MOST_FAILURES) return false;
     this.#restsUntil = this.#clock.now() + REST;

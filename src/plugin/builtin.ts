@@ -1,7 +1,7 @@
-/** What loads plugins, by the name that the manifest has for them. */
+/** Functions that load plugins, by the plugin's name in the manifest. */
 export type Loaders = Readonly<Record<string, () => Promise<{ readonly default: unknown }>>>;
 
-/** The plugins that toolmux contains; each is loaded when it is used. */
+/** The plugins that toolmux contains; each is loaded when it is first used. */
 export const BUILT_IN: Loaders = {
   "audit-log": () => import("../../plugins/audit-log/index.ts"),
   cache: () => import("../../plugins/cache/index.ts"),

@@ -2,20 +2,20 @@ import { dirname, sep } from "node:path";
 import process from "node:process";
 import { HubError } from "../errors.ts";
 
-/** What was thrown, and where, for people. */
+/** Describes something thrown, for people. */
 export interface Fault {
-  /** One sentence or a part of one, without a line end. */
+  /** A sentence or a part of one, without line breaks. */
   readonly fault: string;
-  /** `path:line:column` in the plugin's own file, where that can be told. */
+  /** `path:line:column` in the plugin's own file; undefined if it is not known. */
   readonly place: string | undefined;
 }
 
-/** The longest message that is repeated, in characters. */
+/** Maximum length of a message, in UTF-16 units. */
 const LONGEST = 500;
 
 /**
- * Never throws, whatever was thrown.
- * @param path the plugin's own file, absolute; undefined for one that is built in
+ * Describes anything thrown. Never throws.
+ * @param path the plugin's own file, absolute; undefined for a built-in plugin
  */
 export function describeFault(thrown: unknown, path: string | undefined): Fault {
   return {
@@ -24,7 +24,7 @@ export function describeFault(thrown: unknown, path: string | undefined): Fault 
   };
 }
 
-/** Whether it is an error of toolmux's own. Never throws, whatever it is. */
+/** Whether it is one of toolmux's own errors. Never throws. */
 export function isOwnError(thrown: unknown): thrown is HubError {
   try {
     return thrown instanceof HubError;
@@ -35,7 +35,7 @@ export function isOwnError(thrown: unknown): thrown is HubError {
 
 const entrusted = new WeakSet();
 
-/** Remembers that a plugin was given this error: if nobody catches it, it was the plugin that lost interest in it. */
+/** Marks an error as one that a plugin received: if it becomes an unhandled rejection, the plugin has ignored it. */
 export function entrust(error: HubError): HubError {
   entrusted.add(error);
   return error;
@@ -45,12 +45,12 @@ export function isEntrusted(thrown: unknown): boolean {
   return isOwnError(thrown) && entrusted.has(thrown);
 }
 
-/** Takes no notice of the failure of what was not to be a promise. */
+/** Ignores the rejection of a value that should not have been a promise. */
 export function disown(value: unknown): void {
   if (value instanceof Promise) value.catch(() => {});
 }
 
-/** The first of several errors: which there are counts for less. Never throws. */
+/** The first error of an AggregateError, as Bun throws for syntax errors; else the thrown value. Never throws. */
 function firstOf(thrown: unknown): unknown {
   try {
     const { errors } = thrown as Positioned;
@@ -69,14 +69,14 @@ function wordsOf(thrown: unknown): string {
   }
 }
 
-/** What Bun's errors of syntax have. */
+/** The properties of Bun's syntax errors. */
 interface Positioned {
   readonly position?: { readonly line: number; readonly column: number } | null;
   readonly errors?: unknown;
   readonly stack?: string;
 }
 
-/** Where in that file it was thrown, as `path:line:column`; undefined if it does not say so. Never throws. */
+/** Where in that file it was thrown, as `path:line:column`; undefined if it is not known. Never throws. */
 export function findPlace(thrown: unknown, path: string): string | undefined {
   try {
     return placeOf(firstOf(thrown), path) ?? placeOf(thrown, path);
@@ -85,7 +85,7 @@ export function findPlace(thrown: unknown, path: string): string | undefined {
   }
 }
 
-/** Whether it was thrown by a file beside or below that one, as a plugin's other files are. Never throws. */
+/** Whether it was thrown by a file in the same folder or below it, as a plugin's other files are. Never throws. */
 export function isThrownNear(thrown: unknown, path: string): boolean {
   try {
     const { stack = "" } = thrown as Positioned;
@@ -97,13 +97,13 @@ export function isThrownNear(thrown: unknown, path: string): boolean {
   }
 }
 
-/** Where toolmux itself is. */
+/** The folder of toolmux's own source. */
 function findOwn(): string {
   const { fileURLToPath } = process.getBuiltinModule("node:url");
   return dirname(dirname(fileURLToPath(import.meta.url)));
 }
 
-/** Whether it is no error, which toolmux itself never throws. */
+/** Whether it is not an Error; toolmux itself throws nothing else. */
 export function isStrange(thrown: unknown): boolean {
   try {
     return !(thrown instanceof Error);
@@ -115,7 +115,7 @@ export function isStrange(thrown: unknown): boolean {
 function placeOf(thrown: unknown, path: string): string | undefined {
   const { position, stack = "" } = thrown as Positioned;
   if (position) return `${path}:${position.line}:${position.column}`;
-  // Of a file that was loaded anew, the path has a query behind it; in a URL some characters are escaped.
+  // A file that was imported again has a query after its path; in a URL, some characters are percent-encoded.
   for (const name of [path, encodeURI(path)]) {
     const at = stack.indexOf(name);
     if (at === -1) continue;

@@ -9,7 +9,7 @@ import { makePair } from "./pair.ts";
 import type { Answer, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
 import { writeObject } from "./answer.ts";
 
-/** What the hub itself does for plugins, once it runs. */
+/** What the running hub does for plugins. */
 export interface HubAccess {
   /** The tools that clients see. */
   list(member: Member, signal: AbortSignal): Promise<readonly Tool[]>;
@@ -26,16 +26,16 @@ export interface HostParts {
   readonly signal: AbortSignal;
   /** undefined while the hub does not run. */
   hub(): HubAccess | undefined;
-  /** Whether an event tells what a plugin has logged. */
+  /** Whether the event is a log line of a plugin. */
   isEcho(event: HubEvent): boolean;
 }
 
-/** More calls of one plugin at a time would only pile up: it may be calling itself through others. */
+/** Maximum number of concurrent calls per plugin: a plugin may call itself through others. */
 const MOST_CALLS = 1000;
-/** A plugin that subscribes again at each event would never end. */
+/** Maximum number of subscriptions per plugin: one that subscribes at each event would never end. */
 const MOST_SUBSCRIPTIONS = 1000;
 
-/** What one plugin is given. */
+/** The host API of one plugin. */
 export function makeHost(member: Member, parts: HostParts): Host {
   const { bus, env, stateFolder, signal } = parts;
   const { name, spec } = member;
@@ -93,14 +93,17 @@ export function makeHost(member: Member, parts: HostParts): Host {
   };
 }
 
-/** Does something for a plugin, which may lose interest in it: then its failure is nobody's. */
+/** Runs an operation for a plugin. A rejection that the plugin does not handle is marked, so that it does no harm. */
 function spare<T>(work: () => Promise<T>): Promise<T> {
   const promise = work();
   promise.catch((error: unknown) => void (isOwnError(error) && entrust(error)));
   return promise;
 }
 
-/** Gives a plugin events, until it is no longer used; while it keeps failing at them it gets none. @returns the undo. */
+/**
+ * Delivers events to a plugin until the plugin is disposed; none while its circuit breaker for events is open.
+ * @returns unsubscribes
+ */
 export function listen(
   member: Member,
   { isEcho, signal }: Pick<HostParts, "isEcho" | "signal">,
@@ -110,7 +113,7 @@ export function listen(
 ): () => void {
   if (signal.aborted) return () => {};
   const tell: Listener = (event) => {
-    // Who logs what is logged would never end.
+    // A plugin that logs at each log line would never end.
     if (isEcho(event) || member.isBroken("event")) return;
     try {
       const done = listener(event);

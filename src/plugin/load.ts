@@ -21,7 +21,7 @@ import {
   size,
 } from "./plugin.ts";
 
-/** A plugin, and its options as its schema makes them. */
+/** A plugin, and its options as validated by its schema. */
 export interface Loaded {
   readonly plugin: Plugin;
   /** The file that it was loaded from, absolute; undefined if it is built in. */
@@ -34,8 +34,8 @@ export type LoadResult =
   | { readonly ok: false; readonly complaints: readonly Complaint[] };
 
 /**
- * Loads what an entry of the manifest names, and checks its options. Never rejects.
- * @param loaders the plugins that are built in
+ * Loads the plugin of a manifest entry and validates its options. Never rejects.
+ * @param loaders the built-in plugins
  */
 export async function loadPlugin(
   spec: PluginSpec,
@@ -52,7 +52,10 @@ export async function loadPlugin(
   return { ok: true, loaded: { plugin, path, options: checked.value } };
 }
 
-/** What can be known to be wrong with an entry without loading code of others: options of what is built in, and a package that is not there. Never rejects. */
+/**
+ * The problems of an entry that are known without loading foreign code: options of a built-in plugin, and a missing
+ * package. Never rejects.
+ */
 export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[]> {
   if (findBuiltIn(spec, BUILT_IN) === undefined) {
     if (locatePlugin(spec) !== undefined) return [];
@@ -62,7 +65,7 @@ export async function checkPlugin(spec: PluginSpec): Promise<readonly Complaint[
   return result.ok ? [] : result.complaints;
 }
 
-/** The absolute path of what an entry names, which is code from outside; undefined if it is built in, or not there. */
+/** The absolute path of an entry's plugin; undefined if it is built in or not found. */
 export function locatePlugin(spec: PluginSpec, loaders: Loaders = BUILT_IN): string | undefined {
   if (findBuiltIn(spec, loaders)) return undefined;
   return spec.path ?? locatePackage(spec.use, spec.baseDir);
@@ -77,7 +80,7 @@ type Found =
 
 async function findPlugin(spec: PluginSpec, loaders: Loaders): Promise<Found> {
   const located = locatePlugin(spec, loaders);
-  // In stacks, files have their real names.
+  // Stack traces contain real paths.
   const path = located && (await realpath(located).catch(() => located));
   const load = path === undefined ? findBuiltIn(spec, loaders) : () => importFile(path);
   if (load === undefined) return { fault: explainAbsence(spec, loaders) };
@@ -98,7 +101,7 @@ function explainAbsence({ use, baseDir }: PluginSpec, loaders: Loaders): string 
   return `there is no built-in plugin "${use}", and no package of that name for ${baseDir}${guess}`;
 }
 
-/** A plugin that imports nothing is a function of what others import. */
+/** A plugin without imports exports a function, which gets the API as its argument. */
 async function toPlugin(exported: unknown): Promise<Plugin | string> {
   const value: unknown =
     typeof exported === "function" ? await (exported as Factory)(await makeApi()) : exported;

@@ -7,10 +7,10 @@ import { Breaker, MOST_FAILURES, REST } from "./breaker.ts";
 import { describeFault, entrust } from "./fault.ts";
 import type { Parts, Plugin } from "./plugin.ts";
 
-/** What a plugin does for the hub, each of which may go well or not. */
+/** The hooks of a plugin that have a circuit breaker each. */
 export type Duty = "call" | "list" | "event";
 
-/** What follows while it cannot be done; by the end of a sentence. */
+/** The effect of an open circuit, as the end of a sentence. */
 const CONSEQUENCES = {
   refuse: {
     call: "the calls that it is for are refused",
@@ -31,29 +31,29 @@ export interface MemberParts {
   log(level: LogLevel, text: string): void;
 }
 
-/** How a plugin stands. */
+/** The status of a plugin. */
 export interface PluginStatus {
   readonly name: string;
-  /** As the manifest has it. */
+  /** `use` of its manifest entry. */
   readonly use: string;
-  /** What it has failed at so often that it is left alone for a while. */
+  /** The hooks whose circuit is open. */
   readonly broken: readonly Duty[];
   readonly lastError: HubError | undefined;
 }
 
-/** So many different failures are told; more would only be noise. */
+/** Maximum number of distinct failures that are logged. */
 const MOST_TOLD = 100;
 
-/** One plugin in use: what it is for, what it does, and how well that goes. */
+/** One plugin in use: which servers and tools it applies to, its hooks, and their failures. */
 export class Member {
   readonly name: string;
   readonly spec: PluginSpec;
-  /** What its setup has returned. */
+  /** What its `setup` has returned. */
   parts: Parts = {};
   readonly #parts: MemberParts;
   readonly #breakers: Readonly<Record<Duty, Breaker>>;
   #lastError: HubError | undefined;
-  /** What was told of it: who fails once fails often. */
+  /** The failures that were logged, each once. */
   readonly #told = new Set<string>();
 
   constructor(parts: MemberParts) {
@@ -68,17 +68,17 @@ export class Member {
     };
   }
 
-  /** Whether it is for that server. */
+  /** Whether it applies to that server. */
   isForServer(server: string): boolean {
     return matchesAny(this.spec.servers, server);
   }
 
-  /** Whether it is for tools of that name; servers' own names. */
+  /** Whether it applies to that tool, given by the server's own name. */
   isForTool(tool: string): boolean {
     return matchesAny(this.spec.tools, tool);
   }
 
-  /** Whether calls and lists pass it by while it is broken, instead of being refused. */
+  /** Whether calls and lists skip it while its circuit is open, instead of being refused. */
   get isOptional(): boolean {
     return this.#parts.plugin.whenBroken === "pass";
   }
@@ -101,7 +101,10 @@ export class Member {
     this.#breakers[duty].succeed();
   }
 
-  /** It threw, or did not do what it has to. @returns what is told of that. */
+  /**
+   * Counts a failure of a hook: it threw, or returned something invalid.
+   * @returns the error for the client
+   */
   fail(duty: Duty, thrown: unknown): HubError {
     const error = this.complain(thrown);
     if (this.#breakers[duty].fail()) {
@@ -111,7 +114,10 @@ export class Member {
     return error;
   }
 
-  /** Tells of a failure, once. @returns what the client is told, if one waits. */
+  /**
+   * Logs a failure, once.
+   * @returns the error for the client, if one waits
+   */
   complain(thrown: unknown): HubError {
     const { fault, place } = describeFault(thrown, this.spec.path);
     const text = `Plugin "${this.name}" failed: ${fault}`;
@@ -124,7 +130,7 @@ export class Member {
     return this.#lastError;
   }
 
-  /** Why what it is for is refused while it is broken. */
+  /** The error while the circuit is open. */
   refuse(): HubError {
     const why = this.#lastError?.message ?? `Plugin "${this.name}" failed.`;
     const end = /[.!?]$/.test(why) ? "" : ".";

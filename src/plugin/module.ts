@@ -8,20 +8,23 @@ import { resolvePackage, runtimeName } from "../runtime.ts";
 const imports = new Map<string, number>();
 
 /**
- * Imports a file of JavaScript or TypeScript, anew each time: its own text, not that of what it imports itself.
+ * Imports a JavaScript or TypeScript file anew each time; modules that it imports itself may come from the cache.
  * @param path absolute
- * @throws whatever the file throws, or the runtime if it cannot read it
+ * @throws whatever the file throws, or the runtime if it cannot read the file
  */
 export async function importFile(path: string): Promise<unknown> {
   const count = imports.get(path) ?? 0;
   imports.set(path, count + 1);
   const query = count === 0 ? "" : `?v=${count}`;
-  // One takes no notice of the query of a URL, the others know no query of a path.
+  // Bun ignores the query of a URL; Deno and Node do not support a query in a path.
   const name = runtimeName === "bun" ? path : pathToFileURL(path).href;
   return import(name + query);
 }
 
-/** The file that importing a package from a folder would load, absolute; undefined if it is not there. */
+/**
+ * The absolute path of the file that importing a package from a folder would load; undefined if the package is not
+ * found.
+ */
 export function locatePackage(name: string, folder: string): string | undefined {
   try {
     return (resolvePackage ?? findEntry)(name, folder);
@@ -30,7 +33,10 @@ export function locatePackage(name: string, folder: string): string | undefined 
   }
 }
 
-/** As `import` resolves a package; what there is to ask takes the conditions of `require`. @throws {Error} if it is not there */
+/**
+ * Resolves a package as `import` does; the runtime's own function uses the conditions of `require`.
+ * @throws {Error} if the package is broken
+ */
 function findEntry(name: string, folder: string): string | undefined {
   const path = join(folder, "node_modules", name);
   const file = join(path, "package.json");
@@ -53,7 +59,7 @@ interface PackageJson {
 
 type Exports = string | { readonly [condition: string]: Exports };
 
-/** The first target whose conditions hold for `import`. */
+/** The first target whose conditions match `import`. */
 function pick(target: Exports | undefined): string | undefined {
   if (target === undefined || typeof target === "string") return target;
   for (const [condition, inner] of Object.entries(target)) {

@@ -5,7 +5,10 @@ import type { Link } from "../wire/link.ts";
 import { describeFault } from "./fault.ts";
 import type { Transport } from "./plugin.ts";
 
-/** A Link, and at its other end what the SDK takes for a server. `fault` is told what it throws, unless it wants to know that itself. */
+/**
+ * A Transport and, at its other end, the transport of an SDK server. `fault` gets what the server throws, unless the
+ * server has an `onerror`.
+ */
 export function makePair(fault: (error: Error) => void): [Link, Transport] {
   const [ours, theirs] = memoryPair();
   return [ours, new LinkTransport(theirs, fault)];
@@ -13,7 +16,7 @@ export function makePair(fault: (error: Error) => void): [Link, Transport] {
 
 const NEVER = new AbortController().signal;
 
-/** A Link as the SDK's interface for what carries messages. */
+/** Adapts a Transport to the SDK's interface. */
 class LinkTransport implements Transport {
   onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
@@ -37,7 +40,7 @@ class LinkTransport implements Transport {
     await this.#link.open(events, NEVER);
   }
 
-  // What cannot be written rejects.
+  // Rejects if the message cannot be serialized.
   async send(message: object): Promise<void> {
     this.#link.send(utf8(JSON.stringify(message)));
   }
@@ -51,7 +54,7 @@ class LinkTransport implements Transport {
     else this.#try(() => this.onmessage?.(JSON.parse(textOf(bytesOf(frame))) as object));
   }
 
-  /** What the server's side throws is its own business. */
+  /** Exceptions of the server's handlers are reported to the server's side only. */
   #try(work: () => void): void {
     try {
       work();

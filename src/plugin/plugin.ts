@@ -6,61 +6,76 @@ import type { Link } from "../wire/link.ts";
 import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./spelling.ts";
 
 /*
- * What a plugin is and what it is given: the only file of src that plugins import. A plugin that lives beside a manifest
- * imports nothing at all: its default export is a plugin, or a function that is given an `Api` and returns one.
+ * The plugin API: what a plugin is, and what it is given. Its main type is `Plugin`; start there, then read
+ * `PluginHooks` and `PluginHost`, and for the inside `plugin-set.ts`. This is the only file of `src` that plugins
+ * import. A plugin beside a manifest imports nothing: its default export is a plugin, or a function that gets a
+ * `PluginApi` and returns a plugin.
  */
 
-/** For options: `delay` and `limit` are durations (the latter at least 1 ms), `size` is a number of bytes, `globs` are names or patterns. */
+/**
+ * For options: `delay` and `limit` are durations (a `limit` is at least 1 ms), `size` is a number of bytes, `globs` are
+ * names or patterns.
+ */
 export { delay, globs, limit, size };
 export { matchesGlob };
-/** For JSON as text, which keeps its spelling: where its parts are, the text of one member, the text with other members. */
+/**
+ * For JSON text, keeping its formatting: the ranges of its parts, the text of one member, the text with changed
+ * members.
+ */
 export { memberOf, readSpelling, rewrite };
 export type { EventKind, HubEvent, Link, Listener, LogLevel, MemberPart, Part };
 
-/** A plugin: a name, what options it takes, and how it is set up. */
+/** A plugin: its name, its options, and how it is set up. */
 export interface Plugin<Options = unknown> {
-  /** Letters, digits, `_` and `-`: how logs, errors and `[servers.NAME] plugin = …` call it. */
+  /** Letters, digits, `_` and `-`: the name in logs, errors and `[servers.NAME] plugin = …`. */
   readonly name: string;
-  /** What checks `options` of the manifest; any Standard Schema, such as one of valibot's. Without it there are none. */
+  /**
+   * Validates `options` of the manifest: any Standard Schema, such as valibot's. Without it, the plugin has no options.
+   */
   readonly options?: Schema<Options>;
   /**
-   * What becomes of calls and lists while it keeps failing: they are refused (by default, as a plugin may be there to
-   * protect something), or pass it by.
+   * What happens to calls and lists while the plugin keeps failing: they are refused (the default, as a plugin may
+   * enforce a policy), or skip it.
    */
   readonly whenBroken?: "refuse" | "pass";
-  /** Called once for each entry of the manifest, with its checked options. What it throws refuses the whole manifest. */
+  /** Called once per manifest entry, with the validated options. If it throws, the whole manifest is refused. */
   setup(options: Options, host: Host): Parts | Promise<Parts>;
 }
 
-/** Says that something is a plugin, and lets the types of its options be known in `setup`. */
+/** Returns the plugin unchanged; infers the type of the options in `setup`. */
 export function definePlugin<Options = undefined>(plugin: Plugin<Options>): Plugin<Options> {
   return plugin;
 }
 
-/** What a plugin does; any of it may be left out. */
+/** The hooks of a plugin; all are optional. */
 export interface Parts {
   /**
-   * What clients are shown of a server's tools: filter, describe, add. Pure: the same for the same. The items are frozen;
-   * one that is returned as it is keeps its very bytes. A tool that is added has to be answered by `call`. The plugin that
-   * comes first in the manifest is the outermost: it gets what the others made.
+   * Changes the tools that clients see of a server: filter, describe, add. Must be pure. The items are frozen; an item
+   * that is returned unchanged keeps its bytes. `call` has to answer the calls of an added tool. The first plugin of
+   * the manifest is the outermost: it gets the tools as the others have changed them.
    */
   list?(items: readonly Tool[], server: string): readonly Tool[];
   /**
-   * Wraps what answers the calls of a tool; called once for each tool, and returning `next` itself leaves the tool alone at
-   * no cost. The plugin that comes first in the manifest is the outermost. An error that is thrown fails that call only.
+   * Wraps the calls of a tool. Called once per tool; returning `next` itself excludes the tool at no cost. The first
+   * plugin of the manifest is the outermost. If the wrapper throws, only that call fails.
    */
   call?(next: Next, tool: ToolInfo): Next;
-  /** Called with each event, in the turn in which it happens. */
+  /** Called synchronously with each event. */
   event?(event: HubEvent): void | Promise<void>;
-  /** Which events; by default all, which costs something at every call. */
+  /** The kinds of events for `event`; all by default, which costs time at every call. */
   readonly events?: readonly EventKind[];
-  /** Values for `${scheme:path}` in the manifest, by scheme; asked for at each start of a server that uses them. Never shown. */
+  /**
+   * Resolvers of `${scheme:path}` in the manifest, by scheme; called at each start of a server that uses the scheme.
+   * The values are never shown.
+   */
   readonly secrets?: Readonly<Record<string, ResolveSecret>>;
-  /** Servers in this process, each made when it is started; `[servers.NAME] plugin = "…"` in the manifest has their settings. */
+  /**
+   * Servers in this process, created when started; `[servers.NAME] plugin = "…"` of the manifest has their settings.
+   */
   readonly servers?: Readonly<Record<string, () => Link | Promise<Link>>>;
-  /** A web application, such as hono's, for the hub's HTTP face under `/plugins/<name>/`. */
+  /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
   readonly routes?: { fetch(request: Request): Response | Promise<Response> };
-  /** Called once at the end, when none of its calls runs any more, or they have taken too long. */
+  /** Called once at the end, when no call of the plugin is in progress or the time limit has passed. */
   dispose?(): void | Promise<void>;
 }
 
@@ -68,25 +83,36 @@ export interface Parts {
 export interface Host {
   /** The plugin's name. */
   readonly name: string;
-  /** Aborted when the plugin is no longer used. */
+  /** Aborted when the plugin is disposed. */
   readonly signal: AbortSignal;
   log(level: LogLevel, text: string): void;
-  /** Listens on the event bus, until the plugin is no longer used. @returns the undo. */
+  /**
+   * Subscribes to the event bus, until the plugin is disposed.
+   * @returns unsubscribes
+   */
   subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void;
-  /** A path of an option as absolute: relative to the manifest's folder, `~/` is the home folder. */
+  /** The absolute path of a path in options: relative to the manifest's folder; `~/` is the home folder. */
   resolve(path: string): string;
-  /** A folder in which the plugin may keep what it likes, in the hub's state folder, which all hubs of a user share; made (0700) if need be. */
+  /**
+   * A folder for the plugin's own files, in the hub's state folder, which all hubs of a user share; created (0700) if
+   * missing.
+   */
   folder(): Promise<string>;
-  /** The tools that clients see. @throws if the hub is not running yet, as in `setup` */
+  /**
+   * The tools that clients see.
+   * @throws if the hub is not running yet, as in `setup`
+   */
   list(signal?: AbortSignal): Promise<readonly Tool[]>;
   /**
-   * Calls a tool by the name that clients see; through all plugins but this one. `args` is an object, or the JSON text of one.
+   * Calls a tool by its exposed name, through all plugins but this one. `args` is an object, or the JSON text of one.
    * @throws if the hub is not running yet, as in `setup`
    */
   call(name: string, args?: object | string, signal?: AbortSignal): Promise<Answer>;
-  /** The name under which clients see a server's tool now; undefined if they do not. */
+  /** The exposed name of a server's tool; undefined if clients do not see the tool. */
   nameOf(server: string, tool: string): string | undefined;
-  /** Two ends of a pipe in memory: a Link for `servers`, and for the server itself what MCP's SDK calls a transport. */
+  /**
+   * The two ends of an in-memory transport: one for `servers`, the other for the server, in the form of the MCP SDK.
+   */
   pair(): [Link, Transport];
 }
 
@@ -99,80 +125,92 @@ export interface Tool {
   readonly [key: string]: unknown;
 }
 
-/** A tool that clients see, and where it is. */
+/** A tool that clients see, and its server. */
 export interface ToolInfo {
   readonly server: string;
-  /** The server's own name for it. */
+  /** The server's own name of the tool. */
   readonly name: string;
-  /** What clients call it. */
+  /** The name that clients see. */
   readonly exposedName: string;
-  /** As the server lists it, changed by the `list` of plugins; parsed when first read. */
+  /** The server's listed tool, as changed by plugins' `list`; parsed when first read. */
   readonly definition: Tool;
-  /** Whether all clients use one process of the server. */
+  /** Whether all clients share one process of the server. */
   readonly isolation: "shared" | "perClient";
 }
 
-/** Passes a call on, and brings its answer. Rejects with an Error that has a `code` (`connectionLost`, `cancelled`, …) if there is none. */
+/**
+ * Passes a call on and resolves to its answer. Rejects with an Error that has a `code` (`connectionLost`, `cancelled`,
+ * …) if there is no answer.
+ */
 export type Next = (call: ToolCall) => Promise<Answer>;
 
-/** Who calls. */
+/** The client that calls. */
 export interface ClientInfo {
   /** Unique in this hub. */
   readonly id: string;
-  /** What the client calls itself. */
+  /** `clientInfo.name` of the client. */
   readonly name: string | undefined;
   readonly version: string | undefined;
 }
 
-/** One call on its way to a tool. */
+/** A call of a tool. */
 export interface ToolCall {
   readonly tool: ToolInfo;
   readonly client: ClientInfo;
-  /** The call's number in this hub, as events have it. */
+  /** The call's number in this hub, as in events. */
   readonly number: number;
-  /** Aborted when nobody waits for the answer any more: the client cancelled or left, or the deadline has passed. */
+  /**
+   * Aborted when the answer is not needed any more: the client cancelled or disconnected, or the deadline has passed.
+   */
   readonly signal: AbortSignal;
-  /** Of the whole request, in bytes. */
+  /** Size of the whole request, in bytes. */
   readonly size: number;
-  /** The arguments as JSON text, exactly as the client spelled them; `{}` if there are none. */
+  /** The arguments as JSON text, exactly as the client sent them; `{}` if there are none. */
   readonly argumentsJson: string;
-  /** The arguments, parsed at each read. An object as a rule, though clients send what they like. Changing them changes nothing, see `with`. */
+  /**
+   * The arguments, parsed at each read. Usually an object, but clients may send anything. To change them, use `with`.
+   */
   readonly arguments: Readonly<Record<string, unknown>>;
-  /** This call with other arguments (an object, or the JSON text of one), or with a further signal that cancels it, for `next`. */
+  /**
+   * This call with other arguments (an object, or the JSON text of one), or with another signal that cancels it; for
+   * `next`.
+   */
   with(change: { readonly arguments?: object | string; readonly signal?: AbortSignal }): ToolCall;
-  /** Makes an answer of a result such as `{content: […]}`, or of the JSON text of one. It may be given to any call. */
+  /**
+   * Makes an answer of a result such as `{content: […]}`, or of the JSON text of one. It may be returned for any call.
+   */
   answer(result: object | string): Answer;
-  /** Makes an answer that tells the model, in words, that the call was refused or failed (`isError`). */
+  /** Makes an answer that tells the model that the call was refused or failed (`isError`). */
   refuse(text: string): Answer;
 }
 
 /** The answer to a call. */
 export interface Answer {
-  /** `error`: a JSON-RPC error, which models do not see as a rule. */
+  /** `error`: a JSON-RPC error, which models usually do not see. */
   readonly kind: "result" | "error";
-  /** Of the result or error, in bytes. */
+  /** Size of the result or error, in bytes. */
   readonly size: number;
   /** The result or error as JSON text, exactly as it is passed on. */
   readonly json: string;
-  /** The result or error, parsed at each read. Changing it changes nothing, see `ToolCall.answer`. */
+  /** The result or error, parsed at each read. Changing the object has no effect, see `ToolCall.answer`. */
   readonly value: unknown;
-  /** Whether it reports that something went wrong: a JSON-RPC error, or a result with `isError`. */
+  /** Whether the call failed: a JSON-RPC error, or a result with `isError`. */
   readonly isError: boolean;
 }
 
 /**
- * @param path what stands behind the colon in `${scheme:path}`
+ * @param path the text after the colon in `${scheme:path}`
  * @throws if there is no such value; the message is shown
  */
 export type ResolveSecret = (path: string, context: SecretUse) => string | Promise<string>;
 
 export interface SecretUse {
-  /** The server that is to be started. */
+  /** The server that is being started. */
   readonly server: string;
   readonly signal: AbortSignal;
 }
 
-/** One end of a pipe of JSON-RPC messages, as MCP's SDKs for TypeScript take it. */
+/** A transport as MCP's TypeScript SDKs define it. */
 export interface Transport {
   start(): Promise<void>;
   send(message: object): Promise<void>;
@@ -182,7 +220,7 @@ export interface Transport {
   onerror?: ((error: Error) => void) | undefined;
 }
 
-/** The part of the Standard Schema interface (version 1) that is needed to check options. */
+/** The part of the Standard Schema interface (version 1) that validates options. */
 export interface Schema<Output> {
   readonly "~standard": {
     validate(value: unknown): Validation<Output> | Promise<Validation<Output>>;
@@ -199,7 +237,7 @@ export interface OptionIssue {
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }
 
-/** What a plugin that imports nothing is given: valibot as `v`, and what this file has for options. */
+/** What a plugin without imports is given: valibot as `v`, and this file's schemas and functions. */
 export interface Api {
   readonly v: typeof valibot;
   readonly definePlugin: typeof definePlugin;

@@ -4,21 +4,21 @@ import { disown } from "./fault.ts";
 import type { Member } from "./member.ts";
 import type { Tool } from "./plugin.ts";
 
-/** What plugins make of servers' listings. */
+/** Applies the plugins' `list` hooks to servers' listings. */
 export class Reviser {
   readonly #members: readonly Member[];
-  /** By server: the listing that was last revised, and what became of it. */
+  /** By server: the last listing, and the result. */
   readonly #known = new Map<string, Revision>();
-  /** Servers with whose listing some plugin has failed when it was last asked. */
+  /** Servers for which a plugin's `list` failed the last time. */
   readonly #unrevised = new Set<string>();
-  /** By server and tool: who has added it, and has to answer its calls. */
+  /** By server and tool: the plugin that added the tool and has to answer its calls. */
   readonly #adders = new Map<string, Map<string, Member>>();
 
   constructor(members: readonly Member[]) {
     this.#members = members.filter(({ parts }) => parts.list !== undefined);
   }
 
-  /** The listing as clients may see it: items that no plugin touched are the same. Does not throw. */
+  /** The listing that clients may see; items that no plugin changed stay the same objects. Does not throw. */
   revise(server: string, items: readonly Item[]): readonly Item[] {
     const members = this.#members.filter((member) => member.isForServer(server));
     if (members.length === 0) return items;
@@ -26,7 +26,7 @@ export class Reviser {
     if (known !== undefined && isSame(known.items, items)) return known.revised;
     let isWhole = true;
     const adders = new Map<string, Member>();
-    // From the innermost to the outermost, as answers go.
+    // From the innermost plugin to the outermost.
     const revised = members.reduceRight((list, member) => {
       const result = reviseWith(member, server, list);
       isWhole &&= result.isWhole;
@@ -35,7 +35,7 @@ export class Reviser {
       return result.items;
     }, items);
     this.#adders.set(server, adders);
-    // What a plugin has failed at is asked of it again.
+    // A failed `list` is called again the next time.
     if (isWhole) {
       this.#known.set(server, { items, revised });
       this.#unrevised.delete(server);
@@ -45,12 +45,12 @@ export class Reviser {
     return revised;
   }
 
-  /** Whether all that is shown has been revised by all plugins: none of them has failed at it. */
+  /** Whether every `list` hook succeeded the last time, for every server. */
   get isWhole(): boolean {
     return this.#unrevised.size === 0;
   }
 
-  /** Whether that plugin has added that tool of a server. */
+  /** Whether the plugin has added that tool of the server. */
   hasAdded(member: Member, server: string, tool: string): boolean {
     return this.#adders.get(server)?.get(tool) === member;
   }
@@ -65,7 +65,10 @@ function isSame(a: readonly Item[], b: readonly Item[]): boolean {
   return a.length === b.length && a.every((item, i) => item === b[i]);
 }
 
-/** One plugin's part. If it fails, what it was to look at is not shown, or is as it was if the plugin is optional. */
+/**
+ * Applies one plugin. If it fails, the tools that it applies to are hidden, or stay unchanged if the plugin is
+ * optional.
+ */
 function reviseWith(
   member: Member,
   server: string,
@@ -94,7 +97,7 @@ function reviseWith(
 const tools = new WeakMap<Item, Tool>();
 const items = new WeakMap<object, Item>();
 
-/** The parsed entry, frozen: the same one whenever it is asked for. */
+/** The parsed entry, frozen; the same object for the same item. */
 export function toTool(item: Item): Tool {
   const known = tools.get(item);
   if (known !== undefined) return known;
@@ -104,7 +107,10 @@ export function toTool(item: Item): Tool {
   return tool;
 }
 
-/** The entry that a tool was parsed from, or that it is written as. @throws {TypeError} if it is none */
+/**
+ * The item that a tool was parsed from, else a new one.
+ * @throws {TypeError} if it is not a tool
+ */
 function toItem(tool: unknown): Item {
   if (typeof tool === "object" && tool !== null) {
     const item = items.get(tool) ?? readItem(utf8(JSON.stringify(tool)), "tools");
@@ -113,7 +119,7 @@ function toItem(tool: unknown): Item {
   throw new TypeError("its list() returned something that is no tool with a name");
 }
 
-/** All the way down, with a stack of its own: a schema may be nested deeper than functions can call each other. */
+/** Freezes recursively, with an explicit stack: a schema may be nested deeper than the call stack allows. */
 function freeze<T>(value: T): T {
   const open: unknown[] = [value];
   for (let next = open.pop(); next !== undefined; next = open.pop()) {

@@ -7,19 +7,19 @@ import type { Message } from "../wire/jsonrpc.ts";
 import type { Exchange, Link, LinkEvents, Outgoing, Spoken, Vitals } from "../wire/link.ts";
 import type { Member } from "./member.ts";
 
-/** Something that a plugin has and that cannot be used. */
+/** A server or scheme of a plugin that cannot be used. */
 export interface ServerFault {
   readonly member: Member;
   readonly message: string;
 }
 
-/** What is wrong with an entry of a file. */
+/** A problem of an entry in a file, without its position. */
 export interface Fault {
   readonly file: string;
   readonly complaint: Complaint;
 }
 
-/** Faults of all files with their positions. */
+/** Adds positions to problems of several files. */
 export async function placeFaults(faults: readonly Fault[]): Promise<readonly Problem[]> {
   const files = [...new Set(faults.map(({ file }) => file))];
   const problems = files.map((file) => {
@@ -32,12 +32,12 @@ export async function placeFaults(faults: readonly Fault[]): Promise<readonly Pr
   return (await Promise.all(problems)).flat();
 }
 
-/** What is wrong within the table of one server. */
+/** A problem of one server's entry. */
 export interface TableFault extends Fault {
   readonly server: string;
 }
 
-/** The same manifest with those servers as ones whose tables have problems. */
+/** The manifest with those servers marked as invalid. */
 export async function failServers(
   manifest: Manifest,
   faults: readonly TableFault[],
@@ -52,7 +52,7 @@ export async function failServers(
   return { ...manifest, servers: await Promise.all(servers) };
 }
 
-/** The manifest's servers of plugins that are none of these, by the names that plugins have themselves. */
+/** The manifest's servers whose plugin does not exist. `names` are the plugins' own names. */
 export function findStrays({ servers }: Manifest, names: readonly string[]): readonly TableFault[] {
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin" || names.includes(spec.plugin)) return [];
@@ -61,7 +61,7 @@ export function findStrays({ servers }: Manifest, names: readonly string[]): rea
   });
 }
 
-/** The manifest's servers that their plugins do not have, nor any other. */
+/** The manifest's servers that their plugin, and every other plugin, does not have. */
 export function findMissing(
   { servers }: Manifest,
   members: readonly Member[],
@@ -79,9 +79,9 @@ export function findMissing(
 }
 
 /**
- * The manifest's servers, and after them those of its plugins that it says nothing of: they have what the manifest sets by
- * default, and their own names as prefixes.
- * @param set the number of the plugins' set
+ * The manifest's servers, and after them the plugins' servers that the manifest does not mention: these have the
+ * manifest's defaults, and their names as prefixes.
+ * @param set the number of the plugin set
  */
 export function completeServers(
   { hub, servers, defaults }: Manifest,
@@ -134,18 +134,18 @@ function specOf(
   return { kind: "plugin", name, plugin, origin, set, ...settings, ...defaults, tools, prompts };
 }
 
-/** Who wants to know whether somebody uses a link. */
+/** Counts the open transports. */
 export interface Lessor {
   enter(): void;
   leave(): void;
 }
 
-/** A link of a plugin, which must not end while somebody uses it. */
+/** A plugin's transport that keeps the plugin set in use while it is open. */
 export class LeasedLink implements Link {
   readonly #link: Link;
   readonly #lessor: Lessor;
   #state: "new" | "used" | "over" = "new";
-  /** There if the link has them: the hub tells a link over HTTP by `adopt`. */
+  /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
   readonly redact?: (text: string) => string;
   readonly adopt?: (spoken: Spoken) => void;
 

@@ -13,38 +13,41 @@ import { Reviser, toTool } from "./revise.ts";
 import { LeasedLink } from "./servers.ts";
 import { type PassingCall, weave } from "./weave.ts";
 
-/** The way of a tool's calls through the plugins that are for it. */
+/** The path of a tool's calls through the plugins that apply to it. */
 export interface Way {
   readonly tool: ToolInfo;
   /** Never throws. */
   pass(call: PassingCall): Promise<Answer>;
 }
 
-/** How long a plugin may take to give a secret, in ms. */
+/** Time limit for a plugin's secret, in ms. */
 const SECRET_LIMIT = 30_000;
-/** How long a plugin may take to end, in ms. */
+/** Time limit for a plugin's `dispose`, in ms. */
 const DISPOSE_LIMIT = 1000;
 
 /** The plugins of one manifest, set up; replaced as a whole. */
 export class PluginSet {
   /** Unique in this process. */
   readonly number: number;
-  /** What plugins have for `${scheme:…}`. */
+  /** The plugins' resolvers of `${scheme:…}`. */
   readonly schemes: Schemes;
   readonly members: readonly Member[];
   readonly #abort: AbortController;
   readonly #reviser: Reviser;
   readonly #callers: readonly Member[];
   readonly #ways = new WeakMap<ListedRoute, Way | "none">();
-  /** By the listed tool: a way stays the same while routes are made anew, as long as the tool is the same. */
+  /** By the listed item, so that a call path survives a rebuild of the routes as long as the tool is the same. */
   readonly #tools = new WeakMap<Item, { readonly tool: ToolInfo; readonly way: Way | "none" }[]>();
   #hub: HubAccess | undefined;
-  /** Calls that are on their way through plugins, and links to their servers; and who waits until there are none. */
+  /**
+   * Number of calls in plugins and of open transports to plugins' servers; below, the callbacks for when there are
+   * none.
+   */
   #running = 0;
   readonly #waiting: (() => void)[] = [];
   #ended: Promise<void> | undefined;
 
-  /** @param abort what tells the plugins that they are no longer used */
+  /** @param abort tells the plugins that they are being disposed */
   constructor(number: number, members: readonly Member[], abort: AbortController) {
     this.number = number;
     this.members = members;
@@ -55,8 +58,9 @@ export class PluginSet {
   }
 
   /**
-   * Takes the blame for an error that nobody caught, if it came from a plugin's own files, was given to a plugin, which has
-   * lost interest in it, or is nothing that toolmux would throw. @returns whether it did
+   * Attributes an unhandled error to a plugin: it was thrown in the plugin's files, was given to a plugin that ignored
+   * it, or is not an Error, so that toolmux has not thrown it.
+   * @returns whether it is a plugin's
    */
   claim(error: unknown): boolean {
     if (isEntrusted(error)) return true;
@@ -95,12 +99,12 @@ export class PluginSet {
     return this.#reviser.revise(server, items);
   }
 
-  /** Whether plugins have failed at none of the listings that they were last asked for. */
+  /** Whether every `list` hook succeeded the last time, for every server. */
   get isWhole(): boolean {
     return this.#reviser.isWhole;
   }
 
-  /** The way of a route's calls, composed once; undefined if no plugin looks at them. */
+  /** The path of a route's calls, built once; undefined if no plugin wraps them. */
   way(route: ListedRoute, isolation: ToolInfo["isolation"]): Way | undefined {
     if (this.#callers.length === 0) return undefined;
     let way = this.#ways.get(route);
@@ -111,22 +115,25 @@ export class PluginSet {
     return way === "none" ? undefined : way;
   }
 
-  /** Whether there is a call on its way, or a link in use. */
+  /** Whether a call is in progress or a transport is open. */
   get isBusy(): boolean {
     return this.#running > 0;
   }
 
-  /** A call has set out on a way, or a link to a server is used. */
+  /** A call has started, or a transport was opened. */
   enter(): void {
     this.#running++;
   }
 
-  /** That has come to its end. */
+  /** A call has ended, or a transport was closed. */
   leave(): void {
     if (--this.#running === 0) for (const resolve of this.#waiting.splice(0)) resolve();
   }
 
-  /** Makes the link to a plugin's server. @throws {HubError} notSupported or pluginFailed */
+  /**
+   * Opens the transport to a plugin's server.
+   * @throws {HubError} notSupported or pluginFailed
+   */
   async makeLink({ name: server, plugin }: PluginServer): Promise<Link> {
     const member = this.members.find(
       ({ name, parts }) => name === plugin && Object.hasOwn(parts.servers ?? {}, server),
@@ -145,7 +152,10 @@ export class PluginSet {
     }
   }
 
-  /** What a plugin's web application answers; undefined if there is none. @throws {HubError} pluginFailed */
+  /**
+   * The response of a plugin's web application; undefined if the plugin has none. The promise rejects with
+   * pluginFailed.
+   */
   serve(plugin: string, request: Request): Promise<Response> | undefined {
     const member = this.members.find(({ name, parts }) => name === plugin && parts.routes);
     const routes = member?.parts.routes;
@@ -162,19 +172,19 @@ export class PluginSet {
     return answer();
   }
 
-  /** Ends all plugins, when their calls and their servers have ended or `limit` ms are over. Never rejects. */
+  /** Disposes all plugins after their calls and servers have ended, or after `limit` ms. Never rejects. */
   async retire(limit: number): Promise<void> {
     await this.idle(limit);
     await this.end();
   }
 
-  /** Settles when their calls and their servers have ended or `limit` ms are over. Never rejects. */
+  /** Resolves when their calls and servers have ended, or after `limit` ms. Never rejects. */
   async idle(limit: number): Promise<void> {
     if (!this.isBusy) return;
     await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
   }
 
-  /** Ends all plugins now. Never rejects; repeated calls join the first. */
+  /** Disposes all plugins now. Never rejects; repeated calls join the first. */
   end(): Promise<void> {
     this.#ended ??= disposeAll(this.members, this.#abort);
     return this.#ended;
@@ -226,10 +236,7 @@ function infoOf(
   });
 }
 
-/**
- * Tells plugins that they are no longer used, the last one first, and waits until all have ended, for a while: one that does
- * not end keeps none of the others from it. Never rejects.
- */
+/** Aborts the plugins' signal and disposes all plugins concurrently, within a time limit each. Never rejects. */
 export async function disposeAll(
   members: readonly Member[],
   abort: AbortController,
@@ -244,7 +251,7 @@ export async function disposeAll(
   await Promise.all(endings);
 }
 
-/** By scheme; each is in one plugin only, which was checked. */
+/** By scheme; no two plugins have the same one, which was checked. */
 function schemesOf(members: readonly Member[], signal: AbortSignal): Schemes {
   return new Map(
     members.flatMap(({ parts }) =>
@@ -256,7 +263,7 @@ function schemesOf(members: readonly Member[], signal: AbortSignal): Schemes {
   );
 }
 
-/** @throws {HubError} valueMissing, in the plugin's words */
+/** @throws {HubError} valueMissing, with the plugin's message */
 async function askSecret(
   resolve: ResolveSecret,
   path: string,

@@ -29,29 +29,29 @@ export interface Surroundings {
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
   readonly clock?: Clock;
-  /** The plugins that are built in. */
+  /** The built-in plugins. */
   readonly loaders?: Loaders;
-  /** How long a set-up may take, in ms. */
+  /** Time limit for a plugin's `setup`, in ms. */
   readonly setupLimit?: number;
 }
 
-/** A manifest together with its plugins: the servers that these have are in it. */
+/** A manifest with its plugins set up; it contains the plugins' servers. */
 export type Equipped =
   | { readonly ok: true; readonly manifest: Manifest; readonly plugins: PluginSet }
   | { readonly ok: false; readonly problems: readonly Problem[] };
 
-/** How long a set-up may take by default, in ms. */
+/** Default time limit for a plugin's `setup`, in ms. */
 const SETUP_LIMIT = 30_000;
-/** Taken: those of our own, and those that mean something in files of others. */
+/** Schemes of toolmux itself, and those with a meaning in other clients' files. */
 const RESERVED = new Set(["env", "file", "input", ...BUILT_IN]);
 
 let sets = 0;
-/** Events that tell what some plugin has logged: of all sets, as two of them are there while one makes place for another. */
+/** The log events of plugins; of all plugin sets, as two exist while one replaces the other. */
 const echoes = new WeakSet<HubEvent>();
 
 /**
- * Loads all plugins of a manifest, checks their options, and sets them up in order. With any problem nothing is left of any
- * of them. Never rejects.
+ * Loads all plugins of a manifest, validates their options and sets them up in order. With any problem, all are
+ * disposed. Never rejects.
  */
 export async function setUpPlugins(whole: Manifest, world: Surroundings): Promise<Equipped> {
   const loading = await Promise.all(whole.plugins.map((spec) => loadPlugin(spec, world.loaders)));
@@ -92,7 +92,7 @@ export async function setUpPlugins(whole: Manifest, world: Surroundings): Promis
     if (faults.length > 0) break;
   }
   const number = ++sets;
-  // A plugin that failed has no servers.
+  // A plugin whose `setup` failed has no servers.
   const manifest =
     faults.length === 0 ? await failServers(known, findMissing(known, members)) : known;
   const { servers, faults: clashes } = completeServers(manifest, members, number);
@@ -110,7 +110,7 @@ export async function setUpPlugins(whole: Manifest, world: Surroundings): Promis
   return { ok: true, manifest: { ...manifest, servers }, plugins: set };
 }
 
-/** The same for a manifest that has the very same plugins, which stay as they are. Never rejects. */
+/** The same for a manifest with the same plugins, which keep running. Never rejects. */
 export async function keepPlugins(whole: Manifest, plugins: PluginSet): Promise<Equipped> {
   const { members, number } = plugins;
   const names = members.map(({ name }) => name);
@@ -126,7 +126,7 @@ function faultOf({ origin }: PluginSpec, complaint: Complaint): Fault {
   return { file: origin.file, complaint };
 }
 
-/** @returns what is wrong */
+/** @returns the problem, if any */
 async function setUp(
   member: Member,
   promise: Promise<Parts>,
@@ -139,7 +139,7 @@ async function setUp(
   );
   await within(limit, done);
   if (outcome === undefined) {
-    // Too late it is of no use, but what it has begun has to end.
+    // The result comes too late to be used, but has to be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});
     return complain(member, `did not end within ${limit / 1000} s`);
   }
@@ -160,7 +160,7 @@ function complain(member: Member, fault: string): Complaint {
 const FUNCTIONS = ["list", "call", "event", "dispose"] as const satisfies (keyof Parts)[];
 const TABLES = ["secrets", "servers"] as const satisfies (keyof Parts)[];
 
-/** What of that which a setup has returned is none of the parts of a plugin. */
+/** What is invalid in the value that a `setup` has returned; undefined if nothing is. */
 function findStrange(parts: unknown): string | undefined {
   if (typeof parts !== "object" || parts === null || Array.isArray(parts)) {
     return "it returned no object of parts";
@@ -188,7 +188,7 @@ function findStrange(parts: unknown): string | undefined {
   return undefined;
 }
 
-/** Schemes that cannot be theirs. */
+/** Schemes that a plugin may not have: malformed, reserved, or of another plugin. */
 function findClashes(members: readonly Member[]): ServerFault[] {
   const owners = new Map<string, Member>();
   return members.flatMap((member) =>

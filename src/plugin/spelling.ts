@@ -2,25 +2,25 @@ import { Buffer } from "node:buffer";
 import type { Range } from "../bytes.ts";
 import { skipSpace, skipString, skipValue } from "../json.ts";
 
-/** A value in a JSON text: `source.slice(start, end)` is how it is spelled. */
+/** A value in a JSON text; `source.slice(start, end)` is its text. */
 export type Part = Range & { readonly source: string } & (
     | { readonly kind: "object"; readonly members: readonly MemberPart[] }
     | { readonly kind: "array"; readonly elements: readonly Part[] }
-    /** An object or array that was not looked into, as it is too deep. */
+    /** An object or array that was not read, because of the limit on levels. */
     | { readonly kind: "closed" }
-    /** A string, a number, true, false or null. */
+    /** A string, number, boolean or null. */
     | { readonly kind: "scalar" }
   );
 
 /** A member of an object. */
 export interface MemberPart {
   readonly key: string;
-  /** The key as it is spelled, in its quotes. */
+  /** The key's JSON text, with its quotes. */
   readonly name: string;
   readonly value: Part;
 }
 
-/** More levels are never looked into, as each is a call of a function. */
+/** Maximum number of levels: each is a recursive call. */
 const MOST_LEVELS = 500;
 
 const QUOTE = 0x22;
@@ -30,16 +30,19 @@ const COMMA = 0x2c;
 const COLON = 0x3a;
 
 /**
- * Where the parts of a JSON text are; nothing is parsed. Of members with the same key each is there, in their order: for
- * JSON.parse the last one counts.
- * @param levels how many objects and arrays inside of each other are looked into, 500 at most; what is deeper is `closed`
- * @returns undefined if the text is not well-formed, at whatever depth
+ * The ranges of a JSON text's parts; values are not parsed. Members with duplicate keys are all included, in order; for
+ * JSON.parse, the last one counts.
+ * @param levels nesting to read, at most 500; deeper objects and arrays are `closed`
+ * @returns undefined if the text is malformed, at whatever depth
  */
 export function readSpelling(text: string, levels = 1): Part | undefined {
   return new Reader(text).read(Math.min(levels, MOST_LEVELS));
 }
 
-/** The value of a member as it is spelled: the last of that key; undefined if there is none, or the text is none of an object. */
+/**
+ * The JSON text of a member's value, the last one of that key; undefined if there is none, or the text is not an
+ * object.
+ */
 export function memberOf(text: string, key: string): string | undefined {
   const part = readSpelling(text);
   if (part?.kind !== "object") return undefined;
@@ -48,10 +51,10 @@ export function memberOf(text: string, key: string): string | undefined {
 }
 
 /**
- * The text of an object with other values; all that is not changed keeps its spelling and its place, new members come last.
- * @param object its text, or what was read of it
- * @param changes JSON texts by their keys, which are not checked; undefined takes a member away
- * @throws {TypeError} if it is no object
+ * The JSON text of an object with changed values. Unchanged members keep their text and order; new ones come last.
+ * @param object its JSON text, or what `readJsonText` returned
+ * @param changes JSON texts by key, not validated; undefined removes a member
+ * @throws {TypeError} if it is not an object
  */
 export function rewrite(
   object: string | Part,
@@ -77,8 +80,8 @@ function spellingOf({ source, start, end }: Part): string {
 }
 
 /**
- * A byte for each UTF-16 unit of a text, so that places are the same in both, and lone halves of characters stay. What is not
- * ASCII can only stand in strings, where it does not matter which it is.
+ * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters stand only in
+ * strings, where their value does not matter.
  */
 function toBytes(text: string): Buffer {
   const utf8 = Buffer.from(text);
@@ -91,7 +94,7 @@ function toBytes(text: string): Buffer {
 class Reader {
   readonly #source: string;
   readonly #bytes: Uint8Array;
-  /** What JSON.parse says of the whole text, once that has to be known. */
+  /** Whether JSON.parse accepts the whole text; undefined until it is needed. */
   #isJson: boolean | undefined;
 
   constructor(source: string) {
@@ -146,12 +149,13 @@ class Reader {
   }
 
   /**
-   * From an opening brace or bracket to the index after the closing one, or -1.
-   * @param read what reads an item and returns the index after it, or -1
+   * Reads the items from an opening brace or bracket on.
+   * @returns the index after the closing one, or -1
+   * @param read reads an item and returns the index after it, or -1
    */
   #items(start: number, read: (at: number) => number): number {
     const bytes = this.#bytes;
-    // "{" and "}", "[" and "]" are two apart in ASCII.
+    // In ASCII, a closing brace or bracket is two above the opening one.
     const close = (bytes[start] ?? 0) + 2;
     let at = skipSpace(bytes, start + 1);
     if (bytes[at] === close) return at + 1;
@@ -165,12 +169,13 @@ class Reader {
     }
   }
 
-  /** The index after a value that is not looked into, or -1. */
+  /** The index after a value that is not read, or -1. */
   #skip(start: number, isNested: boolean): number {
     const bytes = this.#bytes;
     const end = skipValue(bytes, start);
     if (end >= 0 || !isNested) return end;
-    // It is malformed, or deeper than any message of the hub's own may be: in JSON it is enough to count brackets.
+    // Malformed, or nested deeper than the scanner's limit: if JSON.parse accepts the text, counting brackets is
+    // enough.
     this.#isJson ??= isJson(this.#source);
     if (!this.#isJson) return -1;
     let at = start;

@@ -4,44 +4,44 @@ import { disown, entrust, isOwnError } from "./fault.ts";
 import type { Member } from "./member.ts";
 import type { Answer, Next, ToolCall, ToolInfo } from "./plugin.ts";
 
-/** Where a call has its passage. Plugins do not see it. */
+/** The key of a call's chain state; a symbol, so that plugins do not see it. */
 export const PASSAGE: unique symbol = Symbol("passage");
 
-/** The one way of a call through all plugins, however often they change it or send it. */
+/** The state of a call in the plugins' chain, shared by all its changed copies. */
 export interface Passage {
-  /** Sends it to the server. */
+  /** Sends the call to the server. */
   relay(call: PassingCall): Promise<Answer>;
-  /** Nobody waits for the answer any more. */
+  /** The call has ended, so the answer is not needed any more. */
   readonly isOver: boolean;
-  /** The plugin whose call it is, which does not see it itself. */
+  /** The plugin that makes the call and does not see it itself. */
   readonly except: Member | undefined;
-  /** How many plugins have it and have not given it back. The last one of them has it in its hands. */
+  /** Number of plugins that have the call and have not answered it; the last of them is the innermost. */
   readonly held: number;
-  /** That plugin has it, as do `at` others that are further out. */
+  /** Adds a plugin that has the call, after `at` outer ones. */
   hold(member: Member, at: number): void;
   release(member: Member): void;
-  /** What the plugin that was entered last got from its `next`. */
+  /** The promise that `next` returned to the plugin that was entered last. */
   latest: Promise<Answer> | undefined;
 }
 
 /** A call as the hub gives it to plugins. */
 export interface PassingCall extends ToolCall {
-  /** What plugins have put in the place of the client's arguments, as JSON text. */
+  /** The arguments as JSON text, if plugins have changed them. */
   readonly changed: string | undefined;
-  /** What plugins cancel it with, beside the call's own signal. */
+  /** Plugins' signals that cancel the call, in addition to its own. */
   readonly limits: readonly AbortSignal[];
   readonly [PASSAGE]: Passage;
 }
 
 /**
- * The way of a tool's calls through the plugins that are for it, outermost first. undefined if none of them wants to see
- * them: then there is nothing between client and server.
+ * Builds the chain of the plugins that apply to a tool, outermost first; undefined if none wraps the tool, so that its
+ * calls go to the server directly.
  */
 export function weave(
   members: readonly Member[],
   tool: ToolInfo,
 ): ((call: PassingCall) => Promise<Answer>) | undefined {
-  // What answers is the server.
+  // The innermost `next` is the server.
   const relay: Next = (call) => {
     const given = passing(call, tool);
     return given[PASSAGE].relay(given);
@@ -67,7 +67,7 @@ function wrap(member: Member, tool: ToolInfo, inner: Next): Next {
   try {
     own = compose();
   } catch {
-    // It is asked again when it is called, and that fails the call.
+    // Tried again at the call, which then fails.
   }
   if (own === next) return inner;
   return (call) => {
@@ -86,17 +86,17 @@ function wrap(member: Member, tool: ToolInfo, inner: Next): Next {
     if (answer === undefined || answer !== passage.latest) {
       passage.hold(member, at);
       const watched = watch(member, answer, passage);
-      // Whoever has lost interest in it need not take its failure.
+      // Avoids an unhandled rejection if a plugin ignores the promise.
       watched.catch(() => {});
       return watched;
     }
-    // It has only passed the call on, so there is nothing to watch.
+    // The plugin has only passed the call on: nothing to watch.
     member.succeed("call");
     return passage.latest;
   };
 }
 
-/** What a plugin answers, once that is known to be an answer; what it throws fails the call. */
+/** The plugin's answer, once it is validated; if the plugin throws, the call fails. */
 async function watch(member: Member, promise: unknown, passage: Passage): Promise<Answer> {
   try {
     const answer = await promise;
@@ -106,7 +106,7 @@ async function watch(member: Member, promise: unknown, passage: Passage): Promis
     member.succeed("call");
     return answer;
   } catch (error) {
-    // What next() threw at it is not its own fault, nor is what comes after the end.
+    // An error of `next()` is not the plugin's failure, nor is one after the call's end.
     if (isOwnError(error)) throw error;
     if (passage.isOver) throw entrust(new HubError("cancelled", "The call has ended."));
     throw member.fail("call", error);
@@ -115,14 +115,17 @@ async function watch(member: Member, promise: unknown, passage: Passage): Promis
   }
 }
 
-/** Whoever has lost interest in it need not take its failure. */
+/** Avoids an unhandled rejection if a plugin ignores the promise. */
 function refuse(reason: HubError): Promise<Answer> {
   const refused = new Promise<Answer>((_, reject) => reject(reason));
   refused.catch(() => {});
   return refused;
 }
 
-/** A call on its way to that tool. @throws {TypeError} if it is none */
+/**
+ * The call that the hub gave to a plugin for that tool.
+ * @throws {TypeError} if it is something else
+ */
 function passing(call: ToolCall, tool: ToolInfo): PassingCall {
   if (PASSAGE in call && call.tool === tool) return call as PassingCall;
   throw new TypeError("next() takes the call that it was given, or what call.with() made of it");
