@@ -1,19 +1,22 @@
 import { Buffer } from "node:buffer";
 import { clearTimeout, setTimeout } from "node:timers";
 
-/** Where the lines go to. */
+/** Where the lines are written. */
 export interface Sink {
-  /** What people call it. */
+  /** Shown in log messages. */
   readonly path: string;
-  /** @returns how many of them are written for good, from the first one on; one at least. @throws if none could be. */
+  /**
+   * @returns how many lines, from the first one on, are written durably; at least one
+   * @throws if none could be written
+   */
   append(lines: readonly string[]): Promise<number>;
 }
 
 export interface BacklogParts {
   readonly log: (level: "info" | "warn", text: string) => void;
-  /** The most that waits, in bytes; beyond it the oldest lines are dropped. */
+  /** Maximum size of the queue in bytes; beyond it, the oldest lines are dropped. */
   readonly limit?: number;
-  /** ms between tries while lines cannot be written: after the first failure, and at most. */
+  /** Retry delays in ms after failed writes: the first, and the maximum. */
   readonly pauses?: { readonly first: number; readonly most: number };
 }
 
@@ -21,12 +24,12 @@ type Timer = ReturnType<typeof setTimeout>;
 
 const LIMIT = 8 * 1024 * 1024;
 const PAUSES = { first: 250, most: 30_000 };
-/** In ms: what comes within it is written together, and at most so much is lost with a hub that is killed. */
+/** Delay in ms in which lines are collected for one write; a killed hub loses at most these. */
 const GATHERING = 20;
-/** What is written at a time, in bytes. */
+/** Maximum size of one write, in bytes. */
 const BATCH = 256 * 1024;
 
-/** Lines that wait to be written, by one writer in the background. Nobody waits for it, whatever happens to the disk. */
+/** A bounded queue of lines with one background writer. Calls never wait for it, whatever happens to the disk. */
 export class Backlog {
   readonly #sink: Sink;
   readonly #log: BacklogParts["log"];
@@ -34,14 +37,14 @@ export class Backlog {
   readonly #pauses: NonNullable<BacklogParts["pauses"]>;
   /** Oldest first. */
   #lines: string[] = [];
-  /** Of all lines, in bytes. */
+  /** Size of all lines, in bytes. */
   #size = 0;
-  /** How many older lines were dropped and not told of in the file yet. */
+  /** Number of dropped lines that are not yet recorded in the file. */
   #missing = 0;
-  /** How many tries in a row have failed. */
+  /** Number of consecutive failed writes. */
   #failures = 0;
   #timer: Timer | undefined;
-  /** Never rejects; there while a write is under way. */
+  /** Never rejects; undefined while nothing is being written. */
   #writing: Promise<void> | undefined;
   #closing: Promise<void> | undefined;
   #isOver = false;
@@ -53,7 +56,7 @@ export class Backlog {
     this.#pauses = pauses;
   }
 
-  /** Takes a line, given without line end. After `close` it is dropped. */
+  /** Queues a line without its line end. After `close`, the line is dropped. */
   add(line: string): void {
     if (this.#closing !== undefined) return;
     this.#lines.push(line);
@@ -62,7 +65,7 @@ export class Backlog {
     this.#writeAfter(GATHERING);
   }
 
-  /** Writes what waits, for `limit` ms at most; then nothing goes on any more. Never rejects; repeated calls join the first. */
+  /** Writes the queued lines, for at most `limit` ms, and stops. Never rejects; repeated calls join the first. */
   close(limit: number): Promise<void> {
     this.#closing ??= this.#close(limit);
     return this.#closing;
@@ -90,7 +93,7 @@ export class Backlog {
     }
   }
 
-  /** Unless it is known already when it will be written next. */
+  /** Schedules the next write, unless one is scheduled or running. */
   #writeAfter(ms: number): void {
     const isKnown = this.#timer !== undefined || this.#writing !== undefined;
     if (isKnown || this.#lines.length === 0 || this.#closing !== undefined) return;
@@ -104,7 +107,10 @@ export class Backlog {
     this.#timer.unref();
   }
 
-  /** Never rejects. @returns how long to wait until the next time, in ms. */
+  /**
+   * Never rejects.
+   * @returns the delay until the next write, in ms
+   */
   async #write(): Promise<number> {
     try {
       do await this.#writeBatch();
@@ -132,7 +138,7 @@ export class Backlog {
     this.#log("info", `${this.#sink.path} can be written to again${loss}`);
   }
 
-  /** @returns how long to wait until the next try, in ms. */
+  /** @returns the delay until the next retry, in ms */
   #fail(error: unknown): number {
     this.#failures++;
     if (this.#failures === 1) {
@@ -143,7 +149,7 @@ export class Backlog {
     return Math.min(this.#pauses.first * 2 ** (this.#failures - 1), this.#pauses.most);
   }
 
-  /** The oldest lines, which no longer wait then. */
+  /** Removes the oldest lines from the queue, up to `BATCH` bytes. */
   #take(): string[] {
     let size = 0;
     let count = 0;
@@ -176,7 +182,7 @@ function print(lines: number): string {
   return lines === 1 ? "1 line" : `${lines} lines`;
 }
 
-/** In the file, with its line end. */
+/** In bytes, with the line end. */
 function sizeOf(line: string): number {
   return Buffer.byteLength(line) + 1;
 }

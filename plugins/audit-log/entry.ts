@@ -6,32 +6,32 @@ import type { Redaction } from "./redaction.ts";
 /**
  * How a call ended.
  * - `ok`: with a result
- * - `toolError`: with a result that says that something went wrong; also one by which another plugin refused the call
+ * - `toolError`: with a result that has `isError`; also if another plugin refused the call
  * - `error`: with a JSON-RPC error of the server
- * - `cancelled`: the client cancelled it, or left
- * - `timedOut`: its deadline passed
- * - `unavailable`: the server could not be started, so it never got the call
- * - `lost`: the server was lost while it had the call, and what it did of it is not known
- * - `failed`: anything else, such as a plugin that failed
+ * - `cancelled`: the client cancelled the call or disconnected
+ * - `timedOut`: the deadline passed
+ * - `unavailable`: the server could not be started, so it never received the call
+ * - `lost`: the connection was lost during the call, so its effect is unknown
+ * - `failed`: any other error, such as one of a plugin
  */
 export type Outcome =
   "ok" | "toolError" | "error" | "cancelled" | "timedOut" | "unavailable" | "lost" | "failed";
 
 export interface Ending {
   readonly outcome: Outcome;
-  /** The code of the error, if there is one: a word of the hub's, or the number of a JSON-RPC error. */
+  /** The error's code, if there is an error: one of the hub's codes, or the number of a JSON-RPC error. */
   readonly error?: string;
-  /** Of the answer in bytes; undefined if there is none. */
+  /** Size of the answer in bytes; undefined if there is none. */
   readonly size?: number;
 }
 
-/** When a call began, in ms since the epoch, and how many ms it took. */
+/** Start of a call in ms since the epoch, and its duration in ms. */
 export interface Span {
   readonly started: number;
   readonly duration: number;
 }
 
-/** What the hub's codes mean for a call; every other one is `failed`. */
+/** The outcomes of the hub's error codes; of every other code, the outcome is `failed`. */
 const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
   ["cancelled", "cancelled"],
   ["callTimeout", "timedOut"],
@@ -48,11 +48,11 @@ const OUTCOMES: ReadonlyMap<string, Outcome> = new Map<string, Outcome>([
   ["notResponding", "lost"],
 ]);
 
-/** Longer arguments are left out, in bytes of JSON. */
+/** Maximum size of logged arguments, in bytes of JSON; larger ones are omitted. */
 const LONGEST_ARGUMENTS = 64 * 1024;
-/** Names come from outside: longer ones are cut, in characters. */
+/** Maximum length of a name, in UTF-16 units: names come from outside. */
 const LONGEST_NAME = 200;
-/** A bigger error is not read for its code, in bytes. */
+/** Maximum size of an error that is parsed for its code, in bytes. */
 const LARGEST_ERROR = 64 * 1024;
 
 export function describeAnswer(answer: Answer): Ending {
@@ -69,8 +69,8 @@ export function describeFailure(error: unknown): Ending {
 }
 
 /**
- * One JSON object in one line, without a line end.
- * @param redaction what of the arguments is not shown; undefined: the arguments are left out
+ * The log line of a call: one JSON object, without a line end.
+ * @param redaction masks arguments; undefined: the arguments are omitted
  */
 export function describeCall(
   call: ToolCall,
@@ -82,7 +82,7 @@ export function describeCall(
   const shown = redaction && showArguments(call.argumentsJson, redaction);
   const entry = JSON.stringify({
     time: new Date(started).toISOString(),
-    // Numbers of calls and ids of clients are unique in one hub only, and several may write to one file.
+    // Call numbers and client ids are unique per hub only, and several hubs may write to one file.
     hub: process.pid,
     call: call.number,
     client: { id: client.id, name: cut(client.name), version: cut(client.version) },
@@ -106,7 +106,7 @@ type Shown =
 function showArguments(json: string, redaction: Redaction): Shown {
   const size = Buffer.byteLength(json);
   if (size > LONGEST_ARGUMENTS || !isJson(json)) return { kind: "leftOut", size };
-  // Only between the values of a JSON text can there be line ends.
+  // In valid JSON, line breaks stand only between tokens.
   return { kind: "text", text: redaction.apply(json).replace(/[\r\n]/g, " ") };
 }
 

@@ -4,8 +4,8 @@ import { dirname } from "node:path";
 import { setTimeout } from "node:timers/promises";
 
 /**
- * Appending, so that hubs that share a file add to it and never write over each other; reading, to see how it ends. Links
- * are not followed, as whoever may write to the folder could lead them anywhere; and what is no file cannot block.
+ * Append mode, so that hubs that share a file never overwrite each other; readable, to find the end of the last line.
+ * Symbolic links are not followed, as anyone who can write to the folder could redirect them; a FIFO does not block.
  */
 const FLAGS =
   constants.O_RDWR |
@@ -14,25 +14,25 @@ const FLAGS =
   constants.O_NOFOLLOW |
   constants.O_NONBLOCK;
 
-/** Nobody rotates for so long, in ms: an older lock is one whose hub was killed. */
+/** Age in ms above which a lock is stale: no rotation takes that long, so its hub was killed. */
 const OLDEST_LOCK = 10_000;
 
-/** Nobody takes so long from one part of a write to the next, in ms. */
+/** Longest pause between two parts of one write, in ms. */
 const SETTLING = 10;
 
 const NEWLINE = 0x0a;
 const LINK = "it is a symbolic link, which is not followed";
 
 export interface FileLimits {
-  /** In bytes; a file is longer only if one line is. */
+  /** In bytes; exceeded only by a file with a single line. */
   readonly maxSize: number;
-  /** How many old files there may be: `PATH.1` is the newest. */
+  /** Maximum number of rotated files; `PATH.1` is the newest. */
   readonly keep: number;
 }
 
 /**
- * A file of lines, and the old ones beside it. It is opened anew for each write: who moves or removes it needs to tell
- * nobody, and what was wrong with it may be right the next time.
+ * A log file with rotation. It is opened for each write, so that it may be moved or removed at any time, and an error
+ * may be gone at the next write.
  */
 export class LogFile {
   readonly path: string;
@@ -44,9 +44,9 @@ export class LogFile {
   }
 
   /**
-   * Appends lines, given without line ends, in one write; as many as there is room for, at least one.
-   * @returns how many are in the file now, from the first one on
-   * @throws {Error} of the file system; what it had begun to write is not counted
+   * Appends lines, given without line ends, in one write: as many as fit, at least one.
+   * @returns how many lines, from the first one on, were written completely
+   * @throws {Error} of the file system; lines that were written in part do not count
    */
   async append(lines: readonly string[]): Promise<number> {
     const [first] = lines;
@@ -74,12 +74,12 @@ export class LogFile {
   async #write(handle: FileHandle, lines: readonly string[]): Promise<number> {
     const stats = await handle.stat();
     const isFile = stats.isFile();
-    // /dev/null is as good as a file; a pipe would lose what nobody reads.
+    // /dev/null is allowed; a pipe would lose lines that nobody reads.
     if (!isFile && !stats.isCharacterDevice()) throw new Error("it is no file");
     if (isFile && (stats.mode & 0o077) !== 0) await handle.chmod(0o600);
     const { end, isCut } = isFile ? await findEnd(handle) : { end: undefined, isCut: false };
     const room = end === undefined ? Infinity : this.#limits.maxSize - end;
-    // A line that a full disk or the end of a hub has cut off must not run into the next one.
+    // Ends a line that was cut off by a full disk or a killed hub.
     const parts = [isCut ? "\n" : ""];
     const ends: number[] = [];
     let size = parts.join("").length;
@@ -96,24 +96,24 @@ export class LogFile {
     return whole;
   }
 
-  /** Whether a line is one too many; one that is alone never is. */
+  /** Whether the file is too large for the line; an empty file never is. */
   async #isFull(line: string): Promise<boolean> {
     try {
       const stats = await lstat(this.path);
       const size = stats.size + Buffer.byteLength(line) + 1;
       return stats.isFile() && stats.size > 0 && size > this.#limits.maxSize;
     } catch {
-      // What is wrong shows when it is opened.
+      // The error is reported when the file is opened.
       return false;
     }
   }
 
-  /** Makes place for a new file. Another hub that is about to do the same is left to do it. */
+  /** Rotates the files. If another hub is rotating them, nothing is done. */
   async #rotate(line: string): Promise<void> {
     const lock = `${this.path}.lock`;
     if (!(await take(lock))) return;
     try {
-      // Another hub may just have done it.
+      // Another hub may have rotated them in the meantime.
       if (!(await this.#isFull(line))) return;
       const { keep } = this.#limits;
       for (let number = keep; number > 1; number--) {
@@ -132,9 +132,9 @@ export class LogFile {
 }
 
 /**
- * @param end of the file before, in bytes; undefined if it is none
- * @returns how many bytes are in it now. Deno does not tell when it fails in the middle, so they are looked for: a line may
- * be there twice if other hubs write at that moment, but none is lost.
+ * @param end of the file before the write, in bytes; undefined if it is not a regular file
+ * @returns how many bytes were written. Deno does not report a partial write, so the file is read back: if other hubs
+ * write at the same time, a line may be written twice, but none is lost.
  */
 async function write(handle: FileHandle, bytes: Buffer, end: number | undefined): Promise<number> {
   try {
@@ -150,7 +150,10 @@ async function write(handle: FileHandle, bytes: Buffer, end: number | undefined)
   }
 }
 
-/** Where a file ends, in bytes, and whether that is in the middle of a line. While another hub writes it may look so: then it grows. */
+/**
+ * The size of the file in bytes, and whether its last line is incomplete. That may be because another hub is writing,
+ * so an incomplete line counts only if the file does not grow.
+ */
 async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolean }> {
   const last = Buffer.alloc(1);
   let before = -1;
@@ -165,7 +168,7 @@ async function findEnd(handle: FileHandle): Promise<{ end: number; isCut: boolea
   }
 }
 
-/** @returns whether this is now who has the lock. */
+/** @returns whether the lock was acquired */
 async function take(lock: string): Promise<boolean> {
   try {
     const handle = await open(lock, "wx", 0o600);
@@ -179,7 +182,7 @@ async function take(lock: string): Promise<boolean> {
   return false;
 }
 
-/** Renames what is there, if anything is. */
+/** Renames a file if it exists. */
 async function move(from: string, to: string): Promise<void> {
   try {
     await rename(from, to);

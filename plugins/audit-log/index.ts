@@ -6,7 +6,7 @@ import { describeAnswer, describeCall, describeFailure } from "./entry.ts";
 import { LogFile } from "./file.ts";
 import { parsePath, Redaction } from "./redaction.ts";
 
-/** How long the end waits for what is not written yet, in ms; the hub itself waits a second. */
+/** How long `dispose` waits for unwritten lines, in ms; the hub waits one second. */
 const FINISH = 800;
 
 const MOST_FILES = 100;
@@ -34,7 +34,7 @@ const options = v.strictObject({
   ),
 });
 
-/** Writes one JSON line about each call, when it has ended. Calls never wait for that, and never fail by it. */
+/** Writes one JSON line per call, when the call has ended. Calls neither wait for the write nor fail because of it. */
 export default definePlugin<v.InferOutput<typeof options>>({
   name: "audit-log",
   options,
@@ -51,7 +51,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
           const started = Date.now();
           const from = performance.now();
           const answered = next(call);
-          // What `next` gave is given back as it is: the line is made beside the call, not on its way.
+          // The promise of `next` is returned unchanged, so that the answer does not wait for the log.
           const tell = (ending: Parameters<typeof describeCall>[1]): void => {
             const duration = performance.now() - from;
             backlog.add(describeCall(call, ending, { started, duration }, redaction));

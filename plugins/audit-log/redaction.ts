@@ -1,25 +1,25 @@
 import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
-/** What stands in the place of a value that is not shown. */
+/** Replaces a masked value. */
 const MASK = `"•••"`;
-/** What is nested deeper is not looked into: it is masked if anything in it might have to be. */
+/** Maximum nesting that is searched; deeper values are masked if a path could match within them. */
 const MAX_DEPTH = 100;
 
-/** A path from some place in a value on: what the next key has to be like, and what follows. */
+/** The rest of a path: a pattern for the next key, and what follows. */
 interface Step {
-  /** `**` stands for any number of keys, none included. */
+  /** `**` matches any number of keys, including none. */
   readonly glob: string;
   readonly next: Step | "end";
 }
 
-/** Where one has come to on all paths together. */
+/** The current steps of all paths, as in a nondeterministic automaton. */
 type Place = ReadonlySet<Step | "end">;
 
 /**
- * A path to values: keys with dots between them, from the outside in. In a key, `*` stands for any characters; `**` alone
- * for any number of keys, none included. Elements of an array have their numbers, from 0, as keys. Upper and lower case
- * are the same.
- * @returns undefined if it is none, as a key is empty
+ * Parses a path to values: keys separated by dots, outermost first. `*` within a key matches any characters; `**` as a
+ * key matches any number of keys, including none. Elements of an array have their index, from 0, as key.
+ * Case-insensitive.
+ * @returns undefined if a key is empty
  */
 export function parsePath(path: string): Step | undefined {
   const keys = path.toLowerCase().split(".");
@@ -28,10 +28,10 @@ export function parsePath(path: string): Step | undefined {
   return first === "end" ? undefined : first;
 }
 
-/** Takes values out of JSON texts by their paths. What is left keeps its spelling. */
+/** Masks values in JSON texts by their paths. All other text is unchanged. */
 export class Redaction {
   readonly #start: Place;
-  /** No path leads deeper. */
+  /** The maximum depth of all paths. */
   readonly #levels: number;
 
   constructor(paths: readonly string[]) {
@@ -40,7 +40,7 @@ export class Redaction {
     this.#start = placeOf(paths.map(parsePath).filter((step) => step !== undefined));
   }
 
-  /** @param json a well-formed JSON text; of what is none, nothing is shown */
+  /** @param json a JSON text; a malformed one is masked as a whole */
   apply(json: string): string {
     if (this.#start.size === 0) return json;
     const part = readSpelling(json, this.#levels);
@@ -48,11 +48,11 @@ export class Redaction {
   }
 }
 
-/** The text of a value with what `start` leads to masked. */
+/** The text of a value with the matches of `start` masked. */
 function mask(whole: Part, start: Place): string {
   const { source } = whole;
   const pieces: string[] = [];
-  /** Up to here it is in the pieces. */
+  /** The pieces contain the source up to here. */
   let done = 0;
   const visit = (part: Part, place: Place): void => {
     if (place.has("end") || (part.kind === "closed" && place.size > 0)) {
@@ -68,7 +68,7 @@ function mask(whole: Part, start: Place): string {
   return pieces.join("") + source.slice(done);
 }
 
-/** Where a key leads to. */
+/** The steps after a key. */
 function enter(place: Place, key: string): Place {
   const name = key.toLowerCase();
   const steps: (Step | "end")[] = [];
@@ -80,7 +80,7 @@ function enter(place: Place, key: string): Place {
   return placeOf(steps);
 }
 
-/** As `**` may stand for nothing, one is behind it too. */
+/** As `**` also matches no key, the step after it is included. */
 function placeOf(steps: readonly (Step | "end")[]): Place {
   const place = new Set<Step | "end">();
   for (const first of steps) {
@@ -92,11 +92,11 @@ function placeOf(steps: readonly (Step | "end")[]): Place {
   return place;
 }
 
-/** Keys come from outside and may be long, so this takes no more than a step for each pair of characters, as a RegExp might. */
+/** Quadratic at worst, where a RegExp could backtrack exponentially: keys come from outside and may be long. */
 function matches(glob: string, name: string): boolean {
   let g = 0;
   let n = 0;
-  /** The last `*`, and where what follows it was last looked for. */
+  /** The index of the last `*`, and where its match was last tried to end. */
   let star = -1;
   let from = 0;
   while (n < name.length) {

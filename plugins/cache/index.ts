@@ -14,20 +14,20 @@ import { canonical, mark } from "./json.ts";
 import { Store } from "./store.ts";
 
 /*
- * Keeps the results of tools that change nothing, for a while. A result is kept under its server, its tool and its
- * arguments, and goes when its time is over, when room is needed, or when the server may have changed: after any call of
- * another of its tools that is neither declared read-only nor named, and when it is started anew or lists otherwise.
- *
- * Equal calls that run at the same time are each sent on. To share one request it would have to outlive the call that it
- * was made for, but it ends with that call's signal; and the others would miss its progress, which moves their deadlines.
+ * Caches the results of tools without side effects. The cache key is the server, the tool and the arguments. A result
+ * is removed when its TTL has passed, when space is needed, or when the server's state may have changed: after any call
+ * of another of its tools that is neither declared read-only nor listed in `tools`, and when the server restarts or its
+ * listing changes. Concurrent equal calls are all sent. A shared request would have to outlive the call that started
+ * it, but it ends with that call's signal; and the other calls would miss its progress notifications, which extend
+ * their deadlines.
  */
 
 const options = v.strictObject({
-  /** How long a result is kept, in ms. */
+  /** TTL of a result, in ms. */
   ttl: v.optional(limit, "5m"),
-  /** All that is kept, keys included, in bytes. */
+  /** Maximum size of the cache in bytes, keys included. */
   maxSize: v.optional(size, "32MiB"),
-  /** Servers' own names of tools that are cached whatever they declare. */
+  /** Globs of servers' own tool names that are cached whatever the tools declare. */
   tools: v.optional(globs, []),
   /** Whether tools that declare `readOnlyHint` are cached. */
   readOnly: v.optional(v.boolean("true or false"), true),
@@ -47,7 +47,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
         const isReader = tool.definition.annotations?.["readOnlyHint"] === true;
         readers.set(tool, isNamed || isReader);
         if (!isNamed && !(settings.readOnly && isReader)) return next;
-        // Who caches nothing listens to no calls, as that costs something at each of them.
+        // Subscribed only when a tool is cached, as the subscription costs time at every call.
         stopListening ??= host.subscribe(
           (event) => {
             if (!isCallEnd(event) || readers.has(event.server, event.tool)) return;
@@ -89,13 +89,16 @@ export default definePlugin<v.InferOutput<typeof options>>({
   },
 });
 
-/** An answer as it is kept: one of a server would keep the memory that it was read into. undefined if it may not be kept. */
+/**
+ * A copy of the answer for the cache: the original would keep the buffer that it was read into. Undefined if it may not
+ * be cached.
+ */
 function keep(call: ToolCall, answer: Answer): Answer | undefined {
   const json = mark(answer.json, new Date());
   try {
     return json === undefined ? undefined : call.answer(json);
   } catch {
-    // What a server says is passed on as it is, even if it is no JSON.
+    // A malformed answer of a server is passed on, but not cached.
     return undefined;
   }
 }
@@ -106,9 +109,9 @@ function isCallEnd(
   return event.kind === "callFinished" || event.kind === "callCancelled";
 }
 
-/** The tools that are known, and which of them change nothing. */
+/** The known tools, and which of them have no side effects. */
 class Readers {
-  /** By the name that clients see. */
+  /** By the exposed name. */
   readonly #tools = new Map<string, ToolInfo>();
   readonly #readers = new Set<string>();
 
@@ -118,7 +121,7 @@ class Readers {
     else this.#readers.delete(`${tool.server}\0${tool.name}`);
   }
 
-  /** Whether a tool changes nothing; of one that is not known this cannot be said. */
+  /** Whether the tool is known to have no side effects. */
   has(server: string, tool: string): boolean {
     return this.#readers.has(`${server}\0${tool}`);
   }
@@ -135,7 +138,7 @@ class Readers {
   }
 }
 
-/** Equal for calls that have to have the same answer; undefined if that cannot be said. */
+/** The cache key: equal for calls with the same result. Undefined if the arguments cannot be normalized. */
 function keyOf({ tool, client, argumentsJson }: ToolCall): string | undefined {
   const whose = tool.isolation === "perClient" ? client.id : "";
   const args = canonical(argumentsJson);

@@ -1,17 +1,14 @@
 import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
-/*
- * JSON as text: what is compared or kept is never parsed and written again, so that it keeps its spelling.
- */
+/* Operations on JSON text, without parsing and serializing it, so that its formatting is kept. */
 
-/** No real arguments need more. */
+/** Maximum nesting of arguments that are cached. */
 const MAX_DEPTH = 500;
 
 /**
- * The one spelling of a JSON text that does not depend on white space, escapes and the order of keys. Numbers stay as they
- * are written, and of members with the same key each stays, in their order: texts that a server could read differently
- * never become the same.
- * @returns undefined if the text is malformed, or nested too deep
+ * The normalized JSON text: independent of white space, escapes and the order of keys. Numbers stay as written, and
+ * members with duplicate keys all stay, in order: texts that a server could read differently stay different.
+ * @returns undefined if the text is malformed or nested too deep
  */
 export function canonical(json: string): string | undefined {
   const part = readSpelling(json, MAX_DEPTH);
@@ -41,24 +38,24 @@ function write(part: Part): string | undefined {
         const key = plain(name);
         members.push({ key, text: `${key}:${text}` });
       }
-      // Stable: equal keys stay in their order.
+      // The sort is stable: duplicate keys stay in order.
       members.sort((a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0));
       return `{${members.map(({ text }) => text).join(",")}}`;
     }
   }
 }
 
-/** A string without escapes that it does not need; all else has none. */
+/** The scalar without unnecessary escapes; only strings have any. */
 function plain(text: string): string {
   return text.includes("\\") ? JSON.stringify(JSON.parse(text)) : text;
 }
 
-/** The member of a result's `_meta` that says when the tool gave it, if that was not just now. */
+/** The `_meta` key of cached results: when the tool returned the result. */
 const CACHED_KEY = "toolmux/cached";
 
 /**
- * A result that says that it was kept; every other byte of it stays.
- * @returns undefined if it may not be kept: it links to what may be gone by then, or is not the end of its call
+ * The result with its time in `_meta`, otherwise unchanged.
+ * @returns undefined if the result may not be cached: it links to a resource that may be gone later, or is not complete
  */
 export function mark(json: string, at: Date): string | undefined {
   if (json.includes('"resource_link"')) return undefined;
@@ -74,11 +71,11 @@ export function mark(json: string, at: Date): string | undefined {
   const member = `"${CACHED_KEY}":"${at.toISOString()}"`;
   if (meta === undefined)
     return insert(json, result.end - 1, `"_meta":{${member}}`, result.members.length);
-  // A `_meta` that is no object cannot take it.
+  // A `_meta` that is not an object cannot hold the time.
   return meta.kind === "object" ? insert(json, meta.end - 1, member, meta.members.length) : json;
 }
 
-/** @param before how many members there are in front of it */
+/** @param before number of members in front of it */
 function insert(text: string, at: number, member: string, before: number): string {
   return text.slice(0, at) + (before > 0 ? "," : "") + member + text.slice(at);
 }

@@ -3,32 +3,32 @@ import type { Answer } from "../../src/plugin/plugin.ts";
 interface Entry {
   readonly shelf: Shelf;
   readonly answer: Answer;
-  /** In bytes, with its key. */
+  /** In bytes, with the key. */
   readonly weight: number;
   /** ms since the epoch. */
   readonly since: number;
 }
 
-/** The keys of what is kept of one server. */
+/** The keys of one server's cached results. */
 export interface Shelf {
   readonly server: string;
   readonly keys: Set<string>;
 }
 
-/** What an entry costs besides its texts, in bytes: estimated, so that many small ones count as well. */
+/** Estimated memory per entry besides its texts, in bytes, so that many small entries count as well. */
 const OVERHEAD = 256;
 
-/** Answers by key: each for its time, all together of a limited size; the one that was used longest ago goes first. */
+/** An LRU cache of answers with a TTL and a maximum total size. */
 export class Store {
   readonly #ttl: number;
   readonly #maxSize: number;
   readonly #now: () => number;
-  /** In the order of their last use. */
+  /** Least recently used first. */
   readonly #entries = new Map<string, Entry>();
   readonly #shelves = new Map<string, Shelf>();
   #size = 0;
 
-  /** @param now ms since the epoch: a clock that goes on while the machine sleeps. */
+  /** @param now ms since the epoch; has to advance while the machine sleeps */
   constructor(limits: { readonly ttl: number; readonly maxSize: number }, now = Date.now) {
     this.#ttl = limits.ttl;
     this.#maxSize = limits.maxSize;
@@ -40,7 +40,7 @@ export class Store {
     return this.#size;
   }
 
-  /** What is bigger than that, in bytes, is not kept: one result must not drive out all others. */
+  /** Maximum size of one entry in bytes, so that a single result cannot evict all others. */
   get largest(): number {
     return this.#maxSize / 4;
   }
@@ -55,7 +55,7 @@ export class Store {
     return undefined;
   }
 
-  /** Where results of calls that begin now may be put: until the server's results are dropped. */
+  /** The group to pass to `put` for results of calls that begin now; invalid once the server's results are dropped. */
   shelf(server: string): Shelf {
     const known = this.#shelves.get(server);
     if (known !== undefined) return known;
@@ -64,7 +64,7 @@ export class Store {
     return shelf;
   }
 
-  /** Keeps an answer, unless its server's results were dropped since the shelf was asked for, or it is too big. */
+  /** Stores an answer, unless it is too large, or its server's results were dropped since `shelf` was called. */
   put(shelf: Shelf, key: string, answer: Answer): void {
     const weight = answer.size + 2 * key.length + OVERHEAD;
     if (this.#shelves.get(shelf.server) !== shelf || weight > this.largest) return;
@@ -78,7 +78,7 @@ export class Store {
     this.#size += weight;
   }
 
-  /** Forgets what is kept of a server, and what is under way. */
+  /** Removes a server's results, including those of calls in progress. */
   drop(server: string | undefined): void {
     if (server === undefined) return;
     const shelf = this.#shelves.get(server);
@@ -92,7 +92,7 @@ export class Store {
 
   #isOver({ since }: Entry): boolean {
     const age = this.#now() - since;
-    // A clock that was set back says nothing of the age.
+    // If the clock was set back, the age is unknown.
     return age < 0 || age >= this.#ttl;
   }
 

@@ -6,7 +6,7 @@ import { type Clock, Shelf } from "./shelf.ts";
 import { serve } from "./server.ts";
 import { SERVER, TOOL } from "./words.ts";
 
-/** A result has room for a page and the line below it. */
+/** Smallest `max` in bytes: enough for a page and the notice below it. */
 const LEAST = 2000;
 
 const options = v.strictObject({
@@ -26,8 +26,8 @@ const clock: Clock = {
 };
 
 /**
- * A limit for each result. What is over it is kept for a while and can be read in pages, with a tool of a server of its
- * own or as a resource.
+ * Limits the size of results. What exceeds the limit is stored for a while and can be read in pages, by a tool of the
+ * plugin's own server or as a resource.
  */
 export default definePlugin({
   name: "result-limit",
@@ -44,7 +44,7 @@ export default definePlugin({
     };
     host.signal.addEventListener("abort", () => void end(), { once: true });
     return {
-      // Who is told how structured content looks has to get it; but it may be too big, and cannot be cut.
+      // With an output schema, structured content would be required; but it may be too large, and cannot be cut.
       list: (items, server) => (server === SERVER ? items : items.map(withoutOutput)),
       call(next, tool) {
         if (tool.server === SERVER) return next;

@@ -6,28 +6,31 @@ import type { Kept } from "./shelf.ts";
 import { describeCut, describeMedia, NOTICE_SIZE } from "./words.ts";
 
 export interface Limits {
-  /** Bytes of text that one result may have; of its structured content too. */
+  /** Maximum text of a result, in bytes; also of its structured content. */
   readonly max: number;
-  /** Bytes of base64 that one picture or sound may have. */
+  /** Maximum Base64 data of an image or sound, in bytes. */
   readonly maxMedia: number;
 }
 
-/** Where what is cut off goes. */
+/** Where the cut text and omitted media are stored. */
 export interface Store {
-  /** What clients call the tool that reads on; undefined if they have none, and nothing of a text need be kept. */
+  /**
+   * The exposed name of the tool that reads further pages; undefined if clients do not see the tool, so that no text is
+   * stored.
+   */
   tool(): string | undefined;
-  /** @returns the id under which it can be read; undefined if it has no room */
+  /** @returns the id for reading it; undefined if it was not stored */
   put(kept: Kept): string | undefined;
 }
 
-/** Stands between the entries of a result where they are one text. */
+/** Joins the texts of a result's entries. */
 const SEPARATOR = "\n\n";
 
 /**
- * Cuts a result down to the limits. What stays is spelled as it was.
+ * Cuts a result down to the limits. What remains keeps its formatting.
  * @param json the result as JSON text
- * @param mayDrop whether structured content may be missing: not if clients were told how it looks
- * @returns undefined if nothing is over a limit, or the text is no result
+ * @param mayDrop whether structured content may be omitted: only if the tool has no output schema
+ * @returns undefined if no limit is exceeded, or the text is not a result
  */
 export function limitResult(
   json: string,
@@ -55,10 +58,10 @@ function isTooLarge(item: Item, { maxMedia }: Limits): item is Media {
   return item.kind === "media" && item.data.length > maxMedia;
 }
 
-/** What can only be read in the structured content. */
+/** The structured content as a text entry, unless the entries repeat it. */
 function whatIsLost(items: readonly Item[], structured: string): Writing[] {
   if (repeats(items, structured)) return [];
-  // Too long to be shown whole, so it stands nowhere as the entry that it is not.
+  // Too long to be shown as a whole, so this entry's own JSON is never part of the result.
   return [{ kind: "writing", json: structured, isText: false, text: structured }];
 }
 
@@ -67,7 +70,9 @@ function sizeOfAll(items: readonly Item[]): number {
   return sizes.reduce((sum, size) => sum + size, SEPARATOR.length * (sizes.length - 1));
 }
 
-/** What of the entries is shown: those before the first cut, the beginning of the one that is cut, all media, and a line. */
+/**
+ * The shown part of the entries: those before the cut, the beginning of the entry that is cut, all media, and a notice.
+ */
 function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
   const texts = items.flatMap((item) => (item.kind === "writing" ? [item.text] : []));
   const bytes = Buffer.from(texts.join(SEPARATOR));
@@ -81,7 +86,7 @@ function cutItems(items: readonly Item[], max: number, store: Store): Item[] {
       continue;
     }
     const end = start + sizeOf(item.text);
-    // Half a character, which somebody else has cut, is mended: there are clients that cannot send one on.
+    // Repairs unpaired surrogates, which some clients cannot send on.
     if (end <= shown && item.text.isWellFormed()) content.push(item);
     else if (start < shown) {
       content.push(retext(item, bytes.toString("utf8", start, Math.min(end, shown))));
@@ -101,7 +106,7 @@ function replaceMedia(media: Media, { maxMedia }: Limits, store: Store): Writing
   return writeText(describeMedia({ what, mimeType, size: data.length }, maxMedia, id));
 }
 
-/** The item with another text; what was more than a text is one now. */
+/** The item with another text; an item other than a text becomes one. */
 function retext(item: Writing, text: string): Writing {
   if (!item.isText) return writeText(text);
   const json = rewrite(item.part ?? item.json, { text: JSON.stringify(text) });

@@ -1,25 +1,28 @@
 import { Buffer } from "node:buffer";
 
-/** Where a text may be cut, the best first: how much of a page may be given up for it, and what ends there. */
+/**
+ * Where a text may be cut, in order of preference: the share of a page that may be given up, and the sequences after
+ * which it is cut.
+ */
 const PLACES: readonly { readonly share: number; readonly ends: readonly string[] }[] = [
   { share: 1 / 4, ends: ["\n\n", "\r\n\r\n"] },
   { share: 1 / 2, ends: ["\n"] },
-  // An element of a JSON text that is all in one line.
+  // Elements of a JSON text without line breaks.
   { share: 1 / 2, ends: ["},", "],"] },
   { share: 1 / 2, ends: [". ", "! ", "? ", "。", "！", "？"] },
   { share: 1 / 2, ends: [" ", "\t", ","] },
 ];
 
-/** No page is smaller: any character has room, and so has what belongs to it as a rule. */
+/** Minimum page size in bytes: any character fits, usually with all its combining marks. */
 export const LEAST_PAGE = 256;
 
-/** How far before a cut the characters are looked at that may belong together, in bytes. */
+/** How far around a cut graphemes are searched, in bytes. */
 const LOOK_BACK = LEAST_PAGE / 2;
 
 /**
- * Cuts a text in UTF-8 into pages of at most `limit` bytes (at least LEAST_PAGE), at the ends of paragraphs, lines,
- * sentences or words where there are any; a character is never cut. Pure.
- * @returns where each page ends; the last one ends with the text, and an empty text is one page
+ * Splits UTF-8 text into pages of at most `limit` bytes (at least MIN_PAGE_SIZE), at the ends of paragraphs, lines,
+ * sentences or words where possible; a character is never split. Pure.
+ * @returns the end of each page; the last one is the end of the text, and an empty text is one page
  */
 export function paginate(text: Buffer, limit: number): readonly number[] {
   const ends: number[] = [];
@@ -32,13 +35,13 @@ export function paginate(text: Buffer, limit: number): readonly number[] {
   return ends;
 }
 
-/** A page of a text, counted from 1; undefined if there is none of that number. */
+/** A page of a text, counted from 1; undefined if there is no such page. */
 export function pageOf(text: Buffer, ends: readonly number[], page: number): string | undefined {
   const end = ends[page - 1];
   return end === undefined ? undefined : text.toString("utf8", ends[page - 2] ?? 0, end);
 }
 
-/** Where the page ends that begins at `start`; there is more text than it holds. */
+/** The end of the page that begins at `start`; the rest of the text is longer than a page. */
 function cut(text: Buffer, start: number, limit: number): number {
   const end = start + limit;
   for (const { share, ends } of PLACES) {
@@ -55,7 +58,7 @@ function cut(text: Buffer, start: number, limit: number): number {
   return cutCharacters(text, end);
 }
 
-/** The last place at or before `end` that is between two characters, as people see them. */
+/** The last grapheme boundary at or before `end`. */
 function cutCharacters(text: Buffer, end: number): number {
   const at = floor(text, end);
   const before = text[at - 1] ?? 0;
@@ -66,11 +69,11 @@ function cutCharacters(text: Buffer, end: number): number {
   const around = left + text.toString("utf8", at, floor(text, at + LOOK_BACK));
   const segmenter = new Intl.Segmenter("en", { granularity: "grapheme" });
   const index = segmenter.segment(around).containing(left.length)?.index ?? 0;
-  // What is longer than that is no character that anybody can read.
+  // A longer grapheme is not a readable character and may be split.
   return index === 0 ? at : from + Buffer.byteLength(left.slice(0, index));
 }
 
-/** The same place, or the one before the code point that it is in. */
+/** The index itself, or the start of the code point that contains it. */
 function floor(text: Buffer, at: number): number {
   let i = Math.min(at, text.length);
   while (((text[i] ?? 0) & 0xc0) === 0x80) i--;

@@ -2,21 +2,21 @@ import { Buffer } from "node:buffer";
 import { isDeepStrictEqual } from "node:util";
 import { type Part, readSpelling } from "../../src/plugin/plugin.ts";
 
-/** An entry of `content`, with its JSON text as the server spelled it. */
+/** An entry of `content`, with its JSON text. */
 export type Item = Writing | Media;
 
-/** What can be read: a text, an embedded resource that is one, or a link and the like, as the JSON that it is. */
+/** A readable entry: a text, a text resource, or any other entry such as a link, as its JSON text. */
 export interface Writing {
   readonly kind: "writing";
   readonly json: string;
-  /** Whether it is a text and nothing else, and so can be cut and still be what it was. */
+  /** Whether it is a text entry, which can be cut and remain one. */
   readonly isText: boolean;
   readonly text: string;
-  /** Where it stands in the result; what was written here stands nowhere. */
+  /** Its part of the result's JSON; undefined for an entry that was made here. */
   readonly part?: Part;
 }
 
-/** A picture, a sound, or another resource in base64. */
+/** An image, a sound, or a binary resource in Base64. */
 export interface Media {
   readonly kind: "media";
   readonly json: string;
@@ -29,13 +29,13 @@ export interface Media {
 export interface Result {
   readonly part: Part;
   readonly items: readonly Item[];
-  /** `structuredContent`, as the server spelled it. */
+  /** `structuredContent` as JSON text. */
   readonly structured: string | undefined;
 }
 
-/** The parts of a tool's result; undefined if it has none that could be too long, or is no JSON. */
+/** Parses a tool's result; undefined if it is malformed or has neither content nor structured content. */
 export function readResult(json: string): Result | undefined {
-  // The result, its content, and the entries of it.
+  // Three levels: the result, its content, and the entries.
   const part = readSpelling(json, 3);
   if (part?.kind !== "object") return undefined;
   const find = (key: string): Part | undefined =>
@@ -73,11 +73,11 @@ function readItem(part: Part, entry: unknown): Item {
   return typeof inner === "string" ? { ...writing, text: `${String(uri)}\n${inner}` } : writing;
 }
 
-/** Whether the entries say what the structured content says, so that nothing is lost without it. */
+/** Whether the entries repeat the structured content, so that nothing is lost without it. */
 export function repeats(items: readonly Item[], structured: string): boolean {
   const value: unknown = JSON.parse(structured);
   if (say(items, value)) return true;
-  // What is no object has to be wrapped in one, as `{"result": …}` or `{"content": …}`.
+  // Values other than objects are wrapped by servers, as `{"result": …}` or `{"content": …}`.
   const [inner, ...others] = isObject(value) ? Object.values(value) : [];
   return others.length === 0 && say(items, inner);
 }
@@ -89,7 +89,7 @@ function say(items: readonly Item[], value: unknown): boolean {
   return items.every((item, i) => says(item, value[i]));
 }
 
-/** An entry says what its text says, that it is this text, and what it is. */
+/** Whether the value is the entry's text, the JSON value of its text, or the entry itself. */
 function says(item: Item, value: unknown): boolean {
   const text = item.kind === "media" ? item.data : item.text;
   return text === value || isJsonOf(text, value) || isJsonOf(item.json, value);
@@ -103,7 +103,7 @@ function isJsonOf(json: string, value: unknown): boolean {
   }
 }
 
-/** Of a text in UTF-8, in bytes. */
+/** Size of a text in UTF-8, in bytes. */
 export function sizeOf(text: string): number {
   return Buffer.byteLength(text);
 }

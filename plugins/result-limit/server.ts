@@ -37,7 +37,7 @@ const TEMPLATES = [
   },
 ];
 
-/** JSON-RPC, and the last one MCP. */
+/** JSON-RPC's error codes, and MCP's for an unknown resource. */
 const CODES = { methodNotFound: -32601, invalidParams: -32602, resourceNotFound: -32002 } as const;
 
 type Reply =
@@ -47,14 +47,14 @@ type Reply =
 type Params = Readonly<Record<string, unknown>>;
 
 /**
- * Serves what is on the shelf as an MCP server. Whoever knows an id may read it, so none is ever listed.
- * @param tool what clients call the tool now
+ * Serves the stored results as an MCP server. Anyone who knows an id may read its result, so none is listed.
+ * @param tool the current exposed name of the tool
  */
 export function serve(transport: Transport, shelf: Shelf, tool: () => string): void {
   // oxlint-disable-next-line unicorn/prefer-add-event-listener
   transport.onmessage = (message: unknown): void => {
     const { id, method, params } = (message ?? {}) as Params;
-    // A notification asks for nothing, and nothing was asked that could be answered.
+    // Notifications need no answer, and there are no requests whose responses could arrive.
     if (id === undefined || typeof method !== "string") return;
     const reply = answer(method, (params ?? {}) as Params, shelf, tool);
     void transport.send({ jsonrpc: "2.0", id, ...reply });
@@ -99,7 +99,7 @@ function call({ name, arguments: args }: Params, shelf: Shelf, tool: () => strin
     return refuse("Give the id that the last line of the result has, as a string.");
   }
   const id = given.trim();
-  // Models write numbers as texts now and then.
+  // Models sometimes write numbers as strings.
   const page = typeof wanted === "string" ? Number(wanted) : wanted;
   if (typeof page !== "number" || !Number.isSafeInteger(page) || page < 1) {
     return refuse("Give a page as a whole number, 1 or more.");
@@ -129,7 +129,7 @@ function read(uri: unknown, shelf: Shelf): Reply {
   return fail(CODES.resourceNotFound, message, { uri });
 }
 
-/** All of it, or a page of it; undefined if there is no such page. */
+/** The whole result or one page; undefined if there is no such page. */
 function contentsOf(kept: Kept, page: number | undefined): object | undefined {
   if (kept.kind === "media") {
     const { mimeType, bytes } = kept;

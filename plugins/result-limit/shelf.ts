@@ -1,30 +1,33 @@
 import type { Buffer } from "node:buffer";
 import { randomBytes } from "node:crypto";
 
-/** What is kept of a result that was cut. */
+/** Stored content of a result that was cut. */
 export type Kept = Text | Media;
 
 export interface Text {
   readonly kind: "text";
   /** In UTF-8. */
   readonly bytes: Buffer;
-  /** Where each page ends, in bytes. */
+  /** The end of each page, in bytes. */
   readonly ends: readonly number[];
 }
 
-/** A picture, a sound, or any other resource that is no text. */
+/** An image, a sound, or any other binary resource. */
 export interface Media {
   readonly kind: "media";
   readonly mimeType: string;
-  /** In base64, as it came. */
+  /** Base64, as received. */
   readonly bytes: Buffer;
 }
 
-/** Time, as the shelf needs it. */
+/** The clock of the store. */
 export interface Clock {
   /** ms, monotonic. */
   now(): number;
-  /** Calls back after that many ms. @returns the undo. */
+  /**
+   * Calls back after that many ms.
+   * @returns cancels it
+   */
   after(ms: number, callback: () => void): () => void;
 }
 
@@ -36,26 +39,26 @@ interface Entry {
   expires: number;
 }
 
-/** What the number of a place in a text takes, in bytes. */
+/** Size of a page's stored end, in bytes. */
 const NUMBER_SIZE = 8;
 
 /**
- * What was cut off, in memory, for a while. An id is all that it takes to read it, so ids are 128 random bits; those who
- * know one were given it. What was not read for the longest time goes first.
+ * An in-memory LRU store with a TTL for content that was cut off. Knowing an id is enough to read its content, so ids
+ * are 128 random bits.
  */
 export class Shelf {
   readonly #room: number;
   readonly #ttl: number;
   readonly #clock: Clock;
-  /** Those that were put there or read last are at the end. */
+  /** Least recently used first. */
   readonly #entries = new Map<string, Entry>();
   #size = 0;
   #isClosed = false;
   #disarm: (() => void) | undefined;
 
   /**
-   * @param room bytes, all together
-   * @param ttl ms, since something was put there or read
+   * @param room maximum total size, in bytes
+   * @param ttl ms since the last `put` or `get`
    */
   constructor(room: number, ttl: number, clock: Clock) {
     this.#room = room;
@@ -63,12 +66,12 @@ export class Shelf {
     this.#clock = clock;
   }
 
-  /** Bytes of all that is kept. */
+  /** Total size in bytes. */
   get size(): number {
     return this.#size;
   }
 
-  /** @returns its id; undefined if it is bigger than the whole shelf, or the shelf is closed */
+  /** @returns the id; undefined if the content exceeds the whole store, or the store is closed */
   put(kept: Kept): string | undefined {
     const size = kept.bytes.length + (kept.kind === "text" ? NUMBER_SIZE * kept.ends.length : 0);
     if (this.#isClosed || size > this.#room) return undefined;
@@ -92,7 +95,7 @@ export class Shelf {
     return entry.kept;
   }
 
-  /** Throws everything away, and takes nothing any more. */
+  /** Removes everything; later `put` calls store nothing. */
   close(): void {
     this.#isClosed = true;
     this.#disarm?.();
@@ -106,7 +109,7 @@ export class Shelf {
     this.#size -= entry.size;
   }
 
-  /** One timer, for the entry that goes next; what was read meanwhile only makes it come too early. */
+  /** One timer, for the entry that expires next; if that was read in the meantime, the timer just fires early. */
   #arm(): void {
     if (this.#disarm !== undefined) return;
     const [next] = this.#entries.values();

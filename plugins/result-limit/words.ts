@@ -1,22 +1,20 @@
-/*
- * What models are told. They read it in the middle of something else, so it is one line that says what to do.
- */
+/* Notices for models: single lines that say what to do, as they stand within other content. */
 
 export const SERVER = "results";
 export const TOOL = "read_more";
 
 const SCHEME = "toolmux-result://";
 
-/** Enough for each of the lines below, in bytes, whatever the names and numbers in it. */
+/** Maximum size of each notice, in bytes, whatever the names and numbers in it. */
 export const NOTICE_SIZE = 512;
-/** A name of a tool that is longer would not have room in a line; no client takes one. */
+/** Maximum length of a tool's name or a media type in a notice; no client accepts longer tool names. */
 const MOST_NAME = 128;
 
 export function uriOf(id: string, page?: number): string {
   return page === undefined ? SCHEME + id : `${SCHEME}${id}/${page}`;
 }
 
-/** The inverse of `uriOf`; undefined if it is none. */
+/** The inverse of `uriOf`; undefined if the URI is not one. */
 export function readUri(uri: string): { readonly id: string; readonly page?: number } | undefined {
   const match = /^toolmux-result:\/\/([0-9a-f]{32})(?:\/([1-9]\d{0,8}))?$/.exec(uri);
   const [, id, page] = match ?? [];
@@ -29,7 +27,7 @@ export interface Position {
   readonly pages: number;
 }
 
-/** Under what is shown of a result: how much that is, in bytes, and how to read on. */
+/** The notice below a cut result: its shown size in bytes, and how to read on. */
 export function describeCut(
   { shown, whole, pages }: { shown: number; whole: number; pages: number },
   more: { readonly id: string; readonly tool: string } | undefined,
@@ -39,7 +37,7 @@ export function describeCut(
   return `[${part}, page 1 of ${pages}. ${describeNext(more, 2)}, or ask for less.]`;
 }
 
-/** Under a page. */
+/** The notice below a page. */
 export function describePage(
   { page, pages }: Position,
   more: { readonly id: string; readonly tool: string },
@@ -53,7 +51,7 @@ function describeNext({ id, tool }: { id: string; tool: string }, page: number):
   return `For page ${page} call the tool ${name} with ${JSON.stringify({ id, page })}`;
 }
 
-/** Instead of a picture or sound that is too big. `id` is undefined if it was not kept. */
+/** The notice in place of an image or sound that is too large. `id` is undefined if it was not stored. */
 export function describeMedia(
   { what, mimeType, size }: { what: string; mimeType: string; size: number },
   most: number,
@@ -65,7 +63,7 @@ export function describeMedia(
   return `[${what} (${type}, ${printSize(size)} in base64) was left out, as it is over the limit of ${printSize(most)}. ${where}.]`;
 }
 
-/** 63488 → "63.5 KB": whole and tenths, as nobody counts with it. */
+/** 63488 → "63.5 KB"; rounded to tenths. */
 export function printSize(bytes: number): string {
   if (bytes < 1000) return `${bytes} bytes`;
   const [unit, size] = bytes < 999_950 ? ["KB", 1000] : ["MB", 1_000_000];

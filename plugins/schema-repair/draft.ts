@@ -1,17 +1,17 @@
 import type { Schema } from "./keywords.ts";
 
-/** What has become of a schema. */
+/** A repaired schema. */
 export interface Outcome {
   readonly schema: unknown;
-  /** Whether it may accept what it did not accept before. It never accepts less. */
+  /** Whether it may accept values that it did not accept before. It never accepts fewer. */
   readonly isWider: boolean;
 }
 
-/** A schema while it is being changed. */
+/** A schema that is being changed. */
 export class Draft {
   isWider = false;
   readonly #before: Schema;
-  /** Copied at the first change: most schemas are fine. */
+  /** Copied at the first change: most schemas need none. */
   #parts: Map<string, unknown> | undefined;
 
   constructor(schema: Schema) {
@@ -40,7 +40,7 @@ export class Draft {
     if (this.has(keyword)) this.#change().delete(keyword);
   }
 
-  /** Deletes what may have refused something. */
+  /** Deletes keywords that may have rejected values. */
   widen(...keywords: readonly string[]): void {
     for (const keyword of keywords) this.delete(keyword);
     this.isWider = true;

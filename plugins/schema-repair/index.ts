@@ -4,19 +4,19 @@ import { printName } from "./notes.ts";
 import { repair } from "./repair.ts";
 
 /*
- * One tool with a schema that a model's provider refuses makes it refuse every request that lists the tool, and so all tools
- * of that person. Such schemas are repaired where they then accept no less than before; tools whose schema cannot be
- * repaired are not shown. What was done is logged once.
+ * Repairs tools' JSON Schemas. A model's provider that rejects one tool's schema rejects every request that lists the
+ * tool, and so all of the user's tools. A repaired schema accepts everything that it accepted before; tools with a
+ * schema that cannot be repaired are hidden. Each change is logged once.
  */
 
 const options = v.strictObject({
-  /** What becomes of tools whose schema cannot be repaired. */
+  /** Whether tools with a schema that cannot be repaired are hidden. */
   unrepairable: v.optional(v.picklist(["hide", "show"], `"hide" or "show"`), "hide"),
 });
 
-/** As many lines are remembered, so that servers that list something new each time do not fill the memory. */
+/** Maximum number of remembered log entries, for servers whose tools keep changing. */
 const MAX_LINES = 10_000;
-/** As many tools are named in a line. */
+/** Maximum number of tool names in a log line. */
 const MAX_NAMES = 20;
 
 export default definePlugin<v.InferOutput<typeof options>>({
@@ -25,7 +25,7 @@ export default definePlugin<v.InferOutput<typeof options>>({
   whenBroken: "pass",
   setup({ unrepairable }, host) {
     const told = new Set<string>();
-    /** Logs what was done to tools; those to which the same was done together. */
+    /** Logs a change, once per tool; tools with the same change share a line. */
     const tell = (server: string, what: string, { names, level }: Remark): void => {
       const fresh = names.filter((name) => !told.has(`${server}\0${name}\0${what}`));
       if (fresh.length === 0) return;
@@ -64,11 +64,11 @@ interface Remark {
 }
 
 interface RepairedTool {
-  /** The same object if there was nothing to do; undefined if nothing can be done. */
+  /** The same object if nothing was changed; undefined if the tool cannot be repaired. */
   readonly tool: Tool | undefined;
-  /** What was done, or why nothing can be; empty if there was nothing to do. */
+  /** The changes, or why a repair is impossible; empty if nothing was changed. */
   readonly done: string;
-  /** Whether it is not worth a warning. */
+  /** Whether the change is logged below warning level. */
   readonly isMinor: boolean;
 }
 
@@ -96,7 +96,7 @@ function repairTool(tool: Tool): RepairedTool {
     changes["outputSchema"] = output.schema;
     isMinor &&= output.isMinor;
   }
-  // Results can do without: they may still be structured, only nothing is promised of them.
+  // Without an output schema, results may still be structured.
   const isDropped = output?.kind === "hopeless";
   if (isDropped) remarks.push(`its outputSchema was left out: ${output.fault}`);
   const done = remarks.join("; ");

@@ -1,21 +1,21 @@
 /*
- * The keywords of JSON Schema (2020-12), by what may stand behind them. Providers refuse a request with a schema in which
- * something else does.
+ * The keywords of JSON Schema (2020-12), by the form of their values. Providers reject a request that contains a schema
+ * with any other value.
  */
 
-/** A schema that is not just true or false. */
+/** A schema that is an object. */
 export type Schema = Readonly<Record<string, unknown>>;
 
 export function isObject(value: unknown): value is Schema {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** Something that can be a schema: an object, true or false. */
+/** Whether the value can be a schema: an object, true or false. */
 export function isSchema(value: unknown): value is Schema | boolean {
   return typeof value === "boolean" || isObject(value);
 }
 
-/** Hold one schema. */
+/** Keywords whose value is a schema. */
 export const SINGLE = [
   "additionalProperties",
   "contains",
@@ -30,17 +30,17 @@ export const SINGLE = [
   "unevaluatedProperties",
 ] as const;
 
-/** Where true and false are common, and understood. */
+/** Keywords for which providers accept boolean schemas. */
 export const SWITCHES: readonly string[] = [
   "additionalProperties",
   "unevaluatedItems",
   "unevaluatedProperties",
 ];
 
-/** Hold a list of schemas, at least one. */
+/** Keywords whose value is a non-empty array of schemas. */
 export const LISTS = ["allOf", "anyOf", "oneOf", "prefixItems"] as const;
 
-/** Hold schemas by name. */
+/** Keywords whose value is an object with a schema for each name. */
 export const MAPS = [
   "$defs",
   "definitions",
@@ -49,10 +49,10 @@ export const MAPS = [
   "properties",
 ] as const;
 
-/** Hold schemas that count only where a reference leads to them. */
+/** Keywords whose schemas are used by references only. */
 export const DEFINITIONS: readonly string[] = ["$defs", "definitions"];
 
-/** Change nothing of what a schema accepts. */
+/** Keywords without influence on what a schema accepts. */
 export const ANNOTATIONS: readonly string[] = [
   "$anchor",
   "$comment",
@@ -80,11 +80,11 @@ export const TYPES: readonly unknown[] = [
   "string",
 ];
 
-/** What may stand behind the others. */
+/** Valid values of the other keywords. */
 export const FORMS: Readonly<Record<string, (value: unknown) => boolean>> = {
   $anchor: (value) => isString(value) && /^[A-Za-z_][-A-Za-z0-9._]*$/.test(value),
   $comment: isString,
-  // What follows these depends on the way to them; no client goes it.
+  // Their meaning depends on the dynamic scope, which no client supports.
   $dynamicAnchor: isNothing,
   $dynamicRef: isNothing,
   $recursiveAnchor: isNothing,
@@ -148,12 +148,15 @@ function isSet(list: readonly unknown[]): boolean {
   return new Set(list).size === list.length;
 }
 
-/** A list of different names. */
+/** An array of different names. */
 function areNames(value: unknown): boolean {
   return Array.isArray(value) && value.every(isString) && isSet(value);
 }
 
-/** A regular expression that some reader of this language takes: not all insist on the strict syntax. */
+/**
+ * A regular expression that JavaScript accepts without the `u` flag: not all implementations insist on the strict
+ * syntax.
+ */
 export function isPattern(value: unknown): boolean {
   if (!isString(value)) return false;
   try {

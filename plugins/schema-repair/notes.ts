@@ -1,17 +1,17 @@
-/** Where something is in a schema. */
+/** A location in a schema: a linked list of keys, innermost first. */
 export interface Place {
   readonly name: string;
   readonly above: Place | undefined;
 }
 
-/** As many places are named; the others are counted. */
+/** Maximum number of locations per change; further ones are counted. */
 const MAX_PLACES = 3;
 const MAX_NAME = 40;
 
-/** What is done to most schemas, as generators have not stopped writing it, and what changes nothing. */
+/** A change that most schemas need, as generators still write `$schema`, and that has no effect. */
 export const MARK = "the mark of an older draft left out";
 
-/** What was done to a schema, and where, for people. */
+/** The changes of a schema and their locations, for the log. */
 export class Notes {
   readonly #done = new Map<string, { readonly places: Set<string>; count: number }>();
 
@@ -22,12 +22,12 @@ export class Notes {
     if (place !== undefined && done.places.size < MAX_PLACES) done.places.add(print(place));
   }
 
-  /** Whether that is not worth a warning. */
+  /** Whether no change deserves a warning. */
   get isMinor(): boolean {
     return [...this.#done.keys()].every((what) => what === MARK);
   }
 
-  /** Takes over what others have noted. */
+  /** Adds the changes of another list. */
   join(others: Notes): void {
     for (const [what, { places, count }] of others.#done) {
       const done = this.#done.get(what) ?? { places: new Set(), count: 0 };
@@ -53,7 +53,7 @@ function print(place: Place | undefined): string {
   return names.join(".");
 }
 
-/** A name that a server chose, so that it can stand in a line of a log. */
+/** A name that a server chose, made safe for a log line. */
 export function printName(name: string): string {
   const short = name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name;
   return short.replace(/[^\p{L}\p{N}\p{P}\p{S} ]/gu, "?");

@@ -3,14 +3,14 @@ import { MARK } from "./notes.ts";
 import { FORMS, isObject, isSchema, TYPES } from "./keywords.ts";
 
 export interface Dialect {
-  /** Whether nothing beside a `$ref` counts, as it was up to draft-07. */
+  /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
   readonly refStandsAlone: boolean;
   readonly isRoot: boolean;
-  /** Called when something was done. */
+  /** Called for each change. */
   readonly note: (what?: string) => void;
 }
 
-/** Keywords that mean nothing up to draft-07. */
+/** Keywords unknown to draft-07 and earlier. */
 const NEWER = [
   "dependentRequired",
   "dependentSchemas",
@@ -21,7 +21,7 @@ const NEWER = [
   "unevaluatedProperties",
 ] as const;
 
-/** Writes as in 2020-12 what was written otherwise before, or in OpenAPI. */
+/** Rewrites keywords of earlier drafts and of OpenAPI to 2020-12. */
 export function modernize(draft: Draft, dialect: Dialect): void {
   const { note } = dialect;
   for (const keyword of dialect.refStandsAlone ? NEWER : []) {
@@ -60,7 +60,7 @@ export function modernize(draft: Draft, dialect: Dialect): void {
     const rest = draft.get("additionalItems");
     draft.delete("additionalItems");
     draft.delete("items");
-    // With both, it cannot be said what was meant.
+    // With both, the meaning is ambiguous.
     if (draft.has("prefixItems")) draft.widen("prefixItems");
     else if (items.length > 0) draft.set("prefixItems", items);
     if (isSchema(rest)) draft.set("items", rest);
@@ -72,12 +72,12 @@ export function modernize(draft: Draft, dialect: Dialect): void {
   splitDependencies(draft, dialect);
 }
 
-/** `dependencies` counted up to draft-07, and has two names since. */
+/** `dependencies` (up to draft-07) has two successors since 2019-09. */
 function splitDependencies(draft: Draft, { note, refStandsAlone }: Dialect): void {
   const dependencies = draft.get("dependencies");
   if (dependencies === undefined) return;
   note();
-  // It depends on the reader whether it counts in the present one, so it may be missed or not.
+  // Whether 2020-12 validators apply it depends on the implementation.
   draft.widen("dependencies");
   if (!refStandsAlone || !isObject(dependencies)) return;
   for (const keyword of ["dependentRequired", "dependentSchemas"]) {
@@ -91,7 +91,7 @@ function lower(name: unknown): unknown {
   return typeof name === "string" ? name.toLowerCase() : name;
 }
 
-/** Whether a `$schema` says what holds without it. */
+/** Whether `$schema` names 2020-12, which is the default. */
 function isModern(dialect: unknown): boolean {
   return typeof dialect === "string" && /\/2020-12\/schema#?$/.test(dialect);
 }

@@ -9,27 +9,27 @@ import {
   TYPES,
 } from "./keywords.ts";
 
-/** Nested deeper than this, schemas overflow the stacks of those who read them. */
+/** Maximum nesting of a schema: deeper ones overflow the stack of common parsers. */
 const MAX_DEPTH = 200;
-/** What takes longer to read is no description of a tool. */
+/** Maximum number of values in a schema. */
 const MAX_VALUES = 200_000;
-/** What references may unfold to: some clients, and some providers, put what they lead to in their place. */
+/** Maximum number of schemas after resolving all references in place, as some clients and providers do. */
 const MAX_UNFOLDED = 100_000;
 
-/** Where a reference leads that has to go; in a circle, to what `type`, if that is known. */
+/** A reference that has to be removed, and its target; for a cycle with the target's `type`, if that is known. */
 export type Cut =
   { readonly to: "nowhere" } | { readonly to: "itself"; readonly type: string | undefined };
 
-/** What has to be known of a whole schema before its parts can be looked at. */
+/** Facts about a whole schema that the repair of its parts needs. */
 export interface Survey {
-  /** Schemas whose `$ref` has to go. */
+  /** Schemas whose `$ref` has to be removed. */
   readonly cuts: ReadonlyMap<Schema, Cut>;
   readonly hasReferences: boolean;
-  /** Whether anything asks what other keywords have looked at. */
+  /** Whether any schema uses `unevaluatedItems` or `unevaluatedProperties`. */
   readonly hasUnevaluated: boolean;
 }
 
-/** What is too deep or too long to be looked at; undefined if nothing is. */
+/** Why the schema is too deep or too large to be processed; undefined if it is not. */
 export function findExcess(value: unknown): string | undefined {
   let count = 0;
   let level = [value];
@@ -47,7 +47,7 @@ export function findExcess(value: unknown): string | undefined {
   return undefined;
 }
 
-/** @returns why nothing can be made of it, if that is so. */
+/** @returns a text if the schema cannot be repaired: the reason */
 export function survey(root: Schema): Survey | string {
   const parts = collect(root);
   const cuts = new Map<Schema, Cut>();
@@ -69,7 +69,7 @@ export function survey(root: Schema): Survey | string {
   return { cuts, hasReferences: targets.size + cuts.size > 0, hasUnevaluated };
 }
 
-/** The schemas directly in a schema, those apart that count only where a reference leads to them. */
+/** The direct subschemas; those of `$defs` and `definitions` are separate. */
 function partsOf(schema: Schema): { readonly used: Schema[]; readonly defined: Schema[] } {
   const used: Schema[] = [];
   const defined: Schema[] = [];
@@ -85,14 +85,16 @@ function partsOf(schema: Schema): { readonly used: Schema[]; readonly defined: S
   return { used, defined };
 }
 
-// Together with what there was before 2020-12.
+// Includes the keywords of earlier drafts.
 const HOLDERS: ReadonlySet<string> = new Set([...LISTS, ...MAPS, "dependencies"]);
 const SINGLES: ReadonlySet<string> = new Set([...SINGLE, "additionalItems"]);
 
-/** All schemas in a schema, itself included, and whether references in them do not start at the root. */
+/**
+ * All schemas within a schema, itself included, and whether references in them are relative to an `$id` of their own.
+ */
 function collect(root: Schema): Map<Schema, boolean> {
   const parts = new Map<Schema, boolean>([[root, false]]);
-  // A map is gone through in the order in which it grows.
+  // Iterating a Map visits entries that are added meanwhile.
   for (const [schema, isEmbedded] of parts) {
     const { used, defined } = partsOf(schema);
     for (const child of [...used, ...defined]) {
@@ -103,7 +105,7 @@ function collect(root: Schema): Map<Schema, boolean> {
   return parts;
 }
 
-/** What a reference within the same schema leads to: `#`, or `#/` and a path. */
+/** Resolves a reference within the schema: `#`, or `#/` and a JSON Pointer. */
 export function resolve(root: Schema, reference: unknown): Schema | boolean | undefined {
   if (typeof reference !== "string" || !/^#(?:\/|$)/.test(reference)) return undefined;
   let at: unknown = root;
@@ -127,7 +129,7 @@ function decode(step: string): string | undefined {
 
 interface Visit {
   readonly schema: Schema;
-  /** What it holds or leads to and has not been visited yet. */
+  /** Subschemas and reference targets that are still to be visited. */
   readonly open: Step[];
   size: number;
 }
@@ -138,8 +140,8 @@ interface Step {
 }
 
 /**
- * How many schemas there are if each reference is replaced by what it leads to. References that close a circle are added to
- * `cuts`. With a stack of its own: references may form long chains.
+ * Counts the schemas after replacing each reference by its target. References that close a cycle are added to `cuts`.
+ * Uses an explicit stack, as references may form long chains.
  */
 function unfold(
   root: Schema,

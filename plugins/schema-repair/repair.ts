@@ -4,10 +4,12 @@ import { findExcess, survey } from "./references.ts";
 import { ANYTHING, flatten, inline, rename, type Root, type } from "./root.ts";
 import { Walk } from "./walk.ts";
 
-/** What became of a schema. */
+/** The outcome of a repair. */
 export type Repair =
   | { readonly kind: "fine" }
-  /** `done` is a line for people, who need not see it if it `isMinor`; `text` is what the model should know besides. */
+  /**
+   * `done`: the changes, for the log; `isMinor`: not worth a warning; `text`: what to add to the tool's description.
+   */
   | {
       readonly kind: "repaired";
       readonly schema: Schema;
@@ -15,18 +17,18 @@ export type Repair =
       readonly isMinor: boolean;
       readonly text: string;
     }
-  /** `fault`: why nothing can be made of it. */
+  /** `fault`: why the schema cannot be repaired. */
   | { readonly kind: "hopeless"; readonly fault: string };
 
-/** For arguments, which models' providers read; or for results, which only clients do. */
+/** `arguments`: an input schema, read by models' providers; `results`: an output schema, read by clients only. */
 export type Purpose = "arguments" | "results";
 
-/** One repair may lay bare the next; each leaves less that could be wrong. */
+/** Maximum number of rounds: one repair may uncover the next, but each leaves less to repair. */
 const MAX_ROUNDS = 20;
 
 /**
- * Makes of a schema one that clients and providers take. It accepts all objects that the schema accepted; repairing it again
- * changes nothing. Pure, and takes a time in proportion to the schema's size.
+ * Repairs a schema so that clients and providers accept it. The result accepts all objects that the schema accepted,
+ * and repairing it again changes nothing. Pure; takes time proportional to the schema's size.
  */
 export function repair(given: unknown, purpose: Purpose): Repair {
   const notes = new Notes();
@@ -65,7 +67,7 @@ export function repair(given: unknown, purpose: Purpose): Repair {
   return { kind: "hopeless", fault: "there is always something left to repair" };
 }
 
-/** One round; the same schema if nothing was to be done. */
+/** One round; returns the same schema if there was nothing to repair. */
 function improve(schema: Schema, purpose: Purpose, notes: Notes): Root {
   const isForModels = purpose === "arguments";
   const { $schema: dialect } = schema;

@@ -3,16 +3,16 @@ import type { Notes } from "./notes.ts";
 import { resolve } from "./references.ts";
 import { isPropertyName } from "./walk.ts";
 
-/** What stands for arguments of any kind. */
+/** The schema of arbitrary arguments. */
 export const ANYTHING: Schema = { type: "object", properties: {} };
 
-/** A longer text would cost the model more than it tells it. */
+/** Maximum length of the text for the model, in UTF-16 units. */
 const MAX_TEXT = 2000;
 
-/** The root of a schema that is an object's, or why there is none. */
+/** A root schema of type object, or why there is none. */
 export type Root = { readonly schema: Schema; readonly text?: string } | { readonly fault: string };
 
-/** Makes the root say that it is an object. */
+/** Sets the root's type to object. */
 export function type(schema: Schema, notes: Notes, isForModels: boolean): Root {
   const names = [schema["type"]].flat();
   if (schema["type"] === "object") return { schema };
@@ -22,7 +22,7 @@ export function type(schema: Schema, notes: Notes, isForModels: boolean): Root {
   return { schema: { ...schema, type: "object" } };
 }
 
-/** Puts what the root refers to in its place. */
+/** Resolves a reference at the root. */
 export function inline(schema: Schema, notes: Notes): Schema {
   const target = Object.hasOwn(schema, "$ref") ? resolve(schema, schema["$ref"]) : undefined;
   if (!isObject(target)) return schema;
@@ -34,16 +34,16 @@ export function inline(schema: Schema, notes: Notes): Schema {
     const all = (own["allOf"] as unknown[] | undefined) ?? [];
     return { ...own, allOf: [...all, { $ref: schema["$ref"] }] };
   }
-  // Its own definitions are still where they were, and that is where references look for them.
+  // The root's own definitions stay, as references look for them there.
   const entries = Object.entries(target).filter(([key]) => !DEFINITIONS.includes(key));
   return { ...Object.fromEntries(entries), ...own };
 }
 
-/** What providers refuse at the root. */
+/** Keywords that providers reject at the root. */
 const COMBINED = ["allOf", "anyOf", "oneOf", "not", "enum", "const"] as const;
 
 /**
- * Leaves out what combines schemas at the root. What arguments it names, and which have to be there whatever is chosen, goes
+ * Removes the combining keywords at the root. The arguments they name, and those that are required in every case, go
  * into `properties` and `required`; the rest becomes a text for the model.
  */
 export function flatten(schema: Schema, notes: Notes): Root {
@@ -54,12 +54,12 @@ export function flatten(schema: Schema, notes: Notes): Root {
   );
   const required = new Set(namesIn(schema["required"]));
   const isClosed = schema["additionalProperties"] === false;
-  // Whether nothing is lost.
+  // Whether no constraint is lost.
   let isWhole = found.length === 1 && found[0] === "allOf";
   const add = (shapes: readonly Shape[], mode: "all" | "any"): void => {
     const open = shapes.filter((shape) => !shape.isClosed).length;
     for (const [name, uses] of usesIn(shapes)) {
-      // An argument that one of several shapes does not mention is free there, so it is free altogether.
+      // An alternative that does not mention the argument accepts any value for it, so the union does, too.
       const isFree = mode === "any" && uses.open < open;
       if (isClosed || properties.has(name)) isWhole = false;
       else properties.set(name, isFree ? describe(uses) : join(uses, mode));
@@ -79,7 +79,7 @@ export function flatten(schema: Schema, notes: Notes): Root {
     add(shapes, keyword === "allOf" ? "all" : "any");
   }
   notes.add(`${found.join(", ")} at its root left out`);
-  // What the others look at can no longer be told from what is left over.
+  // What these keywords evaluate is not known any more.
   const gone: readonly string[] = [...found, "unevaluatedItems", "unevaluatedProperties"];
   const kept = Object.entries(schema).filter(([key]) => !gone.includes(key));
   const whole = {
@@ -92,22 +92,22 @@ export function flatten(schema: Schema, notes: Notes): Root {
   return { schema: whole, text: `The arguments also have to match this JSON Schema: ${rest}` };
 }
 
-/** What of a schema says which arguments there are. */
+/** The arguments that a schema describes. */
 interface Shape {
   readonly properties: Schema;
   readonly required: ReadonlySet<string>;
-  /** Whether there may be no others. */
+  /** Whether other arguments are rejected. */
   readonly isClosed: boolean;
-  /** Whether that is all that it says. */
+  /** Whether the schema has no other constraints. */
   readonly isWhole: boolean;
 }
 
 const SHAPING = ["type", "properties", "required", ...ANNOTATIONS, ...DEFINITIONS];
 
-/** @returns undefined if no object matches it */
+/** @returns undefined if the schema accepts no object */
 function shapeOf(root: Schema, part: unknown): Shape | undefined {
   let schema = part;
-  // References are in no circle by now.
+  // Cyclic references have been removed before.
   while (isObject(schema) && Object.hasOwn(schema, "$ref") && !isObject(schema["properties"])) {
     schema = resolve(root, schema["$ref"]);
   }
@@ -124,10 +124,10 @@ function shapeOf(root: Schema, part: unknown): Shape | undefined {
   };
 }
 
-/** What shapes say of one argument. */
+/** The schemas of one argument in several shapes. */
 interface Uses {
   readonly schemas: unknown[];
-  /** How many of them are not closed. */
+  /** How many of these shapes are open to other arguments. */
   open: number;
 }
 
@@ -149,7 +149,7 @@ function join({ schemas }: Uses, mode: "all" | "any"): unknown {
   return each.length === 1 ? each[0] : { [`${mode}Of`]: each };
 }
 
-/** Only the words of a schema. */
+/** A schema with nothing but the first description. */
 function describe({ schemas }: Uses): Schema {
   const told = schemas.filter(isObject).map(({ description }) => description);
   const description = told.find((text) => typeof text === "string");
@@ -170,7 +170,7 @@ function namesIn(value: unknown): string[] {
   return Array.isArray(value) ? value.filter((name) => typeof name === "string") : [];
 }
 
-/** Moves arguments whose names providers refuse to `patternProperties`, where they mean the same. */
+/** Moves arguments whose names providers reject to `patternProperties`, with the same meaning. */
 export function rename(schema: Schema, notes: Notes): Schema {
   const { properties, patternProperties } = schema;
   if (!isObject(properties)) return schema;

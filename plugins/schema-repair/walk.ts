@@ -17,22 +17,22 @@ import type { Survey } from "./references.ts";
 import type { Notes, Place } from "./notes.ts";
 
 export interface WalkOptions extends Survey {
-  /** Whether nothing beside a `$ref` counts, as it was up to draft-07. */
+  /** Whether keywords beside a `$ref` are ignored, as up to draft-07. */
   readonly refStandsAlone: boolean;
-  /** Whether what references lead to may have become wider. */
+  /** Whether the targets of references may have been widened. */
   readonly areTargetsWider: boolean;
-  /** Whether it is to be sent to models' providers, who want to be told more than the standard does. */
+  /** Whether the schema is sent to models' providers, which require more than the standard. */
   readonly isForModels: boolean;
   readonly notes: Notes;
 }
 
 /**
- * Makes of a schema one whose every keyword has the form that the standard wants, without references that lead nowhere or in
- * a circle. What it accepted it still accepts: where that is not so clear, something is left out.
+ * Repairs a schema and its subschemas: every keyword gets a valid value, and references that are dangling or cyclic are
+ * removed. The result accepts everything that the schema accepted; where the meaning is unclear, keywords are removed.
  */
 export class Walk {
   readonly #options: WalkOptions;
-  /** Whether anything has become wider, definitions included. */
+  /** Whether any schema was widened, definitions included. */
   hasWidened = false;
 
   constructor(options: WalkOptions) {
@@ -73,7 +73,7 @@ export class Walk {
   #cutReference(draft: Draft, schema: Schema, place: Place | undefined): void {
     if (!draft.has("$ref")) return;
     const { cuts, refStandsAlone } = this.#options;
-    // Not all readers know that nothing beside it counts: what is left suits those who do, and those who do not.
+    // Implementations differ on whether the siblings count: the result has the same meaning for both.
     const ignored = refStandsAlone ? draft.keywords().filter(isIgnored) : [];
     if (ignored.length > 0) {
       this.#note(OLDER, place);
@@ -98,7 +98,7 @@ export class Walk {
     for (const keyword of draft.keywords()) {
       const isForm = Object.hasOwn(FORMS, keyword) ? FORMS[keyword] : undefined;
       if (isForm === undefined || !draft.has(keyword) || isForm(draft.get(keyword))) continue;
-      // Without the number, one would do, or any.
+      // Without its bounds, `contains` would mean something else.
       if (keyword.endsWith("Contains")) drop(keyword, "contains", "minContains", "maxContains");
       else drop(keyword);
     }
@@ -108,14 +108,14 @@ export class Walk {
     for (const keyword of LISTS) {
       const list = draft.get(keyword);
       if (!draft.has(keyword) || (Array.isArray(list) && list.length > 0)) continue;
-      // What follows the items of a list begins where they end.
+      // `items` applies to the elements after those of `prefixItems`.
       drop(keyword, ...(keyword === "prefixItems" ? ["items"] : []));
     }
     for (const keyword of MAPS) {
       const map = draft.get(keyword);
       const isFine =
         isObject(map) && (keyword !== "patternProperties" || Object.keys(map).every(isPattern));
-      // What else there may be is what these do not name.
+      // `additionalProperties` applies to all names that these do not match.
       if (draft.has(keyword) && !isFine) drop(keyword, "additionalProperties");
     }
   }
@@ -162,7 +162,7 @@ export class Walk {
     }
   }
 
-  /** Where a wider part would make the whole narrower, the whole gives way. */
+  /** If a widened subschema makes the parent narrower, the parent's keyword is removed or replaced. */
   #loosen(draft: Draft, keyword: string): void {
     draft.isWider = true;
     if (keyword === "not") draft.delete("not");
@@ -175,7 +175,7 @@ export class Walk {
     else draft.set("allOf", [...((draft.get("allOf") as unknown[] | undefined) ?? []), either]);
   }
 
-  /** Says what goes without saying, and what some providers want to have said. */
+  /** Adds keywords that are implied but required by some providers. */
   #complete(draft: Draft, place: Place | undefined): void {
     const values = draft.get("enum");
     if (!draft.has("type") && (values !== undefined || draft.has("const"))) {
@@ -202,17 +202,17 @@ export class Walk {
     this.#note("required properties added that were not described", place);
     const added = Object.fromEntries(absent.map((name) => [name, {}]));
     draft.set("properties", { ...properties, ...added });
-    // They are no longer among what is additional.
+    // `additionalProperties` does not apply to them any more.
     if (draft.has("additionalProperties") || this.#options.hasUnevaluated) draft.isWider = true;
   }
 
-  /** What others have left over is less than before where these look at more; then nothing is asked of it. */
+  /** If other keywords now evaluate more, these would apply to less than before; they are removed. */
   #settle(draft: Draft): void {
     if (draft.isWider) for (const each of UNEVALUATED) draft.delete(each);
   }
 }
 
-/** Whether a keyword means nothing beside a `$ref`, up to draft-07. */
+/** Whether the keyword is ignored beside a `$ref`, up to draft-07. */
 function isIgnored(keyword: string): boolean {
   return keyword !== "$ref" && !ANNOTATIONS.includes(keyword) && !DEFINITIONS.includes(keyword);
 }
@@ -221,7 +221,7 @@ const OLDER = "keywords of older drafts rewritten";
 
 const UNEVALUATED = ["unevaluatedItems", "unevaluatedProperties"] as const;
 
-/** What providers take as the name of an argument. */
+/** Names of arguments that providers accept. */
 export function isPropertyName(name: string): boolean {
   return /^[a-zA-Z0-9_.-]{1,64}$/.test(name);
 }

@@ -236,7 +236,10 @@ function infoOf(
   });
 }
 
-/** Aborts the plugins' signal and disposes all plugins concurrently, within a time limit each. Never rejects. */
+/**
+ * Aborts the plugins' signal and disposes the plugins concurrently, started in reverse order. Each has a time limit, so
+ * that one that hangs does not delay the others. Never rejects.
+ */
 export async function disposeAll(
   members: readonly Member[],
   abort: AbortController,
