@@ -17,9 +17,10 @@ import { Store } from "./store.ts";
  * Caches the results of tools without side effects. The cache key is the server, the tool and the arguments. A result
  * is removed when its TTL has passed, when space is needed, or when the server's state may have changed: after any call
  * of another of its tools that is neither declared read-only nor listed in `tools`, and when the server restarts or its
- * listing changes. Concurrent equal calls are all sent. A shared request would have to outlive the call that started
- * it, but it ends with that call's signal; and the other calls would miss its progress notifications, which extend
- * their deadlines.
+ * listing changes.
+ *
+ * Concurrent equal calls are all sent. A shared request would have to outlive the call that started it, but it ends
+ * with that call's signal; and the other calls would miss its progress notifications, which extend their deadlines.
  */
 
 const options = v.strictObject({

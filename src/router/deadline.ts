@@ -15,8 +15,9 @@ const BREATH = 100;
 
 /**
  * The deadlines of many calls on one timer: it is set for the earliest deadline and checks all when it fires. A call
- * that ends in time, or whose deadline is postponed, sets no timer. Time stands still while paused, so that a call does
- * not expire because its response cannot be read or written.
+ * that ends in time, or whose deadline is postponed, sets no timer.
+ *
+ * Time stands still while paused, so that a call does not expire because its response cannot be read or written.
  */
 export class Deadlines {
   readonly #clock: Clock;
