@@ -65,7 +65,7 @@ export class Backlog {
     this.#writeAfter(GATHERING);
   }
 
-  /** Writes the queued lines, for at most `limit` ms, and stops. Never rejects; repeated calls join the first. */
+  /** Writes the queued lines, for at most `timeout` ms, and stops. Never rejects; repeated calls join the first. */
   close(limit: number): Promise<void> {
     this.#closing ??= this.#close(limit);
     return this.#closing;
@@ -149,7 +149,7 @@ export class Backlog {
     return Math.min(this.#pauses.first * 2 ** (this.#failures - 1), this.#pauses.most);
   }
 
-  /** Removes the oldest lines from the queue, up to `BATCH` bytes. */
+  /** Removes the oldest lines from the queue, up to `MAX_BATCH_SIZE` bytes. */
   #take(): string[] {
     let size = 0;
     let count = 0;

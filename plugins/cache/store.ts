@@ -64,7 +64,7 @@ export class Store {
     return shelf;
   }
 
-  /** Stores an answer, unless it is too large, or its server's results were dropped since `shelf` was called. */
+  /** Stores an answer, unless it is too large, or its server's results were dropped since `groupOf` was called. */
   put(shelf: Shelf, key: string, answer: Answer): void {
     const weight = answer.size + 2 * key.length + OVERHEAD;
     if (this.#shelves.get(shelf.server) !== shelf || weight > this.largest) return;

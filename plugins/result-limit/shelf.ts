@@ -57,7 +57,7 @@ export class Shelf {
   #disarm: (() => void) | undefined;
 
   /**
-   * @param room maximum total size, in bytes
+   * @param maxSize maximum total size, in bytes
    * @param ttl ms since the last `put` or `get`
    */
   constructor(room: number, ttl: number, clock: Clock) {

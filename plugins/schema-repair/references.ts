@@ -140,7 +140,7 @@ interface Step {
 }
 
 /**
- * Counts the schemas after replacing each reference by its target. References that close a cycle are added to `cuts`.
+ * Counts the schemas after replacing each reference by its target. References that close a cycle are added to `invalidReferences`.
  * Uses an explicit stack, as references may form long chains.
  */
 function unfold(

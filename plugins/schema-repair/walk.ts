@@ -39,7 +39,7 @@ export class Walk {
     this.#options = options;
   }
 
-  /** @param place undefined for the root */
+  /** @param location undefined for the root */
   repair(value: unknown, place: Place | undefined): Outcome {
     if (typeof value === "boolean") {
       this.#note("true and false written as schemas", place);

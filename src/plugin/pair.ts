@@ -6,7 +6,7 @@ import { describeFault } from "./fault.ts";
 import type { Transport } from "./plugin.ts";
 
 /**
- * A Transport and, at its other end, the transport of an SDK server. `fault` gets what the server throws, unless the
+ * A Transport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
  * server has an `onerror`.
  */
 export function makePair(fault: (error: Error) => void): [Link, Transport] {

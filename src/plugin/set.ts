@@ -172,13 +172,13 @@ export class PluginSet {
     return answer();
   }
 
-  /** Disposes all plugins after their calls and servers have ended, or after `limit` ms. Never rejects. */
+  /** Disposes all plugins after their calls and servers have ended, or after `timeout` ms. Never rejects. */
   async retire(limit: number): Promise<void> {
     await this.idle(limit);
     await this.end();
   }
 
-  /** Resolves when their calls and servers have ended, or after `limit` ms. Never rejects. */
+  /** Resolves when their calls and servers have ended, or after `timeout` ms. Never rejects. */
   async idle(limit: number): Promise<void> {
     if (!this.isBusy) return;
     await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));

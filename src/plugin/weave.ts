@@ -17,7 +17,7 @@ export interface Passage {
   readonly except: Member | undefined;
   /** Number of plugins that have the call and have not answered it; the last of them is the innermost. */
   readonly held: number;
-  /** Adds a plugin that has the call, after `at` outer ones. */
+  /** Adds a plugin that has the call, after `index` outer ones. */
   hold(member: Member, at: number): void;
   release(member: Member): void;
   /** The promise that `next` returned to the plugin that was entered last. */

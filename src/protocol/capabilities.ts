@@ -115,7 +115,7 @@ export function writeClass(capabilities: Capabilities, extensions: readonly stri
   return text === "{}" ? "" : text;
 }
 
-/** The capability class with only those extensions for which `counts` is true. */
+/** The capability class with only those extensions for which `isCounted` is true. */
 export function narrowClass(text: string, counts: (extension: string) => boolean): string {
   if (!text.includes('"extensions"')) return text;
   const { extensions, ...capabilities } = JSON.parse(text) as Capabilities & {

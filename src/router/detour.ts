@@ -80,7 +80,7 @@ export class Detour implements Caller {
     return true;
   }
 
-  /** Gives the task's result to the plugins; `take` is called with their answer. */
+  /** Gives the task's result to the plugins; `callback` is called with their answer. */
   deliver(result: Response, take: (final: Response) => void): void {
     this.wait(take);
     this.#decide((trip) => trip.settle(result));

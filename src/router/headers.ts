@@ -15,7 +15,7 @@ const indices = new WeakMap<readonly Item[], ReadonlyMap<string, Item>>();
 
 /**
  * The `Mcp-Param-*` headers of a call, as declared by the server's listing (Streamable HTTP, custom headers).
- * @param changed the arguments as JSON, if they are not those of the request
+ * @param changedArguments the arguments as JSON, if they are not those of the request
  */
 export function headersOf(
   { connection, route, request }: HeadersParts,

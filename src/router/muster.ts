@@ -19,7 +19,7 @@ export class Muster implements Running, Timed {
   #isOver = false;
 
   /**
-   * @param forget drops a task that its server does not know any more
+   * @param removeTask drops a task that its server does not know any more
    * @throws {HubError} invalidParams
    */
   constructor(common: Common, all: readonly Entry[], forget: (entry: Entry) => void) {

@@ -74,7 +74,7 @@ export class Router {
 
   /**
    * Finds the route of a request; the result is started by `run`.
-   * @param watches the subscriptions to add to, if not the client's own
+   * @param subscriptions the subscriptions to add to, if not the client's own
    * @throws {HubError} invalidParams, or unknown tool, prompt or resource
    */
   route(request: Request, caller: Caller, manner: AnyManner, watches = this.#watches): Running {

@@ -51,7 +51,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
   /** Removes the abort listener. */
   #undo: (() => void) | undefined;
 
-  /** @param changed the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
+  /** @param changedArguments the arguments as JSON, if plugins have changed them; `rewrite` contains them, too */
   constructor(traveller: Traveller, rewrite: Rewrite, changed: string | undefined) {
     this.#traveller = traveller;
     this.#rewrite = rewrite;
@@ -83,7 +83,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     return this.#sent !== undefined;
   }
 
-  /** @param limits cancels the request when one of them is aborted */
+  /** @param cancelSignals cancels the request when one of them is aborted */
   run(limits: readonly AbortSignal[]): void {
     if (limits.length > 0) this.#watch(AbortSignal.any([...limits]));
     if (this.#isOver) return;
