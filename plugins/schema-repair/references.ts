@@ -140,8 +140,8 @@ interface Step {
 }
 
 /**
- * Counts the schemas after replacing each reference by its target. References that close a cycle are added to `invalidReferences`.
- * Uses an explicit stack, as references may form long chains.
+ * Counts the schemas after replacing each reference by its target. References that close a cycle are added to
+ * `invalidReferences`. Uses an explicit stack, as references may form long chains.
  */
 function unfold(
   root: Schema,

@@ -98,7 +98,8 @@ export class Rounds {
 
 export interface RoundEvents {
   /**
-   * All inputs are answered: the results, by the server's keys. `acceptedElicitations`: the ids of the accepted URL elicitations.
+   * All inputs are answered: the results, by the server's keys. `acceptedElicitations`: the ids of the accepted URL
+   * elicitations.
    */
   answered(answers: ReadonlyMap<string, Uint8Array>, visited: readonly string[]): void;
   failed(error: HubError): void;
