@@ -1,3 +1,10 @@
+/**
+ * The catalog: what clients see of all servers together, computed without I/O.
+ * `Catalog` has one `Section` per kind of item (tools, prompts, resources, resource templates, skills); a section maps
+ * exposed names and URIs to routes. Start with `buildCatalog`, then `section.ts` (look-up and list results),
+ * `listing.ts` (what one server lists) and `names.ts` (exposed names).
+ */
+
 import { eachKind, type Item, type Kind } from "./item.ts";
 import type { SchemaRules } from "./conform.ts";
 import { interfaceEdits } from "./interfaces.ts";
@@ -27,38 +34,43 @@ import {
   type ShapeRules,
 } from "./shape.ts";
 
-/** One server's part of a catalog. What it comes to is remembered, so that another catalog with the same one is made sooner. */
+/**
+ * One server's input to a catalog. Its exposed tools and prompts are cached by this object, so later catalogs that
+ * reuse it build faster.
+ */
 export interface Source {
   readonly server: string;
   readonly offer: Offer;
-  /** What the clients speak that see it; undefined: legacy. */
+  /** The protocol era of the clients of this catalog; undefined: legacy. */
   readonly era?: "legacy" | "modern";
   readonly rules: Readonly<Record<NamedKind, ShapeRules>>;
-  /** Which of its skills are shown; all if absent. */
+  /** Which of the server's skills are shown; absent: all. */
   readonly skills?: SkillRules | undefined;
   limits(kind: Kind, remoteName: string): Limits;
-  /** What plugins make of those tools that the rules let through. A source that has this may be used once only. */
+  /**
+   * Lets plugins change the tools that the filter allows. A source with this method may be used for one catalog only.
+   */
   revise?(tools: readonly Item[]): readonly Item[];
 }
 
-/** An immutable snapshot of all that clients can see; replaced as a whole. */
+/** An immutable snapshot of everything clients can see; replaced as a whole. */
 export interface Catalog extends Readonly<Record<Kind, Section>> {
-  /** Under which URIs clients know what servers have. */
+  /** Maps the servers' own URIs to exposed ones. */
   readonly uris: ExposedUris;
-  /** What the servers want models to know, each under its server's name; undefined if they say nothing. */
+  /** The servers' `instructions`, each under its server's name; undefined if no server has any. */
   readonly instructions: string | undefined;
-  /** What the servers declare beside their lists. */
+  /** The capabilities that the servers declare beside their lists. */
   readonly offered: Offered;
-  /** What is hidden, or shown under another name, and why. */
+  /** Which entries are hidden, renamed or changed, and why. */
   readonly remarks: readonly Remark[];
 }
 
 /**
- * Builds the catalog from the servers' offers, in manifest order. Every exposed name has one owner: a prefixed name
- * comes before an unprefixed one, then the manifest's order decides, then within a server a renamed entry comes before
- * one that is called so by itself. The others are hidden and remarked on. URIs are exposed as they are, and where a
- * server before it has the same one, as one that names the server.
- * @param isWhole whether there is no other server of which nothing is known yet
+ * Builds the catalog from the servers' listings, in manifest order. Every exposed name has one owner. A prefixed name
+ * wins over an unprefixed one, then the earlier server in the manifest wins, then, within a server, an entry renamed by
+ * the manifest wins over one with that name of its own. The others are hidden, with a note. URIs are exposed unchanged;
+ * a URI that an earlier server has already is exposed in a form that names the server.
+ * @param isComplete false while the listing of some server is not known yet
  */
 export function buildCatalog(
   sources: readonly Source[],
@@ -90,14 +102,14 @@ export function buildCatalog(
   return { ...sections, uris, instructions, offered, remarks };
 }
 
-/** How names are made, and under which other names a server's resources are exposed. */
+/** How exposed names are made, and the resource URIs that are exposed under other names. */
 interface Naming {
   readonly names: NameRules;
   readonly digest: Digest;
   readonly renamed: ReadonlyMap<string, ReadonlyMap<string, string>>;
 }
 
-/** By server and its own URI. */
+/** Exposed URIs that differ from the server's own, by server, then by the server's own URI. */
 function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
   const renamed = new Map<string, Map<string, string>>();
   for (const { route } of entries) {
@@ -109,10 +121,10 @@ function namesOf(entries: Iterable<Entry>): Naming["renamed"] {
   return renamed;
 }
 
-/** What a server's list comes to by itself: all that clients would see if there were no other server. */
+/** The exposed list of one server, as it is without any other server. */
 interface Part {
   readonly names: NameRules;
-  /** In the order in which they get their names. */
+  /** In the order in which they claim their names. */
   readonly entries: readonly Entry[];
   readonly remarks: readonly Remark[];
 }
@@ -131,7 +143,7 @@ function nameEntries(
   for (const source of ordered) {
     const { server } = source;
     const part = partOf(kind, source, naming);
-    // There may be more than a call can have arguments.
+    // No spread: a list may be longer than the maximum number of arguments.
     for (const remark of part.remarks) remarks.push(remark);
     for (const entry of part.entries) {
       const { name } = entry;
@@ -148,12 +160,12 @@ function nameEntries(
   return entries;
 }
 
-/** By source, of each kind the last one. */
+/** The last exposed list of each kind, by source. */
 const parts = new WeakMap<Source, Map<NamedKind, Part>>();
 
 function partOf(kind: NamedKind, source: Source, { names, digest, renamed }: Naming): Part {
   const interfaces = renamed.get(source.server);
-  // How resources are called depends on other servers.
+  // Not cached: renamed resource URIs depend on other servers.
   if (interfaces !== undefined) return makePart(kind, source, names, digest, interfaces);
   const known = parts.get(source);
   const before = known?.get(kind);
@@ -208,7 +220,7 @@ function placeSkills(sources: readonly Source[]): SkillPlaces {
   return new SkillPlaces(published, new Set(sources.map(({ server }) => server)));
 }
 
-/** A server that says for how long its lists hold is one of the modern era. */
+/** Only modern servers give cache hints. */
 function schemaFor({ era, offer }: Source): SchemaRules {
   if (era === "modern") return "modern";
   return offer.hints === undefined ? "legacy" : "wrapped";
@@ -249,12 +261,12 @@ function locateEntries(
       const owner = entries.get(own)?.server ?? (inSkill === server ? undefined : inSkill);
       const named = readLocator(own)?.server;
       const isOfHub = named !== undefined && servers.has(named);
-      // Some clients refuse a whole list for one that is no absolute URI (RFC 3986).
+      // Some clients refuse a whole list that contains one relative URI (RFC 3986).
       const isUri = kind === "resourceTemplates" || URL.canParse(own);
       const renamed = places.rename(server, item.key);
       const isFree = owner === undefined && !isOfHub && isUri;
       const name = renamed ?? (isFree ? own : write(server, item.key));
-      // The same half characters are no characters at all.
+      // URIs that differ only in lone surrogates have the same encoded form.
       if (entries.get(name)?.server === server) {
         remark(item, "duplicate", "The server lists this URI twice; the first is kept.");
         continue;

@@ -1,24 +1,24 @@
 import { Buffer } from "node:buffer";
 import type { ListedRoute, Section } from "./section.ts";
 
-/** What became of the list that clients see, by exposed names. */
+/** The difference between two versions of a list, by exposed names. */
 export interface CatalogChange {
   readonly added: readonly string[];
   readonly removed: readonly string[];
   /** Same name, other content or another owner. */
   readonly altered: readonly string[];
-  /** Same name, but it belongs to another tool than before. */
+  /** Same name, now leading to an entry of another server or another remote name. */
   readonly moved: readonly { readonly from: ListedRoute; readonly to: ListedRoute }[];
 }
 
-/** Compares two lists of a kind; undefined if clients see the same. */
+/** Compares two sections of one kind; undefined if clients see no difference. */
 export function compareSections(before: Section, after: Section): CatalogChange | undefined {
   const added: string[] = [];
   const altered: string[] = [];
   const moved: { from: ListedRoute; to: ListedRoute }[] = [];
   for (const to of after.routes) {
     const from = before.find(to.name);
-    // What has not changed is mostly the very same.
+    // Unchanged routes are usually the same object.
     if (from === to) continue;
     if (from === undefined) added.push(to.name);
     else if (from.server !== to.server || from.remoteName !== to.remoteName) {

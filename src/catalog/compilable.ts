@@ -1,6 +1,6 @@
 /**
- * Whether the TypeScript SDK's first version can compile an output schema: it compiles all of a list (with Ajv, as JSON Schema
- * draft-07), and one that it cannot makes the whole list fail. Pure.
+ * Whether version 1 of the TypeScript SDK can compile an output schema. It compiles all output schemas of a list with
+ * Ajv (JSON Schema draft-07), and one failure makes the whole list fail. Pure.
  */
 
 type Schema = Readonly<Record<string, unknown>>;
@@ -12,12 +12,12 @@ const isNumber = (value: unknown): boolean => typeof value === "number";
 const isText = (value: unknown): boolean => typeof value === "string";
 const isFlag = (value: unknown): boolean => typeof value === "boolean";
 
-/** Keywords that hold one schema, several in a list, or several by names that mean nothing. */
+/** Keywords whose value is one schema, an array of schemas, or an object of schemas. */
 const SINGLE = ["not", "if", "then", "else", "contains", "propertyNames", "additionalProperties"];
 const LISTED = ["allOf", "anyOf", "oneOf"];
 const NAMED = ["properties", "patternProperties"];
 
-/** The types that the values of other keywords must have. */
+/** The types that keyword values must have. */
 const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   ...Object.fromEntries(SINGLE.map((key) => [key, isSchema])),
   ...Object.fromEntries(LISTED.map((key) => [key, Array.isArray])),
@@ -44,7 +44,7 @@ const TYPES: Readonly<Record<string, (value: unknown) => boolean>> = {
   pattern: (value) => typeof value === "string" && isPattern(value),
   $ref: isText,
   $id: isText,
-  // What draft-04 called it is refused.
+  // The draft-04 name of `$id`; Ajv refuses it.
   id: () => false,
 };
 
@@ -52,7 +52,7 @@ const NAMES: ReadonlySet<unknown> = new Set(
   "string number integer boolean null object array".split(" "),
 );
 
-/** References to these always lead somewhere. */
+/** References that Ajv always resolves. */
 const KNOWN = /^http:\/\/json-schema\.org\/(?:draft-07\/)?schema#?$/;
 
 /** @param root a parsed output schema */
@@ -69,7 +69,7 @@ export function isCompilable(root: unknown): boolean {
     open.push(...partsOf(next));
     const { $ref } = next;
     if (typeof $ref !== "string" || KNOWN.test($ref)) continue;
-    // References may be to parts that have names: those are left to whoever compiles it.
+    // References may lead to named subschemas (`$id`, `$anchor`); whether those resolve is not checked here.
     hasNames ??= /"\$(?:id|anchor)":/.test(JSON.stringify(root));
     if (hasNames) continue;
     const target = resolve(root, $ref);
@@ -118,7 +118,7 @@ function isPattern(text: string): boolean {
   }
 }
 
-/** What a reference within a schema leads to (RFC 6901); undefined if that is nothing. */
+/** The schema that a JSON Pointer reference leads to (RFC 6901); undefined if there is none. */
 function resolve(root: Schema, ref: string): unknown {
   if (ref === "#" || ref === "#/") return root;
   if (!ref.startsWith("#/")) return undefined;

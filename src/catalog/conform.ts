@@ -1,6 +1,6 @@
 /**
- * Makes listed entries conform to the official schemas (2025-11-25, 2026-07-28), as official clients refuse a whole list for one
- * entry that does not. What conforms keeps its bytes. Pure.
+ * Makes listed entries conform to the official schemas (2025-11-25, 2026-07-28), because official clients refuse a
+ * whole list for one entry that does not. Conforming entries keep their bytes. Pure.
  */
 
 import { Buffer } from "node:buffer";
@@ -20,27 +20,27 @@ import { isCompilable } from "./compilable.ts";
 import { DEEPEST_ENTRY, type Item, KEY_MEMBERS, type Kind, readItem } from "./item.ts";
 
 /**
- * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server, whose output
- * schema becomes one of an object later (protocol/output.ts).
+ * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
+ * output schema is wrapped in an object schema later (protocol/translate.ts).
  */
 export type SchemaRules = "legacy" | "wrapped" | "modern";
 
-/** An entry as clients may be shown it. */
+/** An entry in the form in which clients may see it. */
 export interface Conformed {
-  /** The very same if nothing had to be changed; undefined: no client can be shown it. */
+  /** The same object if nothing had to be changed; undefined if no client can be shown the entry. */
   readonly item: Item | undefined;
-  /** What was changed, or why it is hidden, as sentences; empty: nothing was changed. */
+  /** What was changed, or why the entry is hidden, as sentences; empty if nothing was changed. */
   readonly text: string;
 }
 
-/** By rules: what entries were changed to. */
+/** Results by schema rules, so that each entry is checked once per rules. */
 const known: Readonly<Record<SchemaRules, WeakMap<Item, Conformed>>> = {
   legacy: new WeakMap(),
   wrapped: new WeakMap(),
   modern: new WeakMap(),
 };
 
-/** The entry with the least change that makes it conform. Each entry is checked once for each set of rules. */
+/** Returns the entry with the smallest change that makes it conform. The result is cached by entry and rules. */
 export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
   const before = known[rules].get(item);
   if (before !== undefined) return before;
@@ -50,13 +50,13 @@ export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
 }
 
 /**
- * Whether an entry conforms to the schemas of both eras as it is. Its nesting is not checked.
- * @param bytes of the entry alone
- * @param members all of the entry's
+ * Whether an entry conforms to the schemas of both eras unchanged. Its nesting depth is not checked.
+ * @param bytes the entry alone
+ * @param members all members of the entry
  */
 export function conforms(bytes: Uint8Array, kind: Kind, members: readonly Member[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
-  // What conforms to the rules of the legacy era conforms to all others.
+  // An entry that conforms to the legacy rules conforms to all others.
   const check = new Check(bytes);
   if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
   checkEntry(check, kind, "legacy", members);
@@ -82,15 +82,15 @@ function make(item: Item, kind: Kind, rules: SchemaRules): Conformed {
   if (texts.length === 0) return { item, text: "" };
   const bytes = joinPieces(applyEdits(check.bytes, check.edits));
   const read = readItem(bytes, kind);
-  // The key stays as the server spells it: requests have to say it so.
+  // The key stays as the server wrote it, because requests must use that form.
   const made = read && { ...read, key: item.key, raw: item.bytes };
   return { item: made, text: texts.join(" ") };
 }
 
-/** As many places are named in a text. */
+/** The number of paths that a text names at most. */
 const MOST_PLACES = 5;
 
-/** One look at one entry: what has to be edited in it, and where that is. */
+/** The check of one entry: collects the edits it needs and the paths of what is edited. */
 class Check {
   readonly bytes: Uint8Array;
   readonly edits: Edit[] = [];
@@ -101,7 +101,7 @@ class Check {
     this.bytes = bytes;
   }
 
-  /** These members of an object go. @param members all of the object's */
+  /** Removes members of an object. @param members all members of the object */
   drop(
     of: Pick<Range, "start">,
     members: readonly Member[],
@@ -113,7 +113,7 @@ class Check {
     for (const key of keys) this.#dropped.push(path === "" ? key : `${path}.${key}`);
   }
 
-  /** These elements of an array go. @param elements all of the array's */
+  /** Removes elements of an array. @param elements all elements of the array */
   dropElements(
     array: Pick<Range, "start">,
     elements: readonly Range[],
@@ -127,7 +127,7 @@ class Check {
     for (const i of indices) this.#dropped.push(`${path}[${i}]`);
   }
 
-  /** Something gets another value, or one at all. */
+  /** Replaces or adds a value. */
   set(edit: Edit, path: string): void {
     this.edits.push(edit);
     this.#set.push(path);
@@ -148,8 +148,8 @@ class Check {
 }
 
 /**
- * Whether a value is allowed. Where parts of it can be changed so that it is, the edits are made; a value that is not allowed
- * has none in it.
+ * Whether a value is allowed. A rule may add edits that make parts of the value valid; a value that is not allowed gets
+ * no edits inside it.
  */
 type Rule = (check: Check, at: Range, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;
@@ -181,7 +181,7 @@ function listOf(rule: Rule): Rule {
   };
 }
 
-/** An array of which the elements that are not allowed go. */
+/** An array; elements that are not allowed are removed. */
 function eachOf(rule: Rule): Rule {
   return (check, at, path) => {
     const elements = scanArray(check.bytes, at.start)?.items;
@@ -195,7 +195,10 @@ function eachOf(rule: Rule): Rule {
   };
 }
 
-/** An object: members that are not allowed go; without one that it needs it is not allowed itself. */
+/**
+ * An object; optional members that are not allowed are removed. An object with a missing or invalid required member is
+ * not allowed.
+ */
 function object(optional: Rules, needed: Rules = {}): Rule {
   return (check, at, path) => {
     const members = scanObject(check.bytes, at.start)?.items;
@@ -214,19 +217,19 @@ function findBad(check: Check, members: readonly Member[], rules: Rules, path: s
   for (const member of members) {
     const { key } = member;
     const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
-    // Of several of one key, readers take the last.
+    // Parsers use the last of several members with one key.
     if (rule === undefined || bad.includes(key) || lastMember(members, key) !== member) continue;
     if (!rule(check, member, path === "" ? key : `${path}.${key}`)) bad.push(key);
   }
   return bad;
 }
 
-/** What the TypeScript SDK takes for a time: ISO 8601 with seconds or without, and with a zone. */
+/** The timestamps that the TypeScript SDK accepts: ISO 8601 with a time zone, seconds optional. */
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})$/;
 const time: Rule = ({ bytes }, at) => {
   const spelled = stringOf(bytes, at) ?? "";
   if (!TIME.test(spelled)) return false;
-  // There are days that no month has, but none is another day in UTC once its zone is left out.
+  // Rejects dates that do not exist, such as 30 February. Without its zone, an existing date stays the same day in UTC.
   const date = spelled.slice(0, 10);
   const ms = Date.parse(`${date}T00:00:00Z`);
   return (
@@ -262,7 +265,7 @@ const LEGACY_TOOL: Rules = {
   execution: object({ taskSupport: oneOf("forbidden", "optional", "required") }),
 };
 
-/** The optional members of an entry and their values, by kind and rules. */
+/** Rules for the optional members of an entry, by kind and schema. */
 const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaRules, Rules>>>> = {
   tools: {
     legacy: { ...LEGACY_TOOL, outputSchema: legacyOutput },
@@ -278,7 +281,7 @@ const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaRules, Rules>>>> = {
   skills: forAll({}),
 };
 
-/** What every entry of a skill has (ext-skills, Skill Entries). */
+/** The required members of a skill entry (ext-skills, Skill Entries). */
 const SKILL: Rule = object(
   {},
   {
@@ -301,7 +304,7 @@ function forAll(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
   return { legacy: rules, wrapped: rules, modern: rules };
 }
 
-/** @param members all of the entry's; undefined: more than are recorded, of which nothing can be told */
+/** @param members all members of the entry; undefined: more than the scanner records, so nothing is checked */
 function checkEntry(
   check: Check,
   kind: Kind,
@@ -316,7 +319,7 @@ function checkEntry(
   if (kind !== "resources" && kind !== "resourceTemplates") return;
   const name = lastMember(members, "name");
   if (name !== undefined && text(check, name, "name")) return;
-  // Clients show it to people, who know the thing by nothing else.
+  // Clients show the name to people, so an entry without one gets its key as name.
   const key = lastMember(members, KEY_MEMBERS[kind]);
   if (key === undefined) return;
   const by = bytes.slice(key.start, key.end);
@@ -348,13 +351,14 @@ function checkInput(
   }
 }
 
-/** The root keywords of a tool's schema to which the schemas of MCP give a type. */
+/** The root keywords of a tool's schema that the MCP schema gives a type. */
 const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
 
 /**
- * Makes an object that is a tool's schema conform. A keyword of another type means nothing in JSON Schema, and goes.
- * @param isLegacy the rules for `properties` and `required` hold
- * @param isTyped the schema must have the type "object"
+ * Makes a tool's schema, which is an object, conform. A keyword with a value of another type has no meaning in JSON
+ * Schema and is removed.
+ * @param isLegacy whether the rules for `properties` and `required` apply
+ * @param isTyped whether the schema must have the type "object"
  */
 function checkSchema(
   check: Check,
@@ -388,7 +392,7 @@ function checkSchema(
 }
 const STRINGS = listOf(text);
 
-/** A schema that is `true` or `false` is written as the object that means the same: legacy clients know no other. */
+/** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
 function checkProperties(check: Check, properties: Range, path: string): void {
   const { bytes } = check;
   if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
@@ -399,12 +403,12 @@ function checkProperties(check: Check, properties: Range, path: string): void {
   }
 }
 
-/** Whether what a legacy client does with an output schema can be done. */
+/** Whether a legacy client can compile an output schema. */
 function isUsable({ bytes }: Check, at: Range): boolean {
   return bytes[at.start] === OPEN_BRACE && isCompilable(valueOf(bytes, at));
 }
 
-/** The output of a legacy server's tool is an object, whether its schema says so or not. */
+/** The structured output of a legacy server's tool is always an object, so a missing type is set to "object". */
 function legacyOutput(check: Check, at: Range, path: string): boolean {
   const { bytes } = check;
   if (!isUsable(check, at)) return false;
@@ -432,7 +436,7 @@ function checkKeywords(check: Check, at: Range, path: string): boolean {
 
 const SURROGATE_SIGNS = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
 
-/** Whether there may be a surrogate escape: false is certain, and costs two native searches. */
+/** Whether there may be a surrogate escape. False is certain; the check costs two native searches. */
 function mayHaveSurrogates(bytes: Uint8Array): boolean {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   return SURROGATE_SIGNS.some((sign) => buffer.includes(sign));
@@ -442,7 +446,10 @@ const REPLACEMENT = utf8("\\ufffd");
 const ESCAPE_LENGTH = 6;
 const BACKSLASH = 0x5c;
 
-/** A copy in which each surrogate escape that has no other half is `\ufffd`, which is as long; undefined if there is none. */
+/**
+ * Returns a copy in which each lone surrogate escape is replaced by `\ufffd`, which has the same length; undefined if
+ * there is none.
+ */
 function replaceSurrogates(bytes: Uint8Array): Uint8Array | undefined {
   if (!mayHaveSurrogates(bytes)) return undefined;
   let copy: Uint8Array | undefined;
@@ -467,7 +474,7 @@ function replaceSurrogates(bytes: Uint8Array): Uint8Array | undefined {
   return copy;
 }
 
-/** The UTF-16 unit that the escape at `at` spells; undefined if there is no such escape. */
+/** The UTF-16 unit of the escape sequence at `at`; undefined if there is no `\u` escape. */
 function unitAt(bytes: Uint8Array, at: number): number | undefined {
   if (bytes[at] !== BACKSLASH || bytes[at + 1] !== 0x75) return undefined;
   return Number.parseInt(String.fromCharCode(...bytes.subarray(at + 2, at + ESCAPE_LENGTH)), 16);

@@ -5,8 +5,8 @@ import type { Item } from "./item.ts";
 import { readTree, type Table, type Tree, writeTree } from "./tree.ts";
 
 /**
- * What of a tool is compared: all that a model reads, and the annotations, by which clients decide whether to ask
- * before a call. Not `_meta`, icons and what nobody knows: servers put versions and times there.
+ * The compared members of a tool: everything that a model reads, and the annotations, by which clients decide whether
+ * to confirm a call. `_meta`, icons and unknown members are left out, because servers put versions and times there.
  */
 export const PARTS = [
   "description",
@@ -17,24 +17,24 @@ export const PARTS = [
 ] as const;
 export type Part = (typeof PARTS)[number];
 
-/** A tool that is described otherwise than before. */
+/** A change of a tool's description, schema or annotations. */
 export interface Difference {
-  /** The server's own name for it. */
+  /** The server's own name of the tool. */
   readonly name: string;
-  /** In the order of PARTS; at least one. */
+  /** In the order of TOOL_PARTS; at least one. */
   readonly parts: readonly Part[];
-  /** For people: some lines, at most 600 characters, nothing invisible in them. */
+  /** For people: a few lines, at most 600 characters, invisible characters escaped. */
   readonly text: string;
 }
 
 const MAX_TEXT = 600;
-/** The longest path and the longest value: a change of the greatest length fits into the text, with what is said around it. */
+/** Limits in characters for one path and one value. The longest single change, with its labels, fits into the text. */
 const MAX_PATH = 80;
 const MAX_VALUE = 140;
-/** Kept free for what is said of the changes that are not shown. */
+/** Characters reserved for the line that counts the omitted changes. */
 const REST = 40;
 
-/** undefined if both are described the same, however it is spelled. */
+/** Returns undefined if both mean the same, whatever their JSON formatting. */
 export function compareItems(before: Item, after: Item): Difference | undefined {
   if (Buffer.compare(before.bytes, after.bytes) === 0) return undefined;
   const [old, present] = [readParts(before), readParts(after)];
@@ -47,7 +47,7 @@ export function compareItems(before: Item, after: Item): Difference | undefined 
   return parts.length === 0 ? undefined : { name: after.key, parts, text: changes.text };
 }
 
-/** The difference to an earlier tool of which it is only known in which parts it was another. */
+/** The diff to an earlier version of which only the changed parts are known. */
 export function describeReturn(after: Item, parts: readonly Part[]): Difference {
   const changes = new Changes(`Removed and added again with another ${parts.join(", ")}.`);
   const present = readParts(after);
@@ -57,14 +57,17 @@ export function describeReturn(after: Item, parts: readonly Part[]): Difference 
   return { name: after.key, parts, text: changes.text };
 }
 
-/** The compared parts that a tool has, each as a text: two of a part are the same exactly if they say the same. */
+/**
+ * The compared parts that a tool has, as canonical text: two versions of a part have equal texts exactly if they mean
+ * the same.
+ */
 export function textsOf(item: Item): ReadonlyMap<Part, string> {
   return new Map(
     [...readParts(item)].map(([part, trees]) => [part, trees.map(writeTree).join(",")]),
   );
 }
 
-/** Each part that there is; more than one tree of it if its key comes more than once. */
+/** The parts that are present. A part has several trees if its key occurs several times. */
 function readParts(item: Item): Map<Part, Tree[]> {
   const members = scanObject(item.bytes, 0)?.items ?? [];
   const parts = new Map<Part, Tree[]>();
@@ -75,7 +78,7 @@ function readParts(item: Item): Map<Part, Tree[]> {
   return parts;
 }
 
-/** Where in a tool something stands: under a key, or at a place of a list. */
+/** A path within a tool: keys of objects and indices of arrays. */
 interface Place {
   readonly within?: Place;
   readonly key: string | number;
@@ -110,7 +113,7 @@ function compareAll(
   }
 }
 
-/** Both are sorted: one walk finds what belongs together. */
+/** Both are sorted by key, so one pass pairs the members. */
 function compareMembers(
   before: Table["members"],
   after: Table["members"],
@@ -131,7 +134,7 @@ function compareMembers(
   }
 }
 
-/** Counts changes, and tells the first ones in lines: `- ` with what was, `+ ` with what is. */
+/** Counts changes and formats the first ones as lines: `- ` the old value, `+ ` the new value. */
 class Changes {
   #count = 0;
   #untold = 0;
@@ -151,7 +154,7 @@ class Changes {
 
   add(place: Place, before: Tree | undefined, after: Tree | undefined): void {
     this.#count++;
-    // Once one does not fit none is told, or the text would seem to be in order where it is not.
+    // After the first change that does not fit, no further one is shown: a shorter later one would hide the gap.
     if (this.#untold === 0) {
       const text = [this.#text, ...linesOf(place, before, after)].filter(Boolean).join("\n");
       if (text.length <= MAX_TEXT - REST) {
@@ -163,7 +166,7 @@ class Changes {
   }
 }
 
-/** The description stands by itself; everything else behind where it is. */
+/** The description has no label; every other value is labelled with its path. */
 function linesOf(place: Place, before: Tree | undefined, after: Tree | undefined): string[] {
   const path = spell(place);
   const label = path === "description" ? "" : `${excerpt(path, MAX_PATH)}: `;
@@ -177,7 +180,7 @@ function linesOf(place: Place, before: Tree | undefined, after: Tree | undefined
   return [`+ ${label}${excerpt(present ?? "", MAX_VALUE)}`];
 }
 
-/** A string without its quotes, everything else as JSON. */
+/** A string without its quotes, any other value as JSON. */
 function show(tree: Tree): string {
   return typeof tree === "string" && tree.startsWith('"')
     ? (JSON.parse(tree) as string)

@@ -1,9 +1,9 @@
-/** So much of what two texts have in common is shown on either side of where they differ, in UTF-16 units. */
+/** The length of common text shown on either side of a difference, in UTF-16 units. */
 const NEAR = 24;
 
 /**
- * A text for people, in one line of at most `width` UTF-16 units, 40 at least: of a longer one its two ends, as what
- * is to be hidden tends to stand at the end. Nothing in it is invisible.
+ * Shortens a text to one line of at most `width` (at least 40) UTF-16 units, with invisible characters escaped. A
+ * longer text keeps both ends, because text meant to be overlooked tends to stand at the end.
  */
 export function excerpt(text: string, width: number): string {
   const dense = text.replace(/\s{4,}/g, (blanks) => ` (${blanks.length} blanks) `);
@@ -19,7 +19,10 @@ export function excerpt(text: string, width: number): string {
   return left + mark + right;
 }
 
-/** Two texts where they differ, each as an excerpt of at most `width`. Nothing but what they have in common is left out without a word. */
+/**
+ * Excerpts of two texts around their difference, each at most `width` long. Only common text is cut without a length
+ * mark.
+ */
 export function contrast(before: string, after: string, width: number): [string, string] {
   const shorter = Math.min(before.length, after.length);
   let head = 0;
@@ -37,7 +40,7 @@ export function contrast(before: string, after: string, width: number): [string,
   return [show(before), show(after)];
 }
 
-/** Where the word begins that `at` is in; not far back, as a word can have any length. */
+/** The start of the word at `at`, at most CONTEXT_LENGTH units back, because a word can have any length. */
 function startOfWord(text: string, at: number): number {
   if (at <= 0) return 0;
   const blank = text.slice(Math.max(0, at - NEAR), at).search(/\s\S*$/);
@@ -52,7 +55,7 @@ function endOfWord(text: string, at: number): number {
   return isLow(text, at) ? at + 1 : at;
 }
 
-/** The first `length` units, or one less where a character would be cut into halves. */
+/** The first `length` units, or one less where a surrogate pair would be cut. */
 function firstOf(text: string, length: number): string {
   return text.slice(0, isLow(text, length) ? length - 1 : length);
 }
@@ -62,12 +65,12 @@ function lastOf(text: string, length: number): string {
   return text.slice(isLow(text, start) ? start + 1 : start);
 }
 
-/** Whether the second half of a character stands there. */
+/** Whether position `at` is inside a surrogate pair. */
 function isLow(text: string, at: number): boolean {
   return /^[\ud800-\udbff][\udc00-\udfff]/.test(text.slice(Math.max(0, at - 1), at + 1));
 }
 
-/** Spells out what does not show: controls, line breaks, and invisible or unassigned characters. */
+/** Escapes control characters, line breaks, and invisible or unassigned characters. */
 function reveal(text: string): string {
   return text.replace(/[\p{C}\p{DI}\p{Zl}\p{Zp}]/gu, (character) =>
     character === "\n" ? "\\n" : `\\u{${character.codePointAt(0)?.toString(16)}}`,

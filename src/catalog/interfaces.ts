@@ -2,7 +2,10 @@ import { type Edit, utf8 } from "../bytes.ts";
 import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
 import type { Item } from "./item.ts";
 
-/** Where a tool names the resource that is its user interface (Apps: `_meta.ui.resourceUri`, or how drafts of it had it). */
+/**
+ * The members in which a tool names the resource of its user interface (MCP Apps: `_meta.ui.resourceUri`; in earlier
+ * drafts `_meta["ui/resourceUri"]`).
+ */
 export function interfacesOf({ bytes, meta }: Item): readonly Member[] {
   if (meta === undefined) return [];
   const members = scanObject(bytes, meta.start)?.items ?? [];
@@ -14,7 +17,10 @@ export function interfacesOf({ bytes, meta }: Item): readonly Member[] {
   ];
 }
 
-/** What has to be replaced in a tool so that its user interface is that of its own server, although that has another name. */
+/**
+ * The edits that point a tool at its own server's user interface where that is exposed under another URI.
+ * @param names exposed URIs by the server's own URIs
+ */
 export function interfaceEdits(item: Item, names: ReadonlyMap<string, string>): readonly Edit[] {
   if (names.size === 0) return [];
   return interfacesOf(item).flatMap(({ start, end }) => {

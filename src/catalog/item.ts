@@ -12,63 +12,68 @@ import {
   valueOf,
 } from "../json.ts";
 
-/** What servers list. */
+/** The kinds of items that servers list. */
 export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** An entry nested deeper is shown to no client: parsers of some stop at 200, and a list is nested itself. */
+/**
+ * Entries nested deeper are shown to no client: some parsers stop at depth 200, and the list itself adds to the depth.
+ */
 export const DEEPEST_ENTRY = 128;
 
 /**
- * What is known of an entry. `sound`: official clients of both eras can read it as it is. `nested`, `unnamed`: no client can be
- * shown it, and its bytes are only those of its key.
+ * What is known of an entry. `sound`: official clients of both eras can read it unchanged. `nested` (too deep) and
+ * `unnamed` (no key): no client can be shown it, and its bytes hold only its key.
  */
 export type ItemState = "sound" | "nested" | "unnamed";
 
-/** One entry of a server's listing, as the bytes that the server sent. Era-free: nothing is added or removed. */
+/** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
 export interface Item {
-  /** What requests call it: the server's own name, URI or URI template for it. */
+  /** What requests use: the server's own name, URI or URI template. */
   readonly key: string;
   readonly bytes: Uint8Array;
-  /** Where the bytes spell the key: the value of each member that has it. */
+  /** The ranges of the key in the bytes: the value of each member with that name. */
   readonly keys: readonly Range[];
-  /** The value of `_meta`, if that is an object. */
+  /** The value of `_meta`, if it is an object. */
   readonly meta: Range | undefined;
-  /** undefined: it has to be checked against the schema of its client's era (catalog/conform.ts). */
+  /** undefined: it has to be checked against the schema of the client's era (catalog/conform.ts). */
   readonly state?: ItemState;
-  /** The bytes that the server sent, where these are others. */
+  /** The bytes that the server sent, where `bytes` differs from them. */
   readonly raw?: Uint8Array;
 }
 
-/** Whether clients may be shown it, as far as that is known without their era. */
+/** Whether clients may be shown the item, as far as that is known without their era. */
 export function isShowable({ state }: Item): boolean {
   return state === undefined || state === "sound";
 }
 
-/** Whether an entry can be read by official clients of both eras as it is. @param members all of its own */
+/** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
 export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly Member[]) => boolean;
 
-/** One page of a listing. */
+/** One page of a list result. */
 export interface Page {
   readonly items: readonly Item[];
-  /** Entries that have no usable key, which nobody could ask for. */
+  /** The number of entries without a usable key; no request can name them. */
   readonly unnamed: number;
-  /** There are more entries than were to be read. */
+  /** Whether the page has more entries than the given maximum. */
   readonly isCut: boolean;
   readonly nextCursor: string | undefined;
 }
 
-/** So many entries of one kind are read of a server: they are kept, and each takes some KiB in the end. */
+/**
+ * The maximum number of entries of one kind that is read from a server. They are kept in memory, at up to some KiB
+ * each.
+ */
 export const MOST_ITEMS = 200_000;
-/** More entries than any page has. */
+/** Scan limit for one page, above the size of any real page. */
 const MAX_ENTRIES = 10_000_000;
 
 /**
  * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
- * @param kind also the member that holds the entries.
- * @param most so many of them are read
- * @param isSound whether an entry can be read by official clients of both eras as it is
- * @returns undefined if the result is not of that form.
+ * @param kind also the member that holds the entries
+ * @param max the number of entries read at most
+ * @param isConforming whether official clients of both eras can read an entry unchanged
+ * @returns undefined if the result does not have that form
  */
 export function readPage(
   bytes: Uint8Array,
@@ -100,7 +105,7 @@ export function readPage(
   };
 }
 
-/** Where the entries are, and whether none is nested deeper than clients can read: one scan tells both. */
+/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. One scan finds both in the usual case. */
 function readEntries(
   bytes: Uint8Array,
   at: number,
@@ -110,7 +115,7 @@ function readEntries(
   return scanned && { scanned, areFlat: flat !== undefined };
 }
 
-/** The member of an entry that has its key. */
+/** The member of an entry that holds its key. */
 export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   tools: "name",
   prompts: "name",
@@ -119,13 +124,13 @@ export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
   skills: "uri",
 };
 
-/** What is read of a page of each kind. */
+/** The members read of a page. */
 const PAGE_MEMBERS = eachKind((kind) => [kind, "nextCursor"]);
 
-/** What is read of an entry of each kind. */
+/** The members read of an entry. */
 const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
 
-/** Reads one entry; undefined if it is no object with a key. */
+/** Reads one entry; undefined if it is not an object with a key. */
 export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): Item | undefined {
   const own = KEY_MEMBERS[kind];
   const all = isSound && scanObject(bytes, 0)?.items;
@@ -139,7 +144,7 @@ export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): I
   return {
     key,
     bytes,
-    // There are as many in memory as tools.
+    // Reuses the array without `_meta`, to save memory: there is one per item.
     keys: meta === undefined ? members : members.filter((member) => member.key === own),
     meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
     ...(all !== undefined && isSound?.(bytes, kind, all) === true && SOUND),
@@ -147,7 +152,7 @@ export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): I
 }
 const SOUND = { state: "sound" } as const;
 
-/** One that is nested too deep: only its key is kept. */
+/** Reads an entry that is nested too deep; only its key is kept. */
 function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
   const own = KEY_MEMBERS[kind];
   const member = lastMember(scanObject(bytes, 0, [own], ANY_DEPTH)?.items ?? [], own);
@@ -155,13 +160,13 @@ function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
   return key === undefined ? undefined : makeHidden(key, kind, "nested");
 }
 
-/** Stands for entries that no client can be shown. */
+/** Makes a placeholder for an entry that no client can be shown. */
 export function makeHidden(key: string, kind: Kind, state: "nested" | "unnamed"): Item {
   const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
   return { key, bytes, keys: [], meta: undefined, state };
 }
 
-/** What is known about repeating a call. */
+/** What a tool's annotations say about repeating a call. */
 export interface Hints {
   readonly readOnly: boolean;
   readonly idempotent: boolean;
@@ -169,7 +174,7 @@ export interface Hints {
 
 export const NO_HINTS: Hints = { readOnly: false, idempotent: false };
 
-/** What a tool's annotations say about repeating a call; false where they are silent (schema, ToolAnnotations). */
+/** Reads a tool's annotations; a missing hint is false (schema, ToolAnnotations). */
 export function readHints(item: Item): Hints {
   const members = scanObject(item.bytes, 0)?.items ?? [];
   const annotations = lastMember(members, "annotations");
@@ -181,7 +186,7 @@ export function readHints(item: Item): Hints {
   return { readOnly: says("readOnlyHint"), idempotent: says("idempotentHint") };
 }
 
-/** Whether two listings are the same, byte for byte and in the same order. */
+/** Whether two lists have the same bytes in the same order. */
 export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
   return (
     a.length === b.length &&
@@ -192,7 +197,7 @@ export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
   );
 }
 
-/** Something for each kind, made in their order. */
+/** Makes one value per kind, in the order of KINDS. */
 export function eachKind<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> {
   return {
     tools: make("tools"),

@@ -4,13 +4,16 @@ import type { Item, Kind } from "./item.ts";
 import type { Entry, Limits, ListedRoute } from "./section.ts";
 import { isNamed } from "./shape.ts";
 
-/** Whose entry it is, and how long requests for it may take. */
+/** The server of an entry, and the time limits of requests for it. */
 interface Owner {
   readonly server: string;
   limits(kind: Kind, remoteName: string): Limits;
 }
 
-/** An entry of which all is made when somebody wants it: of a long list most clients see the first page, and call little of that. */
+/**
+ * A section entry whose route and bytes are made on first use: of a long list, most clients read the first page and
+ * call few of its tools.
+ */
 export class Listed implements Entry {
   readonly name: string;
   readonly #kind: Kind;
@@ -22,9 +25,9 @@ export class Listed implements Entry {
   #bytes: Uint8Array | undefined;
 
   /**
-   * @param name what clients call it
-   * @param full the name before it was made safe or cut
-   * @param edits what is to be replaced in it beside its name
+   * @param name the exposed name
+   * @param fullName the name before it was shortened or made safe
+   * @param edits further edits beside the name
    */
   constructor(
     kind: Kind,
@@ -54,7 +57,7 @@ export class Listed implements Entry {
     return (this.#bytes ??= this.#makeBytes());
   }
 
-  /** What is made for one list only is not worth memory of its own. */
+  /** Does not cache: pieces that only the list result needs are not worth their memory. */
   addTo(pieces: Piece[]): void {
     const { bytes, keys } = this.#item;
     const [spot, another] = keys;
@@ -69,7 +72,7 @@ export class Listed implements Entry {
     } else pieces.push(this.bytes);
   }
 
-  /** It is shown as it is, but for its name. */
+  /** Whether nothing but its name is replaced. */
   get #isWhole(): boolean {
     return this.name === this.#full && this.#edits === undefined;
   }
@@ -78,7 +81,7 @@ export class Listed implements Entry {
     return this.#isWhole && this.name === this.#item.key;
   }
 
-  /** Names are safe as they are; URIs may be anything. */
+  /** Exposed names need no escaping; URIs may contain anything. */
   get #json(): Piece {
     return isNamed(this.#kind) ? `"${this.name}"` : utf8(JSON.stringify(this.name));
   }
@@ -106,7 +109,7 @@ export class Listed implements Entry {
   }
 }
 
-/** `_meta` key for the full name of an entry whose exposed name was shortened. */
+/** The `_meta` key that holds the full name of an entry whose exposed name was shortened. */
 const FULL_NAME_KEY = "toolmux/fullName";
 
 function metaEdit({ bytes, meta }: Item, full: string): Edit {

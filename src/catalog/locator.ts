@@ -1,18 +1,18 @@
 import type { Item } from "./item.ts";
 
-/** How the hub's own URIs begin: they name a server, and then what that calls by the rest. */
+/** The prefix of encoded URIs: `toolmux://<server>/<the server's own URI>`. */
 const SCHEME = "toolmux://";
 
-/** How such URIs of user interfaces begin: hosts take them by their scheme (MCP Apps), so it stays. */
+/** The scheme of user interfaces. Hosts recognize them by it (MCP Apps), so encoded URIs keep it. */
 const UI = "ui://";
 const UI_LOCATOR = "ui://toolmux/";
 
-/** A URI that names its server, for one that several servers have. */
+/** Encodes a URI together with its server's name, for a URI that several servers have. */
 export function writeLocator(server: string, uri: string): string {
   return isUi(uri) ? writeUi(server, uri) : `${SCHEME}${encode(server)}/${encode(uri)}`;
 }
 
-/** Whether it is the URI of a user interface (MCP Apps). */
+/** Whether this is the URI of a user interface (MCP Apps). */
 export function isUi(uri: string): boolean {
   return uri.startsWith(UI);
 }
@@ -21,17 +21,19 @@ function writeUi(server: string, uri: string): string {
   return `${UI_LOCATOR}${encode(server)}/${uri.slice(UI.length)}`;
 }
 
-/** The same for a template. It stays as it is, so that what clients put into it can be told from the rest of it. */
+/**
+ * The same for a template. The template stays readable, so that client-supplied values can be told from its literals.
+ */
 export function writeTemplate(server: string, template: string): string {
   return isUi(template) ? writeUi(server, template) : `${SCHEME}${encode(server)}/${template}`;
 }
 
-/** Half of a character, which servers can spell in JSON, cannot be encoded: it leads to nothing, wherever it stands. */
+/** Lone surrogates, which JSON can express, cannot be percent-encoded; they become U+FFFD and lead to nothing. */
 function encode(text: string): string {
   return encodeURIComponent(text.toWellFormed());
 }
 
-/** What `writeLocator`, or a template that `writeTemplate` wrote, leads to; undefined if it is another URI. */
+/** Decodes a result of `encodeUri`, or an expanded template of `encodeUriTemplate`; undefined for any other URI. */
 export function readLocator(text: string): { server: string; uri: string } | undefined {
   const match = LOCATOR.exec(text);
   const [scheme, server, rest] = [match?.[1], match?.[2], match?.[3]];
@@ -45,15 +47,15 @@ export function readLocator(text: string): { server: string; uri: string } | und
   }
 }
 const LOCATOR = /^(toolmux:\/\/|ui:\/\/toolmux\/)([^/]+)\/(.+)$/s;
-/** It begins like a URI, so it is not encoded. */
+/** The rest starts with a scheme, so it is not percent-encoded. */
 const WHOLE = /^[a-z][a-z0-9+.-]*:/i;
 
-/** The scheme of a URI or a template, in lower case; undefined if it has none, or one that varies. */
+/** The scheme of a URI or template with its colon, in lower case; undefined if it has none or a variable one. */
 export function schemeOf(uri: string): string | undefined {
   return WHOLE.exec(uri)?.[0].toLowerCase();
 }
 
-/** Which URIs are those of a template (RFC 6570). */
+/** A matcher for the expansions of a URI template (RFC 6570). */
 export interface Pattern {
   matches(uri: string): boolean;
 }
@@ -62,7 +64,7 @@ type Part =
   | { readonly is: "text"; readonly text: string }
   | { readonly is: "value"; readonly least: 0 | 1; readonly stops: string };
 
-/** What stands for the value of an expression with that operator; anything with any other. */
+/** The pattern for an expression's value, by operator; other operators match anything. */
 const VALUES: Readonly<Record<string, Part>> = {
   "": { is: "value", least: 1, stops: "/?#" },
   ".": { is: "value", least: 0, stops: "/?#" },
@@ -75,7 +77,7 @@ const ANYTHING: Part = { is: "value", least: 0, stops: "" };
 
 const patterns = new WeakMap<Item, Pattern>();
 
-/** The pattern of a listed template. */
+/** The pattern of a listed template, cached by item. */
 export function patternOf(item: Item): Pattern {
   const known = patterns.get(item);
   if (known !== undefined) return known;
@@ -84,12 +86,15 @@ export function patternOf(item: Item): Pattern {
   return pattern;
 }
 
-/** So long may both be, in UTF-16 units and in parts: what is longer is looked for nowhere but in the lists. */
+/** Limits for a URI, in UTF-16 units, and for a template, in parts. Anything longer matches nothing. */
 const LONGEST_URI = 8192;
 const MOST_PARTS = 512;
 const NOTHING: Pattern = { matches: () => false };
 
-/** Bounded by the product of the lengths of both, whatever a template looks like: servers write them. */
+/**
+ * Parses a URI template (RFC 6570) into a pattern. Matching takes at most the product of both lengths, because servers
+ * choose the template.
+ */
 export function readPattern(template: string): Pattern {
   const parts = template
     .split(/(\{[^{}]*\})/)
@@ -99,7 +104,7 @@ export function readPattern(template: string): Pattern {
   return {
     matches(uri) {
       if (uri.length > LONGEST_URI) return false;
-      // Up to where in the URI the parts so far can reach.
+      // The positions in the URI that the parts so far can reach.
       let reached: ReadonlySet<number> = new Set([0]);
       for (const part of parts) {
         reached = advance(uri, part, reached);
@@ -123,7 +128,7 @@ function advance(uri: string, part: Part, from: ReadonlySet<number>): ReadonlySe
     for (const at of from) if (uri.startsWith(text, at)) reached.add(at + text.length);
     return reached;
   }
-  // From each of them as far as the value may go; where one has been, another need not go again.
+  // Extends each start as far as the value may go, and stops at positions another start has reached.
   for (const start of from) {
     if (part.least === 0) reached.add(start);
     for (let at = start; at < uri.length && !part.stops.includes(uri.charAt(at)); at++) {

@@ -1,16 +1,18 @@
-/** SHA-256 of a text's UTF-8 bytes; an argument, so that this layer stays free of I/O and of start-up cost. */
+/** SHA-256 of a text's UTF-8 bytes. Passed as an argument, so that this layer needs no crypto import at start-up. */
 export type Digest = (text: string) => Uint8Array;
 
 export interface NameRules {
   readonly separator: string;
-  /** The longest exposed name, in characters: the hub's limit less what clients put in front. */
+  /** The longest exposed name, in characters: the hub's limit less the length of the client's own prefix. */
   readonly limit: number;
 }
 
-/** What is called by a name, and of which server: of nothing else is the hash in a name, so that no other server or tool can move it. */
+/**
+ * What a name belongs to. The hash in a shortened name depends on this alone, so no other server or tool can change it.
+ */
 export interface Named {
   readonly server: string;
-  /** The server's own name for it. */
+  /** The server's own name of the tool or prompt. */
   readonly remoteName: string;
 }
 
@@ -18,19 +20,19 @@ const SAFE = /^[A-Za-z0-9_-]+$/;
 const HASH_LENGTH = 6;
 const BASE32 = "abcdefghijklmnopqrstuvwxyz234567";
 
-/** The name with its prefix in front, if that is not empty. @param name the remote one, or what it was renamed to */
+/** Puts the prefix in front, if it is not empty. @param name the remote name, or the one the manifest gives */
 export function prefixName({ separator }: NameRules, prefix: string, name: string): string {
   return prefix === "" ? name : prefix + separator + name;
 }
 
-/** Whether clients see a name as it is: as `^[A-Za-z0-9_-]{1,limit}$`. */
+/** Whether a name can be exposed unchanged: it matches `^[A-Za-z0-9_-]{1,limit}$`. */
 export function isExposable({ limit }: NameRules, full: string): boolean {
   return full.length <= limit && SAFE.test(full);
 }
 
 /**
- * What clients see in the place of a name that is not exposable: always one that is. Characters outside become `_`, and it ends
- * in `_` and six characters of a hash of server and remote name.
+ * Makes an exposable name of one that is not. Other characters become `_`, and the name ends in `_` and six base32
+ * characters of a hash of server and remote name.
  */
 export function shortenName(
   { limit }: NameRules,
@@ -60,13 +62,13 @@ function base32(bytes: Uint8Array): string {
 }
 
 /**
- * Whether a name matches a glob, in which `*` stands for any characters and `?` for one. Bounded by the product of the lengths
- * of both, whatever the name looks like: servers choose it.
+ * Whether a name matches a glob: `*` stands for any characters, `?` for one. Takes at most the product of both lengths,
+ * because servers choose the names.
  */
 export function matchesGlob(glob: string, name: string): boolean {
   const [pattern, text] = [Array.from(glob), Array.from(name)];
   let at = 0;
-  // The last star, and up to where it has been taken to reach.
+  // The last star, and the end of the text it covers so far.
   let star = -1;
   let end = 0;
   for (let i = 0; i < text.length;) {

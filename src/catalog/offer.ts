@@ -1,18 +1,18 @@
 import { type Item, type Kind, KINDS, sameItems } from "./item.ts";
 import { joinSkills } from "./skills.ts";
 
-/** Everything that a server lists. */
+/** Everything that a server lists, by kind. */
 export type Listings = Readonly<Record<Kind, readonly Item[]>>;
 
-/** What a server offers, in its own words. */
+/** What a server offers: its lists, instructions and capabilities. */
 export interface Offer extends Listings {
-  /** What it wants models to know; undefined if it says nothing. */
+  /** The server's `instructions`. */
   readonly instructions: string | undefined;
-  /** For how long its lists hold, as far as it says so; undefined of one of the legacy era, which has no word for it. */
+  /** The cache hints of its lists; undefined for a legacy server, whose protocol has none. */
   readonly hints?: Hints | undefined;
-  /** The `_meta` of its lists, as JSON. */
+  /** The `_meta` of its list results, as JSON. */
   readonly metas?: Metas | undefined;
-  /** What it declares beside its lists; undefined: not known. */
+  /** The capabilities it declares beside its lists; undefined: not known. */
   readonly declared?: Declared | undefined;
 }
 
@@ -25,22 +25,22 @@ export type Settings = Readonly<Record<string, object>>;
 export interface Declared {
   /** `resources.subscribe` */
   readonly canSubscribe: boolean;
-  /** The era in whose form it makes tasks of calls; undefined: it makes none. */
+  /** The era in whose form it runs calls as tasks; undefined: no tasks. */
   readonly tasks?: "legacy" | "modern" | undefined;
   readonly extensions: Settings;
   readonly experimental: Settings;
 }
 
-/** The same of all servers of a client together. */
+/** The combined capabilities of all servers that a client sees. */
 export interface Offered {
   readonly canSubscribe: boolean;
   readonly tasks: Readonly<Record<"legacy" | "modern", boolean>>;
-  /** Of a name that several servers have the settings are those of the first of them. */
+  /** If several servers declare one name, the settings of the first apply. */
   readonly extensions: Settings;
   readonly experimental: Settings;
 }
 
-/** What clients are told if nothing is known of the servers. */
+/** What clients are told while nothing is known of the servers. */
 export const UNKNOWN_OFFERED: Offered = {
   canSubscribe: true,
   tasks: { legacy: true, modern: true },
@@ -48,7 +48,7 @@ export const UNKNOWN_OFFERED: Offered = {
   experimental: {},
 };
 
-/** For how long, in ms, and for whom what a server says holds (caching). */
+/** How long (ms) and for whom a result may be cached (caching). */
 export interface CacheHint {
   readonly ttlMs: number;
   readonly cacheScope: "public" | "private";
@@ -56,7 +56,7 @@ export interface CacheHint {
 
 export type Hints = Readonly<Partial<Record<Kind, CacheHint>>>;
 
-/** Nothing tells for how long something stays as it is, nor who else would be shown the same. */
+/** The result must not be cached. */
 export const NO_CACHE: CacheHint = { ttlMs: 0, cacheScope: "private" };
 
 export const NO_OFFER: Offer = {
@@ -68,7 +68,7 @@ export const NO_OFFER: Offer = {
   instructions: undefined,
 };
 
-/** How people call an entry of a kind. */
+/** The singular noun for an entry of each kind. */
 export const NOUNS: Readonly<Record<Kind, string>> = {
   tools: "tool",
   prompts: "prompt",
@@ -77,7 +77,7 @@ export const NOUNS: Readonly<Record<Kind, string>> = {
   skills: "skill",
 };
 
-/** Whether two offers are the same, byte for byte and in the same order. */
+/** Whether two listings are the same, byte for byte and in the same order. */
 export function sameOffers(a: Offer, b: Offer): boolean {
   return (
     a.instructions === b.instructions &&
@@ -96,11 +96,11 @@ function sameHints(a: Hints | undefined, b: Hints | undefined): boolean {
   });
 }
 
-/** The hint for a list of that kind that has all of these in it: none holds for longer than the shortest. */
+/** The cache hint of a combined list: the shortest TTL and the narrowest scope. */
 export function joinHints(kind: Kind, offers: readonly Offer[]): CacheHint {
   let joined: CacheHint | undefined;
   for (const { hints, [kind]: items } of offers) {
-    // A modern server that has no such list says nothing of it, and has nothing in it.
+    // A modern server without such a list gives no hint for it and contributes no entries.
     if (hints !== undefined && hints[kind] === undefined && items.length === 0) continue;
     const { ttlMs, cacheScope } = hints?.[kind] ?? NO_CACHE;
     joined = {
@@ -111,16 +111,17 @@ export function joinHints(kind: Kind, offers: readonly Offer[]): CacheHint {
   return joined ?? NO_CACHE;
 }
 
-/** The `_meta` of a list of that kind that has all of these in it, as JSON: that of the one server which has one. */
+/** The `_meta` of a combined list, as JSON: that of the only server that has one, else undefined. */
 export function joinMetas(kind: Kind, offers: readonly Offer[]): string | undefined {
   const [only, ...others] = offers.flatMap(({ metas }) => metas?.[kind] ?? []);
   return others.length === 0 ? only : undefined;
 }
 
 /**
- * What servers declare, together. A server of which it is not known may declare anything: what clients cannot be told later
- * is then said to be there.
- * @param offers in the order of the manifest; @param isWhole whether there is no other server
+ * Combines what servers declare. A server whose capabilities are not known may declare anything, so capabilities that
+ * clients cannot be told later are announced while one is unknown.
+ * @param offers in the order of the manifest
+ * @param isComplete whether these are all servers, with known listings
  */
 export function joinDeclared(offers: readonly Offer[], isWhole: boolean): Offered {
   const all = offers.flatMap(({ declared }) => declared ?? []);
@@ -137,7 +138,7 @@ export function joinDeclared(offers: readonly Offer[], isWhole: boolean): Offere
   };
 }
 
-/** What servers want models to know, each under its name; undefined if they say nothing. */
+/** Combines the servers' instructions, each under its server's name; undefined if there are none. */
 export function joinInstructions(
   sources: readonly { readonly server: string; readonly offer: Pick<Offer, "instructions"> }[],
 ): string | undefined {

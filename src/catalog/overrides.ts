@@ -6,7 +6,7 @@ import { isEqual, isTable } from "../manifest/table.ts";
 import { appendMembers } from "../object.ts";
 import { type Item, readItem } from "./item.ts";
 
-/** A JSON object of the manifest. */
+/** A JSON object from the manifest. */
 type JsonTable = Readonly<Record<string, unknown>>;
 
 /** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
@@ -18,7 +18,7 @@ export interface ToolOverrides {
   readonly annotations?: Readonly<Record<string, JsonTable>> | undefined;
 }
 
-/** Every remote name that some override is for, and the first key that has one. */
+/** Every remote name that has an override, with the first manifest key that sets one. */
 export function overriddenNames(overrides: ToolOverrides): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const key of ["describe", "meta", "annotations"] as const) {
@@ -31,11 +31,14 @@ export function overriddenNames(overrides: ToolOverrides): ReadonlyMap<string, s
 
 export interface Overridden {
   readonly item: Item;
-  /** Paths such as `annotations.readOnlyHint` that the server sets to another value. */
+  /** Paths such as `annotations.readOnlyHint` for which the server has another value. */
   readonly conflicts: readonly string[];
 }
 
-/** Sets the members that the manifest gives for this tool; all other bytes stay. The same item if there are none. */
+/**
+ * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if there are
+ * none.
+ */
 export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
   const own = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>
     tables !== undefined && Object.hasOwn(tables, item.key) ? tables[item.key] : undefined;
@@ -75,7 +78,10 @@ export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
   return { item: changed ?? item, conflicts };
 }
 
-/** Replaces the value of every member of that key, as parsers differ on which of several counts. @returns whether there is one */
+/**
+ * Replaces the value of every member with that key, because parsers differ on which duplicate counts. @returns whether
+ * there is one
+ */
 function replaceMember(
   bytes: Uint8Array,
   members: readonly Member[],

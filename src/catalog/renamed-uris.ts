@@ -1,17 +1,17 @@
-/** URIs of one server that clients know under other names, and where results hold such URIs. Pure. */
+/** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
 
 import { type Edit, type Range, utf8 } from "../bytes.ts";
 import type { SkillPlaces } from "./skills.ts";
 import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
 
-/** The exposed URI of one of the server's own; undefined if both are the same. */
+/** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type RenameUri = (uri: string) => string | undefined;
 
-/** Under which URIs clients know what the servers of one catalog have. */
+/** The exposed URIs of all servers of one catalog. */
 export class ExposedUris {
-  /** Whose skills are where. */
+  /** Which server owns which skill. */
   readonly skills: SkillPlaces;
-  /** Single resources, by server and by its own URI for them. */
+  /** Renamed single resources, by server, then by the server's own URI. */
   readonly #exact: ReadonlyMap<string, ReadonlyMap<string, string>>;
 
   constructor(exact: ReadonlyMap<string, ReadonlyMap<string, string>>, skills: SkillPlaces) {
@@ -19,7 +19,7 @@ export class ExposedUris {
     this.skills = skills;
   }
 
-  /** What makes exposed URIs of that server's own; undefined if all are the same. */
+  /** The renaming function of that server; undefined if none of its URIs is renamed. */
   of(server: string): RenameUri | undefined {
     const exact = this.#exact.get(server);
     if (exact === undefined && !this.skills.renames(server)) return undefined;
@@ -28,9 +28,9 @@ export class ExposedUris {
 }
 
 /**
- * The edits that put exposed URIs into a result: of links and embedded resources in `content` (tools/call) and `messages`
- * (prompts/get), of `contents` (resources/read), of `resources` (resources/directory/read), of a `skill` (skills/get), and of
- * a user interface in `_meta` (MCP Apps).
+ * The edits that put exposed URIs into a result: in links and embedded resources of `content` (tools/call) and
+ * `messages` (prompts/get), in `contents` (resources/read), in `resources` (resources/directory/read), in a `skill`
+ * (skills/get), and in the user interface of `_meta` (MCP Apps).
  */
 export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameUri): Edit[] {
   const edits: Edit[] = [];
@@ -72,7 +72,7 @@ export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameU
   return edits;
 }
 
-/** The same for the files in the entry of a skill (ext-skills, Skill Entries). */
+/** The edits for the files of a skill entry (ext-skills, Skill Entries). */
 export function renameSkillFiles(bytes: Uint8Array, skill: Range, rename: RenameUri): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, skill);

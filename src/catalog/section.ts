@@ -3,55 +3,55 @@ import { joinPieces, type Piece } from "../bytes.ts";
 import type { Item, Kind } from "./item.ts";
 import { type CacheHint, NO_CACHE } from "./offer.ts";
 
-/** Where a request for something goes, precomputed. */
+/** Where a request for an item goes; computed before the request comes. */
 export interface Route {
   readonly kind: Kind;
   readonly server: string;
-  /** What clients call it: the exposed name or URI. */
+  /** The exposed name or URI. */
   readonly name: string;
-  /** What the server calls it. */
+  /** The server's own name or URI. */
   readonly remoteName: string;
-  /** That as JSON, ready to be put into a request. */
+  /** The remote name as JSON, ready to be put into a request. */
   readonly remoteNameJson: Uint8Array;
   readonly limits: Limits;
-  /** The entry of it, if it is listed. */
+  /** The listed item; undefined for an unlisted one. */
   readonly item: Item | undefined;
 }
 
-/** The route to something that is listed. */
+/** The route to a listed item. */
 export interface ListedRoute extends Route {
   readonly item: Item;
 }
 
-/** How long a request may take, in ms. */
+/** Time limits of a request, in ms. */
 export interface Limits {
-  /** From its start, and again from each progress notification. */
+  /** From the start of the request, and again from each progress notification. */
   readonly timeout: number;
-  /** In all. */
+  /** From the start of the request, whatever its progress. */
   readonly maxTimeout: number;
 }
 
-/** One entry of a list: where it leads, and how clients see it. */
+/** One entry of a section: its route and the bytes that clients see. */
 export interface Entry {
-  /** What clients call it. */
+  /** The exposed name or URI. */
   readonly name: string;
   readonly server: string;
-  /** The very same each time. */
+  /** The same object each time. */
   readonly route: ListedRoute;
-  /** The very same each time. */
+  /** The same object each time. */
   readonly bytes: Uint8Array;
-  /** Adds the same bytes to others, for whoever joins them at once. */
+  /** Appends the entry's bytes to the pieces of a list result. */
   addTo(pieces: Piece[]): void;
 }
 
-/** So many entries are on one page: more than almost anybody has, as some clients ask for one page only. */
+/** Entries per page of a list. Large, because some clients read the first page only. */
 const PAGE = 1000;
 
-/** What is to be known of a section beside its entries. */
+/** What a section knows beside its entries. */
 export interface Origin {
-  /** For how long it holds. */
+  /** How long the list may be cached. */
   readonly hint: CacheHint;
-  /** The servers of the modern era that may have something in it. */
+  /** The modern servers that may have entries in the section. */
   readonly modern: ReadonlySet<string>;
   /** The `_meta` of the list, as JSON. */
   readonly meta?: string | undefined;
@@ -59,7 +59,7 @@ export interface Origin {
 
 const NOWHERE: Origin = { hint: NO_CACHE, modern: new Set() };
 
-/** Everything of one kind that clients can see, by exposed names; immutable. */
+/** All entries of one kind that clients can see, by exposed name; immutable. */
 export class Section {
   readonly kind: Kind;
   readonly origin: Origin;
@@ -71,7 +71,7 @@ export class Section {
   #result: Uint8Array | undefined;
   #compared: { readonly other: Section; readonly isSame: boolean } | undefined;
 
-  /** @param entries by exposed names */
+  /** @param entries by exposed name */
   constructor(kind: Kind, entries: ReadonlyMap<string, Entry>, origin: Origin = NOWHERE) {
     this.kind = kind;
     this.origin = origin;
@@ -79,7 +79,7 @@ export class Section {
     this.#names = [...entries.keys()].sort();
   }
 
-  /** How many entries there are. */
+  /** The number of entries. */
   get size(): number {
     return this.#names.length;
   }
@@ -94,7 +94,7 @@ export class Section {
     return (this.#routes ??= this.#names.flatMap((name) => this.find(name) ?? []));
   }
 
-  /** The answer to a list request without a cursor, ready to be sent: `{"tools":[…]}`. */
+  /** The result of a list request without a cursor, as JSON: `{"tools":[…]}`. */
   get result(): Uint8Array {
     return (this.#result ??= this.#write(0));
   }
@@ -103,19 +103,21 @@ export class Section {
     return this.#entries.get(name)?.route;
   }
 
-  /** The entries that their servers call so, of each server at most one; sorted by exposed name. */
+  /** The routes with that remote name, at most one per server; sorted by exposed name. */
   findRemote(remoteName: string): readonly ListedRoute[] {
     this.#byRemoteName ??= Map.groupBy(this.routes, (route) => route.remoteName);
     return this.#byRemoteName.get(remoteName) ?? [];
   }
 
-  /** The answer to a list request with the cursor that says to go on after this name, whether that is still there or not. */
+  /** The result of a list request that continues after this name, which need not exist any more. */
   page(after: string): Uint8Array {
     const next = this.#names.findIndex((name) => name > after);
     return this.#write(next < 0 ? this.#names.length : next);
   }
 
-  /** The same with other bytes for those entries of which `dress` makes some; the very same if there are none. */
+  /**
+   * A section with other bytes for the entries for which the function returns some; the same section if there are none.
+   */
   dress(dress: (entry: Entry) => Uint8Array | undefined): Section {
     let isOther = false;
     const entries = new Map<string, Entry>();
@@ -127,7 +129,9 @@ export class Section {
     return isOther ? new Section(this.kind, entries, this.origin) : this;
   }
 
-  /** Whether clients see the same. As many clients have the same two to compare, the last answer is remembered. */
+  /**
+   * Whether clients see the same. The last comparison is cached, because many clients compare the same two sections.
+   */
   isSame(other: Section): boolean {
     if (this.#compared?.other !== other) {
       this.#compared = { other, isSame: this.#compare(other) };
@@ -139,7 +143,7 @@ export class Section {
     if (this.size !== other.size || this.origin.meta !== other.origin.meta) return false;
     for (const [name, entry] of this.#entries) {
       const twin = other.#entries.get(name);
-      // Those of servers that have not changed are the very same, and nobody has asked for their bytes.
+      // Entries of unchanged servers are the same object; skipping them avoids making their bytes.
       if (entry === twin) continue;
       if (twin === undefined || Buffer.compare(entry.bytes, twin.bytes) !== 0) return false;
     }
@@ -186,12 +190,15 @@ class Dressed implements Entry {
   }
 }
 
-/** What says after which name to go on with a list. */
+/** Encodes the cursor that continues a list after a name. */
 export function writeCursor(list: string, after: string): string {
   return Buffer.from(JSON.stringify([list, after])).toString("base64url");
 }
 
-/** The name after which a cursor says to go on; undefined if it is none of that list's. One of an older catalog is as good as any. */
+/**
+ * Decodes a cursor to the name to continue after; undefined if it is not a cursor of that list. Cursors of older
+ * catalogs stay valid.
+ */
 export function readCursor(list: string, cursor: string): string | undefined {
   try {
     const [own, after] = JSON.parse(Buffer.from(cursor, "base64url").toString()) as unknown[];

@@ -11,27 +11,27 @@ import {
 import { overriddenNames, overrideTool, type ToolOverrides } from "./overrides.ts";
 import type { Entry } from "./section.ts";
 
-/** What is called by names, which clients see with a prefix; everything else has a URI. */
+/** The kinds with names, which clients see with a prefix; the other kinds have URIs. */
 export type NamedKind = "tools" | "prompts";
 
 export function isNamed(kind: Kind): kind is NamedKind {
   return kind === "tools" || kind === "prompts";
 }
 
-/** What the manifest says of a server's tools or prompts; every key speaks of remote names. */
+/** The manifest's settings for a server's tools or prompts; all keys are remote names. */
 export interface ShapeRules extends ToolOverrides {
-  /** Empty for none. */
+  /** Empty: no prefix. */
   readonly prefix: string;
-  /** Globs; undefined lets everything through. */
+  /** Globs; undefined allows everything. */
   readonly allow: readonly string[] | undefined;
   readonly deny: readonly string[];
   readonly rename: Readonly<Record<string, string>>;
 }
 
-/** An entry that clients do not see, or not under its own name, and why. */
+/** A note on an entry that clients do not see, or see changed or renamed, and why. */
 export interface Remark {
   readonly server: string;
-  /** In which list of the server it is. */
+  /** The server's list that contains the entry. */
   readonly list: Kind;
   readonly remoteName: string;
   readonly kind:
@@ -40,40 +40,46 @@ export interface Remark {
     | "duplicate"
     | "clash"
     | "shortened"
-    /** The manifest sets something of a tool that the server does not list, or that is not shown. */
+    /** The manifest overrides a tool that the server does not list, or that is not shown. */
     | "idleOverride"
-    /** The manifest sets a member that the server sets to another value. */
+    /** The manifest sets a member for which the server has another value. */
     | "conflict"
-    /** Official clients could not read it as it is: it is shown with changes, or not at all. */
+    /**
+     * The entry does not conform to the official schemas: it is shown with changes (conformed) or hidden (unreadable).
+     */
     | "conformed"
     | "unreadable";
   readonly text: string;
 }
 
 export interface ShapedList {
-  /** In the order in which they get their names: renamed ones come before those that are called so by themselves. */
+  /** In the order in which they claim their names: entries renamed by the manifest come first. */
   readonly entries: readonly Entry[];
   readonly remarks: readonly Remark[];
 }
 
-/** What is to be shaped. */
+/** The input of `exposeList`. */
 export interface Raw {
   readonly server: string;
   readonly list: NamedKind;
   readonly items: readonly Item[];
   readonly rules: ShapeRules;
-  /** Against which schema entries are checked. */
+  /** The schema that entries are checked against. */
   readonly schema: SchemaRules;
-  /** Makes an entry. @param name what clients see; @param full the same before it was made safe or cut */
+  /**
+   * Makes a section entry. @param name the exposed name; @param fullName the name before it was shortened or made safe
+   */
   enlist(item: Item, name: string, full: string): Entry;
-  /** What plugins make of those items that the rules let through. */
+  /** Lets plugins change the items that the filter allows. */
   revise?(items: readonly Item[]): readonly Item[];
 }
 
-/** Takes down what is remarkable about one entry. */
+/** Records a note on one entry. */
 export type Remarker = (item: Item, kind: Remark["kind"], text: string) => void;
 
-/** Filter, then let plugins revise, then make conform, then rename, then namespace: one server's listing as clients may see it. */
+/**
+ * Computes one server's list as clients may see it: filter, plugins, schema conformance, overrides, renames, prefix.
+ */
 export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   const { server, list, items, rules } = raw;
   const remarks: Remark[] = [];
@@ -124,7 +130,7 @@ export function shape(raw: Raw, names: NameRules, digest: Digest): ShapedList {
   return { entries: renamed.length === 0 ? entries : renamed.concat(entries), remarks };
 }
 
-/** Without those that no client can be shown, which are remarked on: neither plugins nor anybody else has to do with them. */
+/** Removes items that no client can be shown, with a note for each, so that neither filters nor plugins see them. */
 export function dropHidden(items: readonly Item[], list: Kind, remark: Remarker): readonly Item[] {
   if (items.every(isShowable)) return items;
   return items.filter(
@@ -132,7 +138,9 @@ export function dropHidden(items: readonly Item[], list: Kind, remark: Remarker)
   );
 }
 
-/** The entry as official clients can read it; what is changed is remarked on, and why there is none. */
+/**
+ * Returns the item in a form that official clients can read, with a note if it was changed or is hidden (undefined).
+ */
 export function makeReadable(
   item: Item,
   list: Kind,
@@ -145,7 +153,7 @@ export function makeReadable(
   return made;
 }
 
-/** Whether the rules show it to clients; it is remarked on if not. */
+/** Whether the filter allows the item; adds a note if not. */
 function isLetThrough(item: Item, { list, rules }: Raw, remark: Remarker): boolean {
   const { key } = item;
   const allowed = rules.allow?.some((glob) => matchesGlob(glob, key)) ?? true;
@@ -155,7 +163,7 @@ function isLetThrough(item: Item, { list, rules }: Raw, remark: Remarker): boole
   return false;
 }
 
-/** Of those with one key the first. */
+/** Keeps the first item of each key. */
 function firstOfEach(items: readonly Item[], remark?: Remarker): readonly Item[] {
   const seen = new Set<string>();
   for (const { key } of items) seen.add(key);

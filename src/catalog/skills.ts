@@ -1,16 +1,16 @@
 /**
- * Skills: the extension by which servers publish them (ext-skills, `specification/stable/skills.mdx`), and those of several
- * servers beside each other. A skill is identified by its server and its URI (Skill URIs). Pure.
+ * Skills: the extension by which servers publish them (ext-skills, `specification/stable/skills.mdx`), and how the
+ * skills of several servers are kept apart. A skill is identified by its server and its URI (Skill URIs). Pure.
  */
 
 import type { Item } from "./item.ts";
 import { readLocator, writeTemplate } from "./locator.ts";
 import { matchesGlob } from "./names.ts";
 
-/** Its name among the extensions that a server declares. */
+/** The name of the extension in `capabilities.extensions`. */
 export const SKILLS = "io.modelcontextprotocol/skills";
 
-/** Its methods beside `resources/read`. */
+/** The methods of the extension beside `resources/read`. */
 export const SkillMethod = {
   list: "skills/list",
   get: "skills/get",
@@ -24,30 +24,30 @@ export function declaresSkills(extensions: Extensions): boolean {
   return Object.hasOwn(extensions, SKILLS);
 }
 
-/** Whether it lists the children of directories, too. */
+/** Whether the peer supports `resources/directory/read`. */
 export function readsDirectories(extensions: Extensions): boolean {
   const settings = Object.hasOwn(extensions, SKILLS) ? extensions[SKILLS] : undefined;
   return settings !== undefined && "directoryRead" in settings && settings.directoryRead === true;
 }
 
-/** What several servers declare of it together: `directoryRead` if one of them does. */
+/** The combined capability of several servers: `directoryRead` if one of them has it. */
 export function joinSkills(servers: readonly Extensions[]): Extensions {
   if (!servers.some(declaresSkills)) return {};
   return { [SKILLS]: servers.some(readsDirectories) ? { directoryRead: true } : {} };
 }
 
-/** All but skills, for clients of the legacy era: they read the files of skills as resources. */
+/** All extensions but skills, for legacy clients, which read the files of skills as resources. */
 export function withoutSkills(extensions: Extensions): Extensions {
   return Object.fromEntries(Object.entries(extensions).filter(([name]) => name !== SKILLS));
 }
 
-/** Which skills of a server are shown, by globs of their names or URIs; undefined lets all through. */
+/** Which skills of a server are shown, by globs of their names or URIs; undefined allows all. */
 export interface SkillRules {
   readonly allow?: readonly string[] | undefined;
   readonly deny?: readonly string[] | undefined;
 }
 
-/** What one server publishes, as far as it matters here. */
+/** The skills and resources of one server. */
 export interface SkillSource {
   readonly server: string;
   readonly skills: readonly Item[];
@@ -62,7 +62,7 @@ export function rootOf(uri: string): string | undefined {
   return uri.endsWith(FILE) && uri.length > FILE.length ? uri.slice(0, -FILE.length) : undefined;
 }
 
-/** The URI itself and every directory that it is in, the nearest first. */
+/** The URI itself and all its ancestor directories, nearest first. */
 function* pathsOf(uri: string): Generator<string> {
   const first = uri.indexOf("://") + 3;
   for (let end = uri.length; end > first; end = uri.lastIndexOf("/", end - 1)) {
@@ -71,20 +71,24 @@ function* pathsOf(uri: string): Generator<string> {
 }
 
 /**
- * Where the skills of all servers are: every root has one owner, the first server that has it. A later server with a skill of
- * the same root, nested ones included, has its whole outermost root exposed under URIs that name the server.
+ * The skill directories (roots) of all servers. Every root has one owner, the first server that has it. If a later
+ * server has a skill with the same root, nested ones included, its whole outermost root is exposed under URIs that name
+ * the server.
  */
 export class SkillPlaces {
-  /** Exposed roots that are as their servers wrote them. */
+  /** The owner of each root that is exposed unchanged. */
   readonly #owners = new Map<string, string>();
-  /** By server: the outermost roots that are exposed under another URI, and those that are not shown. */
+  /** By server: the outermost roots that are exposed under another URI, and the roots that are hidden. */
   readonly #renamed = new Map<string, Set<string>>();
   readonly #hidden = new Map<string, Set<string>>();
-  /** By server that hides some: the roots that are shown. */
+  /** By server with filter rules: the roots that are shown. */
   readonly #shown = new Map<string, ReadonlySet<string>>();
   readonly #rules = new Map<string, SkillRules>();
 
-  /** @param sources in the order of the manifest; @param servers the names of all servers of the hub */
+  /**
+   * @param sources in the order of the manifest
+   * @param servers the names of all servers of the hub
+   */
   constructor(sources: readonly SkillSource[], servers: ReadonlySet<string>) {
     for (const { server, rules } of sources)
       if (rules !== undefined) this.#rules.set(server, rules);
@@ -110,26 +114,26 @@ export class SkillPlaces {
           this.#renamed.set(server, own.add(top));
         } else for (const root of roots) this.#owners.set(root, server);
       }
-      // What this server lists as a resource is read from it, so no later skill can have it.
+      // A URI that this server lists as a resource is read from it, so no skill of a later server can own it.
       for (const { key } of resources) {
         for (const path of pathsOf(key)) claimed.add(path);
       }
     }
   }
 
-  /** Whether a server has skills whose URIs are exposed as others. */
+  /** Whether skills of the server are exposed under other URIs. */
   renames(server: string): boolean {
     return this.#renamed.has(server);
   }
 
-  /** The exposed URI of what is in a renamed skill of that server; undefined if it is in none. */
+  /** The exposed URI of a file of a renamed skill; undefined if no renamed skill contains it. */
   rename(server: string, uri: string): string | undefined {
     const roots = this.#renamed.get(server);
     if (roots === undefined || !isIn(uri, roots)) return undefined;
     return writeTemplate(server, uri);
   }
 
-  /** The server of the nearest skill that has this exposed URI in it. */
+  /** The server of the nearest skill that contains this exposed URI. */
   ownerOf(uri: string): string | undefined {
     if (this.#owners.size === 0) return undefined;
     for (const path of pathsOf(uri)) {
@@ -139,15 +143,15 @@ export class SkillPlaces {
     return undefined;
   }
 
-  /** Whether rules of the manifest hide the skill of that server with this URI of its own, listed or not. */
+  /** Whether the manifest hides the skill with this URI of the server's own, listed or not. */
   hidesSkill(server: string, uri: string): boolean {
     const root = rootOf(uri);
     return root !== undefined && !isShown(uri, root, this.#rules.get(server));
   }
 
   /**
-   * Whether rules of the manifest hide the resource of that server with this URI of its own: a file of a hidden skill. The
-   * files of a nested skill are files of the enclosing one, too, so they are shown as long as one of the two is.
+   * Whether the manifest hides the resource with this URI of the server's own, as a file of a hidden skill. A file of a
+   * nested skill belongs to the enclosing skill, too, so it is shown while one of the two is.
    */
   hidesFile(server: string, uri: string): boolean {
     if (!this.#rules.has(server) || isIn(uri, this.#shown.get(server) ?? NONE)) return false;
@@ -157,7 +161,7 @@ export class SkillPlaces {
 
 const NONE: ReadonlySet<string> = new Set();
 
-/** Whether a URI is that of a directory, or of something in it. */
+/** Whether a URI is that of the directory, or of a file in it. */
 export function isWithin(uri: string, root: string): boolean {
   return uri.startsWith(root) && (uri.length === root.length || uri[root.length] === "/");
 }
@@ -173,7 +177,7 @@ function outermost(root: string, roots: ReadonlySet<string>): string {
   return found;
 }
 
-/** A glob is about the name, which is the last part of the root, or about the whole URI. */
+/** A glob matches the skill's name, which is the last segment of its root, or the whole URI. */
 function isShown(uri: string, root: string, rules: SkillRules | undefined): boolean {
   if (rules === undefined) return true;
   const name = root.slice(root.lastIndexOf("/") + 1);

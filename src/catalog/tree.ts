@@ -2,12 +2,12 @@ import { type Range, textOf } from "../bytes.ts";
 import { skipSpace, skipValue, stringOf } from "../json.ts";
 
 /**
- * A JSON value by its meaning: white space, the spelling of strings and the order of an object's members are gone.
- * Nothing else is: numbers keep their digits, and a key that comes twice both values, as parsers differ on which counts.
+ * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,
+ * and duplicate keys keep all their values, because parsers differ on which one counts.
  */
 export type Tree = Scalar | List | Table;
 
-/** JSON text: of what is neither list nor table, and of what is nested too deep to look into. */
+/** JSON text of a value that is no array or object, or that is nested too deep. */
 export type Scalar = string;
 
 export interface List {
@@ -17,20 +17,23 @@ export interface List {
 
 export type Member = readonly [key: string, value: Tree];
 
-/** Sorted by key; members of one key in the order in which they came. */
+/** Sorted by key; members with equal keys keep their order. */
 export interface Table {
   readonly kind: "table";
   readonly members: readonly Member[];
 }
 
-/** What is nested deeper is kept as it is spelled: no schema is, and recursion needs an end. */
+/** Values nested deeper are kept as JSON text. No real schema is that deep, and the recursion needs a bound. */
 const MAX_DEPTH = 100;
 
 const COMMA = 0x2c;
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
 
-/** Reads the value that starts where the range does, of a text that was scanned before. Its time is in proportion to the length, however deep it is. */
+/**
+ * Reads the value at the start of the range, in text that was scanned before. Takes time linear in the length, at any
+ * depth.
+ */
 export function readTree(bytes: Uint8Array, range: Range): Tree {
   let at = range.start;
   let depth = 0;
@@ -62,12 +65,12 @@ export function readTree(bytes: Uint8Array, range: Range): Tree {
     return [key, readValue()];
   };
 
-  /** From an opening bracket or brace to the byte after the closing one. */
+  /** Reads from an opening bracket or brace to the byte after the closing one. */
   const readEach = <T>(read: () => T): T[] => {
     const open = bytes[at] ?? 0;
     const all: T[] = [];
     at = skipSpace(bytes, at + 1);
-    // "{" and "}", "[" and "]" are two apart in ASCII.
+    // In ASCII, "}" is "{" + 2, and "]" is "[" + 2.
     if (bytes[at] === open + 2) {
       at++;
       return all;
@@ -83,7 +86,7 @@ export function readTree(bytes: Uint8Array, range: Range): Tree {
   return readValue();
 }
 
-/** The tree as compact JSON: two trees have the same text exactly if they are the same. */
+/** Formats the tree as compact JSON: two trees have equal texts exactly if they are equal. */
 export function writeTree(tree: Tree): string {
   const pieces: string[] = [];
   const write = (value: Tree): void => {

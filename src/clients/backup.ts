@@ -7,15 +7,15 @@ import type { Bytes } from "../manifest/file.ts";
 const MOST = 3;
 const MARK = ".toolmux-backup-";
 
-/** A file of somebody else's that is about to be changed. */
+/** A client's file before it is changed. */
 export interface Original {
-  /** Where the file really is, whatever links lead there. */
+  /** The real path, with symbolic links resolved. */
   readonly path: string;
-  /** undefined: there is none. */
+  /** undefined: the file does not exist. */
   readonly bytes: Bytes | undefined;
 }
 
-/** Looks at a file, through the links that lead to it. */
+/** Reads a file, through the symbolic links that lead to it. */
 export async function openOriginal(file: string): Promise<Original> {
   const path = await realpath(file).catch(() => file);
   try {
@@ -27,9 +27,9 @@ export async function openOriginal(file: string): Promise<Original> {
 }
 
 /**
- * Keeps a copy beside the file that only its owner can read, and removes the oldest of too many.
+ * Writes a backup beside the file, readable by its owner only, and removes the oldest backups above MAX_BACKUPS.
  * @param now ms since the epoch
- * @returns the copy's path
+ * @returns the backup's path
  */
 export async function keepBackup({ path, bytes }: Original, now: number): Promise<string> {
   const time = new Date(now).toISOString().replace(/[-:]|\.\d+/g, "");
@@ -41,7 +41,7 @@ export async function keepBackup({ path, bytes }: Original, now: number): Promis
   return copy;
 }
 
-/** The copies of a file, the newest first. */
+/** The paths of a file's backups, newest first. */
 export async function listBackups(path: string): Promise<readonly string[]> {
   const folder = dirname(path);
   const start = `${basename(path)}${MARK}`;
@@ -50,7 +50,7 @@ export async function listBackups(path: string): Promise<readonly string[]> {
   return copies.map((name) => join(folder, name));
 }
 
-/** Those of one second are numbered. */
+/** Numeric comparison, because backups of the same second have a number at the end. */
 function compareNewest(a: string, b: string): number {
   return b.localeCompare(a, "en", { numeric: true });
 }

@@ -1,8 +1,8 @@
 import type { Table } from "../manifest/table.ts";
 
-/** What is to become of a table of servers: some go, one comes or is another. */
+/** A change of a table of servers in a client's file: the entries that are removed, added or replaced. */
 export interface Change {
-  /** The keys of the table. */
+  /** The path of the table. */
   readonly keys: readonly string[];
   readonly remove: readonly string[];
   readonly put: Readonly<Record<string, Table>>;

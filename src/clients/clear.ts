@@ -3,29 +3,29 @@ import { isTable } from "../manifest/table.ts";
 import type { OwnEntry } from "./entry.ts";
 import { secretName } from "./forms.ts";
 
-/** A value that looks like a secret and stands in an entry as it is. */
+/** A value in an entry that looks like a secret in plain text. */
 export interface Clear {
-  /** Where, from the entry: `["env", "TOKEN"]`, `["args", 2]`. */
+  /** Its path in the entry: `["env", "TOKEN"]`, `["args", 2]`. */
   readonly path: readonly (string | number)[];
-  /** What it is called there, for people: `env.TOKEN`. */
+  /** The path for people: `env.TOKEN`. */
   readonly label: string;
-  /** Under what it would be kept. */
+  /** The name that the secret would be stored under. */
   readonly secret: string;
   readonly value: string;
 }
 
-/** What of an entry in our own schema looks like a secret and stands there as it is. */
+/** Finds the values in an entry (in the manifest's schema) that look like secrets in plain text. */
 export function findClear(entry: OwnEntry, server: string): readonly Clear[] {
   const found: Clear[] = [];
   const add = (path: Clear["path"], name: string, value: string): void => {
-    // One that is spelled with a form is kept somewhere else already; what is not one is escaped with two signs.
+    // A value with a placeholder refers to a secret stored elsewhere already; literal signs are escaped as `$${`.
     if (value.includes("${")) return;
     const secret = secretName(server, name);
     const isTaken = found.some((each) => each.secret === secret && each.value !== value);
     const unique = isTaken ? `${secret}-${found.length + 1}` : secret;
     found.push({ path, label: path.join("."), secret: unique, value });
   };
-  /** @param owner what a part's own name is put behind, where that alone would not say whose it is */
+  /** @param owner prefix for the name of a part, where that name alone would not say whose it is */
   const look = (path: Clear["path"], name: string, text: string, owner = ""): void => {
     for (const { part, value } of findSuspects(name, text)) {
       add(path, part === undefined ? name : `${owner}${part}`, value);
@@ -35,7 +35,7 @@ export function findClear(entry: OwnEntry, server: string): readonly Clear[] {
     const table = entry[key];
     for (const [name, text] of Object.entries(isTable(table) ? table : {})) {
       if (typeof text !== "string") continue;
-      // `Bearer …`: the scheme is none of it.
+      // The scheme of `Bearer …` is not part of the secret.
       const [, credentials] = key === "headers" ? (SCHEMED.exec(text) ?? []) : [];
       look([key, name], name, credentials ?? text, `${name}-`);
     }
@@ -69,7 +69,7 @@ export function findClear(entry: OwnEntry, server: string): readonly Clear[] {
 
 const SCHEMED = /^(?:Bearer|Basic|Token|ApiKey|Key) +(\S.*)$/i;
 
-/** The entry with forms in the place of such values. */
+/** Replaces such values in the entry by `${secret:…}`. */
 export function hideClear(entry: OwnEntry, clear: readonly Clear[]): OwnEntry {
   return clear.reduce((at, { path, value, secret }) => {
     return replaceAt(at, path, (text) =>

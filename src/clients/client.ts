@@ -7,9 +7,9 @@ import type { ClientName } from "./names.ts";
 /** The folders that clients keep their files in, absolute. */
 export interface Home {
   readonly home: string;
-  /** XDG's, also on macOS, where some clients use it. */
+  /** XDG_CONFIG_HOME or `~/.config`, also on macOS, where some clients use it. */
   readonly config: string;
-  /** What the platform has for such files: XDG's, `Library/Application Support`, or `%APPDATA%`. */
+  /** The platform's folder for application data: XDG_CONFIG_HOME, `~/Library/Application Support`, or `%APPDATA%`. */
   readonly support: string;
   readonly env: Env;
   readonly platform: string;
@@ -17,44 +17,46 @@ export interface Home {
 
 /** A table of servers in a client's file. */
 export interface Spot {
-  /** Absolute; of a project, from its folder. */
+  /** Absolute; in `Client.project` relative to the project's folder. */
   readonly file: string;
-  /** The keys that lead there; `*`: every key. */
+  /** The path of keys to the table; `*` stands for every key. */
   readonly keys: readonly string[];
 }
 
 /**
- * How a client fills in its texts: not at all, as editors do (`${env:NAME}`, `${input:…}`, `${workspaceFolder}`) and shells
- * (`${NAME}`, `${NAME:-default}`), also without braces (`$NAME`), or with braces alone (`{env:NAME}`).
+ * The placeholders that a client fills in: none; those of editors (`${env:NAME}`, `${input:…}`, `${workspaceFolder}`);
+ * those of shells (`${NAME}`, `${NAME:-default}`, `$NAME`); or braces alone (`{env:NAME}`).
  */
 export type Forms = "none" | "editor" | "dollar" | "braces";
 
-/** A limit that a client's entry has: its key, how many ms one of it is, and which of ours that is. */
+/**
+ * A time limit in a client's entry: its key, the ms per unit of its value, and the manifest's limit it corresponds to.
+ */
 export interface Limit {
   readonly key: string;
   readonly unit: number;
   readonly limit: "connectTimeout" | "callTimeout";
 }
 
-/** A program that starts MCP servers, and how its file says which. */
+/** A program that starts MCP servers from a configuration file. */
 export interface Client {
   readonly name: ClientName;
   readonly title: string;
   readonly format: "json" | "toml";
   readonly forms: Forms;
-  /** Its files of this user; the first that is there, or else the first, is the one that it is installed in. */
+  /** The files of this user. toolmux is installed into the first that exists, or else into the first. */
   readonly user: (home: Home) => readonly Spot[];
-  /** Its files in the folder of a project, in the same order. */
+  /** The files in a project's folder, in the same order. */
   readonly project: readonly Spot[];
   readonly limits: readonly Limit[];
-  /** The entry that makes it start a program. */
+  /** The entry that makes the client start a program. */
   readonly command: (command: string, args: readonly string[]) => Table;
   /**
-   * The entry that makes it go to a URL, with a token from a variable if one is named. undefined: it cannot go anywhere
-   * by its file, or not with a token.
+   * The entry that makes the client connect to a URL, with a bearer token from a variable if one is given. undefined:
+   * the client's file cannot express this.
    */
   readonly remote: (url: string, variable: string | undefined) => Table | undefined;
-  /** What has to be done so that it takes what its file says: a whole sentence. */
+  /** What the user must do for the client to load the change: a whole sentence. */
   readonly advice: string;
 }
 

@@ -3,13 +3,13 @@ import { parseText } from "../manifest/parse.ts";
 import type { Change } from "./change.ts";
 import type { Client } from "./client.ts";
 
-/** The text with the change in it; `reason` says why it cannot be made there, as the end of a sentence. */
+/** The edited text; or `reason`, the end of a sentence, why the change cannot be made there. */
 export type Edited =
   { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
 
 /**
- * Changes a client's file and nothing else in it: comments, order and spelling of all that stays are as they were. What comes
- * out was parsed again, and says what it is to say.
+ * Changes a client's file and keeps everything else: comments, order and formatting. The result is parsed again and
+ * compared with the intended value.
  */
 export async function editText(
   text: string,
@@ -32,7 +32,7 @@ async function read(text: string, format: Client["format"]): Promise<Table | und
   return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
 }
 
-/** The value with the change in it, in an order that says nothing of where things stand. */
+/** The value with the change applied; the order of keys does not matter. */
 function applyChange(root: Table, { keys, remove, put }: Change): unknown {
   const walk = (at: unknown, [key, ...rest]: readonly string[]): Table => {
     const table = isTable(at) ? at : {};
@@ -43,7 +43,7 @@ function applyChange(root: Table, { keys, remove, put }: Change): unknown {
   return walk(root, keys);
 }
 
-/** The same text for the same value, whatever the order of its keys; a table without anything in it is as good as none. */
+/** Canonical text of a value: independent of the order of keys; an empty table counts as absent. */
 function spell(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
   if (!isTable(value)) return JSON.stringify(value) ?? "";

@@ -6,17 +6,17 @@ import { createTable, isTable, type Table } from "../manifest/table.ts";
 import type { Client, Home } from "./client.ts";
 import { escape, type Input, type Origin, respell, WORKSPACE } from "./forms.ts";
 
-/** A server as our own files have it: `command`, `args`, `env`, … or `url`, `headers`, …. */
+/** A server in the manifest's schema: `command`, `args`, `env`, … or `url`, `headers`, …. */
 export type OwnEntry = Readonly<Record<string, unknown>>;
 
-/** What an entry of a client's file comes to. */
+/** The result of translating an entry of a client's file. */
 export type Translated =
   | {
       readonly ok: true;
       readonly entry: OwnEntry;
-      /** What is otherwise than in the client: ends of sentences. */
+      /** What differs from the client's entry: ends of sentences. */
       readonly notes: readonly string[];
-      /** The secrets that have to be set before it can be used. */
+      /** The secrets that must be set before the server can be used. */
       readonly wanted: readonly string[];
     }
   /** `reason` is the end of a sentence. */
@@ -27,21 +27,24 @@ export interface EntryPlace {
   readonly home: Home;
   /** Absolute. */
   readonly file: string;
-  /** The name that the server gets. */
+  /** The server's name in the manifest. */
   readonly server: string;
-  /** The folder of the project that it belongs to, where the file says so. */
+  /** The project folder that the entry belongs to, where the file says so. */
   readonly project: string | undefined;
   readonly inputs: ReadonlyMap<string, Input>;
 }
 
-/** Read here, or of no consequence elsewhere than in the client. */
+/** Keys that are translated below, or that matter only inside the client. */
 const KNOWN = new Set(
   "command args env environment environment_variables cwd url serverUrl httpUrl type transport headers http_headers env_http_headers bearer_token_env_var env_vars disabled enabled tools includeTools enabled_tools enabledTools disabledTools disabled_tools excludeTools oauth auth envFile source name title description icon gallery version id trust autoApprove alwaysAllow isActive required metadata".split(
     " ",
   ),
 );
 
-/** Puts a client's entry into our own schema, leniently where clients are. Reads a file only where the entry names one (`envFile`). */
+/**
+ * Translates a client's entry to the manifest's schema, as leniently as clients read it. Reads no file but the one that
+ * the entry names as `envFile`.
+ */
 export async function translate(raw: unknown, place: EntryPlace): Promise<Translated> {
   if (!isTable(raw)) return { ok: false, reason: "its entry is no table" };
   const given = flatten(raw);
@@ -70,7 +73,7 @@ export async function translate(raw: unknown, place: EntryPlace): Promise<Transl
   };
 }
 
-/** Writes texts in our own spelling, and remembers what there is to be said of that. */
+/** Translates texts to the manifest's placeholders and collects notes, required secrets and the first fault. */
 class Pen {
   readonly notes: string[] = [];
   readonly wanted: string[] = [];
@@ -97,7 +100,7 @@ class Pen {
   }
 }
 
-/** Brings the forms that only some clients have into the one that most have: a command as a list, or as a table. */
+/** Normalizes a `command` that is an array, or a table with `path`, `args` and `env`. */
 function flatten(raw: Table): Table {
   const { command } = raw;
   if (Array.isArray(command)) {
@@ -120,7 +123,10 @@ function findObstacle(given: Table): string | undefined {
   return startsItself({ command: given["command"], args: given["args"] }) ? ITSELF : undefined;
 }
 
-/** The path of the toolmux that an entry starts; undefined: it starts something else, or whatever is found in PATH. */
+/**
+ * The absolute path of the toolmux that an entry starts; undefined if it starts another program, or finds toolmux by
+ * PATH.
+ */
 export function findSelf(raw: unknown): string | undefined {
   const given = isTable(raw) ? flatten(raw) : {};
   const { command, args } = given;
@@ -135,11 +141,11 @@ async function readProcess(given: Table, place: EntryPlace, pen: Pen): Promise<O
     ...(await readEnvFile(given["envFile"], place, pen)),
     ...pen.writeAll(given["env"] ?? given["environment"] ?? given["environment_variables"]),
   };
-  // Codex also knows `{ name, source }`.
+  // Codex also allows `{ name, source }`.
   const names = list(given["env_vars"]).map((it) => (isTable(it) ? it["name"] : it));
   const inheritEnv = names.filter(isText);
   const said = isText(given["cwd"]) ? pen.write(given["cwd"]) : project && escape(project);
-  // A server without a `cwd` starts where the hub was started.
+  // A server without `cwd` starts in the hub's working directory.
   const cwd = said === WORKSPACE || said === "." ? undefined : said;
   if (cwd !== undefined && project === cwd) pen.notes.push(`only of the project ${project} there`);
   if (client.forms === "none" && /\$\{/.test(JSON.stringify([given["args"], given["env"]]))) {
@@ -172,7 +178,7 @@ function readRemote(given: Table, url: string, pen: Pen): OwnEntry {
   };
 }
 
-/** What clients call what we call so. */
+/** The clients' keys for each OAuth setting of the manifest. */
 const OAUTH: Readonly<Record<string, readonly string[]>> = {
   clientId: ["clientId", "client_id", "CLIENT_ID"],
   clientSecret: ["clientSecret", "client_secret", "CLIENT_SECRET"],
@@ -192,7 +198,7 @@ function readOAuth(given: Table, pen: Pen): OwnEntry | undefined {
   return Object.keys(oauth).length === 0 ? undefined : oauth;
 }
 
-/** The longest that a call may take without being told a longest of all, in ms. */
+/** The longest time limit that is taken over, in ms: above it, the manifest requires a maximum timeout as well. */
 const MOST = 900_000;
 
 function readLimits(given: Table, client: Client): OwnEntry {
@@ -218,7 +224,7 @@ function readTools(given: Table): OwnEntry {
 /** In bytes. */
 const MAX_ENV_FILE = 64 * 1024;
 
-/** The variables of a file that the entry names: `NAME=value` a line, in quotes or not. */
+/** Reads the `envFile` of an entry: one `NAME=value` per line, quoted or not. */
 async function readEnvFile(
   named: unknown,
   { client, home, file }: EntryPlace,
@@ -233,7 +239,7 @@ async function readEnvFile(
       HOME: home.home,
     },
   );
-  // What stands in a project's folder may name any file of the user's.
+  // A project's file is not trusted: it could name any file of the user.
   const isOwn = client.user(home).some((spot) => spot.file === file);
   const read = isOwn && path.startsWith("/") ? await readSmall(path, MAX_ENV_FILE) : undefined;
   const text = read?.kind === "read" ? decode(read.bytes) : undefined;

@@ -2,32 +2,32 @@ import { dirname, resolve } from "node:path";
 import { parseTemplate, type Part } from "../manifest/template.ts";
 import type { Forms } from "./client.ts";
 
-/** A value that an editor asks for, as its file describes it. */
+/** A value that an editor asks the user for (VS Code's `inputs`). */
 export interface Input {
-  /** What is taken if nothing is typed; undefined if it must be, or is not to be seen. */
+  /** The default value; undefined if there is none, or if the input is a password. */
   readonly fallback: string | undefined;
 }
 
-/** Where a text comes from. */
+/** The file and server that a text comes from. */
 export interface Origin {
   readonly forms: Forms;
   /** The client's file, absolute. */
   readonly file: string;
-  /** The name that the server gets: what people type for it is kept under that. */
+  /** The server's name in the manifest; secrets are stored under it. */
   readonly server: string;
   readonly inputs: ReadonlyMap<string, Input>;
 }
 
-/** A text in our own spelling. */
+/** A text with the manifest's placeholders. */
 export interface Spelled {
   readonly text: string;
-  /** The secrets that have to be set before it can be used. */
+  /** The secrets that must be set before the text can be used. */
   readonly wanted: readonly string[];
-  /** Why it cannot be said in a manifest, as the end of a sentence. */
+  /** Why a manifest cannot express the text, as the end of a sentence. */
   readonly fault: string | undefined;
 }
 
-/** Writes a client's text so that it means the same in a manifest of ours. */
+/** Translates a client's placeholders to the manifest's. */
 export function respell(text: string, origin: Origin): Spelled {
   const wanted: string[] = [];
   let fault: string | undefined;
@@ -40,13 +40,13 @@ export function respell(text: string, origin: Origin): Spelled {
   return { text: spelled, wanted, fault };
 }
 
-/** The hub's working directory, in our own spelling. */
+/** The manifest's placeholder for the hub's working directory. */
 export const WORKSPACE = "${workspaceFolder}";
 
 type Piece = Part | { readonly kind: "input"; readonly name: string };
 
 const INPUT = /\$\{input:([^{}]+)\}/g;
-/** `$NAME` that no brace follows. */
+/** `$NAME` without braces. */
 const UNBRACED = /\$([A-Za-z_][A-Za-z0-9_]*)/g;
 const BRACES = /\{(env|file):([^{}]+)\}/g;
 
@@ -84,7 +84,7 @@ function split(text: string, pattern: RegExp): readonly (string | RegExpExecArra
   return pieces;
 }
 
-/** A text that means itself in our own files. */
+/** Escapes a text, so that a manifest takes it literally. */
 export function escape(text: string): string {
   return text.replaceAll("${", () => "$${");
 }
@@ -107,7 +107,8 @@ function print(part: Piece, origin: Origin, wanted: string[]): string | undefine
       return `\${secret:${name}}`;
     }
     case "place":
-      // The folder where a client starts the hub is what it calls the workspace. A relative path would be in the manifest's.
+      // The client's workspace is the folder in which it starts the hub. A relative path would be resolved against the
+      // manifest's folder.
       if (part.place === "workspaceFolder") return WORKSPACE;
       if (part.place === "userHome") return "${env:HOME}";
       return part.place === "pathSeparator" ? "/" : undefined;
@@ -124,7 +125,7 @@ function explain(part: Piece): string {
     : "it holds a ${…} of an unknown form";
 }
 
-/** Under what a value of a server is kept. */
+/** The name that a value of a server is stored under in the secret store: `server/name`. */
 export function secretName(server: string, name: string): string {
   const [owner, own] = [server, name].map((part) =>
     part.replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, ""),

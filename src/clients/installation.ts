@@ -11,21 +11,21 @@ import { editText } from "./edit.ts";
 import { OWN_NAME } from "../manifest/self.ts";
 import { type Fault, readContent } from "./reading.ts";
 
-/** A change of a client's file that can be made. */
+/** A prepared change of a client's file. */
 export interface Prepared {
   readonly kind: "ready";
   readonly original: Original;
   readonly before: string;
   readonly after: string;
-  /** Makes it. @returns the path of the backup; undefined if there was nothing to keep */
+  /** Writes the file. @returns the path of the backup; undefined if there was nothing to back up */
   apply(now: number): Promise<string | undefined>;
 }
 
-/** What came of looking at a client's file; `reason` goes after the file's name. */
+/** The result of preparing an installation; the fault's message follows the file's name. */
 export type Preparation =
   Prepared | { readonly kind: "same" } | { readonly kind: "refused"; readonly fault: Fault };
 
-/** Looks what it takes to write our own entry into a client's file, in the place of servers that go. */
+/** Prepares writing toolmux's entry into a client's file, in place of the servers in `remove`. */
 export async function prepareInstall(
   client: Client,
   { file, keys }: Spot,
@@ -48,7 +48,7 @@ export async function prepareInstall(
     before,
     after: edited.text,
     apply: async (now) => {
-      // What is there came from us: the copy of what was before it stays the one to go back to.
+      // The current content is toolmux's own change, so the existing backup of the original stays the one to restore.
       const isKept = base !== undefined || original.bytes === undefined;
       const copy = isKept ? undefined : await keepBackup(original, now);
       try {
@@ -62,7 +62,7 @@ export async function prepareInstall(
   };
 }
 
-/** What going back comes to: the file is as it was, it goes, or only our entry goes. */
+/** The prepared undo: restore the backup, delete the file, or remove only toolmux's entry. */
 export type Undoing =
   | { readonly kind: "restore"; readonly backup: string; apply(): Promise<void> }
   | { readonly kind: "remove"; apply(): Promise<void> }
@@ -75,7 +75,7 @@ export type Undoing =
   | { readonly kind: "absent" }
   | { readonly kind: "refused"; readonly fault: Fault };
 
-/** Looks what it takes to undo what `prepareInstall` has done to a client's file. */
+/** Prepares undoing what `prepareInstall` did to a client's file. */
 export async function prepareUndo(client: Client, { file, keys }: Spot): Promise<Undoing> {
   const content = await readContent(file, client.format);
   if (content.kind === "broken") return { kind: "refused", fault: content.fault };
@@ -107,17 +107,20 @@ export async function prepareUndo(client: Client, { file, keys }: Spot): Promise
   };
 }
 
-/** What a file was before our entry was written into it. */
+/** A client's file before toolmux's entry was written into it. */
 interface Base {
   readonly text: string;
   readonly bytes: Buffer;
   /** undefined: there was no file. */
   readonly backup: string | undefined;
-  /** The servers that went when ours came. */
+  /** The servers that were removed when the entry was written. */
   readonly removed: readonly string[];
 }
 
-/** What the file was before; undefined if it has been changed since by somebody else, or was never changed by us. */
+/**
+ * Finds the original of a file by applying the same change to each backup; undefined if toolmux has not changed the
+ * file, or something else has changed it since.
+ */
 async function findBase(
   client: Client,
   keys: readonly string[],
@@ -157,7 +160,7 @@ function withRemoved(names: readonly string[], change: Change): Change {
   return { ...change, remove: [...new Set([...names, ...change.remove])] };
 }
 
-/** The table under those keys. */
+/** The table at that path of keys; undefined if there is none. */
 export function findTable(root: Table, keys: readonly string[]): Table | undefined {
   const found = keys.reduce<unknown>((at, key) => (isTable(at) ? at[key] : undefined), root);
   return isTable(found) ? found : undefined;
@@ -179,7 +182,7 @@ function rewrite({ path, bytes: before }: Original, bytes: Uint8Array): Promise<
   return replaceFile(path, before, bytes);
 }
 
-/** A byte order mark stays. */
+/** Keeps a byte order mark. */
 function encode(text: string, { bytes }: Original): Uint8Array {
   const isMarked = bytes?.[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   return utf8(isMarked ? `\ufeff${text}` : text);

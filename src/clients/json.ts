@@ -1,7 +1,7 @@
 import { findNodeAtLocation, type Node, parseTree } from "jsonc-parser";
 import type { Change } from "./change.ts";
 
-/** JSON with comments. */
+/** Edits a table of servers in JSON with comments. */
 export function change(text: string, { keys, remove, put }: Change): string {
   const style = detectStyle(text);
   let edited = text.trim() === "" ? `{}${style.eol}` : text;
@@ -16,7 +16,7 @@ interface Style {
   readonly eol: string;
 }
 
-/** As the file has it already. */
+/** Uses the indentation and line ends of the file. */
 function detectStyle(text: string): Style {
   const [, indent = "  "] = /^([ \t]+)\S/m.exec(text) ?? [];
   return {
@@ -25,7 +25,7 @@ function detectStyle(text: string): Style {
   };
 }
 
-/** Takes a member out, with its comma and, if nothing else is on it, its line. */
+/** Removes a member with its comma and, if nothing else is on it, its line. */
 function cut(text: string, path: readonly string[]): string {
   const tree = parseTree(text, [], { allowTrailingComma: true });
   const member = tree && findNodeAtLocation(tree, [...path])?.parent;
@@ -47,7 +47,8 @@ function cutLine(text: string, start: number, end: number): string {
   const after = /^[ \t]*\r?\n/.exec(text.slice(end))?.[0];
   if (before === undefined) return text.slice(0, start) + text.slice(end);
   if (after === undefined) {
-    // It had a line of its own, but what follows had not, unless a comment ends there.
+    // The member starts its line but does not end it. Its line end is removed too, unless the line above ends in a
+    // comment.
     const [above = ""] = text
       .slice(0, start - before.length)
       .split("\n")
@@ -67,7 +68,7 @@ function set(text: string, path: readonly string[], value: unknown, style: Style
     const fresh = print(value, path.length, style);
     return text.slice(0, there.offset) + fresh + text.slice(there.offset + there.length);
   }
-  // The nearest object that is there gets what is not.
+  // The nearest existing object gets the missing ones.
   let depth = path.length - 1;
   while (depth > 0 && findNodeAtLocation(tree, path.slice(0, depth)) === undefined) depth--;
   const table = depth === 0 ? tree : findNodeAtLocation(tree, path.slice(0, depth));
@@ -77,7 +78,7 @@ function set(text: string, path: readonly string[], value: unknown, style: Style
   return insert(text, table, member, depth + 1, style);
 }
 
-/** Puts a member behind the last one of an object. */
+/** Inserts a member behind the last one of an object. */
 function insert(text: string, table: Node, member: string, depth: number, style: Style): string {
   const { indent, eol } = style;
   const last = table.children?.at(-1);
@@ -92,7 +93,7 @@ function insert(text: string, table: Node, member: string, depth: number, style:
   const end = last.offset + last.length;
   const comma = findComma(text, end, close);
   const behind = (comma ?? end - 1) + 1;
-  // A comment on the same line is about what stands before it.
+  // A comment on the same line belongs to the member before it.
   const remark = /^[ \t]*(?:\/\/[^\n\r]*|\/\*[^\n\r]*?\*\/[ \t]*(?=\r?\n))/.exec(
     text.slice(behind, close),
   );
@@ -102,7 +103,7 @@ function insert(text: string, table: Node, member: string, depth: number, style:
   return text.slice(0, end) + added + text.slice(end, at) + line + more + text.slice(at);
 }
 
-/** A comma that is no part of a comment. */
+/** The position of the first comma outside of comments. */
 function findComma(text: string, from: number, to: number): number | undefined {
   const between = text.slice(from, to);
   const plain = between.replace(/\/\/[^\n]*|\/\*[^]*?\*\//g, (comment) =>

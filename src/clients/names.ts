@@ -1,4 +1,4 @@
-/** How the clients whose files are known are called on a command line. */
+/** The names of the supported clients on the command line. */
 export const CLIENT_NAMES = [
   "claude-desktop",
   "claude-code",

@@ -9,31 +9,31 @@ import type { ClientFile, Listed } from "./reading.ts";
 
 /** A server that would be added to the manifest. */
 export interface Addition {
-  /** The key that it gets. */
+  /** Its key in the manifest. */
   readonly name: string;
   readonly entry: OwnEntry;
   readonly origin: Origin;
   readonly notes: readonly string[];
-  /** The secrets that have to be set before it can be used. */
+  /** The secrets that must be set before it can be used. */
   readonly wanted: readonly string[];
-  /** What stands there in the clear. */
+  /** Its secrets in plain text. */
   readonly clear: readonly Clear[];
 }
 
-/** A server that would not be added, and why: the end of a sentence. */
+/** A server that would not be added; `reason` is the end of a sentence. */
 export interface Omission {
   readonly origin: Origin;
   readonly reason: string;
-  /** The name of the very same server that there is already, in the manifest or of another client; undefined: for another reason. */
+  /** The name of an identical server in the manifest or of another client; undefined: skipped for another reason. */
   readonly same: string | undefined;
 }
 
-/** Where a server stands. */
+/** Where a server is configured. */
 export interface Origin {
   readonly client: string;
   /** Absolute. */
   readonly file: string;
-  /** Its name there. */
+  /** Its name in that file. */
   readonly name: string;
 }
 
@@ -42,13 +42,13 @@ export interface Plan {
   readonly omissions: readonly Omission[];
 }
 
-/** What has the names that are taken, and how names are to be. */
+/** The servers whose names are taken, and the separator that new names must not contain. */
 export interface Taken {
   readonly servers: readonly ServerSpec[];
   readonly separator: string;
 }
 
-/** Says what the servers of clients' files come to, beside those that the manifest has. */
+/** Plans the import of servers from clients' files into a manifest. */
 export async function planImport(
   files: readonly ClientFile[],
   { servers, separator }: Taken,
@@ -56,7 +56,7 @@ export async function planImport(
 ): Promise<Plan> {
   const additions: Addition[] = [];
   const omissions: Omission[] = [];
-  /** By what a server is: which one of the manifest it is. */
+  /** Names of servers in the manifest, by identity. */
   const known = new Map(servers.flatMap((spec) => identifySpec(spec).map((it) => [it, spec.name])));
   const names = new Set(servers.map(({ name }) => name));
   const add = async (file: ClientFile, listed: Listed): Promise<void> => {
@@ -91,7 +91,7 @@ export async function planImport(
   return { additions, omissions };
 }
 
-/** The name itself, or the first of its numbers that is free. */
+/** The base name, or the first free one with a number. */
 function chooseName(base: string, taken: ReadonlySet<string>): string {
   for (let number = 1; ; number++) {
     const name = number === 1 ? base : `${base}-${number}`;
@@ -99,7 +99,7 @@ function chooseName(base: string, taken: ReadonlySet<string>): string {
   }
 }
 
-/** The server that an entry has become whose secrets were moved into the store when it was taken over. */
+/** Finds the server that this entry became when it was imported and its secrets were moved into the secret store. */
 function findMoved(
   entry: OwnEntry,
   base: string,
@@ -113,17 +113,19 @@ function findMoved(
   });
 }
 
-/** The same text for the same server: what is started with which arguments, or where it is. */
+/** The identity of a server as text: its command and arguments, or its URL. */
 export function identifyEntry({ command, args = [], url }: OwnEntry): string {
   return JSON.stringify([command ?? null, args, url ?? null]);
 }
 
-/** As the workspace was spelled in manifests before there was a form for it. */
+/** The identity with the workspace as manifests wrote it before `${workspaceFolder}` existed. */
 function spellOld(identity: string): string {
   return identity.replaceAll(WORKSPACE, ".");
 }
 
-/** Those that it may be known by: a file of a client spells its forms otherwise. */
+/**
+ * All identities of a server in the manifest: placeholders of a client's file are also tried in the manifest's form.
+ */
 export function identifySpec(spec: ServerSpec): readonly string[] {
   if (spec.kind === "stdio") {
     const { command, args, syntax } = spec;

@@ -6,42 +6,42 @@ import { isTable, type Table } from "../manifest/table.ts";
 import type { Client, Home, Spot } from "./client.ts";
 import type { Input } from "./forms.ts";
 
-/** The longest file of a client that is read, in bytes: some keep their whole history in it. */
+/** The largest client file that is read, in bytes. Some clients keep their whole history in it. */
 export const MAX_FILE = 64 * 1024 * 1024;
 
-/** One server of a client's file, as it stands there. */
+/** One server of a client's file, untranslated. */
 export interface Listed {
   readonly name: string;
   readonly entry: unknown;
-  /** The folder of the project that it belongs to, where the file says so. */
+  /** The project folder that it belongs to, where the file says so. */
   readonly project: string | undefined;
 }
 
-/** A client's file that is there. */
+/** An existing file of a client. */
 export interface ClientFile {
   readonly client: Client;
   /** Absolute. */
   readonly file: string;
   readonly servers: readonly Listed[];
-  /** What an editor asks for. */
+  /** The inputs that an editor asks for, by id. */
   readonly inputs: ReadonlyMap<string, Input>;
-  /** Why it could not be read; undefined if it was. */
+  /** Why the file could not be read; undefined if it was. */
   readonly problem: Fault | undefined;
 }
 
-/** `message` goes after the file's name and shows nothing of its text. */
+/** `message` follows the file's name and contains nothing of its text. */
 export interface Fault {
   readonly message: string;
   readonly position: Position | undefined;
 }
 
-/** The text of a client's file with what it means. */
+/** The text of a client's file and its parsed root. */
 export type Content =
   | { readonly kind: "absent" }
   | { readonly kind: "read"; readonly text: string; readonly root: Table }
   | { readonly kind: "broken"; readonly fault: Fault };
 
-/** Reads a client's file. An empty one holds nothing, as one that is not there. */
+/** Reads a client's file. An empty file has an empty root. */
 export async function readContent(file: string, format: Client["format"]): Promise<Content> {
   const read = await readSmall(file, MAX_FILE);
   const fail = (message: string, position?: Position): Content => ({
@@ -60,7 +60,7 @@ export async function readContent(file: string, format: Client["format"]): Promi
     : fail("holds no table of settings");
 }
 
-/** Reads the files of a client that are there. @param project the folder whose files are wanted; undefined: those of the user */
+/** Reads the existing files of a client. @param project the folder whose files are read; undefined: the user's files */
 export async function readClient(
   client: Client,
   home: Home,
@@ -84,7 +84,7 @@ export async function readClient(
   return files;
 }
 
-/** Where a client's servers are, absolute. */
+/** The tables that hold a client's servers, with absolute paths. */
 export function listSpots(
   client: Client,
   home: Home,

@@ -1,11 +1,18 @@
+/**
+ * Configuration files of MCP clients: reading, importing from and installing into them.
+ * `ClientApp` describes one client: where its files are, their format, and how its entries look; `CLIENTS` is the table
+ * of all. Start here, then read `read.ts` (files), `entry.ts` (entries to the manifest's schema), `import-plan.ts` and
+ * `install.ts`.
+ */
+
 import { join } from "node:path";
 import type { Table } from "../manifest/table.ts";
 import type { Client, Home, Limit, Spot } from "./client.ts";
 import type { ClientName } from "./names.ts";
 
 /*
- * The clients whose files are known. Goose and Continue are not among them: theirs are YAML, which nothing here can edit
- * without losing what else stands there.
+ * All supported clients. Goose and Continue are missing: their files are YAML, which cannot be edited here without
+ * losing comments and formatting.
  */
 
 type Entry = Pick<Client, "name" | "title" | "user"> & Partial<Client>;
@@ -14,7 +21,7 @@ const RESTART = "Restart it to take the change.";
 const MS = (key: string, limit: Limit["limit"]): Limit => ({ key, unit: 1, limit });
 const SECONDS = (key: string, limit: Limit["limit"]): Limit => ({ key, unit: 1000, limit });
 
-/** As most clients write it. */
+/** Fills in what most clients have in common. */
 function define(entry: Entry): Client {
   return {
     format: "json",
@@ -33,7 +40,7 @@ const at = (file: string, ...keys: readonly string[]): Spot => ({
   keys: keys.length > 0 ? keys : ["mcpServers"],
 });
 
-/** A URL under that key, and a token in a header, written with the client's form of a variable. */
+/** An entry with the URL under that key and the token in an Authorization header, as a placeholder of the client. */
 function goTo(
   key: string,
   form: ((name: string) => string) | undefined,
@@ -241,7 +248,7 @@ export const CLIENTS: readonly Client[] = [
   }),
 ];
 
-/** @returns undefined if there is none of that name */
+/** @returns undefined if there is no such client */
 export function findClient(name: string): Client | undefined {
   return CLIENTS.find((client) => client.name === name);
 }

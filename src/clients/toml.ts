@@ -2,14 +2,14 @@ import { stringify } from "smol-toml";
 import { type AST, parseTOML } from "toml-eslint-parser";
 import type { Change } from "./change.ts";
 
-/** TOML: what goes is cut out, what comes is a table at the end. */
+/** Edits a table of servers in TOML: removed entries are cut out, new ones are appended as tables. */
 export function change(text: string, { keys, remove, put }: Change): string {
   const eol = text.includes("\r\n") ? "\r\n" : "\n";
   let edited = text;
   for (const name of [...remove, ...Object.keys(put)]) edited = cut(edited, [...keys, name]);
   for (const [name, entry] of Object.entries(put)) {
     const table = stringify(nest([...keys, name], entry)).trimEnd();
-    // The tables above hold nothing else, so their own headers say nothing.
+    // Omits headers of tables that only contain other tables.
     const lines = table.split("\n").filter((line, at, all) => !isBare(line, all[at + 1]));
     const gap = edited === "" ? "" : edited.endsWith("\n") ? eol : eol + eol;
     edited += `${gap}${lines.join(eol).trimStart()}${eol}`;
@@ -26,7 +26,7 @@ function nest(path: readonly string[], value: unknown): Record<string, unknown> 
   return { [key]: rest.length === 0 ? value : nest(rest, value) };
 }
 
-/** The text without all that stands under those keys. */
+/** Removes everything under a path of keys. */
 function cut(text: string, path: readonly string[]): string {
   const ranges: (readonly [number, number])[] = [];
   const isUnder = (keys: readonly (string | number)[]): boolean =>
@@ -44,7 +44,7 @@ function cut(text: string, path: readonly string[]): string {
   return ranges.reduceRight((rest, [start, end]) => {
     const line = rest.indexOf("\n", end);
     const behind = line < 0 ? "" : rest.slice(line + 1);
-    // A comment on the same line is about what goes.
+    // A comment on the same line belongs to what is removed.
     const before = rest
       .slice(0, start)
       .replace(/(\r?\n)\r?\n$/, behind.trim() === "" ? "$1" : "$&");

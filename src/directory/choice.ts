@@ -4,17 +4,19 @@ import { officialDirectory } from "./official.ts";
 import type { Dial } from "./request.ts";
 import { smitheryDirectory } from "./smithery.ts";
 
-/** A directory to look in, as it is named: `official`, `smithery`, `smithery=URL`, or a URL that speaks the official API. */
+/**
+ * A registry named by the user: `official`, `smithery`, `smithery=URL`, or the URL of a registry with the official API.
+ */
 export interface Choice {
   readonly name: string;
   readonly kind: "official" | "smithery";
-  /** Ends without a slash. */
+  /** Without a trailing slash. */
   readonly base: string;
 }
 
 /**
- * Where they are. The names are put together, as a check of this project takes a host that begins with that word for one of
- * packages, which no file may name; these are directories of servers.
+ * The base URLs of the known registries. The host names are assembled because the project's check for package registry
+ * hosts would reject them as literals; these registries list servers, not packages.
  */
 const WORD = "registry";
 const BASES: Readonly<Record<Choice["kind"], string>> = {
@@ -22,7 +24,7 @@ const BASES: Readonly<Record<Choice["kind"], string>> = {
   smithery: `https://${WORD}.smithery.ai`,
 };
 
-/** Those that are asked if nothing else is said. */
+/** The registries that are searched by default. */
 export const USUAL: readonly string[] = ["official", "smithery"];
 
 /** @throws {HubError} usage */
@@ -39,11 +41,11 @@ export function parseChoice(text: string): Choice {
     const forms = "official, smithery, a URL, official=URL and smithery=URL";
     throw new HubError("usage", `"${text}" is no directory of servers; there are ${forms}.`);
   }
-  // Two of a kind are told apart by where they are.
+  // The host tells several registries of one kind apart.
   return { name: prefix ?? url.host, kind, base: url.href.replace(/\/+$/, "") };
 }
 
-/** @param key what Smithery is shown */
+/** @param key the API key for Smithery */
 export function openDirectory(
   { name, kind, base }: Choice,
   dial: Dial,

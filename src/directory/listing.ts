@@ -1,22 +1,31 @@
-/* What directories say of servers. All of it was written by strangers: it is shown cleaned, and never run unseen. */
+/**
+ * Registries of MCP servers: searching them, and turning an entry into a server of a manifest.
+ * `Registry` is the interface of a registry; `official.ts` and `smithery.ts` implement it. `RegistryEntry` is a listed
+ * server. Start here, then read `search.ts` (all registries at once) and `manifest-entry.ts`.
+ */
 
-/** A value that whoever uses a server has to give, or may. */
+/*
+ * What registries say about servers. All of it is untrusted: it is sanitized before it is shown, and nothing of it is
+ * run without the user seeing it.
+ */
+
+/** A value that the user of a server must or may supply. */
 export interface Input {
-  /** Of a variable or a header; of an argument its option, empty if it has none. */
+  /** The name of a variable or header, or the option of an argument, empty if it is positional. */
   readonly name: string;
   readonly description: string | undefined;
   readonly isRequired: boolean;
   readonly isSecret: boolean;
-  /** As it is; parts in braces are names of `variables`. */
+  /** A fixed value; parts in braces name entries of `variables`. */
   readonly value: string | undefined;
   readonly fallback: string | undefined;
   readonly variables: ReadonlyMap<string, Input>;
 }
 
-/** A package that is the server, or one that there is no way to run. */
+/** A package that contains the server. */
 export interface PackageOffer {
   readonly kind: "package";
-  /** As a manifest names it. */
+  /** A package in the manifest's notation. */
   readonly name: string;
   readonly args: readonly Input[];
   readonly env: readonly Input[];
@@ -27,17 +36,17 @@ export interface RemoteOffer {
   readonly url: string;
   readonly transport: "http" | "sse";
   readonly headers: readonly Input[];
-  /** What stands in braces in the URL. */
+  /** The variables in braces in the URL. */
   readonly variables: ReadonlyMap<string, Input>;
 }
 
 export type Offer = PackageOffer | RemoteOffer;
 
-/** A server that is listed in a directory. */
+/** A server that a registry lists. */
 export interface Listing {
-  /** The directory's name. */
+  /** The registry's name. */
   readonly directory: string;
-  /** Its name there. */
+  /** The server's name in the registry. */
   readonly name: string;
   readonly title: string | undefined;
   readonly description: string | undefined;
@@ -45,21 +54,23 @@ export interface Listing {
   /** A URL. */
   readonly repository: string | undefined;
   readonly homepage: string | undefined;
-  /** How it can be had, as far as that is known. */
+  /** The ways to run or reach it that toolmux supports. */
   readonly offers: readonly Offer[];
-  /** Why some ways that are listed are no offers: whole sentences. */
+  /** Why other listed ways are not supported: whole sentences. */
   readonly omissions: readonly string[];
 }
 
-/** Where servers are listed. */
+/** A registry of MCP servers. */
 export interface Directory {
   readonly name: string;
   /**
-   * What it finds, best first.
-   * @param words not empty @param limit how many at most
-   * @throws {HubError} unreachable, tlsFailed, serverFailed, serverRefused, unauthorized, messageTooLarge, or the signal's reason
+   * Searches the registry; best matches first.
+   * @param words not empty
+   * @param limit the maximum number of results
+   * @throws {HubError} unreachable, tlsFailed, serverFailed, serverRefused, unauthorized, messageTooLarge, or the
+   * signal's reason
    */
   search(words: readonly string[], limit: number, signal: AbortSignal): Promise<readonly Listing[]>;
-  /** What it has under a name, with all that is known of it; undefined if there is nothing. @throws {HubError} as `search` */
+  /** The entry with that name, in full detail; undefined if there is none. @throws {HubError} as `search` */
   find(name: string, signal: AbortSignal): Promise<Listing | undefined>;
 }

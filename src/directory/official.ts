@@ -3,18 +3,18 @@ import type { Directory, Input, Listing, Offer } from "./listing.ts";
 import { ask, type Desk, misanswered } from "./request.ts";
 import { parsePackage, printPackage } from "../manifest/package.ts";
 
-/* The API of the official directory of MCP servers, which others speak as well. */
+/* The API of the official MCP registry, which other registries implement, too. */
 
-/** What is asked for at a time, and how often, whatever follows. */
+/** Entries per page, and the maximum number of pages of one search. */
 const PAGE = 100;
 const MAX_PAGES = 5;
-/** The versions of the API, the newest first. */
+/** The versions of the API, newest first. */
 const VERSIONS = ["/v0.1", "/v0"] as const;
 
 const text = v.optional(v.fallback(v.optional(v.string()), undefined));
 const flag = v.optional(v.fallback(v.optional(v.boolean()), undefined));
 
-/** One that is malformed is left out, and costs nothing else. */
+/** An array from which invalid items are dropped. */
 function some<T>(item: v.GenericSchema<unknown, T>) {
   return v.pipe(
     v.array(v.unknown()),
@@ -27,7 +27,7 @@ function some<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** As `some`; what is no list is an empty one. */
+/** Like `some`; any other value counts as an empty array. */
 function list<T>(item: v.GenericSchema<unknown, T>) {
   return v.optional(v.fallback(some(item), []), []);
 }
@@ -78,14 +78,14 @@ const entrySchema = v.object({
 });
 
 const pageSchema = v.object({
-  // Some write a list of nothing so.
+  // Some registries write null for an empty list.
   servers: v.nullable(some(entrySchema), []),
   metadata: v.optional(v.fallback(v.object({ nextCursor: text }), {})),
 });
 
 type Detail = v.InferOutput<typeof detailSchema>;
 
-/** A directory that speaks that API. */
+/** A registry with the official API. */
 export function officialDirectory(desk: Desk): Directory {
   return {
     name: desk.name,
@@ -94,7 +94,7 @@ export function officialDirectory(desk: Desk): Directory {
   };
 }
 
-/** It looks for one text in names: the longest word is asked for, the others are looked for in what comes. */
+/** The API searches names for one substring. The longest word is sent; the results are filtered by the others. */
 async function search(
   desk: Desk,
   words: readonly string[],
@@ -134,7 +134,7 @@ async function find(desk: Desk, name: string, signal: AbortSignal): Promise<List
   return isIt ? toListing(desk.name, parsed.output.server) : undefined;
 }
 
-/** Whoever does not know the newest version of the API is asked in an older one. */
+/** Falls back to an older version of the API on 404. */
 async function askAny(
   desk: Desk,
   path: string,
@@ -178,10 +178,13 @@ const ORIGINS: ReadonlyMap<string, "npm" | "pypi" | "docker"> = new Map([
   ["pypi", "pypi"],
   ["oci", "docker"],
 ]);
-/** What is in the name of where packages usually are: elsewhere the same name may be another package. */
+/**
+ * A part of the default host of each kind of package registry. In another registry, the same name may be another
+ * package.
+ */
 const HOMES = { npm: "npmjs", pypi: "pypi", docker: "" } as const;
 
-/** @returns a sentence if it cannot be run */
+/** @returns a sentence if the package cannot be run */
 function toPackage(said: v.InferOutput<typeof packageSchema>): Offer | string {
   const { registryType, identifier, version, registryBaseUrl = "" } = said;
   const subject = `The package ${identifier} (${registryType})`;
@@ -193,7 +196,7 @@ function toPackage(said: v.InferOutput<typeof packageSchema>): Offer | string {
   }
   const parsed = parsePackage(spellPackage(origin, identifier, version));
   if (parsed === undefined) return `${subject} has a name or a version that is none.`;
-  // What is given to the runner itself could let a container out, and is left to people.
+  // Arguments of the runner itself could weaken a container's isolation, so they are left to the user.
   const isMore = said.runtimeArguments.some(({ value }) => value !== "-y");
   if (isMore) return `${subject} wants arguments for what runs it: see its own documentation.`;
   return {

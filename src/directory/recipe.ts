@@ -3,32 +3,32 @@ import { createTable, type Table } from "../manifest/table.ts";
 import { SECRET_NAME } from "../manifest/template.ts";
 import type { Input, Offer, PackageOffer, RemoteOffer } from "./listing.ts";
 
-/** A value that is to be set before a server can start. */
+/** A value that must be set before a server can start. */
 export interface Need {
   readonly kind: "secret" | "variable";
-  /** Of the secret, or of the environment variable. */
+  /** The name of the secret or of the environment variable. */
   readonly name: string;
   readonly description: string | undefined;
 }
 
-/** What a manifest says of a server that is taken from a directory. */
+/** The manifest entry of a server from a registry. */
 export interface Recipe {
   readonly entry: Table;
   readonly needs: readonly Need[];
-  /** What it may be given as well: `env LOG_LEVEL`, `argument --port`. */
+  /** Optional settings that were left out: `env.LOG_LEVEL`, `argument --port`. */
   readonly optional: readonly string[];
 }
 
-/** The key for a server in a manifest, from its name in a directory. */
+/** Derives a server's key in the manifest from its name in a registry. */
 export function keyOf(name: string, separator: string): string {
   return sanitizePrefix(name.split("/").at(-1) ?? name, separator);
 }
 
 /**
- * What to write for an offer. What is required and has no value becomes a reference; what the directory says is written so
- * that nothing in it is taken for one.
- * @param key the server's in the manifest
- * @returns undefined if what it says cannot be used
+ * Makes the manifest entry for one way to run or reach a server. A required value that is not given becomes a reference
+ * (`${secret:…}`, `${env:…}`); text from the registry is escaped, so that it cannot contain references.
+ * @param key the server's key in the manifest
+ * @returns undefined if the registry's data is invalid
  */
 export function makeRecipe(offer: Offer, key: string): Recipe | undefined {
   const draft = new Draft(key);
@@ -64,7 +64,7 @@ class Draft {
     return compose({ url: filled, ...old, headers: fields });
   }
 
-  /** @returns undefined if one has a name that is none */
+  /** @returns undefined if a name is invalid */
   #fill(inputs: readonly Input[], names: RegExp, where: string): Table | undefined {
     const table = createTable<string>();
     for (const input of inputs) {
@@ -80,20 +80,20 @@ class Draft {
     const { name, description } = input;
     const value = this.#value(input, name === "" ? (description ?? "argument") : name);
     if (value !== undefined) return name === "" ? [value] : [name, value];
-    // An option without a value may still have to be there.
+    // A flag has no value but may be required.
     if (input.isRequired) return name === "" ? [] : [name];
     this.optional.push(`argument ${name === "" ? (description ?? "") : name}`.trim());
     return [];
   }
 
-  /** @returns undefined if it may be left out */
+  /** @returns undefined if the value may be left out */
   #value(input: Input, name: string): string | undefined {
     if (input.value !== undefined) return this.#substitute(input.value, input.variables, name);
     if (input.fallback !== undefined && !input.isSecret) return escape(input.fallback);
     return input.isRequired ? this.#refer(input, name) : undefined;
   }
 
-  /** Puts references, or their usual values, for what stands in braces; braces that name nothing stay. */
+  /** Replaces variables in braces by their values, defaults or references; unknown names stay. */
   #substitute(text: string, variables: ReadonlyMap<string, Input>, owner: string): string {
     return escape(text).replaceAll(
       /\{([^{}]+)\}/g,
@@ -121,13 +121,13 @@ class Draft {
   }
 }
 
-/** A text that stands for itself, whatever it looks like. */
+/** Escapes a text, so that a manifest takes it literally. */
 function escape(text: string): string {
-  // A replacement that is a text would have its own $$ taken for one $.
+  // A function, because in a replacement string `$$` means `$`.
   return text.replaceAll("${", () => "$${");
 }
 
-/** Without what is empty. */
+/** Drops empty tables and arrays. */
 function compose(entry: Table): Table {
   const filled = Object.entries(entry).filter(
     ([, value]) => typeof value === "string" || Object.keys(value as object).length > 0,

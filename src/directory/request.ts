@@ -1,28 +1,29 @@
 import { HubError } from "../errors.ts";
 
-/** Sends a request; redirects are not followed. */
+/** Sends a GET request; does not follow redirects. */
 export type Dial = (
   url: URL,
   init: { readonly headers: Readonly<Record<string, string>>; readonly signal: AbortSignal },
 ) => Promise<Response>;
 
-/** What is read of an answer at most, in bytes. */
+/** The maximum size of a response, in bytes. */
 const MAX_ANSWER = 4 * 1024 * 1024;
 
-/** Where a directory is, and how it is asked. */
+/** The address of a registry, and how requests to it are sent. */
 export interface Desk {
   readonly name: string;
-  /** Ends without a slash. */
+  /** Without a trailing slash. */
   readonly base: string;
   readonly dial: Dial;
-  /** What requests bear. */
+  /** Added to every request. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 /**
- * Asks a directory for JSON.
- * @returns undefined if there is nothing (404)
- * @throws {HubError} unreachable, tlsFailed, unauthorized, serverFailed, serverRefused, messageTooLarge, or the signal's reason
+ * Fetches JSON from a registry.
+ * @returns undefined for 404
+ * @throws {HubError} unreachable, tlsFailed, unauthorized, serverFailed, serverRefused, messageTooLarge, or the
+ * signal's reason
  */
 export async function ask(
   { name, base, dial, headers }: Desk,
@@ -50,7 +51,7 @@ export async function ask(
   }
 }
 
-/** What there is to say of an answer that is none of the API that was asked for. */
+/** The error for a response that does not follow the registry's API. */
 export function misanswered({ name, base }: Desk): HubError {
   const subject = nameDesk(name, new URL(base));
   const text = `${subject} has not answered as a directory of servers does: is its URL right?`;

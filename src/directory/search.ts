@@ -1,14 +1,14 @@
 import { HubError, toHubError } from "../errors.ts";
 import type { Directory, Listing } from "./listing.ts";
 
-/** How long a directory may take, in ms, whatever it sends meanwhile. */
+/** Time limit per registry, in ms. */
 const TIME_LIMIT = 15_000;
 
-/** What was found in several directories. */
+/** Results from several registries. */
 export interface Findings {
-  /** Best first; what several list is there once. */
+  /** Best first, without duplicates. */
   readonly listings: readonly Listing[];
-  /** Those that could not be asked. */
+  /** The registries that failed. */
   readonly failures: readonly Failure[];
 }
 
@@ -17,7 +17,7 @@ export interface Failure {
   readonly cause: HubError;
 }
 
-/** Asks all of them at once; one that fails costs only itself. @throws the signal's reason */
+/** Searches all registries in parallel; a failing one does not affect the others. @throws the signal's reason */
 export async function searchAll(
   directories: readonly Directory[],
   words: readonly string[],
@@ -31,7 +31,7 @@ export async function searchAll(
   return { listings: merge(found).slice(0, limit), failures };
 }
 
-/** The first that has something under that name, in the order of the directories. @throws the signal's reason */
+/** The first entry with that name, in the order of the registries. @throws the signal's reason */
 export async function findIn(
   directories: readonly Directory[],
   name: string,
@@ -77,7 +77,10 @@ async function askAll<T>(
   return { found, failures };
 }
 
-/** By turns, as each has its best first. The same name, or the same repository in another directory, is the same server. */
+/**
+ * Interleaves the results, because each registry lists its best first. Two entries are the same server if they have the
+ * same name, or the same repository in different registries.
+ */
 function merge(found: readonly (readonly Listing[])[]): readonly Listing[] {
   const merged: Listing[] = [];
   const names = new Set<string>();
@@ -88,7 +91,7 @@ function merge(found: readonly (readonly Listing[])[]): readonly Listing[] {
       const { name, directory } = listing;
       const repository = normalize(listing.repository ?? listing.homepage);
       const owner = repository === undefined ? undefined : repositories.get(repository);
-      // One repository may hold many servers, and one directory knows them apart.
+      // One repository may hold several servers, which one registry lists separately.
       const isOther = owner === undefined || owner === directory;
       if (names.has(name.toLowerCase()) || !isOther) continue;
       names.add(name.toLowerCase());

@@ -2,7 +2,7 @@ import * as v from "valibot";
 import type { Directory, Listing } from "./listing.ts";
 import { ask, type Desk, misanswered } from "./request.ts";
 
-/* The API of Smithery, which lists servers and hosts them. */
+/* The API of Smithery, a registry that also hosts servers. */
 
 const text = v.optional(v.fallback(v.optional(v.string()), undefined));
 
@@ -28,7 +28,7 @@ const pageSchema = v.object({
 const MAX_PAGES = 5;
 const PAGE = 50;
 
-/** A directory that speaks that API. */
+/** A registry with Smithery's API. */
 export function smitheryDirectory(desk: Desk): Directory {
   return {
     name: desk.name,

@@ -1,31 +1,31 @@
 import type { Clock } from "../clock.ts";
 
-/** How long it has to be quiet until a burst counts as over, in ms. */
+/** A burst of changes ends after this time without a change, in ms. */
 const QUIET = 100;
-/** How long a burst that does not end is waited for, in ms. */
+/** The longest wait for the end of a burst, in ms. */
 const PATIENCE = 1000;
 
 type Phase =
   | { readonly at: "rest" }
-  /** `since` is in ms of the clock. */
+  /** `since`: ms of the clock. */
   | { readonly at: "burst"; readonly since: number; readonly undo: () => void }
-  /** `again`: when the first change came that the work may have missed. */
+  /** `again`: ms of the clock at the first change during the run; undefined if there was none. */
   | { readonly at: "work"; again: number | undefined }
   | { readonly at: "closed" };
 
-/** Makes of each burst of changes one piece of work, which never overlaps with another and misses none of them. */
+/** Debounces changes: runs an action after each burst. Runs never overlap, and a change during a run causes another. */
 export class Burst {
   readonly #clock: Clock;
   readonly #work: () => Promise<void>;
   #phase: Phase = { at: "rest" };
 
-  /** A rejection of `work` is nobody's: it has to deal with its failures. */
+  /** @param work must handle its own errors: a rejection is not caught */
   constructor(clock: Clock, work: () => Promise<void>) {
     this.#clock = clock;
     this.#work = work;
   }
 
-  /** Something changed. */
+  /** Reports a change. */
   touch(): void {
     const phase = this.#phase;
     const now = this.#clock.now();
@@ -36,7 +36,7 @@ export class Burst {
     this.#wait(phase.since);
   }
 
-  /** Nothing is begun any more. */
+  /** Cancels a pending run; a run in progress finishes. */
   close(): void {
     if (this.#phase.at === "burst") this.#phase.undo();
     this.#phase = { at: "closed" };
@@ -52,7 +52,7 @@ export class Burst {
     const phase: Phase = { at: "work", again: undefined };
     this.#phase = phase;
     await this.#work();
-    // Closed meanwhile.
+    // Closed during the run.
     if (this.#phase !== phase) return;
     this.#phase = { at: "rest" };
     if (phase.again !== undefined) this.#wait(phase.again);
