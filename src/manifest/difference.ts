@@ -11,10 +11,10 @@ import type {
 import { isEqual } from "./table.ts";
 import { listSecrets, type Part as TextPart, partsOf } from "./template.ts";
 
-/** `process`: what a running process or its link was made from; `settings`: anything else. */
+/** What a changed key requires: `process`: a new process or connection; `settings`: only new settings. */
 type Part = "process" | "settings";
 
-/** What every server that can be run has. */
+/** The keys of every runnable server. */
 const RUNNABLE = {
   kind: "process",
   name: "process",
@@ -36,7 +36,7 @@ const RUNNABLE = {
   idleStop: "settings",
 } as const satisfies Readonly<Record<keyof StdioServer & keyof PluginServer, Part>>;
 
-/** What every server has whose texts may hold `${…}`. */
+/** The keys of every server whose texts may hold `${…}`. */
 const TEMPLATED = { baseDir: "process", syntax: "process", secretSources: "process" } as const;
 
 const STDIO: Readonly<Record<keyof StdioServer, Part>> = {
@@ -77,7 +77,7 @@ const UNSUPPORTED: Readonly<Record<keyof UnsupportedServer, Part>> = {
   reason: "settings",
 };
 
-/** What matters only if something is made from it. */
+/** The effect of `baseDir` and `secretSources`, which matter only if the server uses them. */
 function weigh(
   ...servers: readonly OuterServer[]
 ): Pick<typeof STDIO, "baseDir" | "secretSources"> {
@@ -90,8 +90,8 @@ function weigh(
 }
 
 /**
- * What it takes to make a server of one specification into one of another: nothing, other settings, or another
- * process. A folder that no path starts from, and where secrets are if it wants none, are settings.
+ * Compares two specifications of a server: unchanged, other settings, or another process. A changed `baseDir` that no
+ * path depends on, and changed secret sources of a server without secrets, count as settings.
  */
 export function compareServers(before: ServerSpec, after: ServerSpec): "same" | Part {
   if (before.kind === "stdio" && after.kind === "stdio") {
@@ -107,7 +107,7 @@ export function compareServers(before: ServerSpec, after: ServerSpec): "same" | 
   return "process";
 }
 
-/** Whether the settings that say how long a start may take, and what follows if it fails, are others. */
+/** Whether the limits of a start, or the reconnect settings after a failed one, differ. */
 export function changesStart(before: RunnableServer, after: RunnableServer): boolean {
   return !(
     before.connectTimeout === after.connectTimeout &&
@@ -130,7 +130,7 @@ function compare<T extends object>(
   return worst;
 }
 
-/** Whether resolving it may find something relative to `baseDir`. */
+/** Whether resolving the server uses a path relative to `baseDir`. */
 function dependsOnFolder(server: OuterServer): boolean {
   const paths = server.kind === "stdio" ? pathsOf(server) : [server.keyFile, server.ca];
   return (
@@ -138,14 +138,14 @@ function dependsOnFolder(server: OuterServer): boolean {
   );
 }
 
-/** A command runs in that folder. */
+/** `${cmd:…}` runs its command in that folder. */
 function isBound(part: TextPart): boolean {
   if (part.kind === "file") return isRelative(part.path);
   return part.kind === "scheme" && part.scheme === "cmd";
 }
 
 function pathsOf({ command, cwd }: StdioServer): readonly (string | undefined)[] {
-  // What a form is filled in with may be a path.
+  // A placeholder may expand to a path.
   return [cwd, command.includes("/") || command.includes("${") ? command : undefined];
 }
 

@@ -5,7 +5,7 @@ import type { Source } from "./source.ts";
 import type { Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
-/* What a manifest says of where servers are looked for by `toolmux search`. */
+/* The manifest's table `search`: the registries that `toolmux search` uses. */
 
 const FORM = /^(?:official|smithery|(?:(?:official|smithery)=)?https?:\/\/[^\s?#@]+)$/;
 
@@ -21,7 +21,7 @@ export const searchSchema = v.strictObject({
   ),
 });
 
-/** Reads the table `search` of a file of our own. @returns undefined for what it does not say */
+/** Reads the table `search` of a manifest. @returns `directories` undefined if it is not set or invalid */
 export function readSearch(table: Table): {
   readonly directories: readonly string[] | undefined;
   readonly complaints: readonly Complaint[];
@@ -32,7 +32,7 @@ export function readSearch(table: Table): {
     : { directories: undefined, complaints: checked.complaints };
 }
 
-/** Those of the last source that names any. */
+/** The registries of the last file that names any. */
 export function pickDirectories(sources: readonly Source[]): readonly string[] | undefined {
   return sources.findLast(({ reading }) => reading.directories !== undefined)?.reading.directories;
 }

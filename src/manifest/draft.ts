@@ -13,21 +13,24 @@ import {
 } from "node:fs/promises";
 import { join } from "node:path";
 
-/** Links are not followed, and what is no file cannot block. */
+/** Does not follow symbolic links, and does not block on pipes or devices. */
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
-/** How the name of a draft ends, whatever it is a draft of. */
+/** The suffix of temporary files, whatever file they will replace. */
 const DRAFT = /\.[0-9a-f-]{36}\.draft$/;
-/** In ms. Nobody writes for that long: an older draft is one whose writer ended. */
+/** In ms. No write takes that long: the writer of an older temporary file has ended. */
 export const MAX_DRAFT_AGE = 10 * 60 * 1000;
 
-/** Makes a folder that only its owner can look into; one that others could look into becomes private. */
+/** Makes a folder that only its owner can access; an existing folder loses other users' permissions. */
 export async function makePrivateFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const { mode } = await stat(folder);
   if ((mode & 0o077) !== 0) await chmod(folder, 0o700);
 }
 
-/** Reads a regular file of at most `maxLength` bytes; what others could read becomes private. undefined for everything else. Never rejects. */
+/**
+ * Reads a regular file of at most `maxLength` bytes and removes other users' permissions; undefined for anything else.
+ * Never rejects.
+ */
 export async function readPrivate(
   path: string,
   maxLength: number,
@@ -50,8 +53,8 @@ export async function readPrivate(
 }
 
 /**
- * Writes a new file that only its owner can read, safely on disk.
- * @throws {Error} of the file system; EEXIST if there is something of that name.
+ * Writes a new file with mode 0600 and syncs it to disk.
+ * @throws {Error} of the file system; EEXIST if the path exists
  */
 export async function writePrivate(path: string, bytes: Uint8Array): Promise<void> {
   const handle = await open(path, "wx", 0o600);
@@ -66,12 +69,12 @@ export async function writePrivate(path: string, bytes: Uint8Array): Promise<voi
   }
 }
 
-/** Puts a file in the place of whatever has that path: readers see all of the old or all of the new one. */
+/** Renames a temporary file over a path atomically: readers see all of the old file or all of the new one. */
 export async function replaceBy(draft: string, path: string): Promise<void> {
   try {
     await rename(draft, path);
   } catch (error) {
-    // No rename replaces a folder; whatever else goes wrong must not cost what is there.
+    // A rename cannot replace a folder, which is removed first; after any other error the path stays as it is.
     const isFolder = await lstat(path).then(
       (stats) => stats.isDirectory(),
       () => false,
@@ -83,8 +86,8 @@ export async function replaceBy(draft: string, path: string): Promise<void> {
 }
 
 /**
- * Writes a file anew that only its owner can read, whole or not at all.
- * @param changedAt what the file says of when it was written, in ms since the epoch; by default the truth.
+ * Replaces a file atomically by one with mode 0600.
+ * @param changedAt the file's modification time, in ms since the epoch; default: now
  */
 export async function rewritePrivate(
   path: string,
@@ -102,12 +105,12 @@ export async function rewritePrivate(
   }
 }
 
-/** Whether a path is that of a draft. */
+/** Whether a path is that of a temporary file. */
 export function isDraft(path: string): boolean {
   return DRAFT.test(path);
 }
 
-/** Removes the drafts in a folder that nobody is writing any more. `now` is in ms since the epoch. */
+/** Removes temporary files older than MAX_TEMP_FILE_AGE from a folder. `now` is in ms since the epoch. */
 export async function removeDrafts(folder: string, now: number): Promise<void> {
   for (const name of await readdir(folder)) {
     if (!DRAFT.test(name)) continue;

@@ -3,14 +3,14 @@ import { createTable, isTable, type Table } from "./table.ts";
 import { MAX_DURATION, MAX_SIZE, parseDuration, parseSize } from "./units.ts";
 
 /*
- * What single keys of a manifest may hold. The message of every schema is what was expected, as it stands in
- * "expected …, found …"; `metadata` is for toolmux.schema.json, which scripts/schema.ts makes of all this.
+ * Schemas of single keys of a manifest. A schema's message is the expected value, as in "expected …, found …";
+ * scripts/schema.ts generates toolmux.schema.json from schemas and `metadata`.
  */
 
-/** A table that is not looked into. */
+/** A table whose content is not checked. */
 export const table = v.custom<Table>(isTable, "a table");
 
-/** A table with keys of the user's own choosing. (valibot's own would drop some, `constructor` for one.) */
+/** A table with keys chosen by the user. valibot's own `record` drops some keys, such as `constructor`. */
 export function record<T>(item: v.GenericSchema<unknown, T>) {
   return v.pipe(
     table,
@@ -30,7 +30,7 @@ export function record<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** A number of `unit`, or a text that `parse` reads, between `min` and `max`; or `off`. */
+/** A number of `unit`, or a text that `parse` reads, between `min` and `max`; or the value `off`. */
 function quantity(
   unit: "ms" | "bytes",
   form: string,
@@ -65,7 +65,7 @@ export const delay = quantity(
   MAX_DURATION,
   parseDuration,
 );
-/** ms, at least 1: a limit of zero would fail everything. */
+/** ms, at least 1, because a limit of 0 would fail every request. */
 export const limit = quantity(
   "ms",
   DURATION,
@@ -74,7 +74,7 @@ export const limit = quantity(
   MAX_DURATION,
   parseDuration,
 );
-/** ms, at least a second: what happens that often must not become all that happens. 0 for never. */
+/** ms, at least 1000, so that repeated work leaves time for other work. 0: never. */
 export const interval = quantity(
   "ms",
   DURATION,
@@ -95,7 +95,7 @@ export const size = quantity(
 );
 
 const JSON_VALUE = "a value that JSON has";
-/** Any value that JSON has: no date, no infinity. */
+/** Any JSON value: no dates, no infinities. */
 export const json = v.pipe(v.unknown(), v.check(isJson, JSON_VALUE));
 
 function isJson(value: unknown): boolean {

@@ -5,12 +5,12 @@ export type Bytes = Uint8Array<ArrayBuffer>;
 export type ReadResult =
   | { readonly kind: "read"; readonly bytes: Bytes }
   | { readonly kind: "absent" }
-  /** `reason` goes after the file's name: "is a folder", "may not be read …". */
+  /** `reason` follows the file's name: "is a folder", "may not be read …". */
   | { readonly kind: "refused"; readonly reason: string };
 
 /**
- * Reads a regular file of at most `maxBytes`. Anything else is refused, so that no pipe or device can block. It is read at once,
- * as what reads files in the background takes longer to load than all that is read for a start.
+ * Reads a regular file of at most `maxBytes`. Refuses anything else, so that no pipe or device can block. Reads
+ * synchronously, because loading the asynchronous file API takes longer than all reads of a start.
  */
 export function readSmall(path: string, maxBytes: number): Promise<ReadResult> {
   return Promise.resolve(readNow(path, maxBytes));
@@ -33,7 +33,7 @@ function readNow(path: string, maxBytes: number): ReadResult {
   }
 }
 
-/** @returns the text without a byte order mark, undefined if the bytes are not UTF-8. */
+/** Decodes UTF-8. @returns the text without a byte order mark; undefined if the bytes are not UTF-8 */
 export function decode(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);

@@ -5,41 +5,41 @@ import { expandHome, homeFolder, type Env } from "./folders.ts";
 import type { StdioServer } from "./schema.ts";
 import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
 
-/** What gives the values of `${scheme:path}`, by scheme: rejects with an Error whose message may be shown. */
+/** Resolvers of `${scheme:path}`, by scheme. They reject with an Error whose message may be shown. */
 export type Schemes = ReadonlyMap<string, (path: string, server: string) => Promise<string>>;
 
-/** The longest file that `${file:…}` takes, in bytes. */
+/** The largest file that `${file:…}` reads, in bytes. */
 const MAX_FILE = 64 * 1024;
 
-/** Shorter values (`1`, `true`, `warn`) stand everywhere: hiding them hides nothing and garbles the rest. */
+/** The shortest value that is redacted, in characters. Shorter values (`1`, `true`, `warn`) occur everywhere. */
 const LEAST_SECRET = 6;
-/** As that, of what is asked for by name as a secret: a PIN is one. */
+/** The same for values requested as secrets (`${scheme:…}`), which may be as short as a PIN. */
 const LEAST_NAMED = 4;
 
-/** Variables that say where and who. */
+/** Variables whose values are not secret. */
 const PLAIN = /^(?:HOME|PATH|PWD|USER|LOGNAME|SHELL|TERM|LANG|TZ|TMPDIR|HOSTNAME|LC_.*|XDG_.*)$/;
 
-/** Whose texts are filled in: a server, or something without a name. */
+/** The values that templates are filled with, for a server or (without a name) something else. */
 export interface Scope extends Pick<StdioServer, "syntax" | "baseDir"> {
   readonly name?: string;
   readonly env: Env;
   readonly cwd: string;
   readonly schemes: Schemes;
   readonly secrets: Set<string>;
-  /** What is missing, as sentences: all of it is told at once. */
+  /** Missing values, as sentences; collected, so that one error reports all. */
   readonly missing: string[];
-  /** The names of the secrets among that. */
+  /** The names of missing secrets. */
   readonly unknown: string[];
   fail(code: ErrorCode, message: string, data?: Lack): HubError;
 }
 
-/** What an error says of what has to be provided, for whoever advises on that. */
+/** Error data: the missing values, for hints. */
 export interface Lack {
   /** The names of secrets (`toolmux secret set NAME`). */
   readonly secrets: readonly string[];
 }
 
-/** @throws {HubError} valueMissing, with all that is missing */
+/** @throws {HubError} valueMissing, if any value is missing; it names all of them */
 export function requireAll(scope: Scope): void {
   const { missing, unknown } = scope;
   if (missing.length === 0) return;
@@ -50,7 +50,7 @@ export function requireAll(scope: Scope): void {
   );
 }
 
-/** The secrets that an error says are missing. */
+/** The missing secrets of an error. */
 export function secretsOf({ data }: HubError): readonly string[] {
   const names = data?.["secrets"];
   return Array.isArray(names) ? names.filter((name) => typeof name === "string") : [];
@@ -92,7 +92,10 @@ const PLACES: Readonly<Record<Place, (scope: Scope) => string>> = {
   pathSeparator: () => sep,
 };
 
-/** As in a shell: the fallback stands in for an empty variable too, and an empty one is not missing. */
+/**
+ * As in a shell (`${NAME:-fallback}`), the fallback also replaces an empty variable. Without a fallback, an empty
+ * variable is valid.
+ */
 function readVariable(
   { name, fallback }: Extract<Part, { kind: "env" }>,
   where: string,
@@ -105,7 +108,7 @@ function readVariable(
   return "";
 }
 
-/** The content without its last line end. */
+/** Reads a secret file without its last line end. */
 export async function readSecret(path: string, where: string, scope: Scope): Promise<string> {
   const full = locate(path, scope);
   const read = await readSmall(full, MAX_FILE);
@@ -122,7 +125,7 @@ export async function readSecret(path: string, where: string, scope: Scope): Pro
   );
 }
 
-/** @throws {HubError} notSupported if no plugin has the scheme; storeBusy, which time may cure */
+/** @throws {HubError} notSupported if no plugin provides the scheme; storeBusy, which a retry may cure */
 async function ask(
   { scheme, path }: Extract<Part, { kind: "scheme" }>,
   where: string,
@@ -137,7 +140,7 @@ async function ask(
     return await find(path, scope.name ?? "");
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    // A command may hold anything.
+    // A command's text may contain secrets.
     const shown = scheme === "cmd" ? "…" : path;
     const text = `${where} needs \${${scheme}:${shown}}: ${reason}`;
     if (error instanceof HubError && error.code === "storeBusy") throw scope.fail(error.code, text);
@@ -147,7 +150,7 @@ async function ask(
   }
 }
 
-/** A path for people: it may be made of values that must not be shown. */
+/** A path for messages, with secret values redacted. */
 function conceal(path: string, { secrets }: Scope): string {
   const longest = [...secrets].toSorted((a, b) => b.length - a.length);
   return longest.reduce((shown, secret) => shown.replaceAll(secret, "[redacted]"), path);

@@ -3,7 +3,7 @@ import { isAbsolute, join } from "node:path";
 
 export type Env = Readonly<Record<string, string | undefined>>;
 
-/** Where the hub runs. `platform` is spelled as in `process.platform`. */
+/** The environment the hub runs in. `platform` has the values of `process.platform`. */
 export interface Surroundings {
   readonly env: Env;
   /** The hub's working directory, absolute. */
@@ -11,14 +11,14 @@ export interface Surroundings {
   readonly platform: string;
 }
 
-/** The folders that may hold the user's manifest, absolute, first choice first. */
+/** The folders that may hold the user's manifest: absolute, in order of precedence. */
 export function configFolders(env: Env, platform: string): readonly string[] {
   const base = findBase(env, "XDG_CONFIG_HOME") ?? join(homeFolder(env), ".config");
   const folder = join(base, "toolmux");
   return platform === "darwin" ? [folder, libraryFolder(env)] : [folder];
 }
 
-/** The folder for what the hub remembers, absolute. */
+/** The folder for the hub's state files, absolute. */
 export function stateFolder(env: Env, platform: string): string {
   const base = findBase(env, "XDG_STATE_HOME");
   if (base !== undefined) return join(base, "toolmux");
@@ -26,18 +26,20 @@ export function stateFolder(env: Env, platform: string): string {
   return join(homeFolder(env), ".local", "state", "toolmux");
 }
 
-/** A `HOME` that is relative would be in whatever folder one happens to stand: then the system's word counts. */
+/**
+ * The home folder: HOME if it is absolute, else the system's. A relative HOME would lead into the working directory.
+ */
 export function homeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;
   return process.getBuiltinModule("node:os").userInfo().homedir;
 }
 
-/** A leading `~` or `~/` becomes the home folder. */
+/** Replaces a leading `~` or `~/` by the home folder. */
 export function expandHome(path: string, env: Env): string {
   return path === "~" || path.startsWith("~/") ? join(homeFolder(env), path.slice(1)) : path;
 }
 
-/** The XDG base directory rules say that a relative path is to be ignored. */
+/** The XDG base directory specification requires relative paths to be ignored. */
 function findBase(env: Env, variable: string): string | undefined {
   const path = env[variable];
   return path !== undefined && isAbsolute(path) ? path : undefined;

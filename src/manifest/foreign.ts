@@ -7,9 +7,8 @@ import { createTable, isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
 /**
- * Reads a file that was written for an MCP client: `mcpServers`, or `servers` as VS Code has them. Keys that
- * we do not know are ignored, as are limits that are none, and an entry that cannot be run costs only itself.
- * `hub` and `defaults` are ours here too.
+ * Reads a file written for an MCP client: `mcpServers`, or `servers` as in VS Code. Unknown keys and invalid limits are
+ * ignored, and an entry that cannot be run affects only itself. `hub` and `defaults` are toolmux's own keys here, too.
  */
 export function readForeign(root: Table): Reading {
   const servers = new Map<string, Draft>();
@@ -17,9 +16,9 @@ export function readForeign(root: Table): Reading {
   const complaints: Complaint[] = [...settings.complaints];
   const notes: string[] = [];
   const ignored = new Set<string>();
-  // Code is never loaded because of what stands in a client's file.
+  // A client's file must not cause code to be loaded.
   if ("plugins" in root) ignored.add("plugins");
-  // Nor is a command run to get a value.
+  // Nor a command to be run for a value.
   if ("secrets" in root) ignored.add("secrets");
   const groups = ["servers", "mcpServers"].filter((key) => key in root);
   if (groups.length === 0) notes.push("has neither mcpServers nor servers in it");
@@ -75,7 +74,7 @@ function readEntry(
 
 const LIMITS = new Set(Object.keys(defaultsSchema.entries));
 
-/** Leaves out what is no limit of ours: another client may mean something else by such a key. */
+/** Drops limits that are invalid here: another client may use such a key with another meaning. */
 function dropLimits(server: Table, path: readonly string[], notes: string[]): Table {
   const kept = createTable<unknown>();
   for (const [key, value] of Object.entries(server)) {
@@ -96,7 +95,7 @@ function printFaults(complaints: readonly Complaint[], base: readonly string[]):
   return faults.join("; ");
 }
 
-/** What clients call the url of a server. */
+/** The keys that clients use for a server's URL. */
 const URL_KEYS = ["url", "serverUrl", "httpUrl"] as const;
 
 function findObstacle(entry: Table, name: string | undefined): string | undefined {
@@ -105,21 +104,21 @@ function findObstacle(entry: Table, name: string | undefined): string | undefine
   if (types.some((it) => typeof it === "string" && /^(?:wss?|websocket)$/i.test(it))) {
     return "servers over WebSocket are not supported";
   }
-  // A client's file often starts toolmux, and toolmux starting itself would never end.
+  // Clients' files often start toolmux; it must not start itself.
   return startsItself({ name, command, args }) ? ITSELF : undefined;
 }
 
-/** Clients mean something else by some of these, if anything. */
+/** Manifest keys that clients do not have, or use with another meaning. */
 const NOT_TAKEN = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
 const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => !NOT_TAKEN.has(key)));
-/** Understood by `readEntry`, `translateRemote` or `translateTools`, or of no consequence here. */
+/** Keys that are handled by `readEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
 const SILENT = new Set(
   "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
     " ",
   ),
 );
 
-/** Puts a client's entry into our schema, leniently where clients are. */
+/** Translates a client's entry to the manifest's schema, as leniently as clients read it. */
 function translate(entry: Table, ignored: Set<string>): Table {
   const ours = createTable<unknown>();
   for (const [key, value] of Object.entries(entry)) {
@@ -141,7 +140,7 @@ function translate(entry: Table, ignored: Set<string>): Table {
   return ours;
 }
 
-/** A server with a url needs no more than that; what clients start themselves they do not go to. */
+/** The manifest's keys of a remote server; empty for an entry with a command, because clients then start that. */
 function translateRemote(entry: Table): Table {
   const key = URL_KEYS.find((it) => typeof entry[it] === "string");
   if (key === undefined || "command" in entry) return {};
@@ -154,10 +153,13 @@ function translateRemote(entry: Table): Table {
     ...(known.length > 0 && { auth: "auto", oauth: Object.fromEntries(known) }),
   };
 }
-/** What clients and we call the same there. */
+/** OAuth keys with the same name and meaning in clients and manifests. */
 const OAUTH = new Set(["clientId", "clientSecret", "callbackPort", "scopes"]);
 
-/** Clients show or hide tools by lists of names; a table of `tools` is ours already. */
+/**
+ * Translates clients' lists of tool names to `tools.allow` and `tools.deny`; a table `tools` is in the manifest's form
+ * already.
+ */
 function translateTools(entry: Table): Table | undefined {
   const { tools, includeTools, disabledTools, excludeTools } = entry;
   const allow = [tools, includeTools].find((it) => Array.isArray(it));
@@ -166,7 +168,7 @@ function translateTools(entry: Table): Table | undefined {
   return { ...(isTable(tools) && tools), ...(allow && { allow }), ...(deny && { deny }) };
 }
 
-/** Clients take `8080` and `true` for texts. */
+/** Clients accept numbers and booleans as texts. */
 function printScalar(value: unknown): unknown {
   return typeof value === "number" || typeof value === "boolean" ? String(value) : value;
 }

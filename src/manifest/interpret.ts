@@ -5,7 +5,7 @@ import { printPath, type Complaint } from "./problem.ts";
 import type { Reading } from "./reading.ts";
 import { isTable } from "./table.ts";
 
-/** Reads the content of `file`: ours, or a client's if it looks like one. `doubled`: keys that stand twice. */
+/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `doubled`: duplicate keys. */
 export function interpretFile(
   root: unknown,
   file: string,
@@ -24,7 +24,7 @@ export function interpretFile(
   return { ...reading, complaints: [mixed, ...reading.complaints], notes };
 }
 
-/** Reads a bare object of servers in our own schema, or one that holds it under `servers` or `mcpServers`. */
+/** Reads an object of servers in the manifest's schema, or one that holds it under `servers` or `mcpServers`. */
 export function interpretVariable(root: unknown, doubled: readonly Complaint[]): Reading {
   if (isWrapped(root)) return interpretFile(root, "", doubled);
   const listed = readServers(root, []);
@@ -32,7 +32,10 @@ export function interpretVariable(root: unknown, doubled: readonly Complaint[]):
   return { hub: {}, defaults: {}, plugins: [], ...listed, complaints, notes: [] };
 }
 
-/** A server called "servers" says what it is with a text; in a table of servers there are only tables. */
+/**
+ * Whether the only key is a wrapper, and not a server called "servers": a server has `command`, `url`, … as text, while
+ * a table of servers holds only tables.
+ */
 function isWrapped(root: unknown): boolean {
   if (!isTable(root)) return false;
   const [key = "", ...others] = Object.keys(root);
@@ -44,7 +47,7 @@ function isWrapped(root: unknown): boolean {
 
 const MAIN = ["command", "package", "url", "plugin"];
 
-/** Clients take the last one without a word; only servers are of interest here. */
+/** Clients silently use the last of duplicate keys; only duplicate servers are noted. */
 function noteDoubled({ path }: Complaint): readonly string[] {
   const isServer = path[0] === "mcpServers" || path[0] === "servers";
   return isServer ? [`${printPath(path)} stands twice, the last one counts`] : [];

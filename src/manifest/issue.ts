@@ -1,12 +1,12 @@
 import { describe, type Complaint, type Path } from "./problem.ts";
 
-/** What a schema of any library says of a wrong value. */
+/** An issue of a Standard Schema of any library. */
 export interface Issue {
   readonly message: string;
   readonly path?: readonly (PropertyKey | { readonly key: unknown })[] | undefined;
 }
 
-/** What valibot says, whichever copy of it. */
+/** An issue of valibot, of any copy of it. */
 interface ValibotIssue extends Issue {
   readonly kind: "schema" | "validation" | "transformation";
   readonly type: string;
@@ -23,7 +23,10 @@ export function pathOf({ path = [] }: Issue): Path {
   });
 }
 
-/** @param path of what is wrong; @param whole all that was checked */
+/**
+ * @param path of the wrong value
+ * @param whole the whole value that was checked
+ */
 export function explainIssue(issue: Issue, path: Path, whole: unknown): Complaint {
   if (!isOfValibot(issue)) {
     const message = hideTexts(issue.message, findValue(whole, pathOf(issue)));
@@ -42,7 +45,7 @@ export function explainIssue(issue: Issue, path: Path, whole: unknown): Complain
     if (measure === undefined) return { path, at, message: `expected ${expected}, found ${found}` };
     return { path, at, message: `expected ${label} ${expected}, found ${measure}` };
   }
-  // What our own schemas say is what was expected; others may say a whole sentence.
+  // toolmux's schemas state what was expected; others may have whole sentences.
   if (/^[A-Z]|[.!?]$/.test(message)) return { path, at, message: hideTexts(message, input) };
   return { path, at, message: hideTexts(`expected ${message}`, input) + `, found ${found}` };
 }
@@ -51,13 +54,16 @@ function isOfValibot(issue: Issue): issue is ValibotIssue {
   return "kind" in issue && "type" in issue && "received" in issue && "expected" in issue;
 }
 
-/** Whether a table lacks a key, has one too many, or one of a wrong form. */
+/** Whether the issue is about a key: missing, unknown or malformed. */
 function isAboutKey({ path = [] }: ValibotIssue): boolean {
   const last = path.at(-1);
   return typeof last === "object" && "origin" in last && last.origin === "key";
 }
 
-/** What valibot says if the schema does not. It shows the value, which may be a secret. */
+/**
+ * Parses valibot's default message; undefined for a message of the schema. The default one shows the value, which may
+ * be a secret.
+ */
 function readUsual({ message, received, input }: ValibotIssue) {
   if (!message.endsWith(`eceived ${received}`)) return undefined;
   const label = /^Invalid ([\w ]+): /.exec(message)?.[1];
@@ -65,7 +71,7 @@ function readUsual({ message, received, input }: ValibotIssue) {
   return label === undefined ? undefined : { label, measure: isMeasure ? received : undefined };
 }
 
-/** Values of these keys are never shown: people put secrets there. */
+/** Keys whose values are never shown, because they may contain secrets. */
 const PRIVATE = new Set<unknown>(
   "command args env cwd url headers oauth keyFile options httpToken".split(" "),
 );
@@ -74,10 +80,10 @@ function isPrivate(path: Path): boolean {
   return path.some((key) => PRIVATE.has(key));
 }
 
-/** Shorter texts stand everywhere: hiding them hides nothing and garbles the rest. */
+/** The shortest text that is hidden, in characters: shorter ones occur everywhere. */
 const LEAST = 6;
 
-/** A message of others without the texts of the value that it is about. */
+/** Replaces texts of the value in a message of another library. */
 function hideTexts(message: string, value: unknown): string {
   if (typeof value === "string")
     return value.length < LEAST ? message : message.replaceAll(value, "•••");

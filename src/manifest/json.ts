@@ -4,7 +4,7 @@ import type { ParseResult } from "./document.ts";
 import type { Complaint, Path, Position } from "./problem.ts";
 import { createTable } from "./table.ts";
 
-/** JSON with comments and trailing commas. A key that stands twice in one object is a complaint. */
+/** Parses JSON with comments and trailing commas. Duplicate keys are reported in `doubled`. */
 export function parseJson(text: string): ParseResult {
   const errors: ParseError[] = [];
   const tree = parseTree(text, errors, { allowTrailingComma: true });
@@ -26,7 +26,7 @@ export function parseJson(text: string): ParseResult {
   };
 }
 
-/** "CommaExpected" → "comma expected"; the text itself is never shown. */
+/** "CommaExpected" → "comma expected"; the file's text is never shown. */
 function explain(error: ParseError): string {
   const code = printParseErrorCode(error.error);
   const words = code.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
@@ -52,7 +52,7 @@ function readNode(node: Node, path: Path, report: Report): unknown {
   return table;
 }
 
-/** The offset of the value, or of its key; of the nearest table around it if there is none. */
+/** The offset of the value or of its key; of the nearest table around it if it does not exist. */
 function findOffset(tree: Node, path: Path, at: "key" | "value"): number {
   for (let length = path.length; length > 0; length--) {
     const node = findNodeAtLocation(tree, path.slice(0, length));

@@ -1,7 +1,7 @@
 import { describe, findNearest, type Complaint, type Path } from "./problem.ts";
 import { isTable } from "./table.ts";
 
-/** What can be known of a valibot schema, whichever copy of valibot it was made with. */
+/** The properties of a valibot schema that are read here, the same in every copy of valibot. */
 interface Shape {
   readonly type?: unknown;
   readonly wrapped?: Shape;
@@ -10,13 +10,13 @@ interface Shape {
   readonly item?: Shape;
   /** Of a record. */
   readonly value?: Shape;
-  /** A record of our own says in its metadata what it holds (fields.ts). */
+  /** The `record` of fields.ts has its item schema in its metadata. */
   readonly pipe?: readonly { readonly metadata?: { readonly items?: Shape } }[];
 }
 
 /**
- * All keys that a schema does not know (its own check stops at the first, or passes over them), and whatever is no table
- * where one is wanted. Only `looseObject` and `objectWithRest` allow other keys than their own.
+ * Finds all unknown keys (valibot's check stops at the first, or ignores them), and all values that should be tables.
+ * Only `looseObject` and `objectWithRest` allow other keys.
  */
 export function* findKeyFaults(schema: object, input: unknown, path: Path): Generator<Complaint> {
   const { type, wrapped, entries, item, pipe } = schema as Shape;
@@ -54,7 +54,7 @@ function* checkEntries(
   }
 }
 
-/** Keys that MCP clients use for a server, and what to write here instead. */
+/** Keys that MCP clients use for a server, with the manifest's equivalent. */
 const ADVICE = new Map([
   ["cmd", `did you mean "command"?`],
   ["serverUrl", `did you mean "url"?`],

@@ -1,14 +1,14 @@
 import { createTable, isTable, type Table } from "../table.ts";
 
-/** What is to become of servers of a manifest. */
+/** A change of the servers of a manifest. */
 export type Change =
   | SingleChange
-  /** All of them are new, and come last. */
+  /** All of them must be new; they are appended. */
   | { readonly kind: "addAll"; readonly servers: ReadonlyMap<string, Table> };
 
-/** What is to become of one of them. */
+/** A change of one server. */
 export type SingleChange =
-  /** Comes last; in the place of one of that name, if there is one and it need not be new. */
+  /** Appends the server, or replaces the one of that name unless `isNew`. */
   | {
       readonly kind: "add";
       readonly name: string;
@@ -19,19 +19,19 @@ export type SingleChange =
   | { readonly kind: "set"; readonly name: string; readonly key: string; readonly value: unknown }
   | { readonly kind: "rename"; readonly name: string; readonly to: string };
 
-/** A part of a text, and what stands there instead. */
+/** A range of a text and its replacement; offsets in UTF-16 units. */
 export interface Splice {
   readonly from: number;
   readonly to: number;
   readonly text: string;
 }
 
-/** Why a text cannot be changed: what goes behind the file's name, with what to do. */
+/** Why a text cannot be edited: text that follows the file's name, with what to do. */
 export interface Refusal {
   readonly refusal: string;
 }
 
-/** Puts all of them in. They may not overlap. */
+/** Applies edits, which must not overlap. */
 export function applySplices(text: string, splices: readonly Splice[]): string {
   let result = "";
   let from = 0;
@@ -42,7 +42,9 @@ export function applySplices(text: string, splices: readonly Splice[]): string {
   return result + text.slice(from);
 }
 
-/** What the content of a file is after a change, with the servers under `group`; undefined if the change makes no sense there. */
+/**
+ * The content of a file after a change of the servers under the key `group`; undefined if the change does not apply.
+ */
 export function applyChange(root: unknown, group: string, change: Change): Table | undefined {
   if (!isTable(root)) return undefined;
   const servers = root[group] ?? createTable<unknown>();

@@ -1,3 +1,9 @@
+/**
+ * Edits manifests as text, so that comments and formatting stay.
+ * `editManifest` applies a `ManifestChange` (see `change.ts`) to a text and verifies the result; `toml.ts` and
+ * `json.ts` compute the text edits, `write.ts` writes files. Start with `editManifest`.
+ */
+
 import { HubError } from "../../errors.ts";
 import { interpretFile } from "../interpret.ts";
 import { mergeSources } from "../merge.ts";
@@ -11,7 +17,7 @@ import { printPair, printValue } from "./value.ts";
 
 export type { Change } from "./change.ts";
 
-/** A manifest's text, and the file that it is in. */
+/** The text of a manifest and its file. */
 export interface Draft {
   /** Absolute. */
   readonly file: string;
@@ -20,19 +26,22 @@ export interface Draft {
   readonly format: Format;
 }
 
-/** A text that was changed. */
+/** The result of an edit. */
 export interface Edited {
   readonly text: string;
-  /** The one server that the change is about, as it is now; of one that was removed, as it was. */
+  /**
+   * The server that the change is about: after the change, or before it if it was removed; undefined if there are
+   * several.
+   */
   readonly server: ServerSpec | undefined;
   readonly others: readonly ServerSpec[];
 }
 
 /**
- * A manifest's text with a change in it, and nothing else of it changed: comments, order, blank lines, ends of lines and a
- * byte order mark stay as they are.
- * @throws {HubError} manifestInvalid if there is anything wrong with it before or after; usage if it is written in a way that
- * does not let itself be changed, with what to write by hand
+ * Applies a change to a manifest's text and keeps the rest: comments, order, blank lines, line ends and byte order
+ * mark.
+ * @throws {HubError} manifestInvalid if the manifest is invalid before or after the change; usage if its formatting
+ * does not allow the edit, with what to write by hand
  */
 export async function editText(draft: Draft, change: Change): Promise<Edited> {
   const [mark, body] = splitMark(draft.text);
@@ -74,7 +83,10 @@ interface Content {
   readonly servers: readonly ServerSpec[];
 }
 
-/** What a text holds. @param isWritten whether the file has it: else there is no line to look at @throws {HubError} manifestInvalid */
+/**
+ * Reads and validates a text. @param isWritten whether the file has this text; if not, problems get no line numbers
+ * @throws {HubError} manifestInvalid
+ */
 async function read({ file, baseDir, text, format }: Draft, isWritten = true): Promise<Content> {
   const parsed = await parseText(text, format);
   if (!parsed.ok) {
@@ -94,12 +106,12 @@ async function read({ file, baseDir, text, format }: Draft, isWritten = true): P
   return { root: isTable(parsed.root) ? parsed.root : {}, servers };
 }
 
-/** Where a file has its servers: clients call that otherwise. */
+/** The key of the servers' table: `mcpServers` in clients' files. */
 function groupOf(root: Table): string {
   return "mcpServers" in root && !("servers" in root) ? "mcpServers" : "servers";
 }
 
-/** A table that holds nothing any more may be gone. */
+/** The table may be missing once it is empty. */
 function withServers(root: unknown, group: string): unknown {
   return isTable(root) && !(group in root) ? { ...root, [group]: {} } : root;
 }
@@ -108,7 +120,7 @@ function splitMark(text: string): readonly [mark: string, body: string] {
   return text.startsWith("\uFEFF") ? ["\uFEFF", text.slice(1)] : ["", text];
 }
 
-/** A text that ended without a line end goes on doing so. */
+/** Keeps a text without a final line end that way. */
 function keepEnd(edited: string, text: string): string {
   const isOpen = text.trim() !== "" && !text.endsWith("\n");
   return isOpen ? edited.replace(/\r?\n$/, "") : edited;
@@ -140,7 +152,7 @@ function refuse({ file, format }: Draft, group: string, change: Change, why: str
   return new HubError("usage", `${file} ${why}. Nothing was changed; by hand: ${hand}`);
 }
 
-/** What may hold a secret is not shown, but for what stands for one. */
+/** Hides values that may be secrets, but shows placeholders. */
 function mask(key: string, value: unknown): unknown {
   const isPrivate = ["env", "headers", "oauth"].includes(key);
   if (!(isPrivate && isTable(value))) return value;

@@ -10,20 +10,20 @@ import { detectFormat } from "../parse.ts";
 import { MAX_MANIFEST } from "../trust.ts";
 import { type Change, type Edited, editText } from "./edit.ts";
 
-/** A change of a file that is ready to be written. */
+/** A change that is ready to be written to its file. */
 export interface Edit extends Edited {
-  /** As it was named, absolute. */
+  /** As the user named it, absolute. */
   readonly file: string;
-  /** What it holds now; undefined if there is no such file yet. */
+  /** The current content; undefined if the file does not exist. */
   readonly before: Bytes | undefined;
   /**
-   * Writes it whole or not at all, with the permissions and through the links of the old file; a new one is for its owner alone.
-   * @throws {HubError} usage if somebody else has changed the file meanwhile, or it is read-only; of the file system
+   * Replaces the file atomically, following symbolic links and keeping permissions; a new file gets mode 0600.
+   * @throws {HubError} usage if the file was changed meanwhile, or is read-only; file system errors
    */
   write(): Promise<void>;
 }
 
-/** The file that servers are added to if none is named: the user's own, whether there is one yet or not. */
+/** The manifest that servers are added to by default: the user's own, whether it exists or not. */
 export async function findUserFile({ env, platform }: Surroundings): Promise<string> {
   const folders = configFolders(env, platform);
   const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
@@ -35,7 +35,10 @@ export async function findUserFile({ env, platform }: Surroundings): Promise<str
   return files[0] ?? "toolmux.toml";
 }
 
-/** Makes a change in a file's text. @param file absolute @throws {HubError} as editText, and usage if it cannot be read */
+/**
+ * Applies a change to a file's text. @param file absolute @throws {HubError} as editManifest, and usage if the file
+ * cannot be read
+ */
 export async function prepareEdit(file: string, change: Change): Promise<Edit> {
   const before = await readBytes(file);
   const text = before === undefined ? "" : decodeWhole(before, file);
@@ -56,7 +59,7 @@ async function readBytes(file: string): Promise<Bytes | undefined> {
   return read.kind === "absent" ? undefined : read.bytes;
 }
 
-/** With its byte order mark. @throws {HubError} usage */
+/** Keeps the byte order mark. @throws {HubError} usage */
 function decodeWhole(bytes: Bytes, file: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
@@ -66,10 +69,9 @@ function decodeWhole(bytes: Bytes, file: string): string {
 }
 
 /**
- * Writes a file that may be somebody else's, whole or not at all, with the permissions and through the links of the old one; a
- * new one is for its owner alone.
- * @param before what it held when it was looked at; undefined: there was none
- * @throws {HubError} usage if it holds something else by now, or is read-only; of the file system
+ * Replaces a file atomically, following symbolic links and keeping owner and permissions; a new file gets mode 0600.
+ * @param before the content when it was read; undefined: there was no file
+ * @throws {HubError} usage if the content has changed since, or the file is read-only; file system errors
  */
 export async function replaceFile(
   file: string,
@@ -95,13 +97,13 @@ async function create(file: string, bytes: Uint8Array): Promise<void> {
 async function replace(file: string, before: Bytes, bytes: Uint8Array): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
-  // It could be replaced all the same, but not against whoever has said that.
+  // A rename would work, but must not override a read-only mode.
   if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
   const draft = `${target}.${crypto.randomUUID()}.draft`;
   await writePrivate(draft, bytes);
   try {
     await chmod(draft, mode & 0o7777);
-    // Who runs this for somebody else leaves them their file.
+    // Under sudo, the file keeps its owner.
     await chown(draft, uid, gid).catch(() => undefined);
     const now = await readSmall(target, before.length);
     if (now.kind !== "read" || !Buffer.from(before).equals(now.bytes)) throw changed(file);

@@ -2,7 +2,7 @@ import { createScanner, findNodeAtLocation, type Node, parseTree } from "jsonc-p
 import type { Change, Refusal, Splice } from "./change.ts";
 import { Lines } from "./lines.ts";
 
-/** What makes a change in a text that is valid JSON, comments and commas at the end included. */
+/** Computes the text edits for a change in valid JSON, with or without comments and trailing commas. */
 export function editJson(text: string, group: string, change: Change): readonly Splice[] | Refusal {
   const root = parseTree(text, [], { allowTrailingComma: true });
   if (root === undefined) return { refusal: "is empty" };
@@ -46,11 +46,11 @@ export function editJson(text: string, group: string, change: Change): readonly 
   }
 }
 
-/** A text, and how it is written. */
+/** A text and its formatting. */
 interface Page {
   readonly text: string;
   readonly lines: Lines;
-  /** By how much what is inside stands further right. */
+  /** The indentation of one level. */
   readonly step: string;
 }
 
@@ -63,7 +63,7 @@ function replace({ offset, length }: Node, text: string): Splice {
   return { from: offset, to: offset + length, text };
 }
 
-/** Puts members behind the others of an object. */
+/** Appends members to an object. */
 function addMembers(
   page: Page,
   object: Node,
@@ -76,7 +76,7 @@ function addMembers(
   const close = object.offset + object.length - 1;
   const outer = indentAt(text, object.parent?.offset ?? object.offset);
   const inner = outer + step;
-  /** Each with what goes in front of it. */
+  /** Formats each member after the text `front`. */
   const print = (front: string, indent: string, spread: boolean): string =>
     members
       .map(
@@ -86,7 +86,7 @@ function addMembers(
       .join(",");
   const last = object.children?.at(-1);
   if (last === undefined) {
-    // What stands in it is nothing, or comments, the last of which may reach to the end of its line.
+    // The object is empty or holds only comments, the last of which may reach to the end of its line.
     const filled = open + text.slice(open, close).trimEnd().length;
     const filling = print(lines.end + inner, inner, true) + lines.end + outer;
     return [{ from: filled, to: close, text: filling }];
@@ -103,7 +103,7 @@ function addMembers(
   const indent = indentAt(text, first.offset);
   const line = lines.all[lines.find(behind - 1)];
   const lineEnd = (line?.from ?? 0) + (line?.text.length ?? 0);
-  // A comment behind the last member stays with it.
+  // A comment behind the last member stays on its line.
   const at =
     lineEnd > behind && lineEnd <= close && isTrivia(text.slice(behind, lineEnd))
       ? lineEnd
@@ -111,7 +111,7 @@ function addMembers(
   return [...commas, { from: at, to: at, text: print(lines.end + indent, indent, true) + tail }];
 }
 
-/** Takes a member out, with the comments directly above it and the comma that would be one too many. */
+/** Removes a member with the comments directly above it and the comma that is left over. */
 function removeMember({ text, lines }: Page, property: Node): readonly Splice[] {
   const object = property.parent;
   const siblings = object?.children ?? [];
@@ -145,7 +145,7 @@ function removeMember({ text, lines }: Page, property: Node): readonly Splice[] 
   ];
 }
 
-/** Where the comma is between two places; undefined if there is none. Those in comments do not count. */
+/** The position of the comma between two offsets, comments ignored; undefined if there is none. */
 function findComma(text: string, from: number, to: number): number | undefined {
   const scanner = createScanner(text, true);
   scanner.setPosition(from);
@@ -154,7 +154,7 @@ function findComma(text: string, from: number, to: number): number | undefined {
   return text[at] === "," && at < to ? at : undefined;
 }
 
-/** Nothing but white space and comments. */
+/** Whether a text holds only white space and comments. */
 function isTrivia(text: string): boolean {
   const scanner = createScanner(text, true);
   scanner.scan();
@@ -166,7 +166,7 @@ function isSpread({ text }: Page, { offset, length }: Node): boolean {
   return before.includes("\n") || text.slice(offset, offset + length).includes("\n");
 }
 
-/** The white space in front of what begins a line, or of what follows others there. */
+/** The white space at the start of the line. */
 function indentAt(text: string, offset: number): string {
   const start = text.lastIndexOf("\n", offset - 1) + 1;
   return /^[ \t]*/.exec(text.slice(start, offset))?.[0] ?? "";
@@ -182,7 +182,7 @@ function printValue(
   return printSpread(value, indent, step).replaceAll("\n", lines.end);
 }
 
-/** Objects a member a line; arrays of texts in one line, as people write commands. */
+/** Objects with one member per line; arrays in one line, as commands are usually written. */
 function printSpread(value: unknown, indent: string, step: string): string {
   if (Array.isArray(value))
     return `[${value.map((item) => printSpread(item, indent, step)).join(", ")}]`;

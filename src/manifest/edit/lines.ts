@@ -1,21 +1,21 @@
 import type { Splice } from "./change.ts";
 
-/** A line of a text: `to` is behind its end, `text` is without it. */
+/** A line of a text: `to` is the offset after its line end, `text` excludes the line end. */
 export interface Line {
   readonly from: number;
   readonly to: number;
   readonly text: string;
 }
 
-/** The lines of a text, and what can be told of places in it. */
+/** The lines of a text, for edits of whole lines. */
 export class Lines {
   readonly #text: string;
   readonly all: readonly Line[];
-  /** How its lines end. */
+  /** The line end of the text. */
   readonly end: string;
   readonly #isComment: RegExp;
 
-  /** @param comment how a line begins that is nothing but a comment */
+  /** @param comment matches lines that hold only a comment */
   constructor(text: string, comment: RegExp) {
     this.#text = text;
     this.#isComment = comment;
@@ -30,7 +30,7 @@ export class Lines {
     this.end = /\r\n/.test(all[0] === undefined ? "" : text.slice(0, all[0].to)) ? "\r\n" : "\n";
   }
 
-  /** The number of the line that holds a place, from 0. */
+  /** The index of the line at an offset, from 0. */
   find(offset: number): number {
     const found = this.all.findIndex(({ to }) => offset < to);
     return found < 0 ? Math.max(0, this.all.length - 1) : found;
@@ -44,14 +44,17 @@ export class Lines {
     return this.#isComment.test(this.all[line]?.text ?? "");
   }
 
-  /** The first line of the comments that stand directly above a line, or that line itself. */
+  /** The first of the comment lines directly above a line, or the line itself. */
   above(line: number): number {
     let first = line;
     while (first > 0 && this.isComment(first - 1)) first--;
     return first;
   }
 
-  /** The last line of the comments directly below a line, or that line itself; those that belong to what follows do not count. */
+  /**
+   * The last of the comment lines directly below a line, or the line itself. Comments directly above further text
+   * belong to that.
+   */
   below(line: number): number {
     let last = line;
     while (this.isComment(last + 1)) last++;
@@ -59,7 +62,7 @@ export class Lines {
     return belongsBelow ? line : last;
   }
 
-  /** Takes lines out, with the blank ones that nothing needs any more then. Both count. */
+  /** Removes lines `first` to `last` inclusive, with blank lines that become superfluous. */
   remove(first: number, last: number): Splice {
     let from = first;
     let to = last;
@@ -67,12 +70,12 @@ export class Lines {
     const isFirst = this.all.slice(0, first).every((line) => line.text.trim() === "");
     const isLast = to >= this.all.length - 1;
     if (isLast) while (from > 0 && this.isBlank(from - 1)) from--;
-    // One gap is enough where there were two.
+    // Between two blank gaps, one stays.
     else if (!(isFirst || this.isBlank(first - 1))) to = last;
     return { from: this.all[from]?.from ?? 0, to: this.all[to]?.to ?? this.#text.length, text: "" };
   }
 
-  /** Puts a block of whole lines in the place of others. Both count. */
+  /** Replaces lines `first` to `last` inclusive by other lines. */
   replace(block: readonly string[], first: number, last: number): Splice {
     const from = this.all[first]?.from ?? 0;
     const to = this.all[last]?.to ?? this.#text.length;
@@ -80,7 +83,7 @@ export class Lines {
     return { from, to, text: block.join(this.end) + (isOpen ? "" : this.end) };
   }
 
-  /** Puts a block of whole lines behind a line, with a blank one on either side where there is none. -1: in front of all. */
+  /** Inserts lines behind a line, with blank lines around them where there are none. @param behind -1: at the start */
   insert(block: readonly string[], behind: number): Splice {
     const at = this.all[behind]?.to ?? 0;
     const isOpen = behind >= 0 && !this.#text.slice(0, at).endsWith("\n");
@@ -89,7 +92,7 @@ export class Lines {
     const isFollowed = behind + 1 < this.all.length && !this.isBlank(behind + 1);
     const lines = [...gap, ...block, ...(isFollowed ? [""] : [])];
     const text = lines.map((line) => line + this.end).join("");
-    // The last line of a text that ends without a line end goes on doing so.
+    // Keeps a text without a final line end that way.
     return isOpen
       ? { from: at, to: at, text: this.end + text.slice(0, -this.end.length) }
       : { from: at, to: at, text };

@@ -12,25 +12,25 @@ import { printKey, printPair, printValue } from "./value.ts";
 
 const GROUP = "servers";
 
-/** A key with its value, and the table that it stands in. */
+/** A key-value pair and its place in the file. */
 interface Pair {
   readonly node: AST.TOMLKeyValue;
-  /** Whole, from the top. */
+  /** The whole path of keys from the root. */
   readonly path: readonly (string | number)[];
-  /** How many of the keys are the table's. */
+  /** The number of keys that come from the table's header. */
   readonly depth: number;
 }
 
-/** What there is of a file, by where it stands. */
+/** The parsed structure of a file. */
 interface Layout {
   readonly text: string;
   readonly lines: Lines;
   readonly tables: readonly AST.TOMLTable[];
-  /** Those at the top and in tables; not those within braces. */
+  /** At the root and in tables, but not inside inline tables. */
   readonly pairs: readonly Pair[];
 }
 
-/** What makes a change in a text that is valid TOML. */
+/** Computes the text edits for a change in valid TOML. */
 export function editToml(text: string, change: Change): readonly Splice[] | Refusal {
   const layout = readLayout(text);
   const whole = layout.pairs.find(({ path }) => path.length === 1 && path[0] === GROUP);
@@ -63,7 +63,7 @@ function readLayout(text: string): Layout {
       ? node.body.map((pair) => place(pair, node.resolvedKey))
       : [place(node, [])],
   );
-  // Lines that tell editors something are no comments on what follows.
+  // Lines such as `#:schema` are directives for editors, not comments on what follows.
   return { text, lines: new Lines(text, /^\s*#(?!:)/), tables, pairs };
 }
 
@@ -79,18 +79,18 @@ function tablesOf({ tables }: Layout, name: string): readonly AST.TOMLTable[] {
   return tables.filter(({ resolvedKey: [top, key] }) => top === GROUP && key === name);
 }
 
-/** Those of a server that stand outside of its own tables. */
+/** The pairs of a server outside of its own tables (dotted keys, inline tables). */
 function straysOf({ pairs }: Layout, name: string): readonly Pair[] {
   return pairs.filter(({ path: [top, key], depth }) => depth < 2 && top === GROUP && key === name);
 }
 
-/** The last line of a table with what belongs to it. */
+/** The last line of a table with its comments. */
 function lastLine({ lines }: Layout, { range: [from], key, body }: AST.TOMLTable): number {
   const end = Math.max(from, key.range[1], ...body.map((pair) => pair.range[1]));
   return lines.below(lines.find(end - 1));
 }
 
-/** The lines of a server's tables and stray keys, first and last, with the comments on them; in their order. */
+/** The line ranges (first, last) of a server's tables and other pairs with their comments; in file order. */
 function regionsOf(layout: Layout, name: string): readonly (readonly [number, number])[] {
   const { lines } = layout;
   const tables = tablesOf(layout, name).map(
@@ -108,7 +108,8 @@ function add(layout: Layout, change: SingleChange & { readonly kind: "add" }): r
   const { lines, text } = layout;
   const block = blockOf(name, entry);
   if (straysOf(layout, name).length > 0) {
-    // A table could not stand where they do: other keys follow.
+    // A table header cannot take their place, because other keys follow; so they are removed, and the server is
+    // appended.
     const bare = applySplices(text, remove(layout, name));
     const whole = applySplices(bare, add(readLayout(bare), change));
     return [{ from: 0, to: text.length, text: whole }];
@@ -118,12 +119,12 @@ function add(layout: Layout, change: SingleChange & { readonly kind: "add" }): r
   return [append(layout, block)];
 }
 
-/** A server as it is written. */
+/** The lines of a server's table. */
 function blockOf(name: string, entry: Table): readonly string[] {
   return [`[${GROUP}.${printKey(name)}]`, ...Object.entries(entry).map(printPair)];
 }
 
-/** Puts lines behind the last of the servers. */
+/** Inserts lines behind the last server. */
 function append(layout: Layout, block: readonly string[]): Splice {
   const { lines, tables } = layout;
   const before = tables.findLast(({ resolvedKey: [top] }) => top === GROUP);
@@ -131,7 +132,7 @@ function append(layout: Layout, block: readonly string[]): Splice {
   return lines.insert(block, lastFilled(lines, behind));
 }
 
-/** The last line up to that one with anything in it; that one if there is none. */
+/** The last line up to `behind` that is not blank; `behind` if there is none. */
 function lastFilled(lines: Lines, behind: number): number {
   let line = behind;
   while (line > 0 && lines.isBlank(line)) line--;
@@ -149,7 +150,7 @@ function removeAll(
   return join(regions.map(([first, last]) => lines.remove(first, last)));
 }
 
-/** Parts that meet become one. */
+/** Merges edits that touch each other. */
 function join(splices: readonly Splice[]): readonly Splice[] {
   const joined: Splice[] = [];
   for (const splice of splices.toSorted((a, b) => a.from - b.from)) {

@@ -1,8 +1,8 @@
 import { isTable } from "../table.ts";
 
-/* Values as TOML has them. */
+/* TOML output. */
 
-/** A key with its value, in a line. */
+/** `key = value` in one line. */
 export function printPair([key, value]: readonly [string, unknown]): string {
   return `${printKey(key)} = ${printValue(value)}`;
 }
