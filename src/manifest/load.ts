@@ -22,48 +22,54 @@ export { placeProblems };
 const VARIABLE = "TOOLMUX_SERVERS";
 
 export interface LoadOptions extends Surroundings {
-  /** Files named by the user, in order; empty = search for them. */
+  /** Files named by the user, in order; empty: search for them. */
   readonly files: readonly string[];
-  /** The prefix of each server that runs already: of two servers with one prefix it keeps that, whatever their order. */
+  /**
+   * The prefixes of running servers. Of two servers with the same prefix, the running one keeps it, whatever their
+   * order.
+   */
   readonly prefixesInForce?: (() => ReadonlyMap<string, string>) | undefined;
 }
 
 export type LoadResult = Outcome & Origin;
 
 type Outcome =
-  /** `problems` lie within the tables of servers that are `invalid` in the manifest, or that a later file replaces. */
+  /** `problems` lie in the tables of servers that are `invalid` in the manifest, or that a later file replaces. */
   (
     | { readonly ok: true; readonly manifest: Manifest; readonly problems: readonly Problem[] }
-    /** Some problem costs the manifest as a whole. */
+    /** At least one problem makes the whole manifest invalid. */
     | { readonly ok: false; readonly problems: readonly Problem[] }
   ) & {
-    /** Lines for people, without an end of line: what was passed over, ignored or changed. */
+    /** Lines for people, without a line end: what was skipped, ignored or changed. */
     readonly notes: readonly string[];
   };
 
-/** What it was loaded from. */
+/** The files that a manifest was loaded from. */
 interface Origin {
-  /** The files that it was made of, each with the very bytes that were read, in the order of merging. */
+  /** The files with the bytes that were read, in the order of merging. */
   readonly found: readonly Found[];
-  /** Another one if and only if there is something else to load: other content, other files, other trust. */
+  /** A fingerprint of everything loaded: it changes if and only if contents, files or trust change. */
   readonly edition: string;
-  /** Another one if and only if something about the plugins is: what is said of them, or what their own files hold. */
+  /** A fingerprint of the plugins: it changes if and only if their specifications or their own files change. */
   readonly pluginEdition: string;
-  /** Own files of plugins, absolute, whether they exist or not: it depends on them as on those of `listFiles`. */
+  /**
+   * Files of plugins, absolute, whether they exist or not: the manifest depends on them, as on those of
+   * `listDependencies`.
+   */
   readonly pluginFiles: readonly string[];
   /**
-   * Files of the working directory, absolute, that are there and were passed over because nothing says that they
-   * are trusted as they are now. One that was used before has been changed since, and not been taken away.
+   * Existing files of the working directory, absolute, that were skipped because their current content is not trusted.
+   * A file that was used before has been changed since, not removed.
    */
   readonly distrusted: readonly string[];
-  /** Whether a file has no content at all, as one that is just being written. */
+  /** Whether a file is empty, as one that is just being written. */
   readonly blank: boolean;
 }
 
 /**
- * Loads what the user wants: the named files, or those found (see `searchFiles`), then the servers in the
- * environment variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. One within the table of a server
- * costs that server alone; with any other there is no manifest. Does not throw for anything that a file may hold.
+ * Loads the manifest: the named files, or those found (see `discoverManifests`), then the servers in the environment
+ * variable `TOOLMUX_SERVERS`; later ones win. All problems are found at once. A problem in a server's table makes that
+ * server invalid, any other problem the whole manifest. Never throws because of a file's content.
  */
 export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
   const search = options.files.length > 0 ? await readNamed(options) : await searchFiles(options);
@@ -86,7 +92,9 @@ export async function loadManifest(options: LoadOptions): Promise<LoadResult> {
   };
 }
 
-/** Every file that the result of `loadManifest` depends on, absolute, whether it exists or not; but for those of plugins. */
+/**
+ * Every file that the result of `loadManifest` depends on, absolute, whether it exists or not, except files of plugins.
+ */
 export function listFiles(options: LoadOptions): readonly string[] {
   return options.files.length > 0 ? locateNamed(options) : listCandidates(options);
 }
@@ -102,13 +110,13 @@ function readDocuments(
   ]);
 }
 
-/** Not a hash: hashing takes longer than all else that is done with a manifest. */
+/** Not a hash: hashing would take longer than all other work on a manifest. */
 function spellAll({ found, ...others }: Search, variable: string, { edition }: Gathered): string {
   const files = found.map(({ path, bytes }) => [path, Buffer.from(bytes).toString("latin1")]);
   return JSON.stringify([files, others, variable, edition]);
 }
 
-/** A source, and how to find positions in its text; or why it could not be read at all. */
+/** A parsed file with its positions, or why it could not be read. */
 type Document =
   | { readonly ok: true; readonly source: Source; readonly locate: () => Promise<Locate> }
   | { readonly ok: false; readonly problem: Problem };
@@ -170,7 +178,7 @@ async function combine(
   });
   const wrong = new Set(complaints.flatMap((fault) => findServer(fault)?.draft ?? []));
   const merged = mergeSources(sources, { wrong, prefixesInForce });
-  // A setting that is wrong, or in a file that cannot be read, would make the rules over several keys lie.
+  // With an invalid setting or an unreadable file, rules over several keys would report consequential problems.
   const isSettled = isWhole && !sources.some(({ reading }) => hasBad(reading, ["hub", "defaults"]));
   const strays = isPlain ? findStrays(merged.servers, sources) : [];
   const faults = [...complaints, ...(isSettled ? merged.faults : []), ...plugins.faults, ...strays];
@@ -192,7 +200,7 @@ async function combine(
     ...merged.notes,
   ];
   if (!isWhole) return { ok: false, problems, notes };
-  // Plugins may have some.
+  // Plugins may provide servers.
   const isEmpty = merged.servers.length === 0 && plugins.specs.length === 0;
   if (isEmpty) notes.push("the manifest holds no servers");
   const files = sources.map(({ file }) => file).filter((file) => file !== VARIABLE);
@@ -217,12 +225,12 @@ async function combine(
   return { ok: true, manifest, problems, notes };
 }
 
-/** The draft of the last source that has that server. */
+/** The server's config in the last file that has it. */
 function findLast(name: string, sources: readonly Source[]): Draft | undefined {
   return sources.findLast(({ reading }) => reading.servers.has(name))?.reading.servers.get(name);
 }
 
-/** The server in whose table a fault lies; undefined if it lies elsewhere. */
+/** The server whose table contains the problem; undefined if the problem lies elsewhere. */
 function findServer({ source, path }: Fault): { readonly draft: Draft } | undefined {
   for (const draft of source.reading.servers.values()) {
     const isWithin = draft.path.every((key, i) => path[i] === key);
@@ -231,7 +239,7 @@ function findServer({ source, path }: Fault): { readonly draft: Draft } | undefi
   return undefined;
 }
 
-/** What is wrong with servers of plugins where there are none. */
+/** Problems of plugin servers in a manifest without plugins. */
 function findStrays(servers: readonly ServerSpec[], sources: readonly Source[]): Fault[] {
   return servers.flatMap((spec) => {
     if (spec.kind !== "plugin") return [];
@@ -241,7 +249,7 @@ function findStrays(servers: readonly ServerSpec[], sources: readonly Source[]):
   });
 }
 
-/** Whether something is wrong under one of these keys. */
+/** Whether there is a problem under one of these keys. */
 function hasBad({ complaints }: Source["reading"], keys: readonly unknown[]): boolean {
   return complaints.some(({ path: [top] }) => keys.includes(top));
 }

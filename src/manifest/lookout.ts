@@ -4,10 +4,10 @@ import { runtimeName } from "../runtime.ts";
 import type { Spot } from "./trail.ts";
 
 /**
- * Watches one folder, not those within. `name` is that of what changed in it, or of the folder itself, or null if
- * nobody knows. Must not keep the process alive. May throw what it would give to `onError`
- * later; calls back only after it has returned.
- * @returns the undo
+ * Watches one folder, not its subfolders. `name` is the changed name in the folder, the folder's own name, or null if
+ * unknown. Must not keep the process alive. May throw what it would otherwise pass to `onError`; makes no callback
+ * before it returns.
+ * @returns stops watching
  */
 export type WatchFolder = (
   folder: string,
@@ -17,10 +17,10 @@ export type WatchFolder = (
 
 export const watchFolder: WatchFolder = (folder, onChange, onError) => {
   const watcher = watch(folder, { persistent: false }, (event, name) => {
-    // Of a link that takes another's name Deno tells only the name that it had before.
+    // For a symbolic link renamed over another one, Deno reports only its old name.
     const isVague = event === "rename" && runtimeName === "deno";
     onChange(isVague ? null : name);
-    // Deno waits for the next event as if it had never been told not to.
+    // Deno refs the watcher again for each event.
     queueMicrotask(() => watcher.unref());
   });
   watcher.unref();
@@ -30,19 +30,19 @@ export const watchFolder: WatchFolder = (folder, onChange, onError) => {
 
 export interface LookoutParts {
   readonly watchFolder: WatchFolder;
-  /** Something happened at one of the spots, or may have. */
+  /** Called when one of the paths has changed, or may have. */
   changed(): void;
-  /** Nothing can be watched any more, for the reason of that code, for example EMFILE. */
+  /** Called when nothing can be watched any more; `code` is the system's error code, for example EMFILE. */
   deaf(code: string): void;
 }
 
 interface Post {
-  /** As `fold` makes them. */
+  /** Normalized by `fold`. */
   names: ReadonlySet<string>;
   leave: () => void;
 }
 
-/** Watches the folders of a set of spots for what concerns these. */
+/** Watches the folders of a set of paths for changes of these paths. */
 export class Lookout {
   readonly #parts: LookoutParts;
   readonly #posts = new Map<string, Post>();
@@ -52,7 +52,7 @@ export class Lookout {
     this.#parts = parts;
   }
 
-  /** Watches these spots from now on, and no others. */
+  /** Replaces the set of watched paths. */
   aim(spots: readonly Spot[]): void {
     if (!this.#isOpen) return;
     const wanted = new Map<string, Set<string>>();
@@ -92,7 +92,7 @@ export class Lookout {
   }
 
   #take(folder: string, { names }: Post, name: string | null): void {
-    // The folder may have been moved or deleted: whatever is in its place is entered when aim is taken again.
+    // The folder may have been moved or deleted. The next call of `watch` watches whatever has replaced it.
     if (name === null || fold(name) === fold(basename(folder))) this.#leave(folder);
     else if (!names.has(fold(name))) return;
     this.#parts.changed();
@@ -106,7 +106,7 @@ export class Lookout {
   #fail(folder: string, error: unknown): void {
     const code = codeOf(error);
     this.#leave(folder);
-    // Gone since its path was traced.
+    // The folder was removed after its path was resolved.
     if (code === "ENOENT" || code === "ENOTDIR") return this.#parts.changed();
     this.close();
     this.#parts.deaf(code);
@@ -118,7 +118,7 @@ function codeOf(error: unknown): string {
   return typeof code === "string" ? code : "unknown error";
 }
 
-/** Some file systems take names that differ in case, or in how an accent is spelled, for the same. */
+/** Some file systems ignore case and Unicode normalization in names. */
 function fold(name: string): string {
   return name.normalize().toLowerCase();
 }

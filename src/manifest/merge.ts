@@ -17,10 +17,10 @@ import type { Fault, Placed, Source } from "./source.ts";
 import { createTable, isTable } from "./table.ts";
 import { printDuration } from "./units.ts";
 
-/** The fewest characters that must be left for prefix, separator and tool name together. */
+/** The minimum number of characters for prefix, separator and tool name together. */
 const LEAST_NAME = 16;
 
-/** Limits of which the first may not be longer than the second. */
+/** Pairs of limits: the first must not be longer than the second. */
 const ORDERS = [
   ["callTimeout", "maxCallTimeout"],
   ["reconnect.base", "reconnect.max"],
@@ -37,15 +37,15 @@ export interface Merged {
 }
 
 export interface MergeOptions {
-  /** Drafts that have a problem already: they are not checked further, and take no prefix from others. */
+  /** Server configs that have a problem already: they are not checked further, and take no prefix from others. */
   readonly wrong?: ReadonlySet<Draft>;
-  /** The prefix of each server that runs already, which it keeps. */
+  /** The prefixes of running servers, which they keep. */
   readonly prefixesInForce?: ReadonlyMap<string, string>;
 }
 
 /**
- * Puts the sources together: `hub` and `defaults` key by key, servers as a whole, the later source wins; the
- * defaults that come out apply to all servers. Checks the rules that go beyond one key.
+ * Merges files: `hub` and `defaults` by key, servers as a whole; later files win. The merged defaults apply to all
+ * servers. Checks the rules that involve several keys.
  */
 export function mergeSources(
   sources: readonly Source[],
@@ -91,7 +91,7 @@ export function mergeSources(
   };
 }
 
-/** A server of a client's file whose limits contradict each other costs only itself. */
+/** Contradictory limits in a client's file make only that server unsupported. */
 function leaveOut(placed: Placed, defaults: Limits): Placed {
   const { draft } = placed;
   if (!("syntax" in draft) || draft.syntax !== "foreign") return placed;
@@ -166,7 +166,7 @@ function resolve(
   };
 }
 
-/** A package is run by the first of its runners that is there when it is started. */
+/** A package is run by the first of its runners that is installed when the server starts. */
 function resolveProgram(
   program: Program,
   { args = [], env = {}, inheritEnv = [] }: ServerInput,
@@ -233,7 +233,7 @@ function checkDefaults(limits: Limits, sources: readonly Source[]): Fault[] {
   });
 }
 
-/** A server that sets neither of two limits has them from the defaults, where they are checked. */
+/** A server that sets neither limit of a pair has both from the defaults, which are checked separately. */
 function checkLimits({ source, draft }: Placed, defaults: Limits): Fault[] {
   if (draft.kind === "unsupported") return [];
   const { input, path } = draft;
@@ -264,7 +264,7 @@ function getLimit(limits: Limits, key: Order[number]): number {
   }
 }
 
-/** The fault of the last source that sets one of the keys. */
+/** The problem, placed at the last file that sets one of the keys. */
 function blame(
   sources: readonly Source[],
   part: "hub" | "defaults",
@@ -277,7 +277,7 @@ function blame(
   return [{ source, path: [part, ...key.split(".")], at: "value", message }];
 }
 
-/** Whether a key, dots for tables within tables, has a value. */
+/** Whether a key has a value; dots separate nested tables. */
 function isSet(settings: object, key: string): boolean {
   const keys = key.split(".");
   const find = (inner: unknown, name: string) => (isTable(inner) ? inner[name] : undefined);

@@ -18,7 +18,7 @@ import { BUILT_IN, explainScheme, parseTemplate } from "./template.ts";
 import { findTokenFaults } from "./token.ts";
 import { validate } from "./validate.ts";
 
-/** Reads a file in our own schema: whatever is wrong in it is a complaint. */
+/** Reads a manifest file in toolmux's schema and collects all its problems. */
 export function readOwn(root: unknown): Reading {
   const checked = validate(fileSchema, root, []);
   const table = isTable(root) ? root : {};
@@ -64,7 +64,7 @@ function readPlugins(list: unknown): Pick<Reading, "plugins" | "complaints"> {
   return { plugins, complaints };
 }
 
-/** Reads what a file says of the hub itself. */
+/** Reads the tables `hub` and `defaults`. */
 export function readSettings(
   table: Table,
 ): Pick<Reading, "hub" | "httpToken" | "defaults" | "complaints"> {
@@ -82,7 +82,9 @@ export function readSettings(
   };
 }
 
-/** Reads a table of servers in our own schema, found under `base`. `rules`: what the same file says of secrets. */
+/**
+ * Reads a table of servers in the manifest's schema. `base`: its path; `rules`: the secret settings of the same file.
+ */
 export function readServers(
   table: unknown,
   base: Path,
@@ -111,7 +113,7 @@ export function readServers(
   return { servers, complaints, unclaimed };
 }
 
-/** One with none of the main keys has a complaint and so will never be used. */
+/** Without a main key, the server has a problem already and is never used. */
 function makeDraft(input: ServerInput, path: Path): Draft {
   const { command = "", package: named, runner, url, plugin } = input;
   if (url !== undefined) return { kind: "remote", syntax: "toolmux", path, url, input };
@@ -123,7 +125,7 @@ function makeDraft(input: ServerInput, path: Path): Draft {
   return { kind: "stdio", syntax: "toolmux", path, program, input };
 }
 
-/** What a package cannot be run with. */
+/** Problems of `package` with other keys of the server. */
 function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Path): Complaint[] {
   if (named === undefined) return [];
   const { origin } = named;
@@ -140,7 +142,7 @@ function findMisfits({ package: named, runner, env = {} }: ServerInput, base: Pa
   ];
 }
 
-/** A server is either a process, or somewhere else, or a part of a plugin. */
+/** Problems of keys that cannot occur together: a server is either a process, or remote, or part of a plugin. */
 function findContradictions(entry: Table, base: Path): Complaint[] {
   const said = MAIN_KEYS.filter((key) => key in entry);
   const [first, ...others] = said;
@@ -163,9 +165,9 @@ function findContradictions(entry: Table, base: Path): Complaint[] {
 
 type MainKey = "plugin" | "url" | "package" | "command";
 
-/** Those that say what a server is: the first that is there counts. */
+/** The keys that determine the kind of server; the first that is present counts. */
 const MAIN_KEYS: readonly MainKey[] = ["plugin", "url", "package", "command"];
-/** Those about a process, however it is started. */
+/** The keys of a process, however it is started. */
 const STARTED = PROCESS_KEYS.filter((key) => !["command", "package", "runner"].includes(key));
 const KEYS_OF: Readonly<Record<MainKey, readonly string[]>> = {
   plugin: [],
@@ -180,12 +182,12 @@ const WITHOUT: Readonly<Record<MainKey, string>> = {
   command: "which is started as it is, and goes nowhere",
 };
 
-/** The complaint about a server that says nothing of what it is. */
+/** The problem of a server without any main key. */
 export function missCommand(base: Path): Complaint {
   return { path: [...base, "command"], at: "value", message: "is missing" };
 }
 
-/** What the rules between servers need to know of one that has a complaint and so will never be used. */
+/** The keys of an invalid server that rules between servers still need. */
 function standIn(entry: unknown): ServerInput {
   const { prefix, enabled } = isTable(entry) ? entry : createTable<unknown>();
   return {
@@ -197,7 +199,7 @@ function standIn(entry: unknown): ServerInput {
 const NO_COMMANDS =
   "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
 
-/** Every `${…}` that could never be filled in, or by a plugin only. */
+/** Finds every `${…}` that is invalid (`faults`), or that only a plugin can resolve (`unclaimed`). */
 function findFaults(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: Path,

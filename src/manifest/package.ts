@@ -1,24 +1,24 @@
-/* Servers that come as packages: `package = "npm:@scope/name@1.2.3"` is a shorthand for the command that runs it. */
+/* Servers from packages: `package = "npm:@scope/name@1.2.3"` is a shorthand for the command that runs the package. */
 
-/** Where a package is from. */
+/** The package registry. */
 export type Origin = "npm" | "pypi" | "docker";
 
-/** A package, as a manifest names it. */
+/** A package as named in a manifest. */
 export interface Package {
   readonly origin: Origin;
-  /** Of an image the whole reference. */
+  /** For an image, the whole reference. */
   readonly name: string;
-  /** undefined: the newest. Images say theirs in their name. */
+  /** undefined: the latest. Images include theirs in `name`. */
   readonly version: string | undefined;
 }
 
-/** A way to start something: a bare name to look up in PATH, and what it is given first. */
+/** A command that starts a package: a name to look up in PATH, and its first arguments. */
 export interface Start {
   readonly command: string;
   readonly before: readonly string[];
 }
 
-/** Each of these matches whole words only, and none that begins like an option. */
+/** The patterns match whole words only, and none that looks like an option. */
 const NPM =
   /^(?<name>(?:@[a-z0-9~][\w.~-]*\/)?[a-z0-9~][\w.~-]*)(?:@(?<version>[\^~]?[a-z0-9][\w.+-]*))?$/i;
 const PYPI = /^(?<name>[a-z0-9](?:[\w.-]*[a-z0-9])?)(?:==(?<version>(?:\d+!)?\d[a-z0-9.+_-]*))?$/i;
@@ -34,10 +34,10 @@ const GRAMMARS: Readonly<Record<Origin, { readonly pattern: RegExp; readonly for
 };
 const MAX_NAME = 300;
 
-/** What a package looks like, as it stands in "expected …". */
+/** The expected form, for "expected …" in problems. */
 export const PACKAGE = `a package such as "npm:@scope/name@1.2.3", "pypi:name==1.2" or "docker:image:tag"`;
 
-/** @returns undefined if it is none */
+/** @returns undefined if the text is not a package */
 export function parsePackage(text: string): Package | undefined {
   const colon = text.indexOf(":");
   const origin = ORIGINS.find((one) => one === text.slice(0, colon));
@@ -47,13 +47,13 @@ export function parsePackage(text: string): Package | undefined {
 }
 const ORIGINS = Object.keys(GRAMMARS) as readonly Origin[];
 
-/** As a manifest names it. */
+/** Formats a package as in a manifest. */
 export function printPackage({ origin, name, version }: Package): string {
   if (version === undefined) return `${origin}:${name}`;
   return `${origin}:${name}${origin === "pypi" ? "==" : "@"}${version}`;
 }
 
-/** What runs packages of each origin, the first choice first. None of them asks anything. */
+/** The runners of each registry's packages, in order of preference. None of them prompts. */
 const RUNNERS = {
   npm: ["npx", "bunx", "deno"],
   pypi: ["uvx", "pipx"],
@@ -62,21 +62,22 @@ const RUNNERS = {
 
 export type Runner = (typeof RUNNERS)[Origin][number];
 
-/** All of them. */
+/** All runners. */
 export const ALL_RUNNERS: readonly Runner[] = Object.values(RUNNERS).flat();
 
-/** Those for packages of that origin. */
+/** The runners for packages of that registry. */
 export function runnersOf(origin: Origin): readonly Runner[] {
   return RUNNERS[origin];
 }
 
-/** Variables that a container can be given by name. */
+/** Names of variables that can be passed to a container with `--env=NAME`. */
 export const VARIABLE = /^[A-Za-z_][A-Za-z0-9_.-]*$/;
 
 /**
- * How a runner starts a package. What the package itself is given follows behind it.
- * @param variables the names of those that it is to have; a container has no others. Their values stand in no argument.
- * @param server its name, which a container bears so that it can be found
+ * The command that runs a package. The package's own arguments follow after it.
+ * @param variables names of the environment variables to pass to a container, which has no others; their values are in
+ * no argument
+ * @param server the server's name, which becomes a label of the container
  */
 export function startPackage(
   { name, version, ...rest }: Package,
@@ -100,7 +101,7 @@ export function startPackage(
         : { command: runner, before: ["run", "--spec", `${name}==${version}`, name] };
     case "docker":
     case "podman": {
-      // The container goes when its stdin ends or its client is told to; the label is for one that stays all the same.
+      // The container ends with its stdin, or when the runner is signalled; the label identifies one that survives.
       const common = ["run", "-i", "--rm", "--init", `--label=toolmux.server=${server}`];
       const given = variables.map((variable) => `--env=${variable}`);
       return { command: runner, before: [...common, ...given, name] };
@@ -108,17 +109,17 @@ export function startPackage(
   }
 }
 
-/** What a server's command was made of, if a package was named. */
+/** The package that a server's command was made from. */
 export interface Packaged {
-  /** As a manifest names it. */
+  /** As in a manifest. */
   readonly name: string;
-  /** What may be used in the place of `command` if that is not there, best first; each is given what follows in `args`. */
+  /** Alternatives if `command` is not installed, in order of preference; each gets the package's own arguments. */
   readonly others: readonly Start[];
-  /** How many of `args` are about the package, and not for it. */
+  /** The number of leading `args` that belong to the runner, not to the package. */
   readonly skip: number;
 }
 
-/** The other ways to start a package, whole. @param args those of `command`, filled in */
+/** The complete alternative commands. @param args the resolved arguments of `command` */
 export function otherWays(
   { others, skip }: Packaged,
   args: readonly string[],

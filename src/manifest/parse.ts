@@ -3,13 +3,13 @@ import { parsePlain } from "./plain.ts";
 
 export type Format = "toml" | "json";
 
-/** What a file is written in; where its name does not say, the text does. */
+/** Detects a file's format by its extension, else by its text. */
 export function detectFormat(file: string, text: string): Format {
   if (/\.toml$/i.test(file)) return "toml";
   return /\.jsonc?$/i.test(file) || /^\s*(?:\{|\/[/*])/.test(text) ? "json" : "toml";
 }
 
-/** Parses TOML, or JSON with comments. Each parser is loaded when it is first needed. */
+/** Parses TOML, or JSON with comments. Each parser is loaded on first use. */
 export async function parseText(text: string, format: Format): Promise<ParseResult> {
   try {
     if (format === "toml") return (await import("./toml.ts")).parseToml(text);
@@ -18,7 +18,7 @@ export async function parseText(text: string, format: Format): Promise<ParseResu
       ? await parseJson(text)
       : { ok: true, ...plain, doubled: [], locate: () => locateIn(text) };
   } catch (error) {
-    // Nesting without end overflows a parser's stack.
+    // Endless nesting overflows a parser's stack.
     if (!(error instanceof RangeError)) throw error;
     return { ok: false, message: "nested too deeply", position: undefined };
   }

@@ -4,7 +4,7 @@ import { detectFormat, parseText } from "./parse.ts";
 import { printPath, type Complaint, type Problem } from "./problem.ts";
 import { MAX_MANIFEST } from "./trust.ts";
 
-/** Complaints about a file, each with the problem that it is at its position, in the order of the text. */
+/** Adds positions to the problems of a file. Returns each with its positioned form, in the order of the text. */
 export async function place<T extends Complaint>(
   file: string,
   locate: () => Promise<Locate>,
@@ -24,8 +24,8 @@ export async function place<T extends Complaint>(
 }
 
 /**
- * The same for complaints that came up after the file was loaded: it is read once more. What cannot be found in it any more
- * has no position.
+ * Adds positions to problems found after the file was loaded, by reading it again. What is not found any more gets no
+ * position.
  */
 export async function placeProblems(
   file: string,

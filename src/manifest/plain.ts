@@ -1,11 +1,11 @@
 import { createTable } from "./table.ts";
 
-/** Anything between two quotes. */
+/** String literals. */
 const TEXTS = /"(?:[^"\\]|\\.)*"/gs;
 
 /**
- * The value of a strict JSON text in which no key stands twice in one table, as nearly all are, without a parser that would
- * have to be loaded. Tables in it have no prototype. undefined: the text is another. @throws {RangeError} nested too deeply
+ * Parses strict JSON without duplicate keys, the usual case, without loading the JSONC parser. Tables have no
+ * prototype. Returns undefined for any other text. @throws {RangeError} nested too deeply
  */
 export function parsePlain(text: string): { readonly root: unknown } | undefined {
   let parsed: unknown;
@@ -27,6 +27,6 @@ export function parsePlain(text: string): { readonly root: unknown } | undefined
     return table;
   };
   const root = copy(parsed);
-  // Every key has a colon, and those that stood twice have become one.
+  // Every key has one colon in the text; duplicate keys have been merged by JSON.parse.
   return text.replace(TEXTS, "").split(":").length - 1 === keys ? { root } : undefined;
 }

@@ -8,23 +8,23 @@ import type { Fault, Source } from "./source.ts";
 import { isTable } from "./table.ts";
 import { digest } from "./trust.ts";
 
-/** The longest file of a plugin, in bytes: some are bundles of all that they need. */
+/** The largest file of a plugin, in bytes. Some are bundles with all dependencies. */
 const MAX_PLUGIN = 16 * 1024 * 1024;
 
 /** All plugins of a manifest. */
 export interface Gathered {
-  /** In the order of the sources and in them. */
+  /** In the order of the files, then in the order within each. */
   readonly specs: readonly PluginSpec[];
-  /** Their own files, absolute, whether they exist or not. */
+  /** Files of plugins, absolute, whether they exist or not. */
   readonly files: readonly string[];
-  /** Another one if and only if one of the specifications, or what one of the files holds, is another. */
+  /** A fingerprint: it changes if and only if a specification or a file's content changes. */
   readonly edition: string;
-  /** Whether one of the files has no content at all. */
+  /** Whether one of the files is empty. */
   readonly blank: boolean;
   readonly faults: readonly Fault[];
 }
 
-/** Puts the plugins of all sources together, and looks whether their files are there. Runs nothing of them. */
+/** Merges the plugins of all files and reads the plugins' files. Does not run them. */
 export async function gatherPlugins(sources: readonly Source[], env: Env): Promise<Gathered> {
   const placed = sources.flatMap((source) =>
     source.reading.plugins.map((draft) => ({ source, spec: specify(draft, source, env) })),
@@ -49,7 +49,7 @@ export async function gatherPlugins(sources: readonly Source[], env: Env): Promi
   };
 }
 
-/** The complaint about a server of a plugin that is none of those that the manifest names, which are called so. */
+/** The problem of a server whose plugin the manifest does not list. @param names the plugins that it lists */
 export function missPlugin(
   plugin: string,
   path: Place["path"],
@@ -77,7 +77,7 @@ function specify({ path, input }: PluginDraft, { file, baseDir }: Source, env: E
 }
 
 type Content =
-  /** `size` in bytes; `hash` is of all of them. */
+  /** `size` in bytes; `hash` of the whole content. */
   | { readonly kind: "read"; readonly size: number; readonly hash: string }
   | { readonly kind: "refused"; readonly reason: string };
 
@@ -88,7 +88,7 @@ async function look(path: string): Promise<Content> {
   return { kind: "read", size: read.bytes.length, hash: await digest(read.bytes) };
 }
 
-/** A text that is the same for the same values only. The order of keys means nothing. */
+/** Canonical text of a value, independent of the order of keys. */
 function spell(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
   if (value instanceof Date) return `date ${value.toISOString()}`;

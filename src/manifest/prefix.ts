@@ -1,7 +1,7 @@
 import type { Draft } from "./reading.ts";
 import type { Fault, Placed } from "./source.ts";
 
-/** Names with a valid prefix can be split again in one way only. The empty prefix is valid. */
+/** Whether a prefix is valid: names with it split in one way only. The empty prefix is valid. */
 export function isPrefix(text: string, separator: string): boolean {
   return (
     /^[A-Za-z0-9_-]*$/.test(text) &&
@@ -14,7 +14,7 @@ export function isPrefix(text: string, separator: string): boolean {
 export function sanitizePrefix(text: string, separator: string): string {
   const filler = separator === "_" ? "-" : "_";
   let prefix = text.replaceAll(/[^A-Za-z0-9_-]+/g, filler);
-  // Ends: the filler is shorter than the separator, or else differs from it.
+  // Terminates: the filler is shorter than the separator, or differs from it.
   while (prefix.includes(separator)) prefix = prefix.replaceAll(separator, filler);
   while (prefix !== "" && separator.includes(prefix.charAt(0))) prefix = prefix.slice(1);
   while (prefix !== "" && separator.includes(prefix.slice(-1))) prefix = prefix.slice(0, -1);
@@ -31,16 +31,16 @@ export interface Assigned {
 
 interface PrefixOptions {
   readonly separator: string;
-  /** Whether a server has a problem of its own: it takes no prefix from others, but for one that it has in force. */
+  /** Whether a server has a problem of its own: it takes no prefix from others, except the one in force for it. */
   readonly isWrong: (server: Placed) => boolean;
-  /** The prefix of each server that runs already. */
+  /** The prefixes of running servers. */
   readonly inForce: ReadonlyMap<string, string>;
 }
 
 /**
- * Gives every server its prefix. In our own files a bad or doubled one is a fault: of two servers with one prefix that of the
- * one that does not run yet, else of the later one. Servers of clients' files come after them and take the nearest prefix that
- * is free, as their files cannot say one.
+ * Assigns every server its prefix. In manifests, an invalid or duplicate prefix is a problem; of two servers with the
+ * same prefix, the one that is not running gets it, else the later one. Servers of clients' files, which cannot set a
+ * prefix, come after them and get the nearest free one.
  */
 export function assignPrefixes(
   servers: readonly Placed[],
@@ -95,12 +95,12 @@ export function assignPrefixes(
     }
   }
 
-  // All that is wrong with a server is told at once, but none of these takes a prefix from one that can run.
+  // Reports the remaining problems of invalid servers, which take no prefix from valid ones.
   for (const server of own.filter(isWrong)) give(server);
   return { prefixes, faults, notes };
 }
 
-/** `base`, or `base` with the least behind it that makes it none of `taken`. */
+/** `base`, or `base` with the shortest suffix that makes it free. */
 function varyPrefix(base: string, separator: string, taken: ReadonlyMap<string, unknown>): string {
   const symbols = findSymbols(separator);
   for (let length = 1; taken.has(base) && symbols.length > 0; length++) {
@@ -110,7 +110,7 @@ function varyPrefix(base: string, separator: string, taken: ReadonlyMap<string, 
   return base;
 }
 
-/** Characters that can stand anywhere in a prefix. */
+/** Characters that are allowed anywhere in a prefix. */
 function findSymbols(separator: string): readonly string[] {
   return "23456789abcdefghijklmnopqrstuvwxyz01".split("").filter((it) => !separator.includes(it));
 }

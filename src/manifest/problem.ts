@@ -2,46 +2,46 @@ import { HubError } from "../errors.ts";
 
 export type Path = readonly (string | number)[];
 
-/** Both count from 1; columns are UTF-16 code units. */
+/** Both count from 1; columns in UTF-16 code units. */
 export interface Position {
   readonly line: number;
   readonly column: number;
 }
 
-/** Something wrong at one place of a file, mostly before that place has got a line and column. */
+/** A problem at a path of a file, usually without its position yet. */
 export interface Complaint {
   readonly path: Path;
-  /** Whether the key itself is wrong, or what it stands for. */
+  /** Whether the key itself is wrong, or its value. */
   readonly at: "key" | "value";
   readonly message: string;
-  /** Where the path alone does not lead there. */
+  /** Set where the path alone does not determine it. */
   readonly position?: Position;
 }
 
-/** One thing that is wrong with a manifest. Holds no value that may be a secret. */
+/** One thing that is wrong with a manifest. Contains no value that may be a secret. */
 export interface Problem {
-  /** Absolute path of the file, or the name of the environment variable that stands for one. */
+  /** Absolute path of the file, or the name of the environment variable. */
   readonly file: string;
-  /** Absent where the text gives none, for example when the file cannot be read. */
+  /** Absent if the text has none, for example if the file cannot be read. */
   readonly position?: Position | undefined;
-  /** The key's path such as `servers.git.args[1]`; empty = the file as a whole. */
+  /** The key's path such as `servers.git.args[1]`; empty: the whole file. */
   readonly path: string;
-  /** What was expected and what was found, and what may help; no full stop. */
+  /** What was expected and found, and what may help; without a full stop. */
   readonly message: string;
 }
 
-/** `file:line:column: path: message`; what is not known is left out. */
+/** `file:line:column: path: message`, without the parts that are not known. */
 export function printProblem({ file, position, path, message }: Problem): string {
   const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
   return [place, path, message].filter((part) => part !== "").join(": ");
 }
 
-/** The error for callers that cannot go on: `manifestInvalid`, with every problem on a line of its own. */
+/** The error `manifestInvalid` with one problem per line. */
 export function manifestError(problems: readonly Problem[]): HubError {
   return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
 }
 
-/** Why a server cannot be used whose table has problems: `serverInvalid`, with every problem. */
+/** The error `serverInvalid` for a server whose table has problems. */
 export function invalidError(spec: {
   readonly name: string;
   readonly problems: readonly Problem[];
@@ -49,7 +49,7 @@ export function invalidError(spec: {
   return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
 }
 
-/** The same in words. */
+/** The message of that error. */
 export function describeInvalid({
   name,
   problems,
@@ -61,7 +61,7 @@ export function describeInvalid({
   return `Server "${name}" is not started: its table in the manifest is wrong: ${told}`;
 }
 
-/** `servers.git.args[1]`; keys that are not bare are quoted, which also keeps control characters out. */
+/** Formats a path as `servers.git.args[1]`; other than bare keys are quoted, which also escapes control characters. */
 export function printPath(path: Path): string {
   let text = "";
   for (const key of path) {
@@ -75,7 +75,7 @@ export function printKey(key: string): string {
   return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
 }
 
-/** What was found, for people: `echo` allows showing the value itself. */
+/** Describes a found value for people. @param echo whether the value itself may be shown */
 export function describe(value: unknown, echo: boolean): string {
   if (value === undefined) return "nothing";
   if (value === null) return "null";
@@ -87,7 +87,7 @@ export function describe(value: unknown, echo: boolean): string {
   return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
 }
 
-/** The key that was most likely meant; undefined if none is near. */
+/** The known key that was probably meant; undefined if none is near. */
 export function findNearest(key: string, known: readonly string[]): string | undefined {
   const plain = flatten(key);
   let best: string | undefined;
@@ -99,12 +99,12 @@ export function findNearest(key: string, known: readonly string[]): string | und
   return best;
 }
 
-/** snake_case, kebab-case and camelCase of one word are the same key for a guess. */
+/** Ignores the differences between snake_case, kebab-case and camelCase. */
 function flatten(key: string): string {
   return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
 }
 
-/** Edits between two words: insert, delete, replace, swap neighbours. */
+/** The edit distance: insertions, deletions, replacements and swaps of neighbours. */
 function measureDistance(a: string, b: string): number {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
   const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity;

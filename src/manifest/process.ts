@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { filled, record, text } from "./fields.ts";
 import { ALL_RUNNERS, type Package, PACKAGE, parsePackage } from "./package.ts";
 
-/* What a manifest says of a server that is started as a process. */
+/* The manifest's keys of a server that runs as a process. */
 
 const packaged = v.pipe(
   text,
@@ -13,7 +13,7 @@ const packaged = v.pipe(
   }),
 );
 
-/** The keys of a server that say how it is started. */
+/** The keys that determine how the process is started. */
 export const processEntries = {
   command: v.exactOptional(filled),
   package: v.exactOptional(packaged),

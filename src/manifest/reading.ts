@@ -4,12 +4,12 @@ import type { HubInput, LimitsInput, PluginInput, ServerInput } from "./schema.t
 import type { SecretRules } from "./secrecy.ts";
 import type { Syntax } from "./template.ts";
 
-/** A server as one file has it, before defaults and the other files are known. */
+/** A server as configured in one file, before defaults and other files are applied. */
 export type Draft =
   | {
       readonly kind: "stdio";
       readonly syntax: Syntax;
-      /** Where it stands in its file. */
+      /** Its path in the file. */
       readonly path: Path;
       readonly program: Program;
       readonly input: ServerInput;
@@ -24,7 +24,7 @@ export type Draft =
   | {
       readonly kind: "plugin";
       readonly path: Path;
-      /** The name of the plugin that has it. */
+      /** The name of the plugin that provides it. */
       readonly plugin: string;
       readonly input: ServerInput;
     }
@@ -35,33 +35,33 @@ export type Draft =
       readonly reason: string;
     };
 
-/** What is started: a command, or what runs a package. */
+/** What is started: a command, or the runner of a package. */
 export type Program =
   | { readonly kind: "command"; readonly command: string }
   | { readonly kind: "package"; readonly package: Package; readonly runner: Runner | undefined };
 
-/** A plugin as one file has it. */
+/** A plugin as configured in one file. */
 export interface PluginDraft {
-  /** Where it stands in its file. */
+  /** Its path in the file. */
   readonly path: Path;
   readonly input: PluginInput;
 }
 
-/** What one file says. Parts with a complaint are left out. */
+/** The validated content of one file, without the parts that have problems. */
 export interface Reading {
   readonly hub: HubInput;
-  /** What it says under `hub` that clients over HTTP have to bear. */
+  /** `hub.httpToken`: the token that HTTP clients must send. */
   readonly httpToken?: string | undefined;
   readonly defaults: LimitsInput;
-  /** Where it says that servers are looked for. */
+  /** The registries to search. */
   readonly directories?: readonly string[] | undefined;
-  /** Absent in what is no file of our own. */
+  /** Absent in files that are not manifests. */
   readonly secrets?: SecretRules;
   readonly servers: ReadonlyMap<string, Draft>;
   readonly plugins: readonly PluginDraft[];
   readonly complaints: readonly Complaint[];
-  /** What is wrong as well if there is no plugin, which alone could fill it in. */
+  /** Problems that apply only if there is no plugin, because only a plugin could resolve the placeholder. */
   readonly unclaimed: readonly Complaint[];
-  /** What people should know although nothing is wrong, without the file's name and a full stop. */
+  /** Notes for people that are no problems, without the file's name and a full stop. */
   readonly notes: readonly string[];
 }

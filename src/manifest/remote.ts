@@ -1,11 +1,11 @@
 import * as v from "valibot";
 import { filled, record, text } from "./fields.ts";
 
-/* What a manifest says of a server that is reached over HTTP. */
+/* The manifest's keys of a server that is reached over HTTP. */
 
 const PORT = "the number of a port, 1 to 65535";
 
-/** How the hub gets a token for a server. The texts may hold `${…}`. */
+/** OAuth settings. The texts may hold `${…}`. */
 const oauthSchema = v.strictObject({
   grant: v.exactOptional(
     v.picklist(
@@ -27,7 +27,7 @@ const oauthSchema = v.strictObject({
 
 const AUTH = ["auto", "none", "oauth"] as const;
 
-/** The keys of a server that say how it is reached. */
+/** The keys that determine how the server is reached. */
 export const remoteEntries = {
   url: v.exactOptional(filled),
   transport: v.exactOptional(v.picklist(["auto", "http", "sse"], `"auto", "http" or "sse"`)),
@@ -41,24 +41,25 @@ export const remoteEntries = {
 export const REMOTE_KEYS = Object.keys(remoteEntries) as readonly (keyof typeof remoteEntries)[];
 
 /**
- * How the hub gets a token: by a person in a browser (`authorizationCode`), or by itself (`clientCredentials`, with a secret or a
- * private key in PEM). `scopes` undefined: those that the server asks for. `issuer`: the only authorization server that is
- * trusted with the client's secret. `callbackPort` undefined: any that is free. The texts may hold `${…}`.
+ * OAuth settings of a server. `grant`: a person logs in with a browser (`authorizationCode`), or the hub authenticates
+ * itself (`clientCredentials`, with a secret or a private key in PEM). `scopes` undefined: those that the server asks
+ * for. `issuer`: the only authorization server that may receive the client's secret. `callbackPort` undefined: any free
+ * port. The texts may hold `${…}`.
  */
 export type OAuthSettings = Readonly<v.InferOutput<typeof oauthSchema>>;
 
-/** How a server over HTTP is reached; all texts are as written, `resolveRemote` fills in their `${…}` at each connect. */
+/** How an HTTP server is reached. All texts are as written; `resolveRemote` resolves their `${…}` at each connect. */
 export interface Remote {
   readonly url: string;
-  /** `auto`: Streamable HTTP, and if the server has not got that, HTTP with SSE as it was before. */
+  /** `auto`: Streamable HTTP, falling back to the older HTTP+SSE transport (2024-11-05). */
   readonly transport: "auto" | "http" | "sse";
   /** Has no prototype. */
   readonly headers: Readonly<Record<string, string>>;
-  /** A file that holds a bearer token, read at each connect; relative to the manifest's folder. */
+  /** A file with a bearer token, read at each connect; relative to the manifest's folder. */
   readonly keyFile: string | undefined;
-  /** A file with certificates, in PEM, that are trusted beside the system's; relative to the manifest's folder. */
+  /** A file with PEM certificates that are trusted beside the system's; relative to the manifest's folder. */
   readonly ca: string | undefined;
-  /** `auto`: OAuth if the server asks for it, and nothing else is there; `oauth`: from the beginning. */
+  /** `auto`: OAuth if the server requires it and no other credentials are set; `oauth`: from the first request. */
   readonly auth: (typeof AUTH)[number];
   readonly oauth: OAuthSettings;
 }

@@ -1,3 +1,10 @@
+/**
+ * The manifest: what the user wants, read from TOML or JSON files.
+ * `Manifest` and its `ServerSpec`s are immutable and fully defaulted. Start with the types below, then `loadManifest`
+ * in `load.ts`, which discovers, parses, validates and merges files (`discover.ts`, `parse.ts`, `read.ts`, `merge.ts`).
+ * `resolve.ts` fills in `${…}` when a server starts.
+ */
+
 import * as v from "valibot";
 import {
   delay,
@@ -18,7 +25,7 @@ import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
 import type { SecretSource } from "./secrecy.ts";
 
-/* Unknown keys, and values that are no table where one is wanted, are found by `validate` (validate.ts). */
+/* Unknown keys, and other values in place of tables, are found by `validate` (problems.ts). */
 
 export { delay, globs, limit, size };
 
@@ -72,7 +79,7 @@ const limits = {
 
 export const defaultsSchema = v.strictObject(limits);
 
-/** Which of what a server lists is shown, and under which names. */
+/** Which items of a server are shown, and under which names. */
 const shown = {
   allow: v.exactOptional(globs),
   deny: v.exactOptional(globs),
@@ -88,7 +95,7 @@ const annotations = v.strictObject({
   openWorldHint: v.exactOptional(flag),
 });
 
-/** Which tools are shown and how, how long they may take, and what is set in them. */
+/** Which tools are shown and under which names, their timeouts, and overridden members. */
 const tools = v.strictObject({
   ...shown,
   timeout: v.exactOptional(record(limit)),
@@ -99,7 +106,10 @@ const tools = v.strictObject({
 
 const PLUGIN = "the name of a plugin: letters, digits, _ and -";
 
-/** A server has either a `command` or a `package`, with those of `processEntries`, or a `url`, with those of `remoteEntries`, or a `plugin`. */
+/**
+ * A server has exactly one of `command`, `package` (with the keys of `processEntries`), `url` (with those of
+ * `remoteEntries`) and `plugin`.
+ */
 export const serverSchema = v.strictObject({
   ...processEntries,
   ...remoteEntries,
@@ -122,7 +132,7 @@ export const pluginSchema = v.strictObject({
   tools: v.exactOptional(globs),
 });
 
-/** The top of a file of our own. What stands under its keys is checked by itself. */
+/** The root of a manifest file. The values are validated separately. */
 export const fileSchema = v.strictObject({
   $schema: v.exactOptional(text),
   hub: v.exactOptional(v.unknown()),
@@ -133,72 +143,76 @@ export const fileSchema = v.strictObject({
   search: v.exactOptional(v.unknown()),
 });
 
-/** What a file says, durations in ms and sizes in bytes; what it does not say is absent. */
+/** The settings of one file, durations in ms and sizes in bytes; keys that are not set are absent. */
 export type HubInput = Readonly<Omit<v.InferOutput<typeof hubSchema>, "httpToken">>;
 export type LimitsInput = Readonly<v.InferOutput<typeof defaultsSchema>>;
 export type ServerInput = Readonly<v.InferOutput<typeof serverSchema>>;
 export type PluginInput = Readonly<v.InferOutput<typeof pluginSchema>>;
 
 /**
- * `separator` stands between prefix and tool name; `nameLimit` counts the characters of a name as a client
- * shows it, with `clientPrefix` in front; `listWait` (ms) is how long the first list waits for slow servers;
- * `parallelStarts` is how many servers may be starting at a time.
+ * `separator` stands between prefix and tool name; `nameLimit` is the maximum length of a name in characters, including
+ * the client's own `clientPrefix`; `listWait` (ms) is how long the first list waits for slow servers; `parallelStarts`
+ * is how many servers may start at a time.
  */
 export type HubSettings = Required<HubInput>;
 
-/** What clients over HTTP have to bear, as a file says it; `${…}` is filled in when serving begins. Apart from the settings, as it is not to be shown. */
+/**
+ * The token that HTTP clients must send, as written; `${…}` is resolved when the HTTP server starts. Kept apart from
+ * the settings, because those are shown.
+ */
 export interface HttpToken {
   readonly text: string;
-  /** Where it stands, absolute. */
+  /** The file that sets it, absolute. */
   readonly file: string;
   readonly baseDir: string;
 }
 
 /**
- * What to do when a server is lost. `exponential` waits `base` ms, then twice as long each time, `max` ms at most, less a
- * random part of up to `jitter` (0…1) of it; `immediate` does not wait. After `maxAttempts` in a row (0 = no limit) it has failed.
+ * What to do when a server is lost. `exponential` waits `base` ms, doubled each time up to `max` ms, less a random
+ * fraction of up to `jitter` (0…1); `immediate` does not wait. After `maxAttempts` failures in a row (0: no limit) the
+ * server is failed.
  */
 export type Reconnect = Required<NonNullable<LimitsInput["reconnect"]>>;
 
 /**
- * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one
- * call, pushed back by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message;
- * `healthInterval` (ms, 0 = never): how often a silent server is asked whether it lives; `idleStop` (ms, 0 = never):
- * how long without calls until it is stopped. `startLimit` (ms): when a start that has taken longer than `connectTimeout`,
- * and for which nobody waits any more, is ended; absent: at `connectTimeout`, because the manifest itself says that key.
+ * Limits of one server. `connectTimeout` (ms): spawn, handshake and first listing; `callTimeout` (ms): one call,
+ * extended by progress up to `maxCallTimeout` (ms); `maxMessage` (bytes): one message; `healthInterval` (ms, 0: never):
+ * how often a silent server is pinged; `idleStop` (ms, 0: never): how long without calls until it is stopped.
+ * `startLimit` (ms): when a start that has exceeded `connectTimeout`, and that no request waits for, is aborted;
+ * absent: at `connectTimeout`, because the manifest sets that key.
  */
 export type Limits = Required<Omit<LimitsInput, "reconnect">> & {
   readonly reconnect: Reconnect;
   readonly startLimit?: number;
 };
 
-/** Which prompts are shown and how; always in terms of the names that the server itself gives them. */
+/** Which prompts are shown, and under which names; all keys are the server's own names. */
 export interface PromptRules {
-  /** Globs; undefined = all. */
+  /** Globs; undefined: all. */
   readonly allow: readonly string[] | undefined;
-  /** Globs; win over `allow`. */
+  /** Globs; take precedence over `allow`. */
   readonly deny: readonly string[];
-  /** Remote name → name to show (before the prefix). Has no prototype. */
+  /** Remote name → exposed name before the prefix. Has no prototype. */
   readonly rename: Readonly<Record<string, string>>;
 }
 
 /** Which skills are shown: globs of their names or URIs (ext-skills, Skill URIs). */
 export interface SkillRules {
-  /** undefined = all. */
+  /** undefined: all. */
   readonly allow?: readonly string[] | undefined;
-  /** Win over `allow`. */
+  /** Takes precedence over `allow`. */
   readonly deny?: readonly string[] | undefined;
 }
 
-/** The same of tools, and how long they may take. */
+/** The same for tools, with their timeouts and overrides. */
 export interface ToolRules extends PromptRules {
   /** Remote name → ms, instead of `callTimeout`. Has no prototype. */
   readonly timeout: Readonly<Record<string, number>>;
-  /** Remote name → description instead of the server's. Has no prototype; absent = none. */
+  /** Remote name → description that replaces the server's. Has no prototype; absent: none. */
   readonly describe?: Readonly<Record<string, string>>;
-  /** Remote name → members of `_meta` that are set; others stay the server's. */
+  /** Remote name → members to set in `_meta`; others stay the server's. */
   readonly meta?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  /** Remote name → annotations that are set; others stay the server's. They also decide whether a call may be repeated. */
+  /** Remote name → annotations to set; others stay the server's. They also decide whether a call may be retried. */
   readonly annotations?: Readonly<Record<string, ToolAnnotations>>;
 }
 
@@ -209,47 +223,47 @@ interface Entry {
   /** The key in the manifest. */
   readonly name: string;
   readonly enabled: boolean;
-  /** What stands before the names of its tools and prompts; empty = nothing, and no separator either. */
+  /** The prefix of the names of its tools and prompts; empty: no prefix and no separator. */
   readonly prefix: string;
 }
 
-/** What every server that can be run has, whatever it is. */
+/** What all runnable servers have in common. */
 interface Runnable extends Entry, Limits {
-  /** Whether all clients use one process, or each has its own. */
+  /** Whether all clients share one process, or each has its own. */
   readonly isolation: "shared" | "perClient";
-  /** It is started by the first call of one of its tools, not with the hub. */
+  /** Whether the first call of one of its tools starts it, not the hub's start. */
   readonly lazy: boolean;
-  /** Which era of the protocol it is spoken to in; `auto`: its client's, if it speaks that. */
+  /** The protocol era spoken to the server; `auto`: that of its client, if the server supports it. */
   readonly era: "auto" | "legacy" | "modern";
   readonly tools: ToolRules;
   readonly prompts: PromptRules;
-  /** Absent = all are shown. */
+  /** Absent: all. */
   readonly skills?: SkillRules | undefined;
 }
 
-/** What a server has whose texts may hold `${…}`. */
+/** A server whose texts may hold `${…}`. */
 interface Templated {
-  /** Folder of the file that the server comes from: relative paths start there. */
+  /** The folder of the server's file; relative paths start there. */
   readonly baseDir: string;
-  /** Which forms of `${…}` are understood. */
+  /** The placeholders that are understood: those of manifests, or those of clients. */
   readonly syntax: "toolmux" | "foreign";
-  /** Where its secrets are looked for, in this order; absent: `SECRET_SOURCES`. */
+  /** Where its secrets are looked up, in this order; absent: `SECRET_SOURCES`. */
   readonly secretSources?: readonly SecretSource[];
 }
 
-/** A server that is started as a child process and spoken to over its stdin and stdout. */
+/** A server that runs as a child process and speaks over its stdin and stdout. */
 export interface StdioServer extends Runnable, Templated {
   readonly kind: "stdio";
-  /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` fills in the `${…}` at spawn. */
+  /** `command`, `args`, `env` and `cwd` are as written: `resolveServer` resolves their `${…}` at each spawn. */
   readonly command: string;
   readonly args: readonly string[];
-  /** If a package was named, `command` is what runs it best. */
+  /** If a package was named, `command` is its preferred runner. */
   readonly package?: Packaged | undefined;
   /** Has no prototype. */
   readonly env: Readonly<Record<string, string>>;
-  /** Names of variables to take over from the hub's own environment, where set. */
+  /** Names of variables to copy from the hub's own environment, where set. */
   readonly inheritEnv: readonly string[];
-  /** Relative to `baseDir`; undefined = the hub's own working directory. */
+  /** Relative to `baseDir`; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
 }
 
@@ -258,37 +272,40 @@ export interface RemoteServer extends Runnable, Remote, Templated {
   readonly kind: "remote";
 }
 
-/** Where something stands, for what is to be said of it. */
+/** The file and path of keys that something comes from, for messages. */
 export interface Place {
   readonly file: string;
   readonly path: Path;
 }
 
-/** A server in this process, which a plugin makes. */
+/** A server that a plugin runs inside this process. */
 export interface PluginServer extends Runnable {
   readonly kind: "plugin";
-  /** The name of the plugin that has it. */
+  /** The name of the plugin that provides it. */
   readonly plugin: string;
-  /** Where the manifest says that, or where it names the plugin. */
+  /** Where the manifest names the server or the plugin. */
   readonly origin: Place;
-  /** Which of the sets of plugins that there have been it belongs to; 0 while that is not known. Another one has other servers. */
+  /**
+   * The number of the set of plugins that it belongs to; 0 while not known. Each reload of the plugins makes a new set
+   * with new servers.
+   */
   readonly set: number;
 }
 
-/** A server that is not in this process, and may need secrets. */
+/** A server outside of this process, which may need secrets. */
 export type OuterServer = StdioServer | RemoteServer;
 
 /** A server that can be run. */
 export type RunnableServer = OuterServer | PluginServer;
 
-/** An entry of a client's file that cannot be run; it costs only itself. */
+/** An entry of a client's file that cannot be run; it affects only itself. */
 export interface UnsupportedServer extends Entry {
   readonly kind: "unsupported";
-  /** Why, as the end of a sentence without a full stop. */
+  /** The end of a sentence, without a full stop. */
   readonly reason: string;
 }
 
-/** A server whose table has problems. It is never started with a part of its table ignored, and costs only itself. */
+/** A server whose table has problems. It is never started with a part of its table ignored, and affects only itself. */
 export interface InvalidServer extends Entry {
   readonly kind: "invalid";
   /** At least one; in the order of the text. */
@@ -302,19 +319,19 @@ export function isRunnable(spec: ServerSpec): spec is RunnableServer {
   return spec.kind !== "unsupported" && spec.kind !== "invalid";
 }
 
-/** A plugin that is to be used, as one entry of `[[plugins]]` says. */
+/** A plugin, as configured by one entry of `[[plugins]]`. */
 export interface PluginSpec {
   /** As written: the name of a built-in plugin or of a package, or a path. */
   readonly use: string;
   /** Absolute, if `use` is a path. */
   readonly path: string | undefined;
-  /** Not checked yet; undefined if there are none. Has no prototype. */
+  /** Not validated yet; undefined if there are none. Has no prototype. */
   readonly options: Readonly<Record<string, unknown>> | undefined;
-  /** Globs: the servers that it is for; undefined = all. */
+  /** Globs: the servers that it applies to; undefined: all. */
   readonly servers: readonly string[] | undefined;
-  /** Globs: the tools that it is for, by their servers' own names; undefined = all. */
+  /** Globs: the tools that it applies to, by remote name; undefined: all. */
   readonly tools: readonly string[] | undefined;
-  /** Folder of the file that it comes from. */
+  /** The folder of its file. */
   readonly baseDir: string;
   readonly origin: Place;
 }
@@ -323,15 +340,15 @@ export interface PluginSpec {
 export interface Manifest {
   readonly hub: HubSettings;
   readonly httpToken?: HttpToken | undefined;
-  /** In the order of first mention over all sources. */
+  /** In the order of first mention over all files. */
   readonly servers: readonly ServerSpec[];
-  /** What a server has that sets nothing by itself. */
+  /** The limits of servers that set none. */
   readonly defaults: Limits;
-  /** Where servers are looked for that are in no manifest yet; absent: in the usual directories. */
+  /** The registries that `toolmux search` uses; absent: the default ones. */
   readonly directories?: readonly string[] | undefined;
-  /** In the order of the files and in them; the first is the outermost. */
+  /** In the order of the files, then in the order within each; the first is the outermost. */
   readonly plugins: readonly PluginSpec[];
-  /** The files that it was made of, absolute, in the order of merging. */
+  /** The files that it was merged from, absolute, in the order of merging. */
   readonly sources: readonly string[];
 }
 
@@ -344,7 +361,10 @@ export const HUB_DEFAULTS: HubSettings = {
   parallelStarts: 24,
 };
 
-/** `startLimit` where the manifest does not say `connectTimeout`, in ms: a first start may download a lot. */
+/**
+ * The default of `startLimit` where the manifest does not set `connectTimeout`, in ms: a first start may download a
+ * lot.
+ */
 export const START_LIMIT = 300_000;
 
 export const LIMIT_DEFAULTS: Limits = {

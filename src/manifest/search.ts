@@ -5,10 +5,10 @@ import { configFolders, stateFolder, type Surroundings } from "./folders.ts";
 import type { Problem } from "./problem.ts";
 import { isTrusted, locateStore, MAX_MANIFEST } from "./trust.ts";
 
-/** First choice first. */
+/** In order of precedence. */
 const NAMES = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"] as const;
 
-/** What MCP clients call theirs. */
+/** The project file of MCP clients. */
 const CLIENTS = ".mcp.json";
 
 export interface Found {
@@ -22,14 +22,14 @@ export interface Search {
   readonly found: readonly Found[];
   readonly problems: readonly Problem[];
   readonly notes: readonly string[];
-  /** Files of the working directory that are there and were passed over because nothing says that they are trusted as they are now. */
+  /** Existing files of the working directory that were skipped because their current content is not trusted. */
   readonly distrusted: readonly string[];
 }
 
 /**
- * Looks where manifests are when none is named. Merged in this order, so that the later wins by server: one
- * `toolmux.*` of the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory.
- * Those of the working directory count only if they are trusted as they are now.
+ * Discovers manifests when none is named. Merged in this order, so that later ones win per server: one `toolmux.*` of
+ * the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files of the working
+ * directory count only while their current content is trusted.
  */
 export async function searchFiles({ env, cwd, platform }: Surroundings): Promise<Search> {
   const folders = configFolders(env, platform);
@@ -48,7 +48,7 @@ export async function searchFiles({ env, cwd, platform }: Surroundings): Promise
   };
 }
 
-/** Every file that `searchFiles` depends on, whether it exists or not. */
+/** Every file that `discoverManifests` depends on, whether it exists or not. */
 export function listCandidates({ env, cwd, platform }: Surroundings): readonly string[] {
   return [
     ...listNames([...configFolders(env, platform), cwd]),
@@ -57,7 +57,7 @@ export function listCandidates({ env, cwd, platform }: Surroundings): readonly s
   ];
 }
 
-/** What to say when there is no manifest at all: where it was looked for, and how to begin. */
+/** The problem that there is no manifest: where it was searched for, and how to begin. */
 export function describeAbsence({ env, cwd, platform }: Surroundings): Problem {
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;
@@ -90,7 +90,7 @@ async function readAll(paths: readonly string[]): Promise<readonly Candidate[]> 
   });
 }
 
-/** The first is used; that there are others is only said. */
+/** Uses the first file, and notes the others. */
 function pickFirst([first, ...others]: readonly Candidate[]): Search {
   if (first === undefined) return { found: [], problems: [], notes: [], distrusted: [] };
   const { path, read } = first;
@@ -125,7 +125,7 @@ function explainDistrust(path: string): string {
   return `it is not trusted as it is now; run \`toolmux trust ${word}\` if you want its commands run`;
 }
 
-/** Standing in the user's own config folder makes its files no strangers. */
+/** The user's own config folder needs no trust, even as the working directory. */
 function isAmong(cwd: string, folders: readonly string[]): boolean {
   const here = locateReally(cwd);
   return here !== undefined && folders.some((folder) => locateReally(folder) === here);

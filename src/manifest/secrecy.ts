@@ -4,9 +4,9 @@ import { describe, findNearest, type Complaint } from "./problem.ts";
 import { isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 
-/* What a manifest says of secrets: where those of `${secret:NAME}` are looked for, and whether `${cmd:…}` may be used in it. */
+/* The manifest's table `secrets`: where `${secret:NAME}` is looked up, and whether `${cmd:…}` may be used. */
 
-/** Where secrets can be, in the order in which they are looked for if nothing else is said. */
+/** All secret sources, in the default order of look-up. */
 export const SECRET_SOURCES = ["environment", "file", "keychain"] as const;
 
 export type SecretSource = (typeof SECRET_SOURCES)[number];
@@ -23,9 +23,9 @@ export const secretsSchema = v.strictObject({
   commands: v.exactOptional(flag),
 });
 
-/** What one file says of secrets. */
+/** The secret settings of one file. */
 export interface SecretRules {
-  /** undefined: nothing. */
+  /** undefined: not set. */
   readonly sources: readonly SecretSource[] | undefined;
   /** Whether servers of this file may use `${cmd:…}`. */
   readonly commands: boolean;
@@ -33,7 +33,7 @@ export interface SecretRules {
 
 export const NO_RULES: SecretRules = { sources: undefined, commands: false };
 
-/** Reads the table `secrets` of a file of our own. */
+/** Reads the table `secrets` of a manifest. */
 export function readSecrets(table: Table): {
   readonly rules: SecretRules;
   readonly complaints: readonly Complaint[];
@@ -45,7 +45,7 @@ export function readSecrets(table: Table): {
     return { rules: { sources, commands }, complaints: twice };
   }
   const complaints = checked.complaints.map((complaint) => suggest(complaint, table["secrets"]));
-  // Whether commands are allowed is another question than what is wrong beside it.
+  // Commands stay allowed whatever else is invalid.
   const commands = isTable(table["secrets"]) && table["secrets"]["commands"] === true;
   return { rules: { sources: undefined, commands }, complaints };
 }
@@ -58,7 +58,7 @@ function findTwice(sources: readonly SecretSource[]): readonly Complaint[] {
   );
 }
 
-/** What may have been meant by a source that there is not. */
+/** Adds the source that was probably meant. */
 function suggest(complaint: Complaint, table: unknown): Complaint {
   const [, key, at] = complaint.path;
   const sources = isTable(table) ? table["sources"] : undefined;

@@ -20,40 +20,42 @@ import { createTable } from "./table.ts";
 
 export type { Schemes } from "./fill.ts";
 
-/** What is needed to spawn a server, every `${…}` filled in. */
+/** What is needed to spawn a server, with every `${…}` resolved. */
 export interface ResolvedServer {
-  /** Absolute if it was written as a path, else a bare name to look up in PATH. */
+  /** Absolute if written as a path, else a bare name to look up in PATH. */
   readonly command: string;
   readonly args: readonly string[];
-  /** What may be started in its place if the command is not there, best first. */
+  /** Alternative commands if `command` is not installed, in order of preference. */
   readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
-  /** The variables of `inheritEnv` that are set, and over them those of `env`; not the safe base set. No prototype. */
+  /**
+   * The variables of `inheritEnv` that are set, overridden by those of `env`; without the safe base set. No prototype.
+   */
   readonly env: Readonly<Record<string, string>>;
-  /** Absolute; undefined = the hub's own working directory. */
+  /** Absolute; undefined: the hub's working directory. */
   readonly cwd: string | undefined;
-  /** Values that must never be shown, longest first, so that they can be replaced one after the other. */
+  /** Values that must be redacted, longest first, so that they can be replaced one by one. */
   readonly secrets: readonly string[];
 }
 
-/** What is needed to reach a server over HTTP, every `${…}` filled in. */
+/** What is needed to reach an HTTP server, with every `${…}` resolved. */
 export interface ResolvedRemote {
-  /** `http:` or `https:`, without credentials in it. */
+  /** `http:` or `https:`, without credentials. */
   readonly url: URL;
   /** No prototype. */
   readonly headers: Readonly<Record<string, string>>;
-  /** The bearer token that `keyFile` holds. */
+  /** The bearer token from `keyFile`. */
   readonly key: string | undefined;
-  /** Certificates to trust beside the system's, in PEM. */
+  /** PEM certificates that are trusted beside the system's. */
   readonly ca: string | undefined;
   readonly oauth: OAuthSettings;
-  /** As `ResolvedServer` has them. */
+  /** As in `ResolvedServer`. */
   readonly secrets: readonly string[];
 }
 
 /**
- * Fills in a server's `${…}`, as late as possible: right before each spawn. A leading `~/` in `command` and
- * `cwd` is the home folder. `cwd` is the hub's working directory, which `${workspaceFolder}` stands for;
- * `schemes` has what plugins fill in; `secrets` gets what must not be shown, also of a server that cannot be filled in.
+ * Resolves a server's `${…}`, right before each spawn. A leading `~/` in `command` and `cwd` is the home folder. The
+ * parameter `cwd` is the hub's working directory (`${workspaceFolder}`); `schemes` resolves the plugins' placeholders;
+ * `secrets` receives values to redact, even if resolving fails.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveServer(
@@ -90,8 +92,8 @@ export async function resolveServer(
 }
 
 /**
- * Fills in a server's `${…}`, and reads its files, as late as possible: right before each connect. `schemes` and `secrets` are
- * as in `resolveServer`.
+ * Resolves a server's `${…}` and reads its files, right before each connect. `schemes` and `secrets` are as in
+ * `resolveServer`.
  * @throws {HubError} valueMissing or notSupported, with the server and the step "resolve"
  */
 export async function resolveRemote(
@@ -162,7 +164,7 @@ function parseUrl(text: string, scope: Scope): URL {
   return url;
 }
 
-/** What may stand in a header: nothing that begins another one. */
+/** Rejects values that could inject another header. */
 function checkField(name: string, value: string, scope: Scope): string {
   const isSound = FIELD_NAME.test(name) && FIELD_VALUE.test(value);
   if (isSound) return value.trim();
@@ -171,7 +173,7 @@ function checkField(name: string, value: string, scope: Scope): string {
 const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const FIELD_VALUE = /^[\t\x20-\x7e\x80-\xff]*$/;
 
-/** The whole, and what stands behind the scheme of an authorization. */
+/** Redacts a header's value, and the credentials after the authorization scheme. */
 function hideField(value: string, scope: Scope): void {
   hide(value, scope);
   const [, scheme, credentials] = /^(\S+) +(.+)$/.exec(value) ?? [];
@@ -180,7 +182,7 @@ function hideField(value: string, scope: Scope): void {
   if (scheme.toLowerCase() === "basic") hidePassword(credentials, scope);
 }
 
-/** What Basic credentials say, which is only spelled otherwise there. */
+/** Redacts the decoded form of Basic credentials, too. */
 function hidePassword(credentials: string, scope: Scope): void {
   if (!/^[A-Za-z0-9+/]+={0,2}$/.test(credentials)) return;
   const pair = Buffer.from(credentials, "base64").toString();
@@ -197,7 +199,7 @@ async function readKey(
   return (await readSecret(await render(path, where, scope), where, scope)).trim();
 }
 
-/** What clients over HTTP have to bear, filled in. @throws {HubError} usage */
+/** Resolves the token that HTTP clients must send. @throws {HubError} usage */
 export async function resolveToken(
   { text, baseDir }: HttpToken,
   env: Env,

@@ -4,13 +4,13 @@ import { selfCommand } from "../runtime.ts";
 import { expandHome } from "./folders.ts";
 import { splitWords } from "./words.ts";
 
-/** The key of our own entry in clients' files. */
+/** The key of toolmux's own entry in clients' files. */
 export const OWN_NAME = "toolmux";
 
-/** Why an entry is left out that starts toolmux: the end of a sentence. */
+/** Why an entry that starts toolmux is skipped: the end of a sentence. */
 export const ITSELF = "it is toolmux itself";
 
-/** What an entry of a client's file starts. */
+/** The parts of a client's entry that determine what it starts. */
 export interface Entry {
   /** Its key in the file. */
   readonly name?: string | undefined;
@@ -18,25 +18,25 @@ export interface Entry {
   readonly args?: unknown;
 }
 
-/** The names of releases, and of what a package manager installs. */
+/** The names of release files and of installed executables. */
 const NAME = /^toolmux(?:-(?:darwin|linux|windows)-[\w-]+)?(?:\.exe|\.[cm]?js)?$/i;
 /** The entry point in a folder with the sources. */
 const SOURCES = /(?:^|\/)toolmux[^/]*\/src\/main\.[jt]s$/;
-/** What runs a program that is named among its arguments. */
+/** Runtimes that run a program named in their arguments. */
 const RUNTIMES = /^(?:node|nodejs|bun|deno)(?:[-\d.]*)(?:\.exe)?$/i;
 const PACKAGE_RUNNERS = /^(?:npx|bunx|pnpx|npm|pnpm|yarn|bun|deno|dlx)(?:\.\w+)?$/i;
 const PREFIXES = /^(?:env|nice|nohup|setsid|stdbuf|time|timeout|sudo|doas|exec|command)$/;
 const SHELLS = /^(?:ba|da|z|k|fi)?sh$/;
-/** Words between a runner and the program: subcommands, and variables. */
+/** Words between a runner and the program: subcommands and variable assignments. */
 const SUBCOMMAND = /^(?:run|x|dlx|exec|--)$|^\w+=/;
 /** Options of runners that take no value. */
 const SWITCH = /^(?:-y|--yes|-q|--quiet|-A|--allow-\w+(?:=.*)?|--bun|--silent|--.*=.*)$/;
-/** Commands within commands are looked into so deep. */
+/** The maximum depth of commands within commands. */
 const DEPTH = 4;
 
 /**
- * Whether an entry of a client's file starts toolmux, under whatever name: a hub that took it for a server would start itself
- * without end. Links are followed. The loader of manifests and the importer both ask this.
+ * Whether an entry of a client's file starts toolmux, under any name; as a server it would start itself endlessly.
+ * Follows symbolic links. Used by the loader of manifests and by the importer.
  */
 export function startsItself({ name, command, args }: Entry): boolean {
   if (name === OWN_NAME) return true;
@@ -59,7 +59,10 @@ function isOwn(words: readonly string[], depth: number): boolean {
   return programsOf(rest).some((word) => isProgram(word, false));
 }
 
-/** What may be the program among a runner's arguments: the first word, and those before it that may be values of options. */
+/**
+ * The candidates for the program among a runner's arguments: the first word that is no option, and words before it that
+ * may be values of options.
+ */
 function programsOf(args: readonly string[]): readonly string[] {
   const found: string[] = [];
   for (const [at, word] of args.entries()) {
@@ -71,7 +74,7 @@ function programsOf(args: readonly string[]): readonly string[] {
   return found;
 }
 
-/** The commands of `sh -c '…'`. */
+/** Checks the commands of `sh -c '…'`. */
 function isInScript(args: readonly string[], depth: number): boolean {
   const at = args.findIndex((word) => /^-\w*c$/.test(word));
   const script = at < 0 ? args.find((word) => !word.startsWith("-")) : args[at + 1];
@@ -83,7 +86,7 @@ function isInScript(args: readonly string[], depth: number): boolean {
   });
 }
 
-/** @param isCommand whether it is looked up in PATH if it is no path */
+/** @param isCommand whether a word that is not a path is looked up in PATH */
 function isProgram(word: string, isCommand: boolean): boolean {
   const plain = word.replace(/^npm:/, "").replace(/(?<=.)@[^/@]*$/, "");
   if (NAME.test(basename(plain)) || SOURCES.test(word)) return true;
@@ -101,7 +104,7 @@ function isProgram(word: string, isCommand: boolean): boolean {
   return first !== undefined && isOwnFile(first);
 }
 
-/** Whether it is the very file that runs here, whatever links lead to it. */
+/** Whether a path leads to the file that runs here (same device and inode). */
 function isOwnFile(path: string): boolean {
   const [own, other] = [statOf(selfCommand().at(-1) ?? ""), statOf(path)];
   return own !== undefined && own.dev === other?.dev && own.ino === other.ino;

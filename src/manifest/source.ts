@@ -1,7 +1,7 @@
 import type { Complaint } from "./problem.ts";
 import type { Draft, Reading } from "./reading.ts";
 
-/** One file (or the variable that stands for one) with what it says. */
+/** One file, or the environment variable in place of one, with its content. */
 export interface Source {
   /** Absolute, or the name of the variable. */
   readonly file: string;
@@ -10,7 +10,7 @@ export interface Source {
   readonly reading: Reading;
 }
 
-/** A server in the source that has the last word on it. */
+/** A server with the last file that configures it. */
 export interface Placed {
   readonly name: string;
   readonly source: Source;

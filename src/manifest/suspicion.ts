@@ -1,9 +1,6 @@
-/*
- * The one list of what looks like a secret where nobody says whether it is one: by the words of its name, by the prefixes that
- * issuers give their tokens, and by how random it is.
- */
+/* Detects secrets in plain text: by the words of a name, by the token prefixes of issuers, and by randomness. */
 
-/** Names of secrets, each a whole word of a name, wherever it stands in it. */
+/** Words that make a name that of a secret, anywhere in the name. */
 const STRONG = new Set(
   (
     "token tokens secret secrets password passwords passwd passphrase passphrases passcode pwd " +
@@ -11,29 +8,29 @@ const STRONG = new Set(
     "authtoken authkey accesskey accesstoken refreshtoken secretkey privatekey clientsecret"
   ).split(" "),
 );
-/** What a word without any mark between its parts ends with: `PGPASSWORD`, `githubtoken`. */
+/** The same at the end of a word without separators: `PGPASSWORD`, `githubtoken`. */
 const STRONG_END = /.(?:token|secret|password|passwd|passphrase|apikey|credentials?)$/;
-/** Names of secrets only as the last word, as they are parts of other names, too: `AUTH_MODE`, `KEY_BINDINGS`. */
+/** Words that count only at the end of a name, because they also occur in others: `AUTH_MODE`, `KEY_BINDINGS`. */
 const WEAK = new Set(["key", "keys", "auth", "pass", "pat", "cred", "pw"]);
-/** What makes a secret of a key, wherever both stand in a name. */
+/** Words before `key` that make it a secret, anywhere in the name. */
 const KEY_KINDS = new Set(
   "api access secret private signing encryption master service auth app deploy".split(" "),
 );
-/** What makes no secret of a key. */
+/** Words before `key` that make it harmless. */
 const OPEN_KEYS = new Set(
   (
     "public primary foreign sort partition cache group project issue object hot shortcut idempotency " +
     "translation routing host row index lookup hash field publishable map"
   ).split(" "),
 );
-/** Last words that say which one of several it is. */
+/** Last words that only distinguish variants of a name. */
 const EDITIONS = new Set(
   (
     "prod production dev development staging stage test testing live sandbox default main backup old new " +
     "value raw primary secondary current previous v"
   ).split(" "),
 );
-/** Last words of what says where a secret is, or how one is used. */
+/** Last words of names that say where a secret is or how it is used. */
 const HARMLESS = new Set(
   (
     "path paths file files filename dir directory folder url urls uri endpoint host hostname port id ids " +
@@ -45,16 +42,16 @@ const HARMLESS = new Set(
     "user username owner email"
   ).split(" "),
 );
-/** Words of amounts, wherever they stand: `MAX_TOKENS`, `tokens-per-minute`. */
+/** Words of amounts, anywhere in the name: `MAX_TOKENS`, `tokens-per-minute`. */
 const AMOUNTS = new Set("max min num count limit per total budget".split(" "));
-/** Last words of what is random and no secret. */
+/** Last words of names whose values are random but not secret. */
 const IDENTITIES = new Set(
   "id ids uuid guid hash sha commit revision rev ref digest checksum fingerprint version model".split(
     " ",
   ),
 );
 
-/** What the issuers of tokens put in front of them, and forms that only secrets have. */
+/** Token prefixes of issuers, and other forms that only secrets have. */
 const KNOWN = new RegExp(
   [
     "sk-(?=[\\w./+-]*\\d)[A-Za-z0-9][\\w./+=-]{14,}",
@@ -92,25 +89,28 @@ const KNOWN = new RegExp(
     .join("|"),
   "g",
 );
-/** What keys are written in. */
+/** The alphabet and minimum length of keys. */
 const ALPHABET = /^(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=.~-]{20,}$/;
-/** Hashes of Git in both of its formats. */
+/** SHA-1 and SHA-256 object names of Git. */
 const GIT_HASH = /^(?:[0-9a-f]{40}|[0-9a-f]{64})$/i;
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
-/** A path or a file's name: of words, not of what is random. */
+/** A path or file name, which consists of words. */
 const PATH = /^(?:~|\.{1,2})?\//;
-/** In a random text, a letter meets a digit, or a capital follows a small letter, at least once in so many characters. */
+/**
+ * Random text has a change between letter and digit, or from lower to upper case, at least once in this many
+ * characters.
+ */
 const CHANGE = 5;
-/** The path of a file, such as that of a key. */
+/** The path of a file, such as a key file. */
 const FILE = /^(?:~|\.{1,2})?\/(?:[\w.@ -]+\/)*[\w@. -]+\.\w{2,5}$/;
-/** Values of telling names that only say how something is to be done. */
+/** Values of secret names that only switch something. */
 const WORD = /^(?:disabled|enabled|required|optional|default|keychain|keyring|system)$/i;
-/** Shorter values (`1`, `true`, `warn`) are none. */
+/** The minimum length of a secret, in characters: shorter values (`1`, `true`, `warn`) are none. */
 const LEAST = 6;
-/** Shorter passwords in a URL, or among settings, are not looked for. */
+/** The minimum length of a password in a URL or among settings, in characters. */
 const LEAST_PART = 4;
 
-/** The words of a name, in lower case: split at what is no letter, and at the humps of camelCase. */
+/** The words of a name, in lower case: split at non-letters and at camelCase boundaries. */
 function wordsOf(name: string): readonly string[] {
   return name
     .replaceAll(/([a-z\d])([A-Z])/g, "$1 $2")
@@ -134,7 +134,7 @@ export function isTelling(name: string): boolean {
   return WEAK.has(last) && !(last.startsWith("key") && OPEN_KEYS.has(words.at(-2) ?? ""));
 }
 
-/** Whether the value looks like a key, whatever it is called: it is of a known form, or random. */
+/** Whether a value has the form of a token or looks random. */
 export function isRandom(value: string): boolean {
   return hasKnown(value) || isMixed(value);
 }
@@ -143,25 +143,25 @@ function hasKnown(value: string): boolean {
   return value.search(KNOWN) >= 0;
 }
 
-/** Words, versions, dates and models change from letters to digits seldom; what is random does all the time. */
+/** Words, versions and dates change seldom between letters and digits; random text does so all the time. */
 function isMixed(value: string): boolean {
   if (!ALPHABET.test(value) || PATH.test(value) || GIT_HASH.test(value) || UUID.test(value)) {
     return false;
   }
   const digits = value.match(/[A-Za-z](?=\d)|\d(?=[A-Za-z])/g)?.length ?? 0;
   const humps = value.match(/[a-z](?=[A-Z])/g)?.length ?? 0;
-  // A single number at the end of a name in camelCase makes no key of it.
+  // A single number at the end of a camelCase name does not make it random.
   return digits > 1 && (digits + humps) * CHANGE >= value.length;
 }
 
-/** Whether a value that stands somewhere as it is looks like a secret, or holds one: by its name, or by itself. */
+/** Whether a value is or contains a secret, judged by its name and its form. */
 export function isSuspect(name: string, value: string): boolean {
   return findSuspects(name, value).length > 0;
 }
 
 /** A part of a text that looks like a secret. */
 export interface Suspect {
-  /** What the part is called in the text; undefined: it is the whole text. */
+  /** The name of the part within the text; undefined: the whole text. */
   readonly part: string | undefined;
   readonly value: string;
 }
@@ -186,11 +186,11 @@ const SCHEME = /^[A-Za-z][A-Za-z\d+.-]*:\/\//;
 function isNamedSecret(name: string, value: string): boolean {
   if (value.length < LEAST || !isTelling(name) || FILE.test(value) || WORD.test(value))
     return false;
-  // An amount of tokens, or an id.
+  // A number of LLM tokens, such as `4k`, or an id.
   return !(wordsOf(name).at(-1) === "tokens" && /^[\d_.,]+[kKmM]?$/.test(value));
 }
 
-/** Passwords in URLs, and names of users in them that are tokens. */
+/** Passwords in URLs, and user names that are tokens. */
 function findPasswords(text: string): readonly Suspect[] {
   const found: Suspect[] = [];
   for (const [, user = "", password] of text.matchAll(
@@ -204,7 +204,7 @@ function findPasswords(text: string): readonly Suspect[] {
   return found;
 }
 
-/** `name=value` of queries, connection strings and options, and `"name": "value"` of JSON. */
+/** `name=value` in queries, connection strings and options, and `"name": "value"` in JSON. */
 function findPairs(text: string): readonly Suspect[] {
   const found: Suspect[] = [];
   const pairs = [
@@ -218,7 +218,7 @@ function findPairs(text: string): readonly Suspect[] {
   return found;
 }
 
-/** What follows the scheme of an authorization. */
+/** The credentials after `Bearer`. */
 function findCredentials(text: string): readonly Suspect[] {
   return [...text.matchAll(/\bBearer +([^\s"',;]+)/g)].flatMap(([, value = ""]) =>
     value.length < LEAST ? [] : [{ part: "credentials", value }],

@@ -1,4 +1,4 @@
-/** A table of a parsed file. It has no prototype, so `__proto__` is a key like any other. */
+/** A table of a parsed file. It has no prototype, so `__proto__` is an ordinary key. */
 export type Table = Readonly<Record<string, unknown>>;
 
 export function createTable<T>(): Record<string, T> {
@@ -11,7 +11,7 @@ export function isTable(value: unknown): value is Table {
   );
 }
 
-/** Whether two values say the same; the order of keys means nothing. */
+/** Deep equality of values; the order of keys does not matter. */
 export function isEqual(a: unknown, b: unknown): boolean {
   if (Array.isArray(a) && Array.isArray(b)) {
     return a.length === b.length && a.every((item, i) => isEqual(item, b[i]));

@@ -1,21 +1,21 @@
 import type { OuterServer } from "./schema.ts";
 import { splitWords } from "./words.ts";
 
-/** The forms of `${…}` that a file may use: those of our own files, or those that MCP clients understand. */
+/** The syntax of placeholders: that of manifests, or that of MCP clients (`foreign`). */
 export type Syntax = "toolmux" | "foreign";
 
 export type Part =
   | { readonly kind: "text"; readonly text: string }
-  /** `fallback` stands in if the variable is unset or empty. */
+  /** `fallback` is used if the variable is unset or empty. */
   | { readonly kind: "env"; readonly name: string; readonly fallback: string | undefined }
   | { readonly kind: "file"; readonly path: string }
   | { readonly kind: "place"; readonly place: Place }
-  /** What a plugin may know; `path` is what stands behind the colon. */
+  /** A placeholder of a secret, a command or a plugin; `path` is the text after the colon. */
   | { readonly kind: "scheme"; readonly scheme: string; readonly path: string }
-  /** `message` says what is wrong without showing the text, which may hold a secret. */
+  /** `message` does not show the text, which may hold a secret. */
   | { readonly kind: "fault"; readonly message: string };
 
-/** What clients fill in from the workspace and the machine. `workspaceFolder` is the hub's working directory. */
+/** Placeholders for the workspace and the machine. `workspaceFolder` is the hub's working directory. */
 export type Place = "workspaceFolder" | "workspaceFolderBasename" | "userHome" | "pathSeparator";
 
 const PLACES: ReadonlyMap<string, Place> = new Map([
@@ -27,8 +27,8 @@ const PLACES: ReadonlyMap<string, Place> = new Map([
 ]);
 
 /**
- * Splits a text at its `${…}`. What a form stands for is never looked into again, so a value that
- * looks like a form stays as it is. In our own files `$${` is a literal `${`.
+ * Splits a text at its `${…}`. Resolved values are not parsed again, so a value that looks like a placeholder stays as
+ * it is. In manifests, `$${` is a literal `${`.
  */
 export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
   const parts: Part[] = [];
@@ -51,7 +51,7 @@ export function parseTemplate(text: string, syntax: Syntax): readonly Part[] {
   return parts;
 }
 
-/** Those that need no plugin. */
+/** The built-in placeholders, for messages. */
 const FORMS: Readonly<Record<Syntax, string>> = {
   toolmux: "${env:NAME}, ${file:PATH}, ${secret:NAME} and ${cmd:COMMAND}",
   foreign: "${env:NAME} and ${file:PATH}",
@@ -60,7 +60,7 @@ const FORMS: Readonly<Record<Syntax, string>> = {
 const NAME = /^[^\s:=${}]+$/;
 const SCHEME = /^[a-z][a-z0-9+.-]*$/;
 
-/** What is wrong with a form of that scheme where no plugin has it. */
+/** The message for a placeholder whose scheme no plugin provides. */
 export function explainScheme(scheme: string, syntax: Syntax = "toolmux"): string {
   return `the unknown form \${${scheme}:…}; there are ${FORMS[syntax]}`;
 }
@@ -70,7 +70,7 @@ function explainForm(syntax: Syntax): string {
 }
 
 function parseForm(body: string, syntax: Syntax): Part {
-  // Our own files know one of them: without it nothing could be said to be relative to where the hub runs.
+  // Manifests have `${workspaceFolder}` too, as the only way to refer to the hub's working directory.
   const isKnown = syntax === "foreign" || body === "workspaceFolder";
   const place = isKnown ? PLACES.get(body) : undefined;
   if (place !== undefined) return { kind: "place", place };
@@ -108,10 +108,10 @@ function parseScheme(scheme: string, path: string, syntax: Syntax): Part {
   return fault(NAME.test(scheme) ? explainScheme(scheme, syntax) : explainForm(syntax));
 }
 
-/** What a secret can be called. */
+/** Valid names of secrets. */
 export const SECRET_NAME = /^[\w./-]{1,200}$/;
 
-/** Schemes that the hub has by itself. */
+/** Schemes that the hub resolves without a plugin. */
 export const BUILT_IN: ReadonlySet<string> = new Set(["secret", "cmd"]);
 
 function parseVariable(body: string): Part {
@@ -132,7 +132,7 @@ function fault(message: string): Part {
   return { kind: "fault", message };
 }
 
-/** All that stands in the texts of a server. */
+/** All template parts in the texts of a server. */
 export function partsOf(server: OuterServer): readonly Part[] {
   return textsOf(server).flatMap((text) => parseTemplate(text, server.syntax));
 }
@@ -147,7 +147,7 @@ function textsOf(server: OuterServer): readonly string[] {
   return said.filter((text) => typeof text === "string");
 }
 
-/** The names of the secrets that a server wants, each once. */
+/** The names of the secrets that a server needs, without duplicates. */
 export function listSecrets(server: OuterServer): readonly string[] {
   const names = partsOf(server).flatMap((part) =>
     part.kind === "scheme" && part.scheme === "secret" ? [part.path] : [],
@@ -155,7 +155,7 @@ export function listSecrets(server: OuterServer): readonly string[] {
   return [...new Set(names)];
 }
 
-/** The schemes of what only plugins can fill in for a server, each once. */
+/** The schemes that only plugins can resolve for a server, without duplicates. */
 export function listSchemes(server: OuterServer): readonly string[] {
   const schemes = partsOf(server).flatMap((part) => (part.kind === "scheme" ? [part.scheme] : []));
   return [...new Set(schemes)].filter((scheme) => !BUILT_IN.has(scheme));

@@ -4,9 +4,9 @@ import type { HttpToken } from "./schema.ts";
 import type { Source } from "./source.ts";
 import { explainScheme, parseTemplate } from "./template.ts";
 
-/* What clients over HTTP have to bear, as `hub.httpToken` says it. */
+/* `hub.httpToken`: the token that HTTP clients must send. */
 
-/** That of the last source that has one. */
+/** The token of the last file that sets one. */
 export function pickToken(sources: readonly Source[]): HttpToken | undefined {
   const source = sources.findLast(({ reading }) => reading.httpToken !== undefined);
   const text = source?.reading.httpToken;
@@ -14,7 +14,7 @@ export function pickToken(sources: readonly Source[]): HttpToken | undefined {
   return { text, file: source.file, baseDir: source.baseDir };
 }
 
-/** Every `${…}` in it that could never be filled in: plugins come later. */
+/** Every placeholder in it that is not supported: plugins are loaded later. */
 export function findTokenFaults(text = ""): readonly Complaint[] {
   const place = { path: ["hub", "httpToken"], at: "value" } as const;
   return parseTemplate(text, "toolmux").flatMap((part) => {
@@ -24,7 +24,7 @@ export function findTokenFaults(text = ""): readonly Complaint[] {
   });
 }
 
-/** What is to be said if it stands as it is in a file that others than its owner may read. */
+/** The warning for a plain-text token in a file that other users can read. */
 export async function noteExposure({ text, file }: HttpToken): Promise<readonly string[]> {
   if (parseTemplate(text, "toolmux").some(({ kind }) => kind !== "text")) return [];
   const { stat } = process.getBuiltinModule("node:fs/promises");
@@ -37,5 +37,5 @@ export async function noteExposure({ text, file }: HttpToken): Promise<readonly 
     `${file}: hub.httpToken stands there as it is, and others can read the file: write \${secret:NAME}, \${env:NAME} or \${file:PATH}, or keep the file to yourself (chmod 600)`,
   ];
 }
-/** Permissions of the group and of everybody to read. */
+/** Read permission of group and others. */
 const OTHERS = 0o044;

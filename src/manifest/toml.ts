@@ -17,7 +17,10 @@ export function parseToml(text: string): ParseResult {
   }
 }
 
-/** The first line only, and only if it is plain words: what follows shows the text, which may hold secrets. */
+/**
+ * The first line of the parser's message, and only if it consists of plain words: the rest shows the text, which may
+ * hold secrets.
+ */
 function explain(error: TomlError): string {
   const [line = ""] = error.message.replace("Invalid TOML document: ", "").split("\n", 1);
   return /^[a-zA-Z ,:;.-]+$/.test(line) ? line : "invalid value";
@@ -25,7 +28,7 @@ function explain(error: TomlError): string {
 
 type Place = Readonly<Record<"key" | "value", Position>>;
 
-/** Reads the text once more with a slower parser that knows positions; only called when something is wrong. */
+/** Parses the text again with a slower parser that knows positions; only called if there are problems. */
 async function mapPositions(text: string): Promise<Locate> {
   const { parseTOML } = await import("toml-eslint-parser");
   const places = new Map<string, Place>();

@@ -1,19 +1,19 @@
 import { lstat, readlink } from "node:fs/promises";
 import { dirname, join, parse } from "node:path";
 
-/** A name in a folder that is there; what becomes of it may change what a path leads to. */
+/** A name in an existing folder; if it changes, a path may lead to another file. */
 export interface Spot {
-  /** Absolute, without links. */
+  /** Absolute, without symbolic links. */
   readonly folder: string;
   readonly name: string;
 }
 
-/** The most links that are followed on one path. */
+/** The maximum number of symbolic links that are followed on one path. */
 const MAX_LINKS = 40;
 
 /**
- * Where an absolute path can come to lead elsewhere: every link on its way, and the file itself; if that is not
- * there, the first folder on the way that is missing.
+ * The names that determine where an absolute path leads: every symbolic link on the way, and the file itself; if that
+ * does not exist, the first missing folder.
  */
 export async function traceFile(path: string): Promise<readonly Spot[]> {
   const spots: Spot[] = [];
@@ -35,7 +35,7 @@ export async function traceFile(path: string): Promise<readonly Spot[]> {
     spots.push({ folder, name });
     if (kind !== "link" || ++links > MAX_LINKS) return spots;
     const target = await readlink(full).catch(() => undefined);
-    // Just taken away.
+    // Removed meanwhile.
     if (target === undefined) return spots;
     const { root } = parse(target);
     if (root !== "") folder = root;
@@ -44,7 +44,7 @@ export async function traceFile(path: string): Promise<readonly Spot[]> {
   return spots;
 }
 
-/** What is out of reach counts as neither. */
+/** Paths that cannot be read count as "other". */
 async function inspect(path: string): Promise<"link" | "folder" | "other"> {
   const stats = await lstat(path).catch(() => undefined);
   if (stats?.isSymbolicLink()) return "link";

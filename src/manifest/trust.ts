@@ -5,21 +5,21 @@ import { HubError } from "../errors.ts";
 import { decode, readSmall, type Bytes } from "./file.ts";
 import { isTable } from "./table.ts";
 
-/** Name of the store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
+/** The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
 const STORE = "trusted.json";
 const MAX_STORE = 4 * 1024 * 1024;
 
-/** The longest manifest that is read, in bytes. */
+/** The largest manifest that is read, in bytes. */
 export const MAX_MANIFEST = 4 * 1024 * 1024;
 
-/** The file in the state folder `folder` that says what is trusted. */
+/** The path of the trust store. @param folder the state folder */
 export function locateStore(folder: string): string {
   return join(folder, STORE);
 }
 
 /**
- * Whether the user trusted the file `path` with this very `content`. `folder` is the state folder.
- * A store that is missing, damaged or out of reach trusts nothing.
+ * Whether the user has trusted the file `path` with exactly this `content`. `folder` is the state folder. A missing,
+ * damaged or unreadable store trusts nothing.
  */
 export async function isTrusted(path: string, content: Bytes, folder: string): Promise<boolean> {
   const files = await readStore(folder);
@@ -30,10 +30,10 @@ export async function isTrusted(path: string, content: Bytes, folder: string): P
 }
 
 /**
- * Remembers the file with this very `content`, in place of an earlier one. The file is not read: what is trusted is what its
- * user has seen or written, whatever it holds by now. The caller holds the lock of the state folder `folder`.
- * @returns the real path that is trusted now
- * @throws {HubError} usage if there is no such file any more
+ * Trusts a file with exactly this `content`, replacing earlier trust. The file is not read again: what is trusted is
+ * what the user has seen or written. The caller holds the lock of the state folder `folder`.
+ * @returns the real path of the file
+ * @throws {HubError} usage if the file does not exist any more
  */
 export async function trust(path: string, content: Bytes, folder: string): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
@@ -56,7 +56,7 @@ async function readStore(folder: string): Promise<Map<string, string>> {
       if (typeof hash === "string") files.set(path, hash);
     }
   } catch {
-    // Damaged: trusts nothing, and the next `trust` writes a new one.
+    // Damaged: trusts nothing, and the next `trust` replaces it.
   }
   return files;
 }
@@ -68,7 +68,7 @@ async function writeStore(folder: string, files: ReadonlyMap<string, string>): P
   await rewritePrivate(locateStore(folder), utf8(`${text}\n`));
 }
 
-/** SHA-256, in hex. */
+/** SHA-256 in hex. */
 export async function digest(content: Bytes): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -12,23 +12,23 @@ const SIZE_UNITS = {
   gib: 1024 ** 3,
 } as const;
 
-/** The longest delay that a timer can hold, in ms (24.8 days). */
+/** The longest delay of a timer, in ms (24.8 days). */
 export const MAX_DURATION = 2 ** 31 - 1;
 
-/** The biggest message limit that can be set, in bytes. */
+/** The largest configurable message limit, in bytes. */
 export const MAX_SIZE = 2 ** 31 - 1;
 
-/** @returns milliseconds for a text such as "30s", "500ms", "1.5h"; undefined if it is none. */
+/** @returns ms for a text such as "30s", "500ms", "1.5h"; undefined if it is not a duration */
 export function parseDuration(text: string): number | undefined {
   return parse(text, DURATION_UNITS);
 }
 
-/** @returns bytes for a text such as "64MiB" or "512KB", in any case; undefined if it is none. */
+/** @returns bytes for a text such as "64MiB" or "512KB", in any case; undefined if it is not a size */
 export function parseSize(text: string): number | undefined {
   return parse(text.toLowerCase(), SIZE_UNITS);
 }
 
-/** The shortest exact form of a duration given in ms: 900000 → "15m". */
+/** The shortest exact form of a duration in ms: 900000 → "15m". */
 export function printDuration(ms: number): string {
   for (const unit of ["d", "h", "m", "s"] as const) {
     if (ms > 0 && ms % DURATION_UNITS[unit] === 0) return `${ms / DURATION_UNITS[unit]}${unit}`;

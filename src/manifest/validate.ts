@@ -15,7 +15,7 @@ export interface Checker<T> {
 type Checked<T> =
   { readonly value: T; readonly issues?: undefined } | { readonly issues: readonly Issue[] };
 
-/** Checks `input`, found under `base`, and finds everything that is wrong with it at once. */
+/** Validates `input`, found under `base`, and reports all problems at once. */
 export function validate<T>(
   schema: v.GenericSchema<unknown, T>,
   input: unknown,
@@ -28,9 +28,9 @@ export function validate<T>(
 }
 
 /**
- * Checks the options of a plugin, found under `base`, with a schema that may be of another copy of valibot, or of another
- * library. What valibot's say by themselves is told as of our own schemas, other keys than theirs included. No value is shown.
- * Rejects only if the schema throws.
+ * Validates the options of a plugin, found under `base`, with a schema of another copy of valibot or of another
+ * library. Issues of valibot are worded as those of the manifest's schemas, and unknown keys are reported. No value is
+ * shown. Rejects only if the schema throws.
  */
 export async function validateOptions<T>(
   schema: Checker<T>,

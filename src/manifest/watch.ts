@@ -4,34 +4,34 @@ import { listFiles, loadManifest, type LoadOptions, type LoadResult } from "./lo
 import { Lookout, type WatchFolder, watchFolder } from "./lookout.ts";
 import { traceFile } from "./trail.ts";
 
-/** How often the files are read if nothing tells that they changed, in ms. */
+/** The polling interval without file system events, in ms. */
 const POLL = 2000;
-/** How often they are read though changes are told: network and virtual file systems keep some to themselves. */
+/** The polling interval beside file system events, in ms: network and virtual file systems miss some. */
 const ROUND = 30_000;
-/** How long a file without content is taken for one that is just being written, in ms. */
+/** How long an empty file counts as being written, in ms. */
 const WRITING = 1000;
 
 export interface WatchParts {
-  /** Of what is known already, see `LoadResult`: it is not told again. */
+  /** The fingerprint of the loaded manifest, see `LoadedManifest`; that manifest is not reported again. */
   readonly edition: string;
-  /** Takes what there is to load now, whenever that is something else than before. */
+  /** Called with each newly loaded manifest that differs from the previous one. */
   onLoad(result: LoadResult): void;
-  /** Takes a line for people, without an end of line: what will not work as well as it should. */
+  /** Called with a warning, a line without a line end. */
   onTrouble(text: string): void;
   readonly clock?: Clock;
   readonly watchFolder?: WatchFolder;
 }
 
 export interface Watch {
-  /** Reads the files soon, although nothing tells that they changed. */
+  /** Reads the files soon, without waiting for an event. */
   look(): void;
   close(): void;
 }
 
 /**
- * Watches all files that a manifest is, or could come to be, made of, and those of its plugins, and reads them again when one
- * has changed, what it is named by has, or what is trusted. What changed between the load of `edition` and this call is noticed too. Keeps
- * no process alive.
+ * Watches all files that a manifest is or could be loaded from, its plugins' files and the trust store, and reloads it
+ * after changes of these files or of symbolic links to them. Changes between the load of `edition` and this call are
+ * noticed, too. Does not keep the process alive.
  */
 export function watchManifest(options: LoadOptions, parts: WatchParts): Watch {
   return new ManifestWatch(options, parts);
@@ -43,11 +43,11 @@ class ManifestWatch implements Watch {
   readonly #clock: Clock;
   readonly #burst: Burst;
   readonly #lookout: Lookout;
-  /** Of what was told last. */
+  /** The fingerprint of the manifest reported last. */
   #edition: string;
-  /** What was not told yet because a file of it may be just being written, and since when, in ms of the clock. */
+  /** A manifest that is held back because a file may be just being written; `since` in ms of the clock. */
   #doubt: { readonly edition: string; readonly since: number } | undefined;
-  /** Of the plugins, as they were when it was loaded last. */
+  /** The plugins' files at the last load. */
   #pluginFiles: readonly string[] = [];
   #interval = ROUND;
   #undoTimer = (): void => {};
@@ -87,7 +87,7 @@ class ManifestWatch implements Watch {
     this.#burst.touch();
   }
 
-  /** Watches first and reads then, so that whatever changes after the reading is told. */
+  /** Starts watching before it reads, so that later changes cause events. */
   async #read(): Promise<void> {
     const result = await this.#load();
     if (this.#isClosed) return;
@@ -101,7 +101,7 @@ class ManifestWatch implements Watch {
     this.#parts.onLoad(result);
   }
 
-  /** Which files plugins have is known only then: if there are others now, it is loaded once more. */
+  /** Loading reveals the plugins' files; if there are new ones, they are watched and the manifest is loaded again. */
   async #load(): Promise<LoadResult> {
     const known = [...listFiles(this.#options), ...this.#pluginFiles];
     const trails = await Promise.all(known.map(traceFile));
@@ -112,7 +112,7 @@ class ManifestWatch implements Watch {
     return isWhole || this.#isClosed ? result : this.#load();
   }
 
-  /** Whether to wait: shells and downloads empty a file first, which says that no server is wanted. */
+  /** Whether to wait: shells and downloads truncate a file before they write it, and an empty file means no servers. */
   #suspect({ blank, edition }: LoadResult): boolean {
     if (!blank) {
       this.#doubt = undefined;

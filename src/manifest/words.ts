@@ -1,7 +1,7 @@
 /**
- * Splits a command into words, as `${cmd:…}` has them. No shell is involved: spaces separate, '…' keeps everything as it is,
- * "…" everything but \\" and \\\\, and outside of quotes a backslash keeps the next character. Nothing else means anything.
- * @returns undefined if a quote does not end, or there is no word
+ * Splits a command into words, for `${cmd:…}`. No shell is involved: white space separates words; '…' is literal; in
+ * "…", \" and \\ are escapes; outside of quotes, a backslash escapes the next character. No other character is special.
+ * @returns undefined if a quote is not closed, or there is no word
  */
 export function splitWords(text: string): readonly [string, ...string[]] | undefined {
   const words: string[] = [];
