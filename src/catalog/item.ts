@@ -36,7 +36,7 @@ export interface Item {
   readonly keys: readonly Range[];
   /** The value of `_meta`, if it is an object. */
   readonly meta: Range | undefined;
-  /** undefined: it has to be checked against the schema of the client's era (catalog/conform.ts). */
+  /** undefined: it has to be checked against the schema of the client's era (catalog/conformance.ts). */
   readonly state?: ItemState;
   /** The bytes that the server sent, where `bytes` differs from them. */
   readonly raw?: Uint8Array;

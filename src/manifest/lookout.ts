@@ -92,7 +92,7 @@ export class Lookout {
   }
 
   #take(folder: string, { names }: Post, name: string | null): void {
-    // The folder may have been moved or deleted. The next call of `watch` watches whatever has replaced it.
+    // The folder may have been moved or deleted. The next call of `setPaths` watches whatever has replaced it.
     if (name === null || fold(name) === fold(basename(folder))) this.#leave(folder);
     else if (!names.has(fold(name))) return;
     this.#parts.changed();
