@@ -19,7 +19,7 @@ export function interfacesOf({ bytes, meta }: Item): readonly Member[] {
 
 /**
  * The edits that point a tool at its own server's user interface where that is exposed under another URI.
- * @param names exposed URIs by the server's own URIs
+ * @param renamedUris exposed URIs by the server's own URIs
  */
 export function interfaceEdits(item: Item, names: ReadonlyMap<string, string>): readonly Edit[] {
   if (names.size === 0) return [];

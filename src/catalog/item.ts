@@ -22,8 +22,8 @@ export type Kind = (typeof KINDS)[number];
 export const DEEPEST_ENTRY = 128;
 
 /**
- * What is known of an entry. `sound`: official clients of both eras can read it unchanged. `nested` (too deep) and
- * `unnamed` (no key): no client can be shown it, and its bytes hold only its key.
+ * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
+ * deep) and `missingKey`: no client can be shown it, and its bytes hold only its key.
  */
 export type ItemState = "sound" | "nested" | "unnamed";
 

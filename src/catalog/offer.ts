@@ -120,7 +120,7 @@ export function joinMetas(kind: Kind, offers: readonly Offer[]): string | undefi
 /**
  * Combines what servers declare. A server whose capabilities are not known may declare anything, so capabilities that
  * clients cannot be told later are announced while one is unknown.
- * @param offers in the order of the manifest
+ * @param listings in the order of the manifest
  * @param isComplete whether these are all servers, with known listings
  */
 export function joinDeclared(offers: readonly Offer[], isWhole: boolean): Offered {

@@ -45,7 +45,7 @@ export function parseChoice(text: string): Choice {
   return { name: prefix ?? url.host, kind, base: url.href.replace(/\/+$/, "") };
 }
 
-/** @param key the API key for Smithery */
+/** @param apiKey the API key for Smithery */
 export function openDirectory(
   { name, kind, base }: Choice,
   dial: Dial,

@@ -27,7 +27,7 @@ function some<T>(item: v.GenericSchema<unknown, T>) {
   );
 }
 
-/** Like `some`; any other value counts as an empty array. */
+/** Like `validItems`; any other value counts as an empty array. */
 function list<T>(item: v.GenericSchema<unknown, T>) {
   return v.optional(v.fallback(some(item), []), []);
 }

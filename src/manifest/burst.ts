@@ -9,7 +9,7 @@ type Phase =
   | { readonly at: "rest" }
   /** `since`: ms of the clock. */
   | { readonly at: "burst"; readonly since: number; readonly undo: () => void }
-  /** `again`: ms of the clock at the first change during the run; undefined if there was none. */
+  /** `changedAt`: ms of the clock at the first change during the run; undefined if there was none. */
   | { readonly at: "work"; again: number | undefined }
   | { readonly at: "closed" };
 
@@ -19,7 +19,7 @@ export class Burst {
   readonly #work: () => Promise<void>;
   #phase: Phase = { at: "rest" };
 
-  /** @param work must handle its own errors: a rejection is not caught */
+  /** @param action must handle its own errors: a rejection is not caught */
   constructor(clock: Clock, work: () => Promise<void>) {
     this.#clock = clock;
     this.#work = work;

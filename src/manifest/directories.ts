@@ -21,7 +21,7 @@ export const searchSchema = v.strictObject({
   ),
 });
 
-/** Reads the table `search` of a manifest. @returns `directories` undefined if it is not set or invalid */
+/** Reads the table `search` of a manifest. @returns `registries` undefined if it is not set or invalid */
 export function readSearch(table: Table): {
   readonly directories: readonly string[] | undefined;
   readonly complaints: readonly Complaint[];

@@ -87,7 +87,7 @@ export async function replaceBy(draft: string, path: string): Promise<void> {
 
 /**
  * Replaces a file atomically by one with mode 0600.
- * @param changedAt the file's modification time, in ms since the epoch; default: now
+ * @param modifiedAt the file's modification time, in ms since the epoch; default: now
  */
 export async function rewritePrivate(
   path: string,

@@ -111,7 +111,7 @@ function findObstacle(entry: Table, name: string | undefined): string | undefine
 /** Manifest keys that clients do not have, or use with another meaning. */
 const NOT_TAKEN = new Set("plugin package runner transport auth oauth ca keyFile".split(" "));
 const OURS = new Set(Object.keys(serverSchema.entries).filter((key) => !NOT_TAKEN.has(key)));
-/** Keys that are handled by `readEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
+/** Keys that are handled by `readClientEntry`, `translateRemote` or `translateTools`, or that do not matter here. */
 const SILENT = new Set(
   "type transport serverUrl httpUrl oauth name title description disabled disabledTools excludeTools includeTools".split(
     " ",

@@ -5,7 +5,7 @@ import { printPath, type Complaint } from "./problem.ts";
 import type { Reading } from "./reading.ts";
 import { isTable } from "./table.ts";
 
-/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `doubled`: duplicate keys. */
+/** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */
 export function interpretFile(
   root: unknown,
   file: string,

@@ -25,7 +25,7 @@ export function pathOf({ path = [] }: Issue): Path {
 
 /**
  * @param path of the wrong value
- * @param whole the whole value that was checked
+ * @param root the whole value that was checked
  */
 export function explainIssue(issue: Issue, path: Path, whole: unknown): Complaint {
   if (!isOfValibot(issue)) {

@@ -4,7 +4,7 @@ import type { ParseResult } from "./document.ts";
 import type { Complaint, Path, Position } from "./problem.ts";
 import { createTable } from "./table.ts";
 
-/** Parses JSON with comments and trailing commas. Duplicate keys are reported in `doubled`. */
+/** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */
 export function parseJson(text: string): ParseResult {
   const errors: ParseError[] = [];
   const tree = parseTree(text, errors, { allowTrailingComma: true });

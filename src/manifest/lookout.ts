@@ -37,7 +37,7 @@ export interface LookoutParts {
 }
 
 interface Post {
-  /** Normalized by `fold`. */
+  /** Normalized by `normalizeName`. */
   names: ReadonlySet<string>;
   leave: () => void;
 }

@@ -82,9 +82,7 @@ export function readSettings(
   };
 }
 
-/**
- * Reads a table of servers in the manifest's schema. `base`: its path; `rules`: the secret settings of the same file.
- */
+/** Reads a table of servers in the manifest's schema. `base`: its path; `secretSettings`: those of the same file. */
 export function readServers(
   table: unknown,
   base: Path,
@@ -199,7 +197,7 @@ function standIn(entry: unknown): ServerInput {
 const NO_COMMANDS =
   "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
 
-/** Finds every `${…}` that is invalid (`faults`), or that only a plugin can resolve (`unclaimed`). */
+/** Finds every `${…}` that is invalid (`problems`), or that only a plugin can resolve (`schemeProblems`). */
 function findFaults(
   { command, cwd, args, env, url, headers, keyFile, ca, oauth }: Table,
   base: Path,

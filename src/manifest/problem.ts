@@ -75,7 +75,7 @@ export function printKey(key: string): string {
   return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
 }
 
-/** Describes a found value for people. @param echo whether the value itself may be shown */
+/** Describes a found value for people. @param showValue whether the value itself may be shown */
 export function describe(value: unknown, echo: boolean): string {
   if (value === undefined) return "nothing";
   if (value === null) return "null";

@@ -1,7 +1,7 @@
 import type { OuterServer } from "./schema.ts";
 import { splitWords } from "./words.ts";
 
-/** The syntax of placeholders: that of manifests, or that of MCP clients (`foreign`). */
+/** The syntax of placeholders: that of manifests, or that of MCP clients (`client`). */
 export type Syntax = "toolmux" | "foreign";
 
 export type Part =

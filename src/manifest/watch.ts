@@ -30,8 +30,8 @@ export interface Watch {
 
 /**
  * Watches all files that a manifest is or could be loaded from, its plugins' files and the trust store, and reloads it
- * after changes of these files or of symbolic links to them. Changes between the load of `edition` and this call are
- * noticed, too. Does not keep the process alive.
+ * after changes of these files or of symbolic links to them. Changes between the load of `fingerprint` and this call
+ * are noticed, too. Does not keep the process alive.
  */
 export function watchManifest(options: LoadOptions, parts: WatchParts): Watch {
   return new ManifestWatch(options, parts);

@@ -43,7 +43,8 @@ export function applySplices(text: string, splices: readonly Splice[]): string {
 }
 
 /**
- * The content of a file after a change of the servers under the key `group`; undefined if the change does not apply.
+ * The content of a file after a change of the servers under the key `serversKey`; undefined if the change does not
+ * apply.
  */
 export function applyChange(root: unknown, group: string, change: Change): Table | undefined {
   if (!isTable(root)) return undefined;

@@ -83,7 +83,10 @@ export class Lines {
     return { from, to, text: block.join(this.end) + (isOpen ? "" : this.end) };
   }
 
-  /** Inserts lines behind a line, with blank lines around them where there are none. @param behind -1: at the start */
+  /**
+   * Inserts lines behind a line, with blank lines around them where there are none. @param afterLine the index of that
+   * line; -1: at the start
+   */
   insert(block: readonly string[], behind: number): Splice {
     const at = this.all[behind]?.to ?? 0;
     const isOpen = behind >= 0 && !this.#text.slice(0, at).endsWith("\n");

@@ -132,7 +132,7 @@ function append(layout: Layout, block: readonly string[]): Splice {
   return lines.insert(block, lastFilled(lines, behind));
 }
 
-/** The last line up to `behind` that is not blank; `behind` if there is none. */
+/** The last line up to `afterLine` that is not blank; `afterLine` if there is none. */
 function lastFilled(lines: Lines, behind: number): number {
   let line = behind;
   while (line > 0 && lines.isBlank(line)) line--;
