@@ -1,9 +1,9 @@
 /** What a catalog of many tools takes, without any process: in this one. */
 import { createHash } from "node:crypto";
-import { utf8 } from "../src/bytes.ts";
+import { utf8 } from "../src/base/bytes.ts";
 import { buildCatalog, type Source } from "../src/catalog/catalog.ts";
-import { conforms } from "../src/catalog/conform.ts";
-import { MOST_ITEMS, readPage } from "../src/catalog/item.ts";
+import { conforms } from "../src/catalog/conformance.ts";
+import { MOST_ITEMS, readPage } from "../src/catalog/listing.ts";
 import type { Digest, NameRules } from "../src/catalog/names.ts";
 import { NO_OFFER } from "../src/catalog/offer.ts";
 import type { ShapeRules } from "../src/catalog/shape.ts";

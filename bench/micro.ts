@@ -5,11 +5,11 @@
 import { Buffer } from "node:buffer";
 import process from "node:process";
 import { Bench } from "tinybench";
-import { utf8 } from "../src/bytes.ts";
-import { scanObject } from "../src/json.ts";
-import { readFrame } from "../src/wire/frame.ts";
-import { readdress, type Response } from "../src/wire/jsonrpc.ts";
-import { Splitter } from "../src/wire/lines.ts";
+import { utf8 } from "../src/base/bytes.ts";
+import { scanObject } from "../src/base/json.ts";
+import { readFrame } from "../src/jsonrpc/parse.ts";
+import { readdress, type Response } from "../src/jsonrpc/message.ts";
+import { Splitter } from "../src/jsonrpc/line-reader.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";
 import { build, sourcesOf } from "./listing.ts";

@@ -1,11 +1,11 @@
 import process from "node:process";
-import { Greetings } from "./cli/greetings.ts";
-import { Notices } from "./cli/notices.ts";
-import { formatLine } from "./cli/report.ts";
-import { HubError } from "./errors.ts";
-import { Welcome } from "./frontend/welcome.ts";
-import { runtimeName } from "./runtime.ts";
-import { VERSION } from "./version.ts";
+import { Greetings } from "./cli/initialize-cache.ts";
+import { Notices } from "./terminal/stderr.ts";
+import { formatLine } from "./terminal/report.ts";
+import { HubError } from "./base/errors.ts";
+import { Welcome } from "./frontend/early-initialize.ts";
+import { runtimeName } from "./base/runtime.ts";
+import { VERSION } from "./base/version.ts";
 
 /** Exit codes by signal: 128 plus the signal number, as in shells. */
 const SIGNALS = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
@@ -53,7 +53,7 @@ const greeting = greetings.recall();
 const welcome = greeting && new Welcome({ name: greeting.name, version: VERSION }, greeting);
 // A client that has already sent `initialize` is answered before the rest is loaded.
 await welcome?.listen();
-const { runCli } = await import("./cli/cli.ts");
+const { runCli } = await import("./cli/commands.ts");
 const code = await runCli(argv, {
   ...surroundings,
   greetings,

@@ -23,10 +23,10 @@ const LAYERS: readonly (readonly string[])[] = [
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   valibot: ["src/manifest/", "src/plugin/", "src/directory/"],
   hono: ["src/frontend/http/"],
-  bun: ["src/runtime.ts"],
+  bun: ["src/base/runtime.ts"],
   uplot: ["src/cli/bench/"],
   "deno-std": ["src/vendor/"],
-  "@logtape/logtape": ["src/cli/journal.ts"],
+  "@logtape/logtape": ["src/terminal/logtape.ts"],
   "hdr-histogram-js": ["src/bench/"],
   "@std/cli": ["src/cli/", "src/main.ts"],
   // Loading the SDK takes longer than starting toolmux: everywhere else it is an `await import()`.
@@ -37,12 +37,12 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
 const WORDS: Readonly<Record<string, { pattern: RegExp; places: readonly string[] }>> = {
   "process.env": {
     pattern: reading("env"),
-    places: ["src/main.ts", "src/manifest/", "src/wire/stdio.ts", "src/runtime.ts"],
+    places: ["src/main.ts", "src/manifest/", "src/transport/stdio.ts", "src/base/runtime.ts"],
   },
-  "process.exit": { pattern: reading("exit"), places: ["src/main.ts", "src/runtime.ts"] },
+  "process.exit": { pattern: reading("exit"), places: ["src/main.ts", "src/base/runtime.ts"] },
   console: { pattern: /\bconsole\s*\./, places: ["src/main.ts", "src/cli/"] },
-  "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/runtime.ts"] },
-  "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/errors.ts"] },
+  "what only Bun or Deno has": { pattern: /\b(?:Bun|Deno)\b/, places: ["src/base/runtime.ts"] },
+  "an error class": { pattern: /\bextends\s+\w*Error\b/, places: ["src/base/errors.ts"] },
 };
 
 /** The parts of Node that are loaded in less than a millisecond. */
@@ -98,12 +98,12 @@ describe("the layers of src", () => {
     assert.deepEqual(wrong.map(arrow), []);
   });
 
-  const EARLY = ["src/main.ts", "src/cli/cli.ts", "src/cli/serve.ts"];
+  const EARLY = ["src/main.ts", "src/cli/commands.ts", "src/cli/commands/serve.ts"];
 
   it("load nothing of the hub before the manifest is known to be good, nor what is slower to load", () => {
     const { loaded, modules } = loadedFrom(EARLY);
     assert.ok(loaded.has("src/manifest/load.ts"));
-    assert.ok(!loaded.has("src/hub.ts"));
+    assert.ok(!loaded.has("src/hub/hub.ts"));
     assert.deepEqual(
       modules.filter(({ to }) => to === "node:fs/promises"),
       [],
@@ -111,10 +111,10 @@ describe("the layers of src", () => {
   });
 
   it("load nothing that takes long before `serve` has answered for the first time", () => {
-    const { loaded, modules } = loadedFrom([...EARLY, "src/cli/host.ts"]);
+    const { loaded, modules } = loadedFrom([...EARLY, "src/cli/serve-hub.ts"]);
     const slow = modules.filter(({ to }) => to.startsWith("node:") && !QUICK.includes(to));
     assert.deepEqual(slow.map(arrow), []);
-    assert.ok(loaded.has("src/hub.ts"));
+    assert.ok(loaded.has("src/hub/hub.ts"));
   });
 
   it("have no cycle of imports, type imports included", () => {

@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import process from "node:process";
-import { VERSION } from "../../src/version.ts";
+import { VERSION } from "../../src/base/version.ts";
 import type { EchoOptions, Scene, Stage } from "../contestants.ts";
 import type { Face } from "./job.ts";
 import { sweep } from "./kin.ts";

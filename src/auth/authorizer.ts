@@ -1,6 +1,6 @@
-import type { ResolvedRemote } from "../manifest/secrets.ts";
+import type { ResolvedRemote } from "../manifest/resolve.ts";
 import type { RemoteServer } from "../manifest/schema.ts";
-import type { Authorization, Challenge, Credentials } from "../wire/http/credentials.ts";
+import type { Authorization, Challenge, Credentials } from "../transport/http/credentials.ts";
 
 /** How an authorization is gone through. */
 export interface Proceeding {

@@ -1,4 +1,4 @@
-import type { Env } from "../manifest/folders.ts";
+import type { Env } from "../base/paths.ts";
 
 /** Where a browser is to be opened. */
 export interface Desktop {

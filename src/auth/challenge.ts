@@ -1,4 +1,4 @@
-import type { Challenge } from "../wire/http/credentials.ts";
+import type { Challenge } from "../transport/http/credentials.ts";
 
 /** What a server's `WWW-Authenticate` says of the authorization that it wants. */
 export interface Demand {

@@ -1,7 +1,7 @@
-import { HubError } from "../errors.ts";
+import { HubError } from "../base/errors.ts";
 import type { Demand } from "./challenge.ts";
-import type { Fetch } from "./reach.ts";
-import { explain, quote, refuse } from "./refusal.ts";
+import type { Fetch } from "./safe-fetch.ts";
+import { explain, quote, refuse } from "./errors.ts";
 import { loadSdk, type Metadata } from "./sdk.ts";
 
 /** Where tokens for a server come from. */

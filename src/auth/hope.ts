@@ -1,6 +1,6 @@
 import type { Demand } from "./challenge.ts";
-import type { Kept } from "./kept.ts";
-import { quote, refuseUntilLogin } from "./refusal.ts";
+import type { Kept } from "./stored-token.ts";
+import { quote, refuseUntilLogin } from "./errors.ts";
 import { isStepUp } from "./scopes.ts";
 
 /** So many logins within so long, in ms, are all that a server gets that refuses what they lead to. */

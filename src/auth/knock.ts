@@ -1,8 +1,8 @@
-import type { Clock } from "../clock.ts";
-import { HubError } from "../errors.ts";
-import type { Challenge } from "../wire/http/credentials.ts";
-import type { Dial } from "../wire/http/dialer.ts";
-import { withLimit } from "./limit.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Challenge } from "../transport/http/credentials.ts";
+import type { Dial } from "../transport/http-client/fetch.ts";
+import { withLimit } from "../base/limit.ts";
 
 /** What a server is asked, and what it is asked if it knows nothing of that, as some of those of old do not. */
 const QUESTIONS = [

@@ -1,5 +1,5 @@
 import type { OAuthSettings } from "../manifest/remote.ts";
-import { refuse } from "./refusal.ts";
+import { refuse } from "./errors.ts";
 import { informationOf, type Registration } from "./registration.ts";
 import { type ClientProof, loadSdk } from "./sdk.ts";
 

@@ -1,5 +1,5 @@
 import type { SecretStore } from "../secrets/store.ts";
-import { type Kept, loadKept, saveKept } from "./kept.ts";
+import { type Kept, loadKept, saveKept } from "./stored-token.ts";
 
 /** Does something while no other process does anything under that name. @param limit how long others are waited for, in ms */
 export type Lock = <T>(

@@ -2,8 +2,8 @@ import type { OAuthSettings } from "../manifest/remote.ts";
 import type { SecretStore } from "../secrets/store.ts";
 import type { Authority } from "./discovery.ts";
 import { nameKept, parse } from "./label.ts";
-import type { Fetch } from "./reach.ts";
-import { explain, refuse } from "./refusal.ts";
+import type { Fetch } from "./safe-fetch.ts";
+import { explain, refuse } from "./errors.ts";
 import { type ClientInformation, loadSdk, type Metadata } from "./sdk.ts";
 
 /** As whom the hub comes to an authorization server. */

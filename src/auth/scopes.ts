@@ -1,6 +1,6 @@
 import type { Demand } from "./challenge.ts";
 import type { Authority } from "./discovery.ts";
-import type { Kept } from "./kept.ts";
+import type { Kept } from "./stored-token.ts";
 
 export interface Choice {
   /** Those that the manifest says, or a person; undefined: whatever the server wants. */

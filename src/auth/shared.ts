@@ -1,5 +1,5 @@
-import { untilAborted } from "../wire/grace.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
+import { untilAborted } from "../base/grace.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
 import type { Proceeding } from "./authorizer.ts";
 
 interface Running {

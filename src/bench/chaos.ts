@@ -1,13 +1,13 @@
-import type { Clock } from "../clock.ts";
-import { sleep } from "../wire/grace.ts";
-import { sendSignal } from "../wire/group.ts";
-import { table } from "../wire/processes.ts";
-import type { Contact } from "./contact.ts";
+import type { Clock } from "../base/clock.ts";
+import { sleep } from "../base/grace.ts";
+import { sendSignal } from "../process/group.ts";
+import { table } from "../process/processes.ts";
+import type { Contact } from "./target.ts";
 import { Latencies } from "./latencies.ts";
 import type { LoadChaos } from "./load.ts";
 import { wallTime } from "./moment.ts";
 import type { CancelResult, ChaosResult, KillResult } from "./result.ts";
-import type { Tally } from "./tally.ts";
+import type { Tally } from "./stats.ts";
 
 /** Within which time a call is cancelled as long as it is not known how long calls take, in ms. */
 const UNKNOWN_LATENCY = 10;

@@ -1,7 +1,7 @@
-import { textOf } from "../bytes.ts";
-import type { Item } from "../catalog/item.ts";
-import { HubError } from "../errors.ts";
-import { findNearest } from "../manifest/problem.ts";
+import { textOf } from "../base/bytes.ts";
+import type { Item } from "../catalog/listing.ts";
+import { HubError } from "../base/errors.ts";
+import { findNearest } from "../manifest/problems.ts";
 import { membersOf } from "../upstream/handshake.ts";
 
 /** So many names are told of those that there are. */

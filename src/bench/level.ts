@@ -1,13 +1,13 @@
-import { systemClock } from "../clock.ts";
+import { systemClock } from "../base/clock.ts";
 import { Chaos } from "./chaos.ts";
-import type { Contact } from "./contact.ts";
-import { Costs } from "./cost.ts";
+import type { Contact } from "./target.ts";
+import { Costs } from "./usage.ts";
 import { Load } from "./load.ts";
 import { preciseClock } from "./moment.ts";
 import type { Plan } from "./plan.ts";
 import type { BenchProgress, LevelResult } from "./result.ts";
 import { type Extent, Schedule } from "./schedule.ts";
-import { Tally } from "./tally.ts";
+import { Tally } from "./stats.ts";
 import type { Template } from "./template.ts";
 
 export interface LevelParts {

@@ -1,12 +1,12 @@
-import type { Clock } from "../clock.ts";
-import type { HubError } from "../errors.ts";
+import type { Clock } from "../base/clock.ts";
+import type { HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Pending } from "../upstream/pending.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Response } from "../wire/jsonrpc.ts";
-import type { ContactEvents } from "./contact.ts";
+import type { Response } from "../jsonrpc/message.ts";
+import type { ContactEvents } from "./target.ts";
 import type { Schedule } from "./schedule.ts";
-import type { Tally } from "./tally.ts";
+import type { Tally } from "./stats.ts";
 import type { Template } from "./template.ts";
 import { judge, judgeLoss } from "./verdict.ts";
 

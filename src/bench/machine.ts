@@ -1,7 +1,7 @@
 import { cpus, release, totalmem, type } from "node:os";
 import process from "node:process";
-import { runtimeName } from "../runtime.ts";
-import { VERSION } from "../version.ts";
+import { runtimeName } from "../base/runtime.ts";
+import { VERSION } from "../base/version.ts";
 import type { MachineResult } from "./result.ts";
 
 /** What the measurement runs on. */

@@ -1,5 +1,5 @@
 import { setImmediate } from "node:timers";
-import { type Clock, systemClock } from "../clock.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
 
 /** Timers are late by as much, in ms. */
 const LATENESS = 2;

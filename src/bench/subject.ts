@@ -1,4 +1,4 @@
-import type { DiscreetLink } from "../wire/link.ts";
+import type { DiscreetLink } from "../transport/transport.ts";
 
 /** What is measured: a hub, or a server. */
 export interface Subject {

@@ -1,15 +1,15 @@
 import { Buffer } from "node:buffer";
-import type { Item } from "../catalog/item.ts";
-import { HubError } from "../errors.ts";
-import { lastMember, type Member, scanObject } from "../json.ts";
+import type { Item } from "../catalog/listing.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, type Member, scanObject } from "../base/json.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
-import { mirror } from "../protocol/mirror.ts";
+import { mirror } from "../protocol/param-headers.ts";
 import { LATEST_MODERN, writeEnvelope } from "../protocol/modern.ts";
 import type { Rewrite } from "../upstream/pending.ts";
-import { readFrame } from "../wire/frame.ts";
-import type { Request } from "../wire/jsonrpc.ts";
-import { CLIENT } from "./contact.ts";
+import { readFrame } from "../jsonrpc/parse.ts";
+import type { Request } from "../jsonrpc/message.ts";
+import { CLIENT } from "./target.ts";
 
 /** The member of a call's `_meta` that tells it from others at the server's end, whatever ids it is given on the way. */
 export const MARK = "toolmux.bench/call";

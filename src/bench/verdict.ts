@@ -1,10 +1,10 @@
 import { Buffer } from "node:buffer";
-import { textOf } from "../bytes.ts";
-import type { HubError } from "../errors.ts";
-import { lastMember, scanObject, valueOf } from "../json.ts";
+import { textOf } from "../base/bytes.ts";
+import type { HubError } from "../base/errors.ts";
+import { lastMember, scanObject, valueOf } from "../base/json.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
-import { type Response, bytesOf } from "../wire/jsonrpc.ts";
+import { type Response, bytesOf } from "../jsonrpc/message.ts";
 
 /** Why a call counts as failed, in few words, and what was said of it. */
 export interface Failure {

@@ -5,13 +5,13 @@
  * `listing.ts` (what one server lists) and `names.ts` (exposed names).
  */
 
-import { eachKind, type Item, type Kind } from "./item.ts";
-import type { SchemaRules } from "./conform.ts";
+import { eachKind, type Item, type Kind } from "./listing.ts";
+import type { SchemaRules } from "./conformance.ts";
 import { interfaceEdits } from "./interfaces.ts";
 import { Listed } from "./listed.ts";
 import { ExposedUris, renameSkillFiles } from "./renamed-uris.ts";
 import { SkillPlaces, type SkillRules } from "./skills.ts";
-import { readLocator, writeLocator, writeTemplate } from "./locator.ts";
+import { readLocator, writeLocator, writeTemplate } from "./uris.ts";
 import type { Digest, NameRules } from "./names.ts";
 import {
   joinDeclared,

@@ -1,6 +1,6 @@
-import { type Edit, utf8 } from "../bytes.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
-import type { Item } from "./item.ts";
+import { type Edit, utf8 } from "../base/bytes.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../base/json.ts";
+import type { Item } from "./listing.ts";
 
 /**
  * The members in which a tool names the resource of its user interface (MCP Apps: `_meta.ui.resourceUri`; in earlier

@@ -1,6 +1,6 @@
-import { applyEdits, type Edit, joinPieces, type Piece, sliceOf, utf8 } from "../bytes.ts";
-import { skipSpace } from "../json.ts";
-import type { Item, Kind } from "./item.ts";
+import { applyEdits, type Edit, joinPieces, type Piece, sliceOf, utf8 } from "../base/bytes.ts";
+import { skipSpace } from "../base/json.ts";
+import type { Item, Kind } from "./listing.ts";
 import type { Entry, Limits, ListedRoute } from "./section.ts";
 import { isNamed } from "./shape.ts";
 

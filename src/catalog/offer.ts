@@ -1,4 +1,4 @@
-import { type Item, type Kind, KINDS, sameItems } from "./item.ts";
+import { type Item, type Kind, KINDS, sameItems } from "./listing.ts";
 import { joinSkills } from "./skills.ts";
 
 /** Everything that a server lists, by kind. */

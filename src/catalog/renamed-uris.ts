@@ -1,8 +1,8 @@
 /** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
 
-import { type Edit, type Range, utf8 } from "../bytes.ts";
+import { type Edit, type Range, utf8 } from "../base/bytes.ts";
 import type { SkillPlaces } from "./skills.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
+import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
 
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type RenameUri = (uri: string) => string | undefined;

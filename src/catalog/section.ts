@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, type Piece } from "../bytes.ts";
-import type { Item, Kind } from "./item.ts";
+import { joinPieces, type Piece } from "../base/bytes.ts";
+import type { Item, Kind } from "./listing.ts";
 import { type CacheHint, NO_CACHE } from "./offer.ts";
 
 /** Where a request for an item goes; computed before the request comes. */

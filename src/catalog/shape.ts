@@ -1,5 +1,5 @@
-import { conform, type SchemaRules } from "./conform.ts";
-import { isShowable, type Item, type Kind } from "./item.ts";
+import { conform, type SchemaRules } from "./conformance.ts";
+import { isShowable, type Item, type Kind } from "./listing.ts";
 import {
   type Digest,
   isExposable,
@@ -8,7 +8,7 @@ import {
   prefixName,
   shortenName,
 } from "./names.ts";
-import { overriddenNames, overrideTool, type ToolOverrides } from "./overrides.ts";
+import { overriddenNames, overrideTool, type ToolOverrides } from "./tool-overrides.ts";
 import type { Entry } from "./section.ts";
 
 /** The kinds with names, which clients see with a prefix; the other kinds have URIs. */

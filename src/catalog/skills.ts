@@ -3,8 +3,8 @@
  * skills of several servers are kept apart. A skill is identified by its server and its URI (Skill URIs). Pure.
  */
 
-import type { Item } from "./item.ts";
-import { readLocator, writeTemplate } from "./locator.ts";
+import type { Item } from "./listing.ts";
+import { readLocator, writeTemplate } from "./uris.ts";
 import { matchesGlob } from "./names.ts";
 
 /** The name of the extension in `capabilities.extensions`. */

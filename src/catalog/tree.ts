@@ -1,5 +1,5 @@
-import { type Range, textOf } from "../bytes.ts";
-import { skipSpace, skipValue, stringOf } from "../json.ts";
+import { type Range, textOf } from "../base/bytes.ts";
+import { skipSpace, skipValue, stringOf } from "../base/json.ts";
 
 /**
  * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,

@@ -1,6 +1,6 @@
-import type { HubError } from "../errors.ts";
+import type { HubError } from "../base/errors.ts";
 import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
-import { formatDuration, formatSize } from "./print.ts";
+import { formatDuration, formatSize } from "../terminal/terminal.ts";
 
 /**
  * What a person can do about a server over HTTP that is not there: whole sentences, what is most likely to help first; empty

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import type { Desktop } from "../auth/browser.ts";
-import type { OpenAuthorizer } from "../auth/open.ts";
+import type { OpenAuthorizer } from "../auth/oauth-authorizer.ts";
 import type { World } from "./command.ts";
 
 /** Shows a person a page to log in at. Never rejects. */
@@ -13,10 +13,10 @@ export async function openOwnAuthorizer(
 ): Promise<OpenAuthorizer> {
   const { env } = world;
   const [{ openAuthorizer }, { openSecrets }, { withLock }, { dialer }] = await Promise.all([
-    import("../auth/open.ts"),
+    import("../auth/oauth-authorizer.ts"),
     import("../secrets/secrets.ts"),
-    import("../secrets/lock.ts"),
-    import("../wire/http/dialer.ts"),
+    import("../process/file-lock.ts"),
+    import("../transport/http-client/fetch.ts"),
   ]);
   const { file: store, folder } = openSecrets(world);
   return openAuthorizer({

@@ -1,7 +1,7 @@
-import type { LogLevel } from "../events.ts";
-import type { Welcome } from "../frontend/welcome.ts";
-import type { Surroundings } from "../manifest/folders.ts";
-import type { Greetings } from "./greetings.ts";
+import type { LogLevel } from "../base/events.ts";
+import type { Welcome } from "../frontend/early-initialize.ts";
+import type { Surroundings } from "../base/paths.ts";
+import type { Greetings } from "./initialize-cache.ts";
 
 /** What `list` can list. */
 export const LISTS = ["tools", "prompts", "resources", "skills", "servers"] as const;

@@ -1,6 +1,6 @@
 import type { Choices, Command, Invocation, Option } from "./command.ts";
 import { SHELLS } from "./command.ts";
-import { GLOBAL_OPTIONS, suggest, takesValue, usage } from "./parse.ts";
+import { GLOBAL_OPTIONS, suggest, takesValue, usage } from "./args.ts";
 
 type Shell = (typeof SHELLS)[number];
 

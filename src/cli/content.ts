@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
-import { type Range, textOf } from "../bytes.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
+import { type Range, textOf } from "../base/bytes.ts";
+import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
 
 /** A part of a result as a person gets it. */
 export type Part =

@@ -1,4 +1,4 @@
-import { selfCommand } from "../runtime.ts";
+import { selfCommand } from "../base/runtime.ts";
 
 /** The entry for an MCP client's configuration that starts this program on these manifests, as JSON text. */
 export function describeEntry(manifests: readonly string[]): string {

@@ -1,10 +1,10 @@
-import type { Hub } from "../hub.ts";
+import type { Hub } from "../hub/hub.ts";
 import type { LoadOptions, LoadResult } from "../manifest/load.ts";
-import { manifestError } from "../manifest/problem.ts";
+import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { type Watch, watchManifest } from "../manifest/watch.ts";
-import type { Basis, Log } from "./basis.ts";
-import type { Equip } from "./open.ts";
+import type { Basis, Log } from "./load-manifest.ts";
+import type { Equip } from "./open-hub.ts";
 
 /** A hub that runs, and what sets up plugins for it. */
 export interface Equippable {

@@ -1,6 +1,6 @@
 import { otherWays } from "../manifest/package.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { findCommand } from "../wire/command.ts";
+import { findCommand } from "../process/path-lookup.ts";
 import type { World } from "./command.ts";
 
 /** Of several commands the first that is there now; undefined if none is. */

@@ -1,5 +1,5 @@
-import type { Hub } from "../hub.ts";
-import { STOP_LIMIT, within } from "../wire/grace.ts";
+import type { Hub } from "../hub/hub.ts";
+import { STOP_LIMIT, within } from "../base/grace.ts";
 
 /** For what can wait until the hub has started its servers, in ms. */
 const SETTLING = 100;
@@ -23,7 +23,7 @@ export function sweepBeside(hub: Hub, tell: (count: number) => void): () => Prom
 
 async function sweep(tell: (count: number) => void): Promise<void> {
   // Whatever deals with processes is loaded after the first answer to the client.
-  const { sweepOrphans } = await import("../wire/owner.ts");
+  const { sweepOrphans } = await import("../process/orphans.ts");
   const count = await sweepOrphans();
   if (count > 0) tell(count);
 }

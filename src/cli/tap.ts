@@ -1,5 +1,5 @@
-import type { Env } from "../manifest/folders.ts";
-import { selfCommand } from "../runtime.ts";
+import type { Env } from "../base/paths.ts";
+import { selfCommand } from "../base/runtime.ts";
 
 /** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
 export const TAP_VARIABLE = "TOOLMUX_TAP";

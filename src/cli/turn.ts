@@ -1,7 +1,7 @@
 import { join } from "node:path";
-import { HubError } from "../errors.ts";
-import { stateFolder } from "../manifest/folders.ts";
-import { withLock } from "../secrets/lock.ts";
+import { HubError } from "../base/errors.ts";
+import { stateFolder } from "../base/paths.ts";
+import { withLock } from "../process/file-lock.ts";
 import type { World } from "./command.ts";
 
 /** Changes a manifest, or what is trusted, while no other command of this user does. @throws {HubError} as `withLock` */

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
-import { decode } from "../manifest/file.ts";
-import { describeForms, findMisfit, type Form, type Misfit, readForms } from "./form.ts";
+import { decode } from "../base/read-file.ts";
+import { describeForms, findMisfit, type Form, type Misfit, readForms } from "./json-schema.ts";
 
 /** A value as it was given for a key. */
 export type Value =

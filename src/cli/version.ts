@@ -1,6 +1,6 @@
 import process from "node:process";
-import { runtimeName } from "../runtime.ts";
-import { VERSION } from "../version.ts";
+import { runtimeName } from "../base/runtime.ts";
+import { VERSION } from "../base/version.ts";
 
 /** Prints version, runtime and platform in one line. */
 export function printVersion(): Promise<number> {

@@ -1,12 +1,12 @@
-import type { Edit } from "../bytes.ts";
+import type { Edit } from "../base/bytes.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Register } from "../register.ts";
+import type { Register } from "../base/id-table.ts";
 import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
-import type { Withdrawal } from "../upstream/withdrawal.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { type Id, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
-import type { Inbound } from "../wire/link.ts";
+import { type Id, type Message, readdress, type Response } from "../jsonrpc/message.ts";
+import type { Inbound } from "../transport/transport.ts";
 
 /** The client that a request comes from. */
 export interface Asker {

@@ -1,6 +1,6 @@
-import { utf8 } from "../bytes.ts";
-import { type Frame, type Message, piecesOf } from "../wire/jsonrpc.ts";
-import type { Inbound } from "../wire/link.ts";
+import { utf8 } from "../base/bytes.ts";
+import { type Frame, type Message, piecesOf } from "../jsonrpc/message.ts";
+import type { Inbound } from "../transport/transport.ts";
 
 /**
  * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).

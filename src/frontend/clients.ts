@@ -4,24 +4,24 @@
  * `modern/client.ts` for the other. Start here, then read `client-connection.ts` (which era a request is of) and
  * `legacy-client.ts`.
  */
-import type { Clock } from "../clock.ts";
-import type { Member } from "../plugin/member.ts";
-import type { PluginSet } from "../plugin/set.ts";
+import type { Clock } from "../base/clock.ts";
+import type { Member } from "../plugin/instance.ts";
+import type { PluginSet } from "../plugin/plugin-set.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Call } from "../router/call.ts";
-import type { Deadlines } from "../router/deadline.ts";
+import type { Deadlines } from "../router/deadlines.ts";
 import type { Ledger } from "../router/ledger.ts";
-import { toHubError } from "../errors.ts";
+import { toHubError } from "../base/errors.ts";
 import { Router } from "../router/router.ts";
 import type { Scope } from "../upstream/scope.ts";
 import type { View } from "../upstream/view.ts";
-import type { Message } from "../wire/jsonrpc.ts";
-import type { Link } from "../wire/link.ts";
-import { Client, type Host } from "./client.ts";
-import { Door } from "./modern/door.ts";
-import { Editions } from "./modern/editions.ts";
-import { Lot } from "./modern/parking.ts";
-import { Parties } from "./modern/parties.ts";
+import type { Message } from "../jsonrpc/message.ts";
+import type { Link } from "../transport/transport.ts";
+import { Client, type Host } from "./legacy-client.ts";
+import { Door } from "./client-connection.ts";
+import { Editions } from "./editions.ts";
+import { Lot } from "./modern/input-required.ts";
+import { Parties } from "./modern/clients.ts";
 
 export interface ClientsParts {
   readonly deadlines: Deadlines;

@@ -1,5 +1,5 @@
-import { HubError } from "../errors.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../json.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
   readAllSettings,
@@ -8,8 +8,8 @@ import {
   writeClass,
 } from "../protocol/capabilities.ts";
 import { type LegacyVersion, negotiate } from "../protocol/legacy.ts";
-import { isSeverity, type Severity } from "../protocol/severity.ts";
-import type { Request } from "../wire/jsonrpc.ts";
+import { isSeverity, type Severity } from "../protocol/log-level.ts";
+import type { Request } from "../jsonrpc/message.ts";
 
 /** What a client declares in `initialize`. */
 export interface Introduction {

@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
-import { HubError } from "../errors.ts";
-import { sleep } from "../wire/grace.ts";
-import type { Message } from "../wire/jsonrpc.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../wire/link.ts";
-import { PIPE_EXCHANGE } from "../wire/memory.ts";
-import { type ByteSource, Pipe, PRESSURE } from "../wire/pipe.ts";
-import { openStreams, type OwnStreams } from "./welcome.ts";
+import { HubError } from "../base/errors.ts";
+import { sleep } from "../base/grace.ts";
+import type { Message } from "../jsonrpc/message.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
+import { PIPE_EXCHANGE } from "../transport/memory.ts";
+import { type ByteSource, Pipe, PRESSURE } from "../jsonrpc/pipe.ts";
+import { openStreams, type OwnStreams } from "./early-initialize.ts";
 
 /** Longest wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_LIMIT = 500;

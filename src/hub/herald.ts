@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 
 /** Changes that come within this many ms of each other are announced once. */
 const PAUSE = 50;

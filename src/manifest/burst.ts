@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 
 /** A burst of changes ends after this time without a change, in ms. */
 const QUIET = 100;

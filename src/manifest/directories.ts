@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { text } from "./fields.ts";
-import type { Complaint } from "./problem.ts";
+import type { Complaint } from "./problems.ts";
 import type { Source } from "./source.ts";
 import type { Table } from "./table.ts";
 import { validate } from "./validate.ts";

@@ -1,4 +1,4 @@
-import type { Complaint, Path, Position } from "./problem.ts";
+import type { Complaint, Path, Position } from "./problems.ts";
 
 /** Finds the position of a key, of its value, or of the nearest table around it. */
 export type Locate = (path: Path, at: Complaint["at"]) => Position | undefined;

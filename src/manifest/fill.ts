@@ -1,9 +1,9 @@
 import { basename, resolve, sep } from "node:path";
-import { HubError, type ErrorCode } from "../errors.ts";
-import { decode, readSmall } from "./file.ts";
-import { expandHome, homeFolder, type Env } from "./folders.ts";
+import { HubError, type ErrorCode } from "../base/errors.ts";
+import { decode, readSmall } from "../base/read-file.ts";
+import { expandHome, homeFolder, type Env } from "../base/paths.ts";
 import type { StdioServer } from "./schema.ts";
-import { explainScheme, parseTemplate, type Part, type Place } from "./template.ts";
+import { explainScheme, parseTemplate, type Part, type Place } from "./interpolate.ts";
 
 /** Resolvers of `${scheme:path}`, by scheme. They reject with an Error whose message may be shown. */
 export type Schemes = ReadonlyMap<string, (path: string, server: string) => Promise<string>>;

@@ -1,8 +1,8 @@
 import { basename } from "node:path";
-import { readForeign } from "./foreign.ts";
-import { readOwn, readServers } from "./own.ts";
-import { printPath, type Complaint } from "./problem.ts";
-import type { Reading } from "./reading.ts";
+import { readForeign } from "./client-entry.ts";
+import { readOwn, readServers } from "./read.ts";
+import { printPath, type Complaint } from "./problems.ts";
+import type { Reading } from "./file-config.ts";
 import { isTable } from "./table.ts";
 
 /** Reads the content of `file`: a manifest, or a client's file if it looks like one. `duplicates`: duplicate keys. */

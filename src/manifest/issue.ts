@@ -1,4 +1,4 @@
-import { describe, type Complaint, type Path } from "./problem.ts";
+import { describe, type Complaint, type Path } from "./problems.ts";
 
 /** An issue of a Standard Schema of any library. */
 export interface Issue {

@@ -1,7 +1,7 @@
 import { findNodeAtLocation, parseTree, printParseErrorCode } from "jsonc-parser";
 import type { Node, ParseError } from "jsonc-parser";
 import type { ParseResult } from "./document.ts";
-import type { Complaint, Path, Position } from "./problem.ts";
+import type { Complaint, Path, Position } from "./problems.ts";
 import { createTable } from "./table.ts";
 
 /** Parses JSON with comments and trailing commas. Duplicate keys are reported in `duplicates`. */

@@ -1,4 +1,4 @@
-import { describe, findNearest, type Complaint, type Path } from "./problem.ts";
+import { describe, findNearest, type Complaint, type Path } from "./problems.ts";
 import { isTable } from "./table.ts";
 
 /** The properties of a valibot schema that are read here, the same in every copy of valibot. */

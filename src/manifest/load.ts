@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { dirname, resolve } from "node:path";
-import { decode, readSmall } from "./file.ts";
-import { expandHome, type Surroundings } from "./folders.ts";
+import { decode, readSmall } from "../base/read-file.ts";
+import { expandHome, type Surroundings } from "../base/paths.ts";
 import { pickDirectories } from "./directories.ts";
 import type { Locate } from "./document.ts";
 import { interpretFile, interpretVariable } from "./interpret.ts";
@@ -9,10 +9,16 @@ import { mergeSources } from "./merge.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { place, placeProblems } from "./place.ts";
 import { gatherPlugins, type Gathered, missPlugin } from "./plugins.ts";
-import type { Problem } from "./problem.ts";
-import type { Draft } from "./reading.ts";
+import type { Problem } from "./problems.ts";
+import type { Draft } from "./file-config.ts";
 import type { Manifest, ServerSpec } from "./schema.ts";
-import { describeAbsence, listCandidates, searchFiles, type Found, type Search } from "./search.ts";
+import {
+  describeAbsence,
+  listCandidates,
+  searchFiles,
+  type Found,
+  type Search,
+} from "./discover.ts";
 import type { Fault, Source } from "./source.ts";
 import { noteExposure, pickToken } from "./token.ts";
 import { MAX_MANIFEST } from "./trust.ts";

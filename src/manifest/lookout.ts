@@ -1,6 +1,6 @@
 import { watch } from "node:fs";
 import { basename } from "node:path";
-import { runtimeName } from "../runtime.ts";
+import { runtimeName } from "../base/runtime.ts";
 import type { Spot } from "./trail.ts";
 
 /**

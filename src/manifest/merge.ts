@@ -1,6 +1,6 @@
 import { printPackage, runnersOf, startPackage } from "./package.ts";
 import { assignPrefixes } from "./prefix.ts";
-import type { Draft, Program } from "./reading.ts";
+import type { Draft, Program } from "./file-config.ts";
 import { HUB_DEFAULTS, LIMIT_DEFAULTS, START_LIMIT } from "./schema.ts";
 import type {
   HubSettings,

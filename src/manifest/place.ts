@@ -1,7 +1,7 @@
 import type { Locate } from "./document.ts";
-import { decode, readSmall } from "./file.ts";
+import { decode, readSmall } from "../base/read-file.ts";
 import { detectFormat, parseText } from "./parse.ts";
-import { printPath, type Complaint, type Problem } from "./problem.ts";
+import { printPath, type Complaint, type Problem } from "./problems.ts";
 import { MAX_MANIFEST } from "./trust.ts";
 
 /** Adds positions to the problems of a file. Returns each with its positioned form, in the order of the text. */

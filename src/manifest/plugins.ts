@@ -1,8 +1,8 @@
 import { resolve } from "node:path";
-import { readSmall } from "./file.ts";
-import { expandHome, type Env } from "./folders.ts";
-import { type Complaint, findNearest } from "./problem.ts";
-import type { PluginDraft } from "./reading.ts";
+import { readSmall } from "../base/read-file.ts";
+import { expandHome, type Env } from "../base/paths.ts";
+import { type Complaint, findNearest } from "./problems.ts";
+import type { PluginDraft } from "./file-config.ts";
 import type { Place, PluginSpec } from "./schema.ts";
 import type { Fault, Source } from "./source.ts";
 import { isTable } from "./table.ts";

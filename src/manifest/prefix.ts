@@ -1,4 +1,4 @@
-import type { Draft } from "./reading.ts";
+import type { Draft } from "./file-config.ts";
 import type { Fault, Placed } from "./source.ts";
 
 /** Whether a prefix is valid: names with it split in one way only. The empty prefix is valid. */

@@ -20,7 +20,7 @@ import {
   text,
 } from "./fields.ts";
 import type { Packaged } from "./package.ts";
-import type { Path, Problem } from "./problem.ts";
+import type { Path, Problem } from "./problems.ts";
 import { processEntries } from "./process.ts";
 import { type Remote, remoteEntries } from "./remote.ts";
 import type { SecretSource } from "./secrecy.ts";

@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { flag } from "./fields.ts";
-import { describe, findNearest, type Complaint } from "./problem.ts";
+import { describe, findNearest, type Complaint } from "./problems.ts";
 import { isTable, type Table } from "./table.ts";
 import { validate } from "./validate.ts";
 

@@ -1,5 +1,5 @@
-import type { Complaint } from "./problem.ts";
-import type { Draft, Reading } from "./reading.ts";
+import type { Complaint } from "./problems.ts";
+import type { Draft, Reading } from "./file-config.ts";
 
 /** One file, or the environment variable in place of one, with its content. */
 export interface Source {

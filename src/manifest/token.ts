@@ -1,8 +1,8 @@
 import process from "node:process";
-import type { Complaint } from "./problem.ts";
+import type { Complaint } from "./problems.ts";
 import type { HttpToken } from "./schema.ts";
 import type { Source } from "./source.ts";
-import { explainScheme, parseTemplate } from "./template.ts";
+import { explainScheme, parseTemplate } from "./interpolate.ts";
 
 /* `hub.httpToken`: the token that HTTP clients must send. */
 

@@ -1,7 +1,7 @@
 import { parse, TomlError } from "smol-toml";
 import type { AST } from "toml-eslint-parser";
 import type { Locate, ParseResult } from "./document.ts";
-import type { Position } from "./problem.ts";
+import type { Position } from "./problems.ts";
 
 export function parseToml(text: string): ParseResult {
   try {

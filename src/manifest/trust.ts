@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import process from "node:process";
-import { utf8 } from "../bytes.ts";
-import { HubError } from "../errors.ts";
-import { decode, readSmall, type Bytes } from "./file.ts";
+import { utf8 } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import { decode, readSmall, type Bytes } from "../base/read-file.ts";
 import { isTable } from "./table.ts";
 
 /** The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
@@ -62,7 +62,7 @@ async function readStore(folder: string): Promise<Map<string, string>> {
 }
 
 async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
-  const { makePrivateFolder, rewritePrivate } = await import("./draft.ts");
+  const { makePrivateFolder, rewritePrivate } = await import("../base/private-files.ts");
   await makePrivateFolder(folder);
   const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
   await rewritePrivate(locateStore(folder), utf8(`${text}\n`));

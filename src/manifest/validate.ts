@@ -1,7 +1,7 @@
 import * as v from "valibot";
 import { explainIssue, pathOf, type Issue } from "./issue.ts";
 import { findKeyFaults } from "./keys.ts";
-import type { Complaint, Path } from "./problem.ts";
+import type { Complaint, Path } from "./problems.ts";
 
 export type Validated<T> =
   | { readonly ok: true; readonly value: T }

@@ -1,4 +1,4 @@
-import { type Clock, systemClock } from "../clock.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
 import { Burst } from "./burst.ts";
 import { listFiles, loadManifest, type LoadOptions, type LoadResult } from "./load.ts";
 import { Lookout, type WatchFolder, watchFolder } from "./lookout.ts";

@@ -1,8 +1,8 @@
 import { Buffer } from "node:buffer";
-import { isGiven, type Piece, sliceOf, textOf } from "../bytes.ts";
-import { HubError } from "../errors.ts";
-import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../json.ts";
-import { buildResult, type Message, readdress, type Response } from "../wire/jsonrpc.ts";
+import { isGiven, type Piece, sliceOf, textOf } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../base/json.ts";
+import { buildResult, type Message, readdress, type Response } from "../jsonrpc/message.ts";
 import type { Answer } from "./plugin.ts";
 
 /** An answer that can be sent to a client; the only kind of answer that plugins may return. */

@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 
 /** Number of consecutive failures that opens the circuit. */
 export const MOST_FAILURES = 5;

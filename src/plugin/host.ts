@@ -1,11 +1,11 @@
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import { HubError } from "../errors.ts";
-import type { Bus, HubEvent, Listener } from "../events.ts";
-import { expandHome, type Env } from "../manifest/folders.ts";
-import { entrust, isOwnError } from "./fault.ts";
-import type { Member } from "./member.ts";
-import { makePair } from "./pair.ts";
+import { HubError } from "../base/errors.ts";
+import type { Bus, HubEvent, Listener } from "../base/events.ts";
+import { expandHome, type Env } from "../base/paths.ts";
+import { entrust, isOwnError } from "./errors.ts";
+import type { Member } from "./instance.ts";
+import { makePair } from "./transport.ts";
 import type { Answer, EventKind, Host, Link, Tool, Transport } from "./plugin.ts";
 import { writeObject } from "./answer.ts";
 

@@ -1,10 +1,10 @@
 import { realpath } from "node:fs/promises";
-import { type Complaint, describe, findNearest, type Path } from "../manifest/problem.ts";
+import { type Complaint, describe, findNearest, type Path } from "../manifest/problems.ts";
 import type { PluginSpec } from "../manifest/schema.ts";
 import { createTable } from "../manifest/table.ts";
 import { validateOptions, type Validated } from "../manifest/validate.ts";
 import { BUILT_IN, type Loaders } from "./builtin.ts";
-import { describeFault } from "./fault.ts";
+import { describeFault } from "./errors.ts";
 import { importFile, locatePackage } from "./module.ts";
 import {
   type Api,

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { resolvePackage, runtimeName } from "../runtime.ts";
+import { resolvePackage, runtimeName } from "../base/runtime.ts";
 
 /** How often each file was imported. */
 const imports = new Map<string, number>();

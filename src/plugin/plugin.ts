@@ -1,9 +1,9 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
-import type { EventKind, HubEvent, Listener, LogLevel } from "../events.ts";
+import type { EventKind, HubEvent, Listener, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/schema.ts";
-import type { Link } from "../wire/link.ts";
-import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./spelling.ts";
+import type { Link } from "../transport/transport.ts";
+import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./json-text.ts";
 
 /*
  * The plugin API: what a plugin is, and what it is given. Its main type is `Plugin`; start there, then read

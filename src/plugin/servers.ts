@@ -1,11 +1,18 @@
 import { missPlugin } from "../manifest/plugins.ts";
 import { isPrefix } from "../manifest/prefix.ts";
 import { placeProblems } from "../manifest/place.ts";
-import { type Complaint, findNearest, type Problem } from "../manifest/problem.ts";
+import { type Complaint, findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
-import type { Message } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, LinkEvents, Outgoing, Spoken, Vitals } from "../wire/link.ts";
-import type { Member } from "./member.ts";
+import type { Message } from "../jsonrpc/message.ts";
+import type {
+  Exchange,
+  Link,
+  LinkEvents,
+  Outgoing,
+  Spoken,
+  Vitals,
+} from "../transport/transport.ts";
+import type { Member } from "./instance.ts";
 
 /** A server or scheme of a plugin that cannot be used. */
 export interface ServerFault {

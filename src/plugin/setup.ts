@@ -1,15 +1,15 @@
-import { type Clock, systemClock } from "../clock.ts";
-import type { Bus, HubEvent, LogLevel } from "../events.ts";
-import type { Env } from "../manifest/folders.ts";
-import type { Complaint, Problem } from "../manifest/problem.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
+import type { Bus, HubEvent, LogLevel } from "../base/events.ts";
+import type { Env } from "../base/paths.ts";
+import type { Complaint, Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
-import { BUILT_IN } from "../manifest/template.ts";
-import { within } from "../wire/grace.ts";
+import { BUILT_IN } from "../manifest/interpolate.ts";
+import { within } from "../base/grace.ts";
 import type { Loaders } from "./builtin.ts";
-import { describeFault } from "./fault.ts";
+import { describeFault } from "./errors.ts";
 import { type HostParts, listen, makeHost } from "./host.ts";
 import { type Loaded, loadPlugin } from "./load.ts";
-import { Member } from "./member.ts";
+import { Member } from "./instance.ts";
 import type { Parts } from "./plugin.ts";
 import {
   completeServers,
@@ -20,7 +20,7 @@ import {
   placeFaults,
   type ServerFault,
 } from "./servers.ts";
-import { disposeAll, PluginSet } from "./set.ts";
+import { disposeAll, PluginSet } from "./plugin-set.ts";
 
 /** What plugins are set up with. */
 export interface Surroundings {

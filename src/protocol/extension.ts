@@ -1,5 +1,5 @@
-import { lastMember, type Member, stringOf, valueOf } from "../json.ts";
-import { HubError } from "../errors.ts";
+import { lastMember, type Member, stringOf, valueOf } from "../base/json.ts";
+import { HubError } from "../base/errors.ts";
 
 /** The tasks extension of the modern era: a call may be answered with a task. */
 export const TASKS = "io.modelcontextprotocol/tasks";

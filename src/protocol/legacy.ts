@@ -6,7 +6,7 @@ import { type Capabilities, writeSettings } from "./capabilities.ts";
  * `translate.ts` turns responses of one era into the other's. Start here with `Method`, then read `modern.ts`.
  */
 
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import { SkillMethod, withoutSkills } from "../catalog/skills.ts";
 import type { Offered } from "../catalog/offer.ts";
 

@@ -1,4 +1,4 @@
-import { type Member, scanObject } from "../json.ts";
+import { type Member, scanObject } from "../base/json.ts";
 
 /** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
 const LONGEST = 256 * 1024;

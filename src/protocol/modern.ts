@@ -4,7 +4,7 @@
  */
 
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
+import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
 import type { CacheHint, Offered } from "../catalog/offer.ts";
 import {
   lastMember,
@@ -14,8 +14,8 @@ import {
   skipSpace,
   stringOf,
   valueOf,
-} from "../json.ts";
-import { removeMembers } from "../object.ts";
+} from "../base/json.ts";
+import { removeMembers } from "../base/object.ts";
 import { WITH_TASKS } from "./extension.ts";
 import type { Implementation } from "./legacy.ts";
 import {
@@ -25,7 +25,7 @@ import {
   writeSettings,
 } from "./capabilities.ts";
 import { membersOfMeta } from "./meta.ts";
-import type { Severity } from "./severity.ts";
+import type { Severity } from "./log-level.ts";
 
 /** Newest first. */
 export const MODERN_VERSIONS = ["2026-07-28"] as const;

@@ -3,9 +3,9 @@
  * of a modern server's tool is wrapped: it becomes the member `result` of an object.
  */
 
-import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../bytes.ts";
-import type { Item } from "../catalog/item.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../json.ts";
+import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
+import type { Item } from "../catalog/listing.ts";
+import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
 
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;

@@ -1,6 +1,6 @@
-import type { Edit, Range } from "../bytes.ts";
-import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../json.ts";
-import { removeMembers } from "../object.ts";
+import type { Edit, Range } from "../base/bytes.ts";
+import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../base/json.ts";
+import { removeMembers } from "../base/object.ts";
 
 /** Methods of legacy tasks (2025-11-25). The results of all but `tasks/result` and `tasks/list` are the task itself. */
 export const TaskMethod = {

@@ -1,8 +1,8 @@
-import { type Edit, type Range, utf8 } from "../bytes.ts";
+import { type Edit, type Range, utf8 } from "../base/bytes.ts";
 import type { CacheHint } from "../catalog/offer.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../json.ts";
-import { appendMembers } from "../object.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
+import { appendMembers } from "../base/object.ts";
+import type { Response } from "../jsonrpc/message.ts";
 import type { Era } from "./era.ts";
 import type { Implementation } from "./legacy.ts";
 import { ModernError, stampResult, stripResult } from "./modern.ts";

@@ -1,10 +1,10 @@
-import { toHubError } from "../errors.ts";
-import type { FaceHub } from "../frontend/http/face.ts";
-import type { Taker } from "../frontend/modern/parties.ts";
+import { toHubError } from "../base/errors.ts";
+import type { FaceHub } from "../frontend/http/server.ts";
+import type { Taker } from "../frontend/modern/clients.ts";
 import type { WayBack } from "../frontend/modern/wayback.ts";
-import type { Peer } from "./line.ts";
+import type { Peer } from "./format.ts";
 import type { Recorder } from "./recorder.ts";
-import { recordInbound, recordLink } from "./tap.ts";
+import { recordInbound, recordLink } from "./recorded-transport.ts";
 
 /** The same hub for an HTTP face, with all that its clients say and hear written down. */
 export function recordFace(hub: FaceHub, recorder: Recorder): FaceHub {

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { FileHandle } from "node:fs/promises";
 import process from "node:process";
-import { HubError } from "../errors.ts";
+import { HubError } from "../base/errors.ts";
 
 /** Where a recording goes. */
 export interface Outlet {

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
-import { type Range, textOf } from "../bytes.ts";
-import { isTelling } from "../manifest/suspicion.ts";
-import { MASK } from "./disguise.ts";
+import { type Range, textOf } from "../base/bytes.ts";
+import { isTelling } from "../manifest/plaintext-secrets.ts";
+import { MASK } from "./mask.ts";
 
 /** So many differences are looked for, and shown of a value so many characters. */
 const MOST = 50;

@@ -1,13 +1,13 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { isGiven, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../bytes.ts";
-import { skipSpace, skipValue } from "../json.ts";
-import { VERSION } from "../version.ts";
-import { readFrame } from "../wire/frame.ts";
-import { within } from "../wire/grace.ts";
-import { type Frame, type Message, piecesOf, bytesOf } from "../wire/jsonrpc.ts";
-import { disguise, type Redact } from "./disguise.ts";
+import { isGiven, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../base/bytes.ts";
+import { skipSpace, skipValue } from "../base/json.ts";
+import { VERSION } from "../base/version.ts";
+import { readFrame } from "../jsonrpc/parse.ts";
+import { within } from "../base/grace.ts";
+import { type Frame, type Message, piecesOf, bytesOf } from "../jsonrpc/message.ts";
+import { disguise, type Redact } from "./mask.ts";
 import type { Outlet } from "./file.ts";
-import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./line.ts";
+import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./format.ts";
 
 /** A longer message is not written, only that there was one; in bytes. */
 const MOST_MESSAGE = 32 * 1024 * 1024;

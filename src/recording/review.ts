@@ -1,6 +1,6 @@
 import type { Difference } from "./parameters.ts";
-import type { Scene } from "./scene.ts";
-import type { Nearest } from "./score.ts";
+import type { Scene } from "./exchanges.ts";
+import type { Nearest } from "./matcher.ts";
 
 /** So many divergences are told one by one. */
 const MOST_TOLD = 20;

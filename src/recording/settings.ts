@@ -1,6 +1,6 @@
-import { HubError } from "../errors.ts";
+import { HubError } from "../base/errors.ts";
 import { mergeSources } from "../manifest/merge.ts";
-import { readOwn } from "../manifest/own.ts";
+import { readOwn } from "../manifest/read.ts";
 import {
   type Manifest,
   type PromptRules,

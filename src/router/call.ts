@@ -1,24 +1,24 @@
-import type { Edit, Piece, Range } from "../bytes.ts";
+import type { Edit, Piece, Range } from "../base/bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
-import { isUi, writeTemplate } from "../catalog/locator.ts";
+import { isUi, writeTemplate } from "../catalog/uris.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { isWithin, rootOf } from "../catalog/skills.ts";
 import { renameInResult, type RenameUri } from "../catalog/renamed-uris.ts";
 import type { Route } from "../catalog/section.ts";
-import { HubError } from "../errors.ts";
-import type { CancelledBy } from "../events.ts";
+import { HubError } from "../base/errors.ts";
+import type { CancelledBy } from "../base/events.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
-import { isAtLeast, type Severity } from "../protocol/severity.ts";
+import { isAtLeast, type Severity } from "../protocol/log-level.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
 import type { Attendee, Occasion } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Rewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../upstream/withdrawal.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { View } from "../upstream/view.ts";
-import { revise } from "../wire/frame.ts";
+import { revise } from "../jsonrpc/parse.ts";
 import {
   buildError,
   type Message,
@@ -26,9 +26,9 @@ import {
   type Request,
   type Response,
   substitute,
-} from "../wire/jsonrpc.ts";
-import type { Deadlines, Timed } from "./deadline.ts";
-import { answerAbsence, answerLate, describeDelay } from "./late.ts";
+} from "../jsonrpc/message.ts";
+import type { Deadlines, Timed } from "./deadlines.ts";
+import { answerAbsence, answerLate, describeDelay } from "./timeouts.ts";
 import type { CallEnd, Ledger, RunningCall } from "./ledger.ts";
 import type { Links } from "./links.ts";
 

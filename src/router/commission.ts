@@ -1,7 +1,7 @@
 import type { Session } from "../upstream/session.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import type { Response } from "../jsonrpc/message.ts";
 import type { CallParts } from "./call.ts";
-import { RelayedCall } from "./relayed.ts";
+import { RelayedCall } from "./upstream-request.ts";
 import type { Tasks } from "./tasks.ts";
 
 /** A legacy task-augmented call. The server may create a task or answer at once, as modern servers do. */

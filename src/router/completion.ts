@@ -1,7 +1,7 @@
-import { utf8 } from "../bytes.ts";
+import { utf8 } from "../base/bytes.ts";
 import type { Session } from "../upstream/session.ts";
-import { buildResult } from "../wire/jsonrpc.ts";
-import { RelayedCall } from "./relayed.ts";
+import { buildResult } from "../jsonrpc/message.ts";
+import { RelayedCall } from "./upstream-request.ts";
 
 /** The hub declares `completions`; for a server that does not, the result is empty. */
 const NOTHING = utf8('{"completion":{"values":[]}}');

@@ -1,23 +1,23 @@
-import type { HubError } from "../errors.ts";
-import { lastMember, scanObject } from "../json.ts";
+import type { HubError } from "../base/errors.ts";
+import { lastMember, scanObject } from "../base/json.ts";
 import { readTicket, TicketMethod } from "../protocol/extension.ts";
 import { membersAt, readTask } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/visitors.ts";
-import { readTokens } from "../upstream/notice.ts";
+import { readTokens } from "../protocol/notifications.ts";
 import type { Pending } from "../upstream/pending.ts";
-import type { Withdrawal } from "../upstream/withdrawal.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { revise } from "../wire/frame.ts";
-import { readId } from "../wire/id.ts";
-import type { Message, Response } from "../wire/jsonrpc.ts";
+import { revise } from "../jsonrpc/parse.ts";
+import { readId } from "../jsonrpc/id.ts";
+import type { Message, Response } from "../jsonrpc/message.ts";
 import { Call, type CallParts } from "./call.ts";
-import { nameInputs, readInputs } from "./inputs.ts";
+import { nameInputs, readInputs } from "./input-required.ts";
 import type { Common } from "./inquiry.ts";
-import { type Keeping, type Kept, resultIn } from "./keeping.ts";
-import { explainUnready, lateError } from "./late.ts";
+import { type Keeping, type Kept, resultIn } from "./modern-tasks.ts";
+import { explainUnready, lateError } from "./timeouts.ts";
 import { type CallEnd, silence } from "./ledger.ts";
-import { isUnanswered, Replay } from "./replay.ts";
+import { isUnanswered, Replay } from "./retry.ts";
 import { repeat } from "./rounds.ts";
 
 /** A modern client's request about a task, sent over the connection that has the task. */

@@ -1,9 +1,9 @@
-import type { Item } from "../catalog/item.ts";
+import type { Item } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
-import { lastMember, scanObject, valueOf } from "../json.ts";
-import { mirror, mirroredBy } from "../protocol/mirror.ts";
+import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { mirror, mirroredBy } from "../protocol/param-headers.ts";
 import type { Connection } from "../upstream/connection.ts";
-import type { Request } from "../wire/jsonrpc.ts";
+import type { Request } from "../jsonrpc/message.ts";
 
 export interface HeadersParts {
   readonly connection: Pick<Connection, "offer">;

@@ -1,13 +1,13 @@
-import type { Range } from "../bytes.ts";
+import type { Range } from "../base/bytes.ts";
 import { readTicket } from "../protocol/extension.ts";
 import { membersAt, type Mention } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
-import { revise } from "../wire/frame.ts";
-import { type Message, type Notification, bytesOf } from "../wire/jsonrpc.ts";
-import { nameInputs, readInputs } from "./inputs.ts";
-import { type Keeping, type Kept, resultIn } from "./keeping.ts";
+import { revise } from "../jsonrpc/parse.ts";
+import { type Message, type Notification, bytesOf } from "../jsonrpc/message.ts";
+import { nameInputs, readInputs } from "./input-required.ts";
+import { type Keeping, type Kept, resultIn } from "./modern-tasks.ts";
 import type { Links } from "./links.ts";
 
 /** Callbacks of the subscriber. */

@@ -1,5 +1,5 @@
-import { utf8 } from "../bytes.ts";
-import { HubError } from "../errors.ts";
+import { utf8 } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
 import {
   membersAt,
   readRelated,
@@ -8,16 +8,16 @@ import {
   TaskMethod,
   type TaskQuery,
 } from "../protocol/tasks.ts";
-import type { Job } from "../upstream/job.ts";
+import type { Job } from "../upstream/tasks.ts";
 import type { Pending, Rewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../upstream/withdrawal.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { revise } from "../wire/frame.ts";
-import { buildResult, type Response } from "../wire/jsonrpc.ts";
+import { revise } from "../jsonrpc/parse.ts";
+import { buildResult, type Response } from "../jsonrpc/message.ts";
 import { Call, type CallCore } from "./call.ts";
-import type { Detour } from "./detour.ts";
-import { lateError } from "./late.ts";
+import type { Detour } from "./plugin-task-result.ts";
+import { lateError } from "./timeouts.ts";
 import { silence } from "./ledger.ts";
 
 /** What all requests of a client have. */

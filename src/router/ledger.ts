@@ -1,6 +1,6 @@
 import type { Route } from "../catalog/section.ts";
-import type { HubError } from "../errors.ts";
-import type { Bus, CancelledBy } from "../events.ts";
+import type { HubError } from "../base/errors.ts";
+import type { Bus, CancelledBy } from "../base/events.ts";
 
 /** A call in progress. */
 export interface RunningCall {

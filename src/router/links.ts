@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
-import { bufferOf } from "../bytes.ts";
-import { valueOf } from "../json.ts";
-import { type Response, bytesOf } from "../wire/jsonrpc.ts";
+import { bufferOf } from "../base/bytes.ts";
+import { valueOf } from "../base/json.ts";
+import { type Response, bytesOf } from "../jsonrpc/message.ts";
 
 /** Maximum number of remembered URIs per server, the most recent ones, and maximum length of one in UTF-16 units. */
 const MOST = 1000;

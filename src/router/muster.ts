@@ -1,10 +1,10 @@
-import { utf8 } from "../bytes.ts";
-import { HubError } from "../errors.ts";
+import { utf8 } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { exposeTask, readRoll, type Roll, saysUnknown } from "../upstream/roll.ts";
-import { buildResult } from "../wire/jsonrpc.ts";
+import { buildResult } from "../jsonrpc/message.ts";
 import type { Running } from "./call.ts";
-import type { Timed } from "./deadline.ts";
+import type { Timed } from "./deadlines.ts";
 import type { Common, Entry } from "./inquiry.ts";
 
 /** A `tasks/list` request: asks each task's server for the task's status. */

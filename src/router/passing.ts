@@ -1,9 +1,9 @@
-import { textOf } from "../bytes.ts";
-import { lastMember, type Member } from "../json.ts";
+import { textOf } from "../base/bytes.ts";
+import { lastMember, type Member } from "../base/json.ts";
 import { MadeAnswer, writeObject } from "../plugin/answer.ts";
 import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
-import { PASSAGE, type Passage, type PassingCall } from "../plugin/weave.ts";
-import type { Request } from "../wire/jsonrpc.ts";
+import { PASSAGE, type Passage, type PassingCall } from "../plugin/call-chain.ts";
+import type { Request } from "../jsonrpc/message.ts";
 
 /** What stays the same however often plugins change the call. */
 export interface Substance extends Passage {

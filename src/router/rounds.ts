@@ -1,17 +1,22 @@
-import { applyEdits, type Edit, joinPieces, textOf, utf8 } from "../bytes.ts";
-import { HubError, toHubError } from "../errors.ts";
-import { lastMember, scanObject, stringOf } from "../json.ts";
-import { appendMembers } from "../object.ts";
+import { applyEdits, type Edit, joinPieces, textOf, utf8 } from "../base/bytes.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { lastMember, scanObject, stringOf } from "../base/json.ts";
+import { appendMembers } from "../base/object.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Ask, Question } from "../upstream/ask.ts";
 import type { Rewrite } from "../upstream/pending.ts";
-import type { Withdrawal } from "../upstream/withdrawal.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 import { type Asked, readQuestion } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { buildNotification, type Message, type Request, type Response } from "../wire/jsonrpc.ts";
-import type { Deadlines } from "./deadline.ts";
-import { addInputs, type Input, type InputRequired } from "./inputs.ts";
+import {
+  buildNotification,
+  type Message,
+  type Request,
+  type Response,
+} from "../jsonrpc/message.ts";
+import type { Deadlines } from "./deadlines.ts";
+import { addInputs, type Input, type InputRequired } from "./input-required.ts";
 
 export interface RoundsParts {
   readonly server: string;

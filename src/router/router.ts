@@ -4,38 +4,38 @@
  * sees. Start here with `route`, then read `call.ts` and `upstream-request.ts`.
  */
 
-import { type Edit, utf8 } from "../bytes.ts";
-import type { Kind } from "../catalog/item.ts";
+import { type Edit, utf8 } from "../base/bytes.ts";
+import type { Kind } from "../catalog/listing.ts";
 import type { ListedRoute, Route } from "../catalog/section.ts";
-import { HubError } from "../errors.ts";
+import { HubError } from "../base/errors.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { readsDirectories, SkillMethod } from "../catalog/skills.ts";
 import type { Connection } from "../upstream/connection.ts";
-import { lastMember } from "../json.ts";
-import type { Member as PluginMember } from "../plugin/member.ts";
+import { lastMember } from "../base/json.ts";
+import type { Member as PluginMember } from "../plugin/instance.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
-import type { PluginSet } from "../plugin/set.ts";
+import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import type { View } from "../upstream/view.ts";
-import type { Message, Request } from "../wire/jsonrpc.ts";
+import type { Message, Request } from "../jsonrpc/message.ts";
 import type { Call, Caller, Running } from "./call.ts";
 import { Commission } from "./commission.ts";
 import { Completion } from "./completion.ts";
 import { Consultation } from "./consultation.ts";
-import type { Deadlines } from "./deadline.ts";
-import { Detour } from "./detour.ts";
+import type { Deadlines } from "./deadlines.ts";
+import { Detour } from "./plugin-task-result.ts";
 import { Hearing, type HearingEvents } from "./hearing.ts";
-import { InterceptedCall } from "./intercepted.ts";
-import type { Keeping } from "./keeping.ts";
+import { InterceptedCall } from "./plugin-call.ts";
+import type { Keeping } from "./modern-tasks.ts";
 import type { Ledger } from "./ledger.ts";
 import { Links } from "./links.ts";
-import { locate, locateSkill } from "./locate.ts";
-import { RelayedCall } from "./relayed.ts";
-import { Search } from "./search.ts";
+import { locate, locateSkill } from "./resource-lookup.ts";
+import { RelayedCall } from "./upstream-request.ts";
+import { Search } from "./unlisted.ts";
 import { Tasks } from "./tasks.ts";
-import { type AnyManner, readWanted, RESOURCE, type Wanted } from "./wanted.ts";
-import { Subscribe, Watches } from "./watches.ts";
+import { type AnyManner, readWanted, RESOURCE, type Wanted } from "./params.ts";
+import { Subscribe, Watches } from "./subscriptions.ts";
 
 /** What a router needs. */
 export interface RouterParts {

@@ -1,9 +1,9 @@
-import type { Edit } from "../bytes.ts";
+import type { Edit } from "../base/bytes.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Response } from "../wire/jsonrpc.ts";
-import type { Unfinished } from "./inputs.ts";
-import { Pursuit, type PursuitParts } from "./pursuit.ts";
+import type { Response } from "../jsonrpc/message.ts";
+import type { Unfinished } from "./input-required.ts";
+import { Pursuit, type PursuitParts } from "./task-polling.ts";
 import { Rounds, type RoundsParts } from "./rounds.ts";
 
 /** What continuing an unfinished call needs. */

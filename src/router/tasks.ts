@@ -1,4 +1,4 @@
-import { HubError } from "../errors.ts";
+import { HubError } from "../base/errors.ts";
 import {
   isTaskQuery,
   membersAt,
@@ -7,13 +7,13 @@ import {
   type TaskQuery,
 } from "../protocol/tasks.ts";
 import type { Attendee } from "../upstream/audience.ts";
-import type { Begun, Origin } from "../upstream/job.ts";
-import { readTokens } from "../upstream/notice.ts";
+import type { Begun, Origin } from "../upstream/tasks.ts";
+import { readTokens } from "../protocol/notifications.ts";
 import type { Session } from "../upstream/session.ts";
-import { readId } from "../wire/id.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { readId } from "../jsonrpc/id.ts";
+import type { Response } from "../jsonrpc/message.ts";
 import type { Running } from "./call.ts";
-import type { Detour } from "./detour.ts";
+import type { Detour } from "./plugin-task-result.ts";
 import { type Common, type Entry, Inquiry } from "./inquiry.ts";
 import { Muster } from "./muster.ts";
 

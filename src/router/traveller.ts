@@ -1,14 +1,14 @@
-import type { Range } from "../bytes.ts";
+import type { Range } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
-import type { HubError } from "../errors.ts";
+import type { HubError } from "../base/errors.ts";
 import type { Occasion } from "../upstream/audience.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Notification, Request, Response } from "../wire/jsonrpc.ts";
+import type { Notification, Request, Response } from "../jsonrpc/message.ts";
 import type { Caller } from "./call.ts";
-import type { Deadlines } from "./deadline.ts";
-import type { Detour } from "./detour.ts";
+import type { Deadlines } from "./deadlines.ts";
+import type { Detour } from "./plugin-task-result.ts";
 
 /** The plugin call as its requests to the server see it. */
 export interface Traveller extends Occasion {

@@ -1,17 +1,17 @@
 import { Buffer } from "node:buffer";
-import { HubError } from "../errors.ts";
-import { decode } from "../manifest/file.ts";
-import { expandHome, type Env } from "../manifest/folders.ts";
+import { HubError } from "../base/errors.ts";
+import { decode } from "../base/read-file.ts";
+import { expandHome, type Env } from "../base/paths.ts";
 import { splitWords } from "../manifest/words.ts";
-import { type Child, type Exit, startChild } from "../wire/child.ts";
-import { findCommand, readLoginPath } from "../wire/command.ts";
-import { childEnvironment } from "../wire/environment.ts";
-import { DRAIN_GRACE, within } from "../wire/grace.ts";
-import { HUBS_VARIABLE } from "../wire/nesting.ts";
-import { newTag, tagVariable } from "../wire/owner.ts";
-import { Redactor } from "../wire/redact.ts";
-import { endOf } from "../wire/stream.ts";
-import { TAG_VARIABLE } from "../wire/table.ts";
+import { type Child, type Exit, startChild } from "../process/child-process.ts";
+import { findCommand, readLoginPath } from "../process/path-lookup.ts";
+import { childEnvironment } from "../process/environment.ts";
+import { DRAIN_GRACE, within } from "../base/grace.ts";
+import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
+import { newTag, tagVariable } from "../process/orphans.ts";
+import { Redactor } from "../transport/redact.ts";
+import { endOf } from "../process/child-streams.ts";
+import { TAG_VARIABLE } from "../process/process-table.ts";
 
 export interface CommandPlace {
   /** The folder that it runs in, where a relative path begins. */

@@ -1,4 +1,4 @@
-import type { Env } from "../manifest/folders.ts";
+import type { Env } from "../base/paths.ts";
 
 /** The variable that a secret's name stands for: `linear/token` is TOOLMUX_SECRET_LINEAR_TOKEN. */
 export function variableOf(name: string): string {

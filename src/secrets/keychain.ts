@@ -1,6 +1,6 @@
-import { type Clock, systemClock } from "../clock.ts";
-import { HubError } from "../errors.ts";
-import type { Env } from "../manifest/folders.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Env } from "../base/paths.ts";
 import { type Keyring, openKeyring } from "./keyring.ts";
 
 /** The keychain of this system, which may not be there, or not answer. */

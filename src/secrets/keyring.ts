@@ -1,4 +1,4 @@
-import { nativeSecrets } from "../runtime.ts";
+import { nativeSecrets } from "../base/runtime.ts";
 
 /** What the system itself keeps secrets in, by service and name. Rejects where there is none. */
 export interface Keyring {

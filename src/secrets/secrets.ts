@@ -1,6 +1,6 @@
 import { join } from "node:path";
-import { HubError } from "../errors.ts";
-import { configFolders, type Surroundings } from "../manifest/folders.ts";
+import { HubError } from "../base/errors.ts";
+import { configFolders, type Surroundings } from "../base/paths.ts";
 import { SECRET_SOURCES, type SecretSource } from "../manifest/secrecy.ts";
 import { keychainStore } from "./chain.ts";
 import { readEnvironment, variableOf } from "./environment.ts";

@@ -1,10 +1,10 @@
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { HubError } from "../errors.ts";
-import { removeDrafts, rewritePrivate, writePrivate } from "../manifest/draft.ts";
-import { type Bytes, decode, readSmall } from "../manifest/file.ts";
+import { HubError } from "../base/errors.ts";
+import { removeDrafts, rewritePrivate, writePrivate } from "../base/private-files.ts";
+import { type Bytes, decode, readSmall } from "../base/read-file.ts";
 import type { Keychain } from "./keychain.ts";
-import { explainWrite, withLock } from "./lock.ts";
+import { explainWrite, withLock } from "../process/file-lock.ts";
 import { type Key, makeKey, parseKey, readHeader, seal, spellKey, unseal } from "./seal.ts";
 
 /** All that is kept in one sealed file. */

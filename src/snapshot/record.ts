@@ -1,10 +1,10 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { type Range, textOf } from "../bytes.ts";
-import { eachKind, type Item, type ItemState, type Kind, KINDS } from "../catalog/item.ts";
+import { type Range, textOf } from "../base/bytes.ts";
+import { eachKind, type Item, type ItemState, type Kind, KINDS } from "../catalog/listing.ts";
 import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
-import type { Seal } from "./key.ts";
-import type { Mark } from "./mark.ts";
-import type { Kept, Verdict } from "./snapshot.ts";
+import type { Seal } from "./hmac.ts";
+import type { Mark } from "./tool-marks.ts";
+import type { Kept, Verdict } from "./snapshots.ts";
 
 /*
  * A snapshot as a file. Its first line is the seal of all that follows. Then come, a line each, the file's own name,

@@ -1,10 +1,10 @@
 import { Buffer } from "node:buffer";
 import { lstat, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { readSeal, type Seal } from "./key.ts";
+import { readSeal, type Seal } from "./hmac.ts";
 import { readRecord } from "./record.ts";
-import { nameOf } from "./shelf.ts";
-import { isUsable, type Kept, MAX_LENGTH, type Subject } from "./snapshot.ts";
+import { nameOf } from "./disk.ts";
+import { isUsable, type Kept, MAX_LENGTH, type Subject } from "./snapshots.ts";
 
 /** One file among the snapshots, and what can be done with it. */
 export interface Surveyed {

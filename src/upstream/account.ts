@@ -1,8 +1,8 @@
-import type { Alerts } from "../alerts.ts";
-import type { Clock } from "../clock.ts";
-import type { HubError } from "../errors.ts";
-import type { AlertKind, StateEvent } from "../events.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
+import type { Alerts } from "../base/alerts.ts";
+import type { Clock } from "../base/clock.ts";
+import type { HubError } from "../base/errors.ts";
+import type { AlertKind, StateEvent } from "../base/events.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
 import type { Session } from "./session.ts";
 import type { Rest, State } from "./state.ts";
 

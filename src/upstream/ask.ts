@@ -1,10 +1,10 @@
-import type { Piece, Range } from "../bytes.ts";
-import type { HubError } from "../errors.ts";
+import type { Piece, Range } from "../base/bytes.ts";
+import type { HubError } from "../base/errors.ts";
 import type { AskMethod } from "../protocol/legacy.ts";
 import type { TaskQuery } from "../protocol/tasks.ts";
-import type { Notification, Response } from "../wire/jsonrpc.ts";
-import type { Errand } from "./errand.ts";
-import type { Withdrawal } from "./withdrawal.ts";
+import type { Notification, Response } from "../jsonrpc/message.ts";
+import type { Errand } from "../protocol/errand.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
 
 /**
  * A request of a server's to a client (sampling, elicitation, roots, or about a task), which waits for one response.

@@ -1,7 +1,7 @@
 import { membersAt, readRelated } from "../protocol/tasks.ts";
-import type { Notification, Request } from "../wire/jsonrpc.ts";
+import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { Attendee, Audience } from "./audience.ts";
-import type { Jobs } from "./job.ts";
+import type { Jobs } from "./tasks.ts";
 import type { PendingTable } from "./pending.ts";
 
 /**

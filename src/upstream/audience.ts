@@ -1,7 +1,7 @@
 import type { Capabilities, Settings } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Severity } from "../protocol/severity.ts";
-import type { Message } from "../wire/jsonrpc.ts";
+import type { Severity } from "../protocol/log-level.ts";
+import type { Message } from "../jsonrpc/message.ts";
 import type { Ask } from "./ask.ts";
 
 /** How servers reach one client. */

@@ -1,14 +1,14 @@
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import type { Offer } from "../catalog/offer.ts";
-import { HubError } from "../errors.ts";
-import type { LogLevel, LogSource } from "../events.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
-import { changesStart } from "../manifest/difference.ts";
+import { HubError } from "../base/errors.ts";
+import type { LogLevel, LogSource } from "../base/events.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
+import { changesStart } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { causeOf, hasFailed, lateSince, lookAhead, sessionOf } from "./account.ts";
 import { History } from "./history.ts";
 import { Invitation } from "./invitation.ts";
-import { Life } from "./life.ts";
+import { Life } from "./lifecycle.ts";
 import { Listing } from "./listing.ts";
 import type { ConnectionParts } from "./parts.ts";
 import type { Session } from "./session.ts";
@@ -16,7 +16,7 @@ import type { State } from "./state.ts";
 import { Subscriptions } from "./subscriptions.ts";
 import type { ConnectionStatus, Goal } from "./status.ts";
 import { type Visitor, Visitors } from "./visitors.ts";
-import type { Voice } from "./voice.ts";
+import type { Voice } from "./notifications.ts";
 
 /**
  * One server for one client profile, through all its sessions: hands out the session, keeps the listing and reports the

@@ -1,59 +1,38 @@
-import type { HubError } from "../errors.ts";
-import type { RunnableServer } from "../manifest/schema.ts";
+import type { Edit } from "../base/bytes.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Verdict } from "../snapshot/snapshot.ts";
-import type { Session } from "./session.ts";
+import type { Notification, Request } from "../jsonrpc/message.ts";
+import type { Pending } from "./pending.ts";
+import type { Sender } from "./sender.ts";
 
-/**
- * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
- * time.
- */
-export class Dialects {
-  #verdict: Verdict | undefined;
-  /** A process of it exited when it was sent `server/discover`. */
-  #hasDied = false;
+/** What is listened for beside resources. */
+export type Topic = "task";
 
-  /** What was found; undefined if it is not to be relied on. */
-  get verdict(): Verdict | undefined {
-    return this.#verdict;
-  }
-
-  get known(): Era | undefined {
-    return this.#verdict?.era ?? (this.#hasDied ? "legacy" : undefined);
-  }
-
-  /** The server exited when it was sent `server/discover`: only a legacy server may. */
-  died(): void {
-    this.#verdict = undefined;
-    this.#hasDied = true;
-  }
-
-  /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
-  recall(verdict: Verdict | undefined): void {
-    this.#verdict ??= verdict;
-  }
-
-  /** A session was opened. An era that the manifest prescribes is not a finding. */
-  met({ era, greeting }: Session, spec: RunnableServer): void {
-    const evidence = greeting?.evidence ?? "memory";
-    if (spec.era !== "auto") this.#verdict = undefined;
-    else if (evidence !== "memory" || this.#verdict?.era !== era) {
-      const isGuess = evidence === "silence";
-      this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
-    }
-  }
-
-  /** The server has answered `server/discover` as a modern one after all, too late for this session. */
-  learn(): void {
-    this.#verdict = { era: "modern", askedAt: Date.now() };
-  }
-
+/** What differs between the eras in speaking with one server, from the handshake on. */
+export interface Dialect {
+  readonly era: Era;
+  /** Whether several messages may come in one array. */
+  readonly hasBatches: boolean;
+  /** What it is asked for as a sign of life. */
+  readonly pulse: string;
+  /** The server has been met: says what it has to be told first. */
+  begin(): void;
+  /** The params of a request of the hub's own. */
+  complete(params: object | undefined): object | undefined;
+  /** Adds to a client's request what the server has to be told of its sender, and takes out what it has not. */
+  dress(request: Request, sender: Sender, edits: Edit[]): void;
+  /** Whether the answer to a request may be that it has become a task. */
+  mayMakeTask(request: Pick<Pending, "method" | "isTask">): boolean;
+  /** Begins to hear of a resource, or of a task. @throws {HubError} if the server does not agree, or does not answer */
+  subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void>;
+  /** Does not want to hear of it any more; whether the server can do that is its own affair. */
+  unsubscribe(id: string, topic?: Topic): void;
+  /** A notification as it may go on to clients of any era. */
+  strip(notification: Notification): Notification;
   /**
-   * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
-   * has only exited again.
+   * Takes a notification that only this era has, or that means something else in it.
+   * @param record the request on whose stream it came, where the link can tell
+   * @returns whether it was one
    */
-  forget({ code }: HubError): void {
-    this.#verdict = undefined;
-    if (code !== "connectionLost") this.#hasDied = false;
-  }
+  hear(notification: Notification, record: Pending | undefined): boolean;
+  close(): void;
 }

@@ -1,5 +1,5 @@
-import { lastMember, scanObject, valueOf } from "../json.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import type { Response } from "../jsonrpc/message.ts";
 import type { Attendee } from "./audience.ts";
 
 /**

@@ -1,6 +1,6 @@
-import { applyEdits, type Piece } from "../bytes.ts";
-import type { Clock } from "../clock.ts";
-import { HubError } from "../errors.ts";
+import { applyEdits, type Piece } from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
 import {
   membersAt,
   readCreated,
@@ -10,11 +10,11 @@ import {
   TaskMethod,
   type TaskQuery,
 } from "../protocol/tasks.ts";
-import { buildResult, editsOf, type Message, type Request } from "../wire/jsonrpc.ts";
+import { buildResult, editsOf, type Message, type Request } from "../jsonrpc/message.ts";
 import type { Ask, Question } from "./ask.ts";
-import { type Created, Errand } from "./errand.ts";
-import type { Job } from "./job.ts";
-import { readTokens } from "./notice.ts";
+import { type Created, Errand } from "../protocol/errand.ts";
+import type { Job } from "./tasks.ts";
+import { readTokens } from "../protocol/notifications.ts";
 import type { Asked } from "./question.ts";
 import { exposeTask, namingTask, readRoll, saysUnknown } from "./roll.ts";
 

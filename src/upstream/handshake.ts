@@ -1,4 +1,4 @@
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import type { Declared } from "../catalog/offer.ts";
 import { declaresSkills } from "../catalog/skills.ts";
 import { readSettings } from "../protocol/capabilities.ts";

@@ -1,6 +1,6 @@
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import type { Hints, Listings, Offer } from "../catalog/offer.ts";
-import { toHubError } from "../errors.ts";
+import { toHubError } from "../base/errors.ts";
 import type { Session } from "./session.ts";
 
 /** What a server lists and declares. A missing kind could not be listed, so that what was known of it stays. */

@@ -1,6 +1,6 @@
-import { isShowable, type Item } from "../catalog/item.ts";
-import type { Clock } from "../clock.ts";
-import type { HubError } from "../errors.ts";
+import { isShowable, type Item } from "../catalog/listing.ts";
+import type { Clock } from "../base/clock.ts";
+import type { HubError } from "../base/errors.ts";
 import { causeOf, lateSince, lookAhead, retryOf, sessionOf } from "./account.ts";
 import type { Listing } from "./listing.ts";
 import type { Session } from "./session.ts";

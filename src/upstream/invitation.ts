@@ -1,7 +1,7 @@
-import { utf8 } from "../bytes.ts";
+import { utf8 } from "../base/bytes.ts";
 import { Method } from "../protocol/legacy.ts";
-import { buildNotification, type Response } from "../wire/jsonrpc.ts";
-import { lastMember, scanObject, stringOf } from "../json.ts";
+import { buildNotification, type Response } from "../jsonrpc/message.ts";
+import { lastMember, scanObject, stringOf } from "../base/json.ts";
 import type { Ask, Question } from "./ask.ts";
 import type { Attendee, Audience, Occasion } from "./audience.ts";
 import { onlyOne } from "./audience.ts";

@@ -1,8 +1,8 @@
-import { type Kind, KINDS } from "../catalog/item.ts";
+import { type Kind, KINDS } from "../catalog/listing.ts";
 import { type Hints, NO_CACHE, NO_OFFER, NOUNS, type Offer, sameOffers } from "../catalog/offer.ts";
-import type { Clock } from "../clock.ts";
-import { HubError, toHubError } from "../errors.ts";
-import { Dialects } from "./dialects.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { Dialects } from "./dialects-part.ts";
 import { type Harvest, readNotes } from "./harvest.ts";
 import type { Recalled } from "./parts.ts";
 import { Refresh } from "./refresh.ts";

@@ -1,14 +1,14 @@
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Notification, Request } from "../wire/jsonrpc.ts";
-import type { Dialect } from "./dialect/dialect.ts";
-import type { Job, Jobs } from "./job.ts";
-import { readProgress } from "./notice.ts";
-import type { Exchange } from "../wire/link.ts";
+import type { Notification, Request } from "../jsonrpc/message.ts";
+import type { Dialect } from "./dialects.ts";
+import type { Job, Jobs } from "./tasks.ts";
+import { readProgress } from "../protocol/notifications.ts";
+import type { Exchange } from "../transport/transport.ts";
 import type { Pending, PendingTable } from "./pending.ts";
 import type { Subscriptions } from "./subscriptions.ts";
-import type { Voice } from "./voice.ts";
+import type { Voice } from "./notifications.ts";
 
 /** Whom a server's news may concern. */
 export interface NewsParts {

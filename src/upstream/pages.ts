@@ -1,4 +1,4 @@
-import { conforms } from "../catalog/conform.ts";
+import { conforms } from "../catalog/conformance.ts";
 import {
   type Item,
   KEY_MEMBERS,
@@ -6,15 +6,15 @@ import {
   makeHidden,
   MOST_ITEMS,
   readPage,
-} from "../catalog/item.ts";
+} from "../catalog/listing.ts";
 import { type CacheHint, NOUNS } from "../catalog/offer.ts";
-import { applyEdits, joinPieces, textOf } from "../bytes.ts";
-import { ANY_DEPTH, lastMember, scanObject, stringOf, valueOf } from "../json.ts";
-import { removeMembers } from "../object.ts";
+import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
+import { ANY_DEPTH, lastMember, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { removeMembers } from "../base/object.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
-import { faultOf } from "../protocol/mirror.ts";
-import { codeOf, type Response } from "../wire/jsonrpc.ts";
+import { faultOf } from "../protocol/param-headers.ts";
+import { codeOf, type Response } from "../jsonrpc/message.ts";
 import { misstep, readReply } from "./reply.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */

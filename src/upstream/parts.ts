@@ -1,11 +1,11 @@
-import type { Alerts } from "../alerts.ts";
+import type { Alerts } from "../base/alerts.ts";
 import type { Offer } from "../catalog/offer.ts";
-import type { Bus } from "../events.ts";
+import type { Bus } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import type { Surroundings } from "./attempt.ts";
-import type { Flaws } from "./flaws.ts";
-import type { LifeParts } from "./life.ts";
-import type { Snapshot } from "../snapshot/snapshot.ts";
+import type { Surroundings } from "./connect.ts";
+import type { Flaws } from "./stray-output.ts";
+import type { LifeParts } from "./lifecycle.ts";
+import type { Snapshot } from "../snapshot/snapshots.ts";
 import type { Profile } from "./profile.ts";
 
 /** What the pool remembers of servers beyond its own life. */

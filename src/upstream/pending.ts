@@ -1,13 +1,18 @@
 import type { Buffer } from "node:buffer";
-import type { Edit, Range } from "../bytes.ts";
-import { HubError } from "../errors.ts";
-import type { Severity } from "../protocol/severity.ts";
-import { Register } from "../register.ts";
-import { readEdges } from "../wire/frame.ts";
-import { buildRequest, type Message, type Notification, type Response } from "../wire/jsonrpc.ts";
-import type { Exchange, Link, Outgoing } from "../wire/link.ts";
-import { PIPE_EXCHANGE } from "../wire/memory.ts";
-import type { Clock } from "../clock.ts";
+import type { Edit, Range } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import type { Severity } from "../protocol/log-level.ts";
+import { Register } from "../base/id-table.ts";
+import { readEdges } from "../jsonrpc/parse.ts";
+import {
+  buildRequest,
+  type Message,
+  type Notification,
+  type Response,
+} from "../jsonrpc/message.ts";
+import type { Exchange, Link, Outgoing } from "../transport/transport.ts";
+import { PIPE_EXCHANGE } from "../transport/memory.ts";
+import type { Clock } from "../base/clock.ts";
 import type { Attendee, Occasion } from "./audience.ts";
 import type { Sender } from "./sender.ts";
 

@@ -1,11 +1,11 @@
-import { HubError } from "../errors.ts";
-import type { StateName } from "../events.ts";
-import { compareServers } from "../manifest/difference.ts";
+import { HubError } from "../base/errors.ts";
+import type { StateName } from "../base/events.ts";
+import { compareServers } from "../manifest/diff.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import { lookAhead } from "./account.ts";
 import { Attendance } from "./attendance.ts";
 import type { Connection } from "./connection.ts";
-import { Flaws } from "./flaws.ts";
+import { Flaws } from "./stray-output.ts";
 import type { PoolParts } from "./parts.ts";
 import { ANYBODY, type Profile } from "./profile.ts";
 import { Seating } from "./seating.ts";

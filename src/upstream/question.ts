@@ -1,11 +1,11 @@
-import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../bytes.ts";
-import { type ErrorCode, HubError } from "../errors.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../json.ts";
+import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../base/bytes.ts";
+import { type ErrorCode, HubError } from "../base/errors.ts";
+import { lastMember, type Member, scanObject, stringOf } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
 import { TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
-import { editsOf, type Request } from "../wire/jsonrpc.ts";
-import { readTokens } from "./notice.ts";
+import { editsOf, type Request } from "../jsonrpc/message.ts";
+import { readTokens } from "../protocol/notifications.ts";
 
 /** What a server's own request asks of a client. */
 export interface Asked {

@@ -1,7 +1,7 @@
-import type { HubError } from "../errors.ts";
-import type { LogLevel } from "../events.ts";
-import type { Frame, Request, Response } from "../wire/jsonrpc.ts";
-import type { Exchange } from "../wire/link.ts";
+import type { HubError } from "../base/errors.ts";
+import type { LogLevel } from "../base/events.ts";
+import type { Frame, Request, Response } from "../jsonrpc/message.ts";
+import type { Exchange } from "../transport/transport.ts";
 import { News, type NewsParts } from "./news.ts";
 
 /** Whom it may be for that comes in of a server. */

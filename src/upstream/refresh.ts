@@ -1,4 +1,4 @@
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 
 /** Some servers announce a change whenever they are asked: the next listing waits, ever longer, in ms. */
 const PAUSE = { first: 100, longest: { changed: 2000, same: 30_000 } };

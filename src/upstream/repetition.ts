@@ -1,5 +1,5 @@
-import type { Clock } from "../clock.ts";
-import { HubError } from "../errors.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
 
 /** How often something is asked again whose answer was lost, and how long it waits before that, ever longer, in ms. */
 const TIMES = 3;

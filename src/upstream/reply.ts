@@ -1,7 +1,7 @@
-import { type ConnectStep, HubError } from "../errors.ts";
-import { valueOf } from "../json.ts";
+import { type ConnectStep, HubError } from "../base/errors.ts";
+import { valueOf } from "../base/json.ts";
 import { membersOf } from "./handshake.ts";
-import type { Response } from "../wire/jsonrpc.ts";
+import type { Response } from "../jsonrpc/message.ts";
 
 /** The longest text of a server's that is repeated, in UTF-16 units. */
 const LONGEST = 2000;

@@ -1,10 +1,10 @@
-import { applyEdits, joinPieces, utf8 } from "../bytes.ts";
+import { applyEdits, joinPieces, utf8 } from "../base/bytes.ts";
 import { writeCursor } from "../catalog/section.ts";
-import { lastMember, scanObject, skipSpace, valueOf } from "../json.ts";
-import { readAfter } from "../protocol/cursor.ts";
+import { lastMember, scanObject, skipSpace, valueOf } from "../base/json.ts";
+import { readAfter } from "../catalog/cursor.ts";
 import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
-import type { Request } from "../wire/jsonrpc.ts";
-import type { Alias } from "./alias.ts";
+import type { Request } from "../jsonrpc/message.ts";
+import type { Alias } from "../protocol/alias.ts";
 
 /** So many are asked for at a time. */
 const PAGE = 50;

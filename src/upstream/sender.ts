@@ -1,6 +1,6 @@
 import type { Era } from "../protocol/era.ts";
 import type { Implementation } from "../protocol/legacy.ts";
-import type { Severity } from "../protocol/severity.ts";
+import type { Severity } from "../protocol/log-level.ts";
 
 /** Who a request is from, as far as servers that keep nothing between requests have to be told with each (basic/versioning). */
 export interface Sender {

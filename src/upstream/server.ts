@@ -1,6 +1,6 @@
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
-import type { Flaws } from "./flaws.ts";
+import type { Flaws } from "./stray-output.ts";
 import type { Profile } from "./profile.ts";
 import type { Goal, ServerStatus } from "./status.ts";
 

@@ -1,5 +1,5 @@
-import type { HubError } from "../errors.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
+import type { HubError } from "../base/errors.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
 
 /** What moves the state of a connection. */
 export type Signal<S> =

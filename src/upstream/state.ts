@@ -1,6 +1,6 @@
-import type { HubError } from "../errors.ts";
+import type { HubError } from "../base/errors.ts";
 import type { Reconnect } from "../manifest/schema.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
 import type { Effect, Signal } from "./signal.ts";
 import { delayAfter, isExhausted } from "./policy.ts";
 import type { Goal } from "./status.ts";

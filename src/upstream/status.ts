@@ -1,11 +1,11 @@
-import { HubError } from "../errors.ts";
-import type { StateName } from "../events.ts";
-import { invalidError } from "../manifest/problem.ts";
+import { HubError } from "../base/errors.ts";
+import type { StateName } from "../base/events.ts";
+import { invalidError } from "../manifest/problems.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Authorization } from "../wire/http/credentials.ts";
-import type { Way } from "../wire/http/target.ts";
-import type { StrayOutput } from "./flaws.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
+import type { Way } from "../transport/http/target.ts";
+import type { StrayOutput } from "./stray-output.ts";
 
 /**
  * What is wanted of a server. `up`: it shall run; `onDemand`: it shall run when it is called (lazy servers, and those

@@ -1,9 +1,9 @@
-import type { Range } from "../bytes.ts";
-import type { Clock } from "../clock.ts";
-import { HubError, toHubError } from "../errors.ts";
+import type { Range } from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
-import type { Notification } from "../wire/jsonrpc.ts";
-import { readUpdated } from "./notice.ts";
+import type { Notification } from "../jsonrpc/message.ts";
+import { readUpdated } from "../protocol/notifications.ts";
 import { type Listenable, Tickets } from "./ticket.ts";
 
 /** Somebody who wants to know when a resource is another. */

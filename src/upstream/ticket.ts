@@ -1,8 +1,8 @@
 import { type Mention, membersAt, readTask } from "../protocol/tasks.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
-import { makeSecret } from "../wire/id.ts";
-import type { Notification, Response } from "../wire/jsonrpc.ts";
-import { Alias } from "./alias.ts";
+import { makeSecret } from "../jsonrpc/id.ts";
+import type { Notification, Response } from "../jsonrpc/message.ts";
+import { Alias } from "../protocol/alias.ts";
 
 /** The longest that one is kept, and one that has ended if its server does not say for how long it keeps it, in ms. */
 const LONGEST = { any: 24 * 3_600_000, ended: 3_600_000 };

@@ -1,21 +1,21 @@
 import type { Catalog } from "../catalog/catalog.ts";
-import type { Kind } from "../catalog/item.ts";
+import type { Kind } from "../catalog/listing.ts";
 import { NOUNS } from "../catalog/offer.ts";
 import { isNamed } from "../catalog/shape.ts";
 import { declaresSkills } from "../catalog/skills.ts";
-import type { Clock } from "../clock.ts";
+import type { Clock } from "../base/clock.ts";
 import { narrowClass } from "../protocol/capabilities.ts";
-import { HubError } from "../errors.ts";
-import { invalidError } from "../manifest/problem.ts";
+import { HubError } from "../base/errors.ts";
+import { invalidError } from "../manifest/problems.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Connection } from "./connection.ts";
 import type { Pool } from "./pool.ts";
-import type { Notification } from "../wire/jsonrpc.ts";
+import type { Notification } from "../jsonrpc/message.ts";
 import type { Attendee } from "./audience.ts";
 import { type Profile, profileOf } from "./profile.ts";
 import { prefixIn } from "./scope.ts";
-import type { Showcase } from "./showcase.ts";
-import type { Voice } from "./voice.ts";
+import type { Showcase } from "./catalogs.ts";
+import type { Voice } from "./notifications.ts";
 
 type Prefixed = Pick<RunnableServer, "name" | "prefix">;
 

@@ -1,4 +1,4 @@
-import { type HubError, toHubError } from "../errors.ts";
+import { type HubError, toHubError } from "../base/errors.ts";
 import type { Occasion } from "./audience.ts";
 import type { Session } from "./session.ts";
 

@@ -1,7 +1,7 @@
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import type { Era } from "../../src/protocol/era.ts";
-import { listen } from "../../src/frontend/http/listener.ts";
+import { listen } from "../../src/frontend/http/http1/server.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, withStage } from "../harness/hub.ts";

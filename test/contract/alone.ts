@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
-import { runtimeName } from "../../src/runtime.ts";
+import { runtimeName } from "../../src/base/runtime.ts";
 import { deadline, poll } from "../harness/clock.ts";
 import { type Subject, withFolder } from "./specimen.ts";
 

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { utf8 } from "../../src/bytes.ts";
-import { HubError } from "../../src/errors.ts";
-import { type Frame, type Message, bytesOf } from "../../src/wire/jsonrpc.ts";
-import type { Link, LinkEvents } from "../../src/wire/link.ts";
+import { utf8 } from "../../src/base/bytes.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { type Frame, type Message, bytesOf } from "../../src/jsonrpc/message.ts";
+import type { Link, LinkEvents } from "../../src/transport/transport.ts";
 import { deadline } from "../harness/clock.ts";
 
 /** The other end of a link, as far as a test moves it. Texts are whole messages without a line end. */

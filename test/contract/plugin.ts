@@ -2,15 +2,15 @@ import assert from "node:assert/strict";
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { textOf, utf8 } from "../../src/bytes.ts";
-import { readItem } from "../../src/catalog/item.ts";
-import { type ErrorCode, HubError } from "../../src/errors.ts";
-import { Bus, type EventKind, type HubEvent } from "../../src/events.ts";
+import { textOf, utf8 } from "../../src/base/bytes.ts";
+import { readItem } from "../../src/catalog/listing.ts";
+import { type ErrorCode, HubError } from "../../src/base/errors.ts";
+import { Bus, type EventKind, type HubEvent } from "../../src/base/events.ts";
 import { loadPlugin } from "../../src/plugin/load.ts";
 import type { Plugin, Tool, ToolInfo } from "../../src/plugin/plugin.ts";
-import { toTool } from "../../src/plugin/revise.ts";
+import { toTool } from "../../src/plugin/listing-rewriter.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
-import type { Link } from "../../src/wire/link.ts";
+import type { Link } from "../../src/transport/transport.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask as request,

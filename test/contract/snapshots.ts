@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { textOf, utf8 } from "../../src/bytes.ts";
-import type { Difference } from "../../src/catalog/difference.ts";
-import { type Kind, KINDS, readPage } from "../../src/catalog/item.ts";
+import { textOf, utf8 } from "../../src/base/bytes.ts";
+import type { Difference } from "../../src/catalog/tool-diff.ts";
+import { type Kind, KINDS, readPage } from "../../src/catalog/listing.ts";
 import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
-import type { Snapshots, Subject } from "../../src/snapshot/snapshot.ts";
+import type { Snapshots, Subject } from "../../src/snapshot/snapshots.ts";
 
 export const DAY = 24 * 60 * 60 * 1000;
 /** When the clocks of the tests begin: a time of day, as files have to bear it. */

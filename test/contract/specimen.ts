@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import type { Bus } from "../../src/events.ts";
-import { printProblem } from "../../src/manifest/problem.ts";
+import type { Bus } from "../../src/base/events.ts";
+import { printProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/schema.ts";
 import type { Loaders } from "../../src/plugin/builtin.ts";
 import { type Loaded, loadPlugin } from "../../src/plugin/load.ts";
 import type { Host, Next, Parts, Plugin } from "../../src/plugin/plugin.ts";
-import type { PluginSet } from "../../src/plugin/set.ts";
+import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type Equipped, setUpPlugins } from "../../src/plugin/setup.ts";
 import {
   introduce,

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { BenchResult } from "../../src/bench/result.ts";
-import { drawCharts } from "../../src/cli/bench/charts.ts";
+import { drawCharts } from "../../src/bench/report/charts.ts";
 import { noChromium, withPage } from "../harness/chromium.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";

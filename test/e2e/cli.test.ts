@@ -11,7 +11,7 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { stateFolder } from "../../src/manifest/folders.ts";
+import { stateFolder } from "../../src/base/paths.ts";
 import { isTrusted } from "../../src/manifest/trust.ts";
 import { RawClient } from "../harness/client.ts";
 import { END, LIMIT, type Stage, executable, withStage } from "../harness/hub.ts";

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { EOF_GRACE } from "../../src/wire/grace.ts";
+import { EOF_GRACE } from "../../src/base/grace.ts";
 import { RawClient } from "../harness/client.ts";
 import { poll } from "../harness/clock.ts";
 import {

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { readRecording } from "../../src/recording/reading.ts";
+import { readRecording } from "../../src/recording/reader.ts";
 import { RawClient } from "../harness/client.ts";
 import { poll } from "../harness/clock.ts";
 import { END, executable, LIMIT, type Stage, withStage } from "../harness/hub.ts";

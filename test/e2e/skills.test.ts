@@ -17,7 +17,7 @@ import {
   readSkillResource,
   serverSupportsDirectoryRead,
 } from "@olaservo/ext-skills/client";
-import { listen } from "../../src/frontend/http/listener.ts";
+import { listen } from "../../src/frontend/http/http1/server.ts";
 import { DYNAMIC, makeServer } from "../fixtures/servers/skills.ts";
 import { answerWith } from "../fixtures/web.ts";
 import { FACES, type Face, withFace } from "../harness/face.ts";

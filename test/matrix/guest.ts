@@ -1,7 +1,7 @@
 import type { Era } from "../../src/protocol/era.ts";
 import { ask } from "../fixtures/web.ts";
-import type { Hub } from "../../src/hub.ts";
-import type { Face } from "../../src/frontend/http/face.ts";
+import type { Hub } from "../../src/hub/hub.ts";
+import type { Face } from "../../src/frontend/http/server.ts";
 import type { Params } from "./kit.ts";
 
 /** Everything that a client was asked and told, whatever its era. */

@@ -1,6 +1,6 @@
 import type { Era } from "../../src/protocol/era.ts";
 import { LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import { memoryPair } from "../../src/wire/memory.ts";
+import { memoryPair } from "../../src/transport/memory.ts";
 import { Events } from "../fixtures/http.ts";
 import { type Json, Peer } from "../fixtures/memory.ts";
 import {

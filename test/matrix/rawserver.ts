@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import type { Link } from "../../src/wire/link.ts";
-import { memoryPair } from "../../src/wire/memory.ts";
+import type { Link } from "../../src/transport/transport.ts";
+import { memoryPair } from "../../src/transport/memory.ts";
 import { type Json, Peer } from "../fixtures/memory.ts";
 import { Failure, type Kit, type Params } from "./kit.ts";
 

@@ -20,7 +20,7 @@ import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { LogFile } from "../../plugins/audit-log/file.ts";
-import { runtimeName } from "../../src/runtime.ts";
+import { runtimeName } from "../../src/base/runtime.ts";
 import { deadline, poll } from "../harness/clock.ts";
 
 const BIG = { maxSize: 1_000_000, keep: 5 };

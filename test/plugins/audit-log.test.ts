@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
-import { HubError, type ErrorCode } from "../../src/errors.ts";
+import { HubError, type ErrorCode } from "../../src/base/errors.ts";
 import type { Answer, ToolCall } from "../../src/plugin/plugin.ts";
 import { callOf, errorAnswer, parseOptions, TOOL, withAuditLog } from "../fixtures/audit/stage.ts";
 import { poll } from "../harness/clock.ts";

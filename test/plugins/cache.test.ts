@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import plugin from "../../plugins/cache/index.ts";
 import { canonical, mark } from "../../plugins/cache/json.ts";
 import { Store } from "../../plugins/cache/store.ts";
-import { HubError } from "../../src/errors.ts";
+import { HubError } from "../../src/base/errors.ts";
 import { MadeAnswer } from "../../src/plugin/answer.ts";
 import type { HubEvent, Next, Parts, ToolInfo } from "../../src/plugin/plugin.ts";
 import { BareHost, countingNext, errorAnswer, toolCall, toolInfo } from "./seam.ts";

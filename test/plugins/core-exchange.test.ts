@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { systemClock } from "../../src/clock.ts";
-import type { Bus, HubEvent } from "../../src/events.ts";
-import type { Hub } from "../../src/hub.ts";
+import { systemClock } from "../../src/base/clock.ts";
+import type { Bus, HubEvent } from "../../src/base/events.ts";
+import type { Hub } from "../../src/hub/hub.ts";
 import type { Host, Parts } from "../../src/plugin/plugin.ts";
-import type { PluginSet } from "../../src/plugin/set.ts";
+import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
-import type { Link } from "../../src/wire/link.ts";
+import type { Link } from "../../src/transport/transport.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   call,

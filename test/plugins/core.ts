@@ -1,5 +1,5 @@
-import type { HubEvent } from "../../src/events.ts";
-import { HubError } from "../../src/errors.ts";
+import type { HubEvent } from "../../src/base/events.ts";
+import { HubError } from "../../src/base/errors.ts";
 import type {
   Answer,
   Host,

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
-import { utf8 } from "../../src/bytes.ts";
-import { makePair } from "../../src/plugin/pair.ts";
+import { utf8 } from "../../src/base/bytes.ts";
+import { makePair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
-import { type Frame, bytesOf } from "../../src/wire/jsonrpc.ts";
+import { type Frame, bytesOf } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./seam.ts";
 
 export interface LibraryHost extends Host {

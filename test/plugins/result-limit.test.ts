@@ -5,7 +5,7 @@ import * as fc from "fast-check";
 import * as v from "valibot";
 import plugin from "../../plugins/result-limit/index.ts";
 import { printSize } from "../../plugins/result-limit/words.ts";
-import { HubError } from "../../src/errors.ts";
+import { HubError } from "../../src/base/errors.ts";
 import { MadeAnswer } from "../../src/plugin/answer.ts";
 import type { Answer, Parts, Schema, Tool } from "../../src/plugin/plugin.ts";
 import { errorAnswer, toolCall, toolInfo } from "./seam.ts";

@@ -1,4 +1,4 @@
-import { Bus, type LogLevel } from "../../src/events.ts";
+import { Bus, type LogLevel } from "../../src/base/events.ts";
 import { MadeAnswer, writeObject } from "../../src/plugin/answer.ts";
 import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
 

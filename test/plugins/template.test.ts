@@ -14,7 +14,7 @@ import { delimiter, join } from "node:path";
 import process from "node:process";
 import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { printProblem } from "../../src/manifest/problem.ts";
+import { printProblem } from "../../src/manifest/problems.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { callTool, type Json, listNames } from "../fixtures/memory.ts";
 import { pluginContract, type Subject } from "../contract/plugin.ts";

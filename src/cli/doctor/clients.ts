@@ -1,12 +1,12 @@
 import { access, lstat, readdir } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
-import { findHome } from "../../clients/client.ts";
-import { findSelf } from "../../clients/entry.ts";
-import { planImport } from "../../clients/plan.ts";
-import { type ClientFile, readClient } from "../../clients/reading.ts";
-import { CLIENTS } from "../../clients/table.ts";
-import type { Finding } from "../../doctor/finding.ts";
-import { isDraft, MAX_DRAFT_AGE } from "../../manifest/draft.ts";
+import { findHome } from "../../client-configs/client.ts";
+import { findSelf } from "../../client-configs/entry.ts";
+import { planImport } from "../../client-configs/import-plan.ts";
+import { type ClientFile, readClient } from "../../client-configs/read.ts";
+import { CLIENTS } from "../../client-configs/clients.ts";
+import type { Finding } from "./findings.ts";
+import { isDraft, MAX_DRAFT_AGE } from "../../base/private-files.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import type { World } from "../command.ts";
 

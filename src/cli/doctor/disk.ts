@@ -1,14 +1,14 @@
 import { lstat, readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import type { Finding, Fix } from "../../doctor/finding.ts";
-import { clearOf } from "../../doctor/entries.ts";
-import { isDraft, MAX_DRAFT_AGE } from "../../manifest/draft.ts";
-import { configFolders, stateFolder } from "../../manifest/folders.ts";
+import type { Finding, Fix } from "./findings.ts";
+import { clearOf } from "./manifest.ts";
+import { isDraft, MAX_DRAFT_AGE } from "../../base/private-files.ts";
+import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { parseTemplate } from "../../manifest/template.ts";
-import { countOrphans, isOfDeadHub, parseTag } from "../../wire/owner.ts";
+import { parseTemplate } from "../../manifest/interpolate.ts";
+import { countOrphans, isOfDeadHub, parseTag } from "../../process/orphans.ts";
 import type { World } from "../command.ts";
-import { count } from "../print.ts";
+import { count } from "../../terminal/terminal.ts";
 
 /** Permissions of the group and of everybody. */
 const OTHERS = 0o077;

@@ -1,7 +1,7 @@
-import { HubError } from "../../errors.ts";
-import type { Finding } from "../../doctor/finding.ts";
+import { HubError } from "../../base/errors.ts";
+import type { Finding } from "./findings.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { parseTemplate, partsOf } from "../../manifest/template.ts";
+import { parseTemplate, partsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
 import { sentence } from "./servers.ts";
 

@@ -1,10 +1,10 @@
 import process from "node:process";
 import { buildCatalog, type Catalog, type Source } from "../../catalog/catalog.ts";
-import type { Finding, Fix } from "../../doctor/finding.ts";
-import { LocalClient } from "../../frontend/local.ts";
-import type { Hub } from "../../hub.ts";
-import { namesOf } from "../../hub/parts.ts";
-import { stateFolder } from "../../manifest/folders.ts";
+import type { Finding, Fix } from "./findings.ts";
+import { LocalClient } from "../../frontend/in-process-client.ts";
+import type { Hub } from "../../hub/hub.ts";
+import { namesOf } from "../../hub/options.ts";
+import { stateFolder } from "../../base/paths.ts";
 import {
   type Manifest,
   type OuterServer,
@@ -12,18 +12,18 @@ import {
   isRunnable,
 } from "../../manifest/schema.ts";
 import { readCapabilities, withoutTasks, writeClass } from "../../protocol/capabilities.ts";
-import type { Subject } from "../../snapshot/snapshot.ts";
+import type { Subject } from "../../snapshot/snapshots.ts";
 import { type Survey, surveySnapshots } from "../../snapshot/survey.ts";
-import { describeStrayOutput } from "../../upstream/flaws.ts";
-import { untilAborted } from "../../wire/grace.ts";
+import { describeStrayOutput } from "../../upstream/stray-output.ts";
+import { untilAborted } from "../../base/grace.ts";
 import type { World } from "../command.ts";
-import type { Log } from "../basis.ts";
-import { openHub } from "../open.ts";
-import { openOutside } from "../outside.ts";
-import { count, describeStarting } from "../print.ts";
-import { suggestRemedies } from "../remedy.ts";
-import { describeFailure } from "../report.ts";
-import { standingsOf } from "../standing.ts";
+import type { Log } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { openOutside } from "../transport-factory.ts";
+import { count, describeStarting } from "../../terminal/terminal.ts";
+import { suggestRemedies } from "../hints.ts";
+import { describeFailure } from "../../terminal/report.ts";
+import { standingsOf } from "../server-state.ts";
 import { isCertain, sentence } from "./servers.ts";
 
 /** As many servers are named in a finding. */

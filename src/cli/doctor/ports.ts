@@ -1,7 +1,7 @@
 import { createServer } from "node:net";
-import type { Finding } from "../../doctor/finding.ts";
+import type { Finding } from "./findings.ts";
 import type { ServerSpec } from "../../manifest/schema.ts";
-import { readAddress } from "../address.ts";
+import { readAddress } from "../http-address.ts";
 import type { Invocation, World } from "../command.ts";
 
 /** Looks whether the ports that will be needed are free. @throws {HubError} usage */

@@ -1,6 +1,6 @@
 import { chmod, rm } from "node:fs/promises";
-import type { Finding, Fix } from "../../doctor/finding.ts";
-import { sweepOrphans } from "../../wire/owner.ts";
+import type { Finding, Fix } from "./findings.ts";
+import { sweepOrphans } from "../../process/orphans.ts";
 
 /** Does what is safe about those findings. What cannot be done is left to be found again. @returns what was done, as sentences */
 export async function repair(findings: readonly Finding[]): Promise<readonly string[]> {

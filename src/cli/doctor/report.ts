@@ -1,6 +1,6 @@
-import { type Finding, type Severity, severityOf, sortFindings } from "../../doctor/finding.ts";
-import { count, type Paper } from "../print.ts";
-import { clean } from "../report.ts";
+import { type Finding, type Severity, severityOf, sortFindings } from "./findings.ts";
+import { count, type Paper } from "../../terminal/terminal.ts";
+import { clean } from "../../terminal/report.ts";
 
 const COLORS = {
   error: "red",

@@ -1,18 +1,18 @@
 import { execFile } from "node:child_process";
 import { stat } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import { HubError } from "../../errors.ts";
-import type { Code, Finding } from "../../doctor/finding.ts";
+import { HubError } from "../../base/errors.ts";
+import type { Code, Finding } from "./findings.ts";
 import type { OuterServer, ServerSpec, StdioServer } from "../../manifest/schema.ts";
-import { resolveRemote, resolveServer, type Schemes } from "../../manifest/secrets.ts";
-import { listSchemes, partsOf } from "../../manifest/template.ts";
+import { resolveRemote, resolveServer, type Schemes } from "../../manifest/resolve.ts";
+import { listSchemes, partsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { readLoginPath } from "../../wire/command.ts";
-import { childEnvironment } from "../../wire/environment.ts";
-import { findFirst } from "../../wire/launch.ts";
-import { newTag } from "../../wire/owner.ts";
+import { readLoginPath } from "../../process/path-lookup.ts";
+import { childEnvironment } from "../../process/environment.ts";
+import { findFirst } from "../../transport/launch.ts";
+import { newTag } from "../../process/orphans.ts";
 import type { World } from "../command.ts";
-import { suggestRemedies } from "../remedy.ts";
+import { suggestRemedies } from "../hints.ts";
 
 /** What a server's texts are filled in with. No command is run, and no plugin asked: what these know counts as there. */
 export function schemesFor(spec: OuterServer, secrets: Secrets): Schemes {

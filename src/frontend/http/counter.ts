@@ -1,17 +1,17 @@
-import { joinPieces, utf8 } from "../../bytes.ts";
-import type { Clock } from "../../clock.ts";
-import type { CancelledBy } from "../../events.ts";
-import { lastMember, scanObject, valueOf } from "../../json.ts";
+import { joinPieces, utf8 } from "../../base/bytes.ts";
+import type { Clock } from "../../base/clock.ts";
+import type { CancelledBy } from "../../base/events.ts";
+import { lastMember, scanObject, valueOf } from "../../base/json.ts";
 import { ModernError } from "../../protocol/modern.ts";
-import type { Deadlines, Timed } from "../../router/deadline.ts";
-import type { Withdrawal } from "../../upstream/withdrawal.ts";
-import { readFrame } from "../../wire/frame.ts";
-import { type Message, joinMessage, piecesOf } from "../../wire/jsonrpc.ts";
+import type { Deadlines, Timed } from "../../router/deadlines.ts";
+import type { Withdrawal } from "../../protocol/withdrawal.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
+import { type Message, joinMessage, piecesOf } from "../../jsonrpc/message.ts";
 import type { WayBack } from "../modern/wayback.ts";
-import { accepted, answer, type Answer, streamed } from "./answer.ts";
-import type { Query } from "./query.ts";
-import { PATIENCE, type Wants } from "./reply.ts";
-import { BOUNDS, KEEP_ALIVE, onOneLine } from "./stream.ts";
+import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
+import type { Query } from "./http1/messages.ts";
+import { PATIENCE, type Wants } from "./post-response.ts";
+import { BOUNDS, KEEP_ALIVE, onOneLine } from "./event-buffer.ts";
 
 export interface CounterParts {
   readonly wants: Wants;

@@ -1,8 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
-import { isLoopback } from "./loopback.ts";
-import type { Answer } from "./answer.ts";
-import type { Fields } from "./query.ts";
-import { refuse } from "./refusal.ts";
+import { isLoopback } from "../../base/loopback.ts";
+import type { Answer } from "./http1/answer.ts";
+import type { Fields } from "./http1/messages.ts";
+import { refuse } from "./errors.ts";
 
 export interface Guard {
   /** The host that the HTTP server listens on, as in URLs. */

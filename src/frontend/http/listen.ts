@@ -1,6 +1,6 @@
-import { HubError } from "../../errors.ts";
-import { Face, type FaceHub, type FaceSettings } from "./face.ts";
-import { listen, MAX_RECEIVING } from "./listener.ts";
+import { HubError } from "../../base/errors.ts";
+import { Face, type FaceHub, type FaceSettings } from "./server.ts";
+import { listen, MAX_RECEIVING } from "./http1/server.ts";
 
 /** How long connections may take to send the last answers when the server closes, in ms. */
 const FLUSH = 250;

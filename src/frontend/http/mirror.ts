@@ -1,12 +1,12 @@
 import type { Catalog } from "../../catalog/catalog.ts";
-import { HubError } from "../../errors.ts";
-import { lastMember, scanObject, stringOf, valueOf } from "../../json.ts";
+import { HubError } from "../../base/errors.ts";
+import { lastMember, scanObject, stringOf, valueOf } from "../../base/json.ts";
 import { TicketMethod } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
-import { decode, lookUp, mirroredBy } from "../../protocol/mirror.ts";
-import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
-import { type Letter, textIn, versionOf } from "../modern/letter.ts";
-import type { Fields } from "./query.ts";
+import { decode, lookUp, mirroredBy } from "../../protocol/param-headers.ts";
+import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
+import { type Letter, textIn, versionOf } from "../modern/request.ts";
+import type { Fields } from "./http1/messages.ts";
 
 /** The member of params that the header `Mcp-Name` repeats, by method. */
 const NAMED: ReadonlyMap<string, string> = new Map([

@@ -1,19 +1,19 @@
-import { Register } from "../../register.ts";
+import { Register } from "../../base/id-table.ts";
 import { randomUUID } from "node:crypto";
-import type { Clock } from "../../clock.ts";
-import { HubError } from "../../errors.ts";
-import { lastMember, scanObject, stringOf } from "../../json.ts";
+import type { Clock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import { lastMember, scanObject, stringOf } from "../../base/json.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
-import type { Deadlines } from "../../router/deadline.ts";
+import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
-import { readFrame } from "../../wire/frame.ts";
-import { type Frame, type Invalid, type Message, joinMessage } from "../../wire/jsonrpc.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../../wire/link.ts";
-import { PIPE_EXCHANGE } from "../../wire/memory.ts";
-import { accepted, type Answer, done, streamed } from "./answer.ts";
-import { refuse } from "./refusal.ts";
-import { type Asker, Reply, type Wants } from "./reply.ts";
-import { EventStream, readEventId } from "./stream.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
+import { type Frame, type Invalid, type Message, joinMessage } from "../../jsonrpc/message.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../../transport/transport.ts";
+import { PIPE_EXCHANGE } from "../../transport/memory.ts";
+import { accepted, type Answer, done, streamed } from "./http1/answer.ts";
+import { refuse } from "./errors.ts";
+import { type Asker, Reply, type Wants } from "./post-response.ts";
+import { EventStream, readEventId } from "./event-buffer.ts";
 
 /**
  * Limits of one session: bytes of its streams (with as much unread, new requests get 429), number of finished streams

@@ -1,11 +1,11 @@
-import type { Clock } from "../../clock.ts";
-import type { Deadlines } from "../../router/deadline.ts";
+import type { Clock } from "../../base/clock.ts";
+import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
-import type { Request as RpcRequest } from "../../wire/jsonrpc.ts";
-import type { Link } from "../../wire/link.ts";
-import { type Answer, withHeaders } from "./answer.ts";
-import { refuse } from "./refusal.ts";
-import type { Wants } from "./reply.ts";
+import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
+import type { Link } from "../../transport/transport.ts";
+import { type Answer, withHeaders } from "./http1/answer.ts";
+import { refuse } from "./errors.ts";
+import type { Wants } from "./post-response.ts";
 import { SessionLink } from "./session.ts";
 
 /** How long a session may be unused, and how often that is checked, in ms. */

@@ -1,12 +1,12 @@
-import { applyEdits, joinPieces, type Piece, utf8 } from "../../bytes.ts";
-import { HubError } from "../../errors.ts";
-import { scanObject } from "../../json.ts";
-import { removeMembers } from "../../object.ts";
+import { applyEdits, joinPieces, type Piece, utf8 } from "../../base/bytes.ts";
+import { HubError } from "../../base/errors.ts";
+import { scanObject } from "../../base/json.ts";
+import { removeMembers } from "../../base/object.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
-import { readFrame } from "../../wire/frame.ts";
-import { type Message, joinMessage, substitute } from "../../wire/jsonrpc.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
+import { type Message, joinMessage, substitute } from "../../jsonrpc/message.ts";
 
 /** Members of a legacy request's params that an embedded input request must not have. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);

@@ -1,6 +1,6 @@
-import { HubError } from "../../errors.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../../json.ts";
-import type { Response } from "../../wire/jsonrpc.ts";
+import { HubError } from "../../base/errors.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../../base/json.ts";
+import type { Response } from "../../jsonrpc/message.ts";
 
 /**
  * The error for a request that failed because its server was refused a request that the client does not support.

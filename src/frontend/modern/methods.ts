@@ -1,8 +1,8 @@
-import { KINDS } from "../../catalog/item.ts";
+import { KINDS } from "../../catalog/listing.ts";
 import { SkillMethod } from "../../catalog/skills.ts";
 import { TicketMethod } from "../../protocol/extension.ts";
 import { LIST_METHODS, Method } from "../../protocol/legacy.ts";
-import { type AnyManner, CALL, DIRECTORY, MANNERS, SKILL } from "../../router/wanted.ts";
+import { type AnyManner, CALL, DIRECTORY, MANNERS, SKILL } from "../../router/params.ts";
 
 /** Which list each list method asks for. */
 export const LISTED = new Map(KINDS.map((kind) => [LIST_METHODS[kind], kind]));

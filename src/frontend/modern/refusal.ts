@@ -1,6 +1,6 @@
-import type { Piece } from "../../bytes.ts";
-import type { HubError, RpcError } from "../../errors.ts";
-import { buildError, type Message } from "../../wire/jsonrpc.ts";
+import type { Piece } from "../../base/bytes.ts";
+import type { HubError, RpcError } from "../../base/errors.ts";
+import { buildError, type Message } from "../../jsonrpc/message.ts";
 
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;

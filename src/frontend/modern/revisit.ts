@@ -1,10 +1,10 @@
-import type { Edit, Piece } from "../../bytes.ts";
-import { HubError } from "../../errors.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../../json.ts";
-import { removeMembers } from "../../object.ts";
+import type { Edit, Piece } from "../../base/bytes.ts";
+import { HubError } from "../../base/errors.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../../base/json.ts";
+import { removeMembers } from "../../base/object.ts";
 import { readClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
-import { readFrame } from "../../wire/frame.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
 import {
   buildError,
   buildResult,
@@ -12,10 +12,10 @@ import {
   type Response,
   joinMessage,
   patch,
-} from "../../wire/jsonrpc.ts";
+} from "../../jsonrpc/message.ts";
 import { buildInputRequired } from "./input.ts";
-import type { Letter } from "./letter.ts";
-import { digestOf, isBrought, type Parked, type Parking } from "./parking.ts";
+import type { Letter } from "./request.ts";
+import { digestOf, isBrought, type Parked, type Parking } from "./input-required.ts";
 import type { WayBack } from "./wayback.ts";
 
 /** URLElicitationRequiredError (2025-11-25, elicitation): the user has to open a URL before the request can succeed. */

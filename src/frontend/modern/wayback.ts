@@ -1,6 +1,6 @@
-import type { CancelledBy } from "../../events.ts";
-import type { Withdrawal } from "../../upstream/withdrawal.ts";
-import type { Inbound } from "../../wire/link.ts";
+import type { CancelledBy } from "../../base/events.ts";
+import type { Withdrawal } from "../../protocol/withdrawal.ts";
+import type { Inbound } from "../../transport/transport.ts";
 
 /** The responder of one request of the modern era. */
 export interface WayBack extends Inbound {

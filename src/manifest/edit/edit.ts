@@ -4,12 +4,12 @@
  * `json.ts` compute the text edits, `write.ts` writes files. Start with `editManifest`.
  */
 
-import { HubError } from "../../errors.ts";
+import { HubError } from "../../base/errors.ts";
 import { interpretFile } from "../interpret.ts";
 import { mergeSources } from "../merge.ts";
 import { type Format, parseText } from "../parse.ts";
 import { place } from "../place.ts";
-import { type Complaint, manifestError, type Problem, printKey } from "../problem.ts";
+import { type Complaint, manifestError, type Problem, printKey } from "../problems.ts";
 import type { ServerSpec } from "../schema.ts";
 import { isEqual, isTable, type Table } from "../table.ts";
 import { applyChange, applySplices, type Change, type Refusal, type Splice } from "./change.ts";

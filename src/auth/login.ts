@@ -1,0 +1,197 @@
+import { Buffer } from "node:buffer";
+import type { Clock } from "../base/clock.ts";
+import type { OAuthSettings } from "../manifest/remote.ts";
+import type { Authorization } from "../transport/http/credentials.ts";
+import { type Callback, listen } from "./callback-server.ts";
+import { splitScopes } from "./challenge.ts";
+import type { Authority } from "./discovery.ts";
+import { endOf, type Kept } from "./stored-token.ts";
+import { proofOf } from "./proof.ts";
+import { checkUrl } from "./safe-fetch.ts";
+import { explain, oauthCode, quote, refuse } from "./errors.ts";
+import {
+  type Applicant,
+  findRegistration,
+  forgetRegistration,
+  informationOf,
+  register,
+  type Registration,
+} from "./registration.ts";
+import { loadSdk, type Metadata, type Tokens } from "./sdk.ts";
+
+/** One authorization, to be gone through by a person. */
+export interface Flow extends Applicant {
+  readonly url: URL;
+  readonly authority: Authority;
+  /** Those to ask for; empty: what the authorization server thinks right. */
+  readonly scopes: readonly string[];
+  /** What it asks nothing of that is not its own; see `reach`. */
+  readonly home: readonly URL[];
+  readonly signal: AbortSignal;
+  readonly clock: Clock;
+  readonly progressed: (progress: Authorization) => void;
+  /** Shows a person that page. Never rejects. */
+  readonly openUrl: (url: string, server: string) => Promise<void>;
+}
+
+/** A login that is given up sooner was cancelled; after that the page may have been of no use, in ms. */
+const LONG = 60_000;
+
+/**
+ * Has a person log in, in a browser, and gets the tokens that this is worth.
+ * @throws {HubError} unauthorized; unreachable as long as nobody was asked for anything; the signal's reason
+ */
+export async function askPerson(flow: Flow): Promise<Kept> {
+  const { server, authority, settings, signal, clock, store } = flow;
+  const callback = await openCallback(flow);
+  try {
+    const client = await register(authority, callback.redirect, flow.scopes, flow);
+    signal.throwIfAborted();
+    const { url, verifier, state } = await prepare(flow, client, callback);
+    // Whoever is asked may answer at once.
+    const answered = callback.wait(state, signal);
+    answered.catch(() => {});
+    const since = clock.now();
+    flow.progressed({ step: "openingBrowser", url });
+    // What opens a browser may last as long as that is open.
+    await Promise.race([flow.openUrl(url, server), answered.catch(() => {})]);
+    flow.progressed({ step: "waitingForCallback" });
+    const answer = await answered.catch(async (error: unknown) => {
+      // It may be that the page only says that it does not know this client.
+      const isLong = clock.now() - since >= LONG;
+      if (client.kind === "registered" && isLong) await forgetRegistration(authority.issuer, store);
+      throw error;
+    });
+    flow.progressed({ step: "exchangingToken" });
+    const tokens = await exchange(flow, client, callback, verifier, answer);
+    return describe(tokens, client, flow, "authorizationCode", settings);
+  } finally {
+    callback.close();
+  }
+}
+
+/** Where the client that there is was registered to be sent back to, if nobody else listens there. */
+async function openCallback(flow: Flow): Promise<Callback> {
+  const { server, settings, authority } = flow;
+  const wanted = settings.callbackPort;
+  if (wanted !== undefined) {
+    const callback = await listen(wanted);
+    if (callback !== undefined) return callback;
+    throw refuse(server, `port ${wanted} (oauth.callbackPort) is taken by another program`);
+  }
+  const known =
+    settings.clientId === undefined ? await findRegistration(authority, flow) : undefined;
+  const port = known?.redirect === undefined ? 0 : Number(new URL(known.redirect).port);
+  const callback = (await listen(port)) ?? (await listen(0));
+  if (callback !== undefined) return callback;
+  throw refuse(server, "this machine has no free port for the browser to come back to");
+}
+
+interface Prepared {
+  readonly url: string;
+  /** What only who has asked can know (PKCE). */
+  readonly verifier: string;
+  readonly state: string;
+}
+
+async function prepare(
+  { server, authority, settings, scopes, home }: Flow,
+  client: Registration,
+  { redirect }: Callback,
+): Promise<Prepared> {
+  const { startAuthorization } = await loadSdk();
+  const state = Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString("base64url");
+  try {
+    const { authorizationUrl, codeVerifier } = await startAuthorization(authority.url, {
+      ...(authority.metadata !== undefined && { metadata: authority.metadata }),
+      clientInformation: informationOf(client, settings),
+      redirectUrl: redirect,
+      state,
+      ...(scopes.length > 0 && { scope: scopes.join(" ") }),
+      ...(authority.resource !== undefined && { resource: authority.resource }),
+    });
+    // It is shown to a person, whose browser may reach more than others should know of.
+    const url = checkUrl(authorizationUrl, server, home);
+    return { url: url.href, verifier: codeVerifier, state };
+  } catch (error) {
+    throw explain(error, server, "when a login was to begin", false);
+  }
+}
+
+async function exchange(
+  flow: Flow,
+  client: Registration,
+  { redirect }: Callback,
+  codeVerifier: string,
+  answer: URLSearchParams,
+): Promise<Tokens> {
+  const { server, authority, settings, store } = flow;
+  const { metadata } = authority;
+  const methods = metadata?.token_endpoint_auth_methods_supported;
+  const sdk = await loadSdk();
+  const iss = answer.get("iss") ?? undefined;
+  try {
+    // Before anything else of the answer is looked at: it may be another's.
+    sdk.validateAuthorizationResponseIssuer({
+      iss,
+      expectedIssuer: metadata?.issuer,
+      issParameterSupported: metadata?.authorization_response_iss_parameter_supported === true,
+    });
+    const refused = answer.get("error");
+    if (refused !== null) throw refuse(server, explainAnswer(refused));
+    return await sdk.exchangeAuthorization(authority.url, {
+      ...(metadata !== undefined && { metadata }),
+      clientInformation: informationOf(client, settings),
+      addClientAuthentication: await proofOf(client, settings, methods, server),
+      authorizationCode: answer.get("code") ?? "",
+      ...(iss !== undefined && { iss }),
+      codeVerifier,
+      redirectUri: redirect,
+      ...(authority.resource !== undefined && { resource: authority.resource }),
+      fetchFn: flow.fetch,
+    });
+  } catch (error) {
+    if (oauthCode(error) === "invalid_client") await forgetRegistration(authority.issuer, store);
+    throw explain(error, server, "after the login", false);
+  }
+}
+
+function explainAnswer(code: string): string {
+  if (code === "access_denied") return "the authorization was not given";
+  return `its authorization server answered "${quote(code)}" to the login`;
+}
+
+/** Tokens as they are kept. */
+export function describe(
+  tokens: Tokens,
+  client: Registration,
+  { url, authority, scopes, now }: Pick<Flow, "url" | "authority" | "scopes" | "now">,
+  grant: Kept["grant"],
+  settings: OAuthSettings,
+): Kept {
+  const { issuer, metadata, resource } = authority;
+  const issued = now();
+  return {
+    url: url.href,
+    issuer,
+    place: authority.url,
+    tokenEndpoint: metadata?.token_endpoint,
+    revocationEndpoint: revocationOf(metadata),
+    methods: metadata?.token_endpoint_auth_methods_supported,
+    resource,
+    asked: [...new Set([...scopes, ...(settings.scopes ?? [])])],
+    // What is not said is as it was asked for (RFC 6749, 5.1).
+    scopes: tokens.scope === undefined ? scopes : splitScopes(tokens.scope),
+    grant,
+    client,
+    access: tokens.access_token,
+    refresh: tokens.refresh_token,
+    issued,
+    expires: endOf(issued, tokens.expires_in),
+  };
+}
+
+function revocationOf(metadata: Metadata | undefined): string | undefined {
+  const endpoint = (metadata as { revocation_endpoint?: unknown } | undefined)?.revocation_endpoint;
+  return typeof endpoint === "string" ? endpoint : undefined;
+}

@@ -1,0 +1,131 @@
+import { HubError } from "../base/errors.ts";
+import type { Dial, DialInit } from "../transport/http-client/fetch.ts";
+import { refuse } from "./errors.ts";
+
+/** As `Dial`, for the SDK, which gives it nothing else. */
+export type Fetch = (url: string | URL, init?: RequestInit) => Promise<Response>;
+
+/** The longest answer of an authorization server, in bytes. */
+const MAX_BODY = 1024 * 1024;
+/** As `Reach.limit`. */
+const LIMIT = 10_000;
+
+export interface Reach {
+  readonly server: string;
+  /** What the manifest says itself: the server, and the authorization server that it names. All else is others' word. */
+  readonly home: readonly URL[];
+  readonly dial: Dial;
+  readonly signal: AbortSignal;
+  /** How long one may take, in ms. */
+  readonly limit?: number | undefined;
+}
+
+/** What the manifest names of a server and its authorization server. */
+export function homeOf(url: URL, issuer: string | undefined): readonly URL[] {
+  return issuer !== undefined && URL.canParse(issuer) ? [url, new URL(issuer)] : [url];
+}
+
+/**
+ * Requests to whatever a server names as its authorization server: encrypted, unless it is on this machine, to no address of
+ * a private network that the server itself is not in, and bounded in time and size.
+ */
+export function reach({ server, home, dial, signal, limit: ms = LIMIT }: Reach): Fetch {
+  return async (target, init = {}) => {
+    const url = checkUrl(target, server, home);
+    const limit = AbortSignal.timeout(ms);
+    const both = AbortSignal.any([signal, limit, ...(init.signal ? [init.signal] : [])]);
+    try {
+      const response = await dial(url, { ...(init as DialInit), signal: both });
+      return await bound(response, server);
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!limit.aborted) throw error;
+      const text = `${url.host} did not answer within ${ms / 1000} s.`;
+      throw new HubError("unreachable", text, { server, cause: error });
+    }
+  };
+}
+
+/** @throws {HubError} unauthorized if nothing may be sent there */
+export function checkUrl(target: string | URL, server: string, home: readonly URL[]): URL {
+  const text = String(target);
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url === undefined || !/^https?:$/.test(url.protocol)) {
+    throw refuse(server, "its authorization server names a URL that is none of HTTP");
+  }
+  if (home.some(({ host }) => host === url.host)) return checkProtection(url, server);
+  const own = Math.max(...home.map(({ hostname }) => closeness(hostname)), PUBLIC);
+  if (closeness(url.hostname) > own) {
+    throw refuse(
+      server,
+      `it names ${url.origin} as a part of its authorization server, which is an address that only this network has`,
+    );
+  }
+  return checkProtection(url, server);
+}
+
+function checkProtection(url: URL, server: string): URL {
+  if (url.protocol === "https:" || closeness(url.hostname) === LOOPBACK) return url;
+  throw refuse(server, `${url.origin} of its authorization server is not encrypted (https)`);
+}
+
+/* How near an address is: what is reached from nearer may be asked of it, not the other way round. */
+const PUBLIC = 0;
+const PRIVATE = 1;
+const LOOPBACK = 2;
+/** Where clouds keep the keys of their machines: never the place of an authorization server, unless the server is there. */
+const LINK_LOCAL = 3;
+
+/** By the address as it is written: names are not looked up. */
+function closeness(hostname: string): number {
+  const host = hostname.replace(/^\[|\]$|\.$/g, "").toLowerCase();
+  if (host === "localhost" || host.endsWith(".localhost")) return LOOPBACK;
+  const mapped = MAPPED.exec(host);
+  if (mapped !== null) return closenessOfFour(unmap(mapped[1], mapped[2]));
+  if (host.includes(":")) return closenessOfSix(host);
+  const four = host.split(".").map(Number);
+  return four.length === 4 && four.every(Number.isInteger) ? closenessOfFour(four) : PUBLIC;
+}
+
+/** Addresses of the fourth version as the sixth has them: within a machine, and behind a translator (RFC 6052). */
+const MAPPED = /^(?:::ffff:|64:ff9b::)([0-9a-f]{1,4}):([0-9a-f]{1,4})$/;
+
+function unmap(high = "", low = ""): readonly number[] {
+  const [a, b] = [Number.parseInt(high, 16), Number.parseInt(low, 16)];
+  return [a >> 8, a & 255, b >> 8, b & 255];
+}
+
+function closenessOfFour([a = 0, b = 0]: readonly number[]): number {
+  if (a === 127) return LOOPBACK;
+  if (a === 0 || (a === 169 && b === 254)) return LINK_LOCAL;
+  const isPrivate =
+    a === 10 ||
+    (a === 172 && b >= 16 && b < 32) ||
+    (a === 192 && b === 168) ||
+    (a === 100 && b >= 64 && b < 128);
+  return isPrivate ? PRIVATE : PUBLIC;
+}
+
+function closenessOfSix(host: string): number {
+  if (host === "::1") return LOOPBACK;
+  if (host === "::" || /^fe[89ab]/.test(host)) return LINK_LOCAL;
+  return /^f[cd]/.test(host) ? PRIVATE : PUBLIC;
+}
+
+/** The same answer with all of its body read. */
+async function bound(response: Response, server: string): Promise<Response> {
+  const { status, statusText, headers } = response;
+  const chunks: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  for await (const chunk of response.body ?? []) {
+    size += chunk.length;
+    if (size > MAX_BODY) throw refuse(server, "its authorization server answers without end");
+    chunks.push(chunk);
+  }
+  const hasBody = status !== 204 && status !== 205 && status !== 304;
+  const kept = new Headers(headers);
+  // What it said was of the body as it came.
+  kept.delete("content-encoding");
+  kept.delete("content-length");
+  return new Response(hasBody ? new Blob(chunks) : null, { status, statusText, headers: kept });
+}

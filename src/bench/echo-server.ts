@@ -1,0 +1,134 @@
+import { Buffer } from "node:buffer";
+import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
+import { NO_CACHE } from "../catalog/offer.ts";
+import { HubError } from "../base/errors.ts";
+import { OwnStdio } from "../frontend/stdio.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { type Implementation, Method, negotiate } from "../protocol/legacy.ts";
+import {
+  mayBeModern,
+  MODERN_VERSIONS,
+  ModernMethod,
+  readEnvelope,
+  stamp,
+} from "../protocol/modern.ts";
+import { VERSION } from "../base/version.ts";
+import {
+  buildError,
+  type Frame,
+  type Message,
+  type Request,
+  RESULT_MEMBER,
+  bytesOf,
+} from "../jsonrpc/message.ts";
+
+const SERVER: Implementation = { name: "toolmux-echo", version: VERSION };
+const LIMIT = 256 * 1024 * 1024;
+
+const TOOLS = {
+  tools: [
+    {
+      name: "echo",
+      description: "Answers at once with the text, or with as many bytes as are wanted.",
+      inputSchema: {
+        type: "object",
+        properties: {
+          text: { type: "string" },
+          size: { type: "integer", minimum: 0, maximum: LIMIT / 2 },
+        },
+      },
+      annotations: { readOnlyHint: true },
+    },
+  ],
+};
+
+/**
+ * The fastest server that this program can be, on its own stdin and stdout: what is measured with it is what stands before it.
+ * It speaks both eras. @returns when its client has gone
+ */
+export async function serveEcho(): Promise<void> {
+  const link = new OwnStdio(LIMIT);
+  const take = (frame: Frame): void => {
+    if (frame.kind === "batch") for (const item of frame.items) take(item);
+    if (frame.kind === "request") link.send(answerEcho(frame));
+  };
+  await new Promise<void>((resolve) => {
+    const events = {
+      frame: take,
+      log() {},
+      oversized() {},
+      pressure() {},
+      closed: () => resolve(),
+    };
+    void link.open(events, new AbortController().signal);
+  });
+}
+
+/** What it answers to a request, of whichever era. */
+export function answerEcho(request: Request): Message {
+  const { bytes, id, method, params } = request;
+  const members = request.members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+  const result = resultOf(method, bytes, members);
+  if (result === undefined) {
+    const error = new HubError("methodNotFound", `There is no method "${method}" here.`);
+    return buildError(id, error.toRpc());
+  }
+  const isModern = mayBeModern(bytesOf(request)) && readEnvelope(bytes, members) !== undefined;
+  const cache = method === Method.toolsCall ? undefined : NO_CACHE;
+  const whole = isModern ? [stamp(joinPieces(result), SERVER, cache)] : result;
+  return [HEAD, id, RESULT_MEMBER, ...whole, CLOSE];
+}
+
+/** With the id in front, as most libraries write answers. */
+const HEAD = Buffer.from('{"jsonrpc":"2.0","id":');
+const CLOSE = Buffer.from("}");
+
+function resultOf(
+  method: string,
+  bytes: Buffer,
+  members: readonly Member[],
+): readonly Piece[] | undefined {
+  switch (method) {
+    case Method.toolsCall:
+      return echo(bytes, members);
+    case Method.toolsList:
+      return [utf8(JSON.stringify(TOOLS))];
+    case Method.initialize: {
+      const protocolVersion = negotiate(stringOf(bytes, lastMember(members, "protocolVersion")));
+      const capabilities = { tools: {} };
+      return [utf8(JSON.stringify({ protocolVersion, capabilities, serverInfo: SERVER }))];
+    }
+    case ModernMethod.discover:
+      return [
+        utf8(JSON.stringify({ supportedVersions: MODERN_VERSIONS, capabilities: { tools: {} } })),
+      ];
+    case Method.ping:
+      return [utf8("{}")];
+    default:
+      return undefined;
+  }
+}
+
+const BEFORE = Buffer.from('{"content":[{"type":"text","text":');
+const AFTER = Buffer.from("}]}");
+const NOTHING = Buffer.from('""');
+const QUOTE = 0x22;
+let last = { size: -1, text: NOTHING };
+
+/** The text as it was spelled, so that it is not read. */
+function echo(bytes: Buffer, members: readonly Member[]): readonly Piece[] {
+  const args = lastMember(members, "arguments");
+  const items = (args && scanObject(bytes, args.start)?.items) ?? [];
+  const size = lastMember(items, "size");
+  const text = lastMember(items, "text");
+  const isText = text !== undefined && bytes[text.start] === QUOTE;
+  const said = isText ? bytes.subarray(text.start, text.end) : NOTHING;
+  return [BEFORE, size === undefined ? said : textOfSize(valueOf(bytes, size)), AFTER];
+}
+
+/** As many letters; made once for calls that want the same. */
+function textOfSize(wanted: unknown): Buffer {
+  const size = Math.min(Math.max(Number(wanted) || 0, 0), LIMIT / 2);
+  if (last.size !== size) last = { size, text: Buffer.from(`"${"x".repeat(size)}"`) };
+  return last.text;
+}

@@ -1,0 +1,242 @@
+import type { BenchResult, CostResult, LatencyResult, LevelResult } from "../result.ts";
+import { count } from "../../terminal/terminal.ts";
+import { nameWay } from "./tables.ts";
+
+/** A picture as data: a page draws it. */
+export interface Chart {
+  readonly title: string;
+  /** What is to be seen in it. */
+  readonly note: string;
+  readonly x: Axis;
+  readonly y: Axis;
+  readonly curves: readonly Curve[];
+}
+
+export interface Axis {
+  readonly label: string;
+  readonly unit: Unit;
+  /** Where a step is a factor: `log2` has marks at the values that there are. */
+  readonly scale: "linear" | "log2" | "log10";
+}
+
+export type Unit = "time" | "rate" | "count" | "bytes" | "moment" | "nines";
+
+export interface Curve {
+  readonly name: string;
+  /** What it belongs to; each has a colour. */
+  readonly hue: "hub" | "server";
+  /** Where it stands among those of its hue, 0 to 1: from pale to strong. */
+  readonly shade: number;
+  readonly isDashed: boolean;
+  /** Ascending. */
+  readonly points: readonly (readonly [x: number, y: number])[];
+}
+
+const LEVELS: Axis = { label: "calls in flight", unit: "count", scale: "log2" };
+
+/** Every picture of a result that has something to show. */
+export function drawCharts(result: BenchResult): Chart[] {
+  const charts = [
+    drawPercentiles(result),
+    drawRates(result),
+    drawLatencies(result),
+    drawRatesOverTime(result),
+    drawLatenciesOverTime(result),
+    drawWork(result),
+    drawMemory(result),
+  ];
+  return charts
+    .map((chart) => ({ ...chart, curves: chart.curves.filter((it) => it.points.length > 1) }))
+    .filter(({ curves }) => curves.length > 0);
+}
+
+function drawPercentiles(result: BenchResult): Chart {
+  return {
+    title: "Latency by percentile",
+    note: "How long the slowest calls take: each mark on the lower axis leaves a tenth of the calls to its right. A curve that stays flat promises the same to all.",
+    x: { label: "percentile", unit: "nines", scale: "linear" },
+    y: { label: "latency", unit: "time", scale: "log10" },
+    curves: drawLevels(result, ({ latency }) => spreadCurve(latency)),
+  };
+}
+
+/** A curve over nines. The slowest call of n stands where one of n is to the right; what is beyond is no measurement. */
+export function spreadCurve({ count: some, curve }: LatencyResult): [number, number][] {
+  const end = Math.log10(Math.max(some, 1));
+  return curve
+    .filter(({ value }) => value > 0)
+    .map(({ percentile, value }): [number, number] => [
+      Math.min(end, percentile < 100 ? -Math.log10(1 - percentile / 100) : end),
+      value,
+    ])
+    .filter(([x], at, all) => x !== all[at + 1]?.[0]);
+}
+
+function drawRates(result: BenchResult): Chart {
+  return {
+    title: "Throughput",
+    note: "Calls answered in a second, by how many are in flight at once.",
+    x: LEVELS,
+    y: { label: "calls per second", unit: "rate", scale: "linear" },
+    curves: drawWays(result, { rate: ({ rate }) => rate }),
+  };
+}
+
+function drawLatencies(result: BenchResult): Chart {
+  return {
+    title: "Latency",
+    note: "What half of the calls stay below, and what all but one of a hundred do (dashed), by how many are in flight.",
+    x: LEVELS,
+    y: { label: "latency", unit: "time", scale: "log10" },
+    curves: drawWays(result, {
+      p50: ({ latency }) => latency.p50 || undefined,
+      p99: ({ latency }) => latency.p99 || undefined,
+    }),
+  };
+}
+
+const TIME: Axis = { label: "since the level began", unit: "moment", scale: "linear" };
+
+function drawRatesOverTime(result: BenchResult): Chart {
+  return {
+    title: "Throughput over time",
+    note: "Each level from its beginning to its end; dips are pauses that all calls share.",
+    x: TIME,
+    y: { label: "calls per second", unit: "rate", scale: "linear" },
+    curves: drawLevels(result, (level) =>
+      readSpans(level).map(({ at, length, calls }) => [at, calls / length]),
+    ),
+  };
+}
+
+function drawLatenciesOverTime(result: BenchResult): Chart {
+  return {
+    title: "p99 over time",
+    note: "The slowest call of a hundred, from each level's beginning to its end.",
+    x: TIME,
+    y: { label: "p99 latency", unit: "time", scale: "log10" },
+    curves: drawLevels(result, (level) =>
+      readSpans(level)
+        .filter(({ p99 }) => p99 > 0)
+        .map(({ at, p99 }) => [at, p99]),
+    ),
+  };
+}
+
+interface Span {
+  readonly at: number;
+  /** In s. */
+  readonly length: number;
+  readonly calls: number;
+  readonly p99: number;
+}
+
+/** A level's spans; one that was cut short where a part of the level ended says little, and belongs to the one before. */
+function readSpans({ timeline, seconds }: LevelResult): Span[] {
+  const spans = timeline.map(({ at, calls, p99 }, i): Span => {
+    const end = timeline[i + 1]?.at ?? seconds;
+    return { at, length: Math.max(0, end - at), calls, p99 };
+  });
+  const whole = Math.max(0, ...spans.map(({ length }) => length));
+  const merged: Span[] = [];
+  for (const span of spans) {
+    const before = merged.at(-1);
+    if (span.length > whole / 2) merged.push(span);
+    else if (before) merged[merged.length - 1] = join(before, span);
+  }
+  return merged;
+}
+
+function join(one: Span, next: Span): Span {
+  return {
+    at: one.at,
+    length: one.length + next.length,
+    calls: one.calls + next.calls,
+    p99: Math.max(one.p99, next.p99),
+  };
+}
+
+function drawWork(result: BenchResult): Chart {
+  return {
+    title: "CPU per call",
+    note: "CPU time that the hub's process, and the server's, take for one call.",
+    x: LEVELS,
+    y: { label: "CPU per call", unit: "time", scale: "linear" },
+    curves: drawCosts(result, ({ cpuPerCall }) => cpuPerCall),
+  };
+}
+
+function drawMemory(result: BenchResult): Chart {
+  return {
+    title: "Memory",
+    note: "The most that was resident at once during a level.",
+    x: LEVELS,
+    y: { label: "peak memory", unit: "bytes", scale: "linear" },
+    curves: drawCosts(result, ({ peak }) => peak),
+  };
+}
+
+/** A curve for each level of each subject. */
+function drawLevels(
+  { subjects }: BenchResult,
+  plot: (level: LevelResult) => [number, number][],
+): Curve[] {
+  return subjects.flatMap((subject) =>
+    subject.levels.map((level, at, { length }) => ({
+      name: `${subjects.length > 1 ? `${nameWay(subject)}, ` : ""}${count(level.concurrency, "call")}`,
+      hue: subject.kind,
+      shade: length > 1 ? at / (length - 1) : 1,
+      isDashed: false,
+      points: plot(level),
+    })),
+  );
+}
+
+/** Curves over the levels for each subject, by their names; those after the first are dashed. */
+function drawWays(
+  { subjects }: BenchResult,
+  plots: Readonly<Record<string, (level: LevelResult) => number | undefined>>,
+): Curve[] {
+  const entries = Object.entries(plots);
+  return subjects.flatMap((subject) =>
+    entries.map(([name, plot], at) => ({
+      name:
+        subjects.length === 1
+          ? name
+          : [nameWay(subject), ...(entries.length > 1 ? [name] : [])].join(" "),
+      hue: subject.kind,
+      shade: 1,
+      isDashed: at > 0,
+      points: plotLevels(subject.levels, plot),
+    })),
+  );
+}
+
+/** What the hub, and the server behind it or alone, cost over the levels. */
+function drawCosts({ subjects }: BenchResult, plot: (cost: CostResult) => number): Curve[] {
+  return subjects.flatMap(({ kind, levels }) => {
+    const isBehind = kind === "hub";
+    const hub = plotLevels(levels, (level) => level.hub && plot(level.hub));
+    const server = plotLevels(levels, (level) => level.server && plot(level.server));
+    return [
+      { name: "hub", hue: "hub" as const, shade: 1, isDashed: false, points: hub },
+      {
+        name: isBehind ? "server behind it" : "server direct",
+        hue: "server" as const,
+        shade: 1,
+        isDashed: isBehind,
+        points: server,
+      },
+    ];
+  });
+}
+
+function plotLevels(
+  levels: readonly LevelResult[],
+  plot: (level: LevelResult) => number | undefined,
+): [number, number][] {
+  return levels
+    .map((level): [number, number | undefined] => [level.concurrency, plot(level)])
+    .filter((point): point is [number, number] => point[1] !== undefined)
+    .toSorted(([a], [b]) => a - b);
+}

@@ -1,0 +1,145 @@
+import { createHash } from "node:crypto";
+import script from "uplot/dist/uPlot.iife.min.js" with { type: "text" };
+import style from "uplot/dist/uPlot.min.css" with { type: "text" };
+import licence from "uplot/LICENSE" with { type: "text" };
+import type { BenchResult } from "../result.ts";
+import { type Chart, drawCharts } from "./charts.ts";
+import { describeResult, type Table } from "./tables.ts";
+import ownStyle from "./page.css" with { type: "text" };
+import { drawPage, type Formats } from "./page.ts";
+import { summarize, type Tile } from "./summary.ts";
+import { tabulate } from "./tabulation.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatMoment,
+  formatNines,
+  formatRate,
+  formatTime,
+} from "./units.ts";
+
+const FORMATS: Formats = {
+  time: formatTime,
+  rate: formatRate,
+  count: formatCount,
+  bytes: formatBytes,
+  moment: formatMoment,
+  nines: formatNines,
+};
+
+/**
+ * One HTML file that needs nothing but itself: tables of all that a measurement found, pictures of it, and the result as
+ * JSON. Names and errors of servers stand in it as text, and no script but its own runs in it.
+ */
+export function formatDocument(result: BenchResult): string {
+  const charts = drawCharts(result);
+  const { title, facts, tables } = describeResult(result);
+  const program = `${script}\n(${String(drawPage)})(uPlot, JSON.parse(document.getElementById("charts").textContent), ${spellFormats()});`;
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-${hash(program)}'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escapeText(title)} – toolmux bench</title>
+<!-- uPlot draws the charts.
+${escapeText(licence.trim())}
+-->
+<style>
+${style}
+${ownStyle}</style>
+</head>
+<body>
+<header>
+<p class="brand">toolmux bench</p>
+<h1>${escapeText(title)}</h1>
+${facts.map((fact) => `<p class="quiet">${escapeText(fact)}</p>`).join("\n")}
+<p class="quiet"><time datetime="${escapeText(result.started)}">${escapeText(formatDate(result.started))}</time> · <a id="save" download="toolmux-bench.json" href="#result">all of it as JSON</a></p>
+</header>
+<dl class="tiles">
+${summarize(result).map(formatTile).join("\n")}
+</dl>
+<div class="charts">
+${charts.map(formatChart).join("\n")}
+</div>
+${tables.map(formatTable).join("\n")}
+<footer class="quiet">
+<p>In a closed loop each caller calls again as soon as it was answered, so a slow server is asked less. In an open loop calls are due at a constant rate, and a call's latency counts from when it was due: what waits behind a slow one counts as long (no coordinated omission).</p>
+</footer>
+<script type="application/json" id="result">${escapeJson(result)}</script>
+<script type="application/json" id="charts">${escapeJson(charts)}</script>
+<script>${program}</script>
+</body>
+</html>
+`;
+}
+
+function formatTile({ label, value, note }: Tile): string {
+  return `<div class="tile card"><dt>${escapeText(label)}</dt><dd>${escapeText(value)}</dd><dd class="quiet">${escapeText(note)}</dd></div>`;
+}
+
+function formatChart(chart: Chart, at: number): string {
+  return `<figure class="card">
+<figcaption><h2>${escapeText(chart.title)}</h2><p class="quiet">${escapeText(chart.note)}</p></figcaption>
+<div data-chart="${at}" role="img" aria-label="${escapeText(`${chart.title}; the same numbers are in the table below`)}"></div>
+<details><summary>As a table</summary>
+${formatRows(tabulate(chart, FORMATS))}
+</details>
+</figure>`;
+}
+
+function formatTable(table: Table): string {
+  return `<section>
+<h2>${escapeText(table.title)}</h2>
+${table.notes.map((note) => `<p class="quiet">${escapeText(note)}</p>`).join("\n")}
+${formatRows(table)}
+</section>`;
+}
+
+function formatRows({ columns, rows }: Pick<Table, "columns" | "rows">): string {
+  const classes = columns.map(({ kind }) => (kind === "number" ? ' class="number"' : ""));
+  const head = columns.map(
+    ({ title }, at) => `<th scope="col"${classes[at]}>${escapeText(title)}</th>`,
+  );
+  const body = rows.map(
+    (row) =>
+      `<tr>${row.map((cell, at) => `<td${classes[at]}>${escapeText(cell)}</td>`).join("")}</tr>`,
+  );
+  return `<div class="scroll"><table>
+<thead><tr>${head.join("")}</tr></thead>
+<tbody>
+${body.join("\n")}
+</tbody>
+</table></div>`;
+}
+
+/** The formats as an object of the page's own. */
+function spellFormats(): string {
+  const members = Object.entries(FORMATS).map(([unit, format]) => `${unit}: ${String(format)}`);
+  return `{${members.join(", ")}}`;
+}
+
+function formatDate(iso: string): string {
+  return iso.replace("T", " ").replace(/(?:\.\d+)?Z$/, " UTC");
+}
+
+function hash(text: string): string {
+  return createHash("sha256").update(text).digest("base64");
+}
+
+const ENTITIES: Readonly<Record<string, string>> = {
+  "&": "&amp;",
+  "<": "&lt;",
+  ">": "&gt;",
+  '"': "&quot;",
+  "'": "&#39;",
+};
+
+function escapeText(text: string): string {
+  return text.replace(/[&<>"']/g, (it) => ENTITIES[it] ?? "");
+}
+
+/** JSON in which nothing can end the element that it stands in. */
+function escapeJson(value: unknown): string {
+  return JSON.stringify(value).replaceAll("<", "\\u003c");
+}

@@ -1,0 +1,109 @@
+import type { BenchProgress, LevelResult } from "../result.ts";
+import type { Clock } from "../../base/clock.ts";
+import { count, cut, formatDuration } from "../../terminal/terminal.ts";
+import { countErrors } from "./tables.ts";
+import { formatRate, formatTime } from "./units.ts";
+
+type Span = Extract<BenchProgress, { kind: "span" }>;
+
+/** How wide the bar is and a subject's name at most, so that 80 columns hold what says most; and how many spans are drawn as small columns, in characters. */
+const BAR = 8;
+const NAME = 16;
+const SPANS = 12;
+const COLUMNS = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"] as const;
+
+/** A level that runs, as far as it was told of. */
+interface Run {
+  readonly title: string;
+  /** When it was first told of, in ms of the clock, and what part of it was done then. */
+  readonly began: number;
+  readonly done: number;
+  readonly spans: readonly Span["span"][];
+}
+
+/** Says in one line how a measurement goes on; it is fed with all that is told of it. */
+export class Live {
+  readonly #clock: Clock;
+  #run: Run | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** What is to be seen now; undefined: nothing, as a level is over. */
+  describe(event: BenchProgress): string | undefined {
+    switch (event.kind) {
+      case "starting":
+        return `starting ${event.subject} …`;
+      case "warmUp":
+        return `${titleOf(event)}: warming up …`;
+      case "span":
+        return this.#describeSpan(event);
+      case "level":
+        this.#run = undefined;
+        return undefined;
+    }
+  }
+
+  #describeSpan(event: Span): string {
+    const { span, done } = event;
+    const title = titleOf(event);
+    const now = this.#clock.now();
+    const before = this.#run?.title === title ? this.#run : { title, began: now, done, spans: [] };
+    const run = { ...before, spans: [...before.spans, span] };
+    this.#run = run;
+    const errors = run.spans.reduce((sum, it) => sum + it.errors, 0);
+    // What a narrow terminal has no room for is at the end.
+    return [
+      `${title} ${drawBar(done)}`,
+      ...describeRate(run.spans),
+      `p50 ${formatTime(span.p50)}`,
+      `p99 ${formatTime(span.p99)}`,
+      count(errors, "error"),
+      ...describeRest(run, done, now),
+      drawColumns(run.spans.slice(-SPANS).map(({ calls }) => calls)),
+    ].join("  ");
+  }
+}
+
+function titleOf({ subject, concurrency }: { subject: string; concurrency: number }): string {
+  return `${cut(subject, NAME)}, ${concurrency} in flight`;
+}
+
+/** As long as it took since it was first told of, for the part that is not done yet. */
+function describeRest({ began, done: first }: Run, done: number, now: number): string[] {
+  if (done <= first) return [];
+  return [`${formatDuration(((now - began) / (done - first)) * Math.max(0, 1 - done))} left`];
+}
+
+/** Of the span before the last one: it ended where that begins. */
+function describeRate(spans: readonly Span["span"][]): string[] {
+  const [before, last] = spans.slice(-2);
+  return before && last && last.at > before.at
+    ? [formatRate(before.calls / (last.at - before.at))]
+    : [];
+}
+
+/** What a level came to, in a line. */
+export function describeLevel(subject: string, level: LevelResult): string {
+  const { concurrency, rate, latency } = level;
+  const errors = countErrors(level);
+  return [
+    `${subject}, ${concurrency} in flight: ${formatRate(rate)}`,
+    ...(latency.count > 0
+      ? [`p50 ${formatTime(latency.p50)}`, `p99 ${formatTime(latency.p99)}`]
+      : []),
+    ...(errors > 0 ? [count(errors, "error")] : []),
+  ].join(", ");
+}
+
+function drawBar(done: number): string {
+  const full = Math.round(Math.min(1, Math.max(0, done)) * BAR);
+  return "━".repeat(full) + "─".repeat(BAR - full);
+}
+
+/** The latest counts as columns, the highest of them full. */
+function drawColumns(counts: readonly number[]): string {
+  const most = Math.max(1, ...counts);
+  return counts.map((it) => COLUMNS[Math.round((it / most) * (COLUMNS.length - 1))]).join("");
+}

@@ -1,0 +1,297 @@
+import type {
+  BenchResult,
+  LevelResult,
+  LoadResult,
+  OverheadResult,
+  SubjectResult,
+} from "../result.ts";
+import { count } from "../../terminal/terminal.ts";
+import { formatBytes, formatCount, formatRate, formatTime } from "./units.ts";
+
+/** What a measurement found, in words and numbers; the same on a terminal and on a page. */
+export interface Figures {
+  readonly title: string;
+  /** What was done, and on what. */
+  readonly facts: readonly string[];
+  readonly tables: readonly Table[];
+}
+
+export interface Table {
+  readonly title: string;
+  /** Sentences before it. */
+  readonly notes: readonly string[];
+  readonly columns: readonly Column[];
+  /** As many cells as there are columns. */
+  readonly rows: readonly (readonly string[])[];
+}
+
+export interface Column {
+  readonly title: string;
+  readonly kind: "number" | "text";
+}
+
+const NOTHING = "–";
+
+/** A result as people read it; nothing of it is a sum over levels. */
+export function describeResult(result: BenchResult): Figures {
+  const { load, machine, subjects, overhead = [] } = result;
+  const { cores, cpu, memory, system, program } = machine;
+  return {
+    title: describeSubjects(subjects),
+    facts: [
+      describeLoad(load),
+      `${program} on ${system}, ${cpu} (${count(cores, "core")}), ${formatBytes(memory)} of memory`,
+    ],
+    tables: [
+      ...subjects.flatMap((subject) => {
+        const way = subject.kind === "hub" ? "through the hub" : "direct";
+        const suffix = subjects.length > 1 ? `, ${way}` : "";
+        return describeSubject(subject, load).map((it) => ({ ...it, title: it.title + suffix }));
+      }),
+      ...(overhead.length > 0 ? [describeOverhead(overhead, subjects)] : []),
+      ...describeErrors(subjects),
+    ].filter(({ rows }) => rows.length > 0),
+  };
+}
+
+/** `bun echo.ts, with and without the hub`. */
+function describeSubjects(subjects: readonly SubjectResult[]): string {
+  const named = subjects.findLast(({ kind }) => kind === "server") ?? subjects[0];
+  return `${named?.name ?? NOTHING}${subjects.length > 1 ? ", with and without the hub" : ""}`;
+}
+
+/** `tool echo, closed loop, 10.0 s a level, server killed every 5.00 s`. */
+function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadResult): string {
+  const parts = [`tool ${tool} with ${args}`];
+  parts.push(
+    loop.kind === "closed" ? "closed loop" : `open loop, calls due at ${formatRate(loop.rate)}`,
+  );
+  parts.push(
+    "calls" in extent
+      ? `${formatCount(extent.calls)} calls a level`
+      : `${formatTime(extent.duration * 1000)} a level`,
+  );
+  const { killEvery, delay, cancelRate } = chaos;
+  if (killEvery !== null) parts.push(`server killed every ${formatTime(killEvery * 1000)}`);
+  if (delay !== null) parts.push(`answers held back by ${formatTime(delay * 1000)}`);
+  if (cancelRate > 0) parts.push(`${formatPart(cancelRate)} of the calls cancelled`);
+  return parts.join("; ");
+}
+
+function describeSubject(subject: SubjectResult, load: LoadResult): Table[] {
+  const { levels, ready, tools } = subject;
+  const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${count(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
+  const isOpen = load.loop.kind === "open";
+  const main: Table = {
+    title: "Calls",
+    notes: isOpen
+      ? [startNote, "Latency counts from when a call was due, so waiting for a turn is part of it."]
+      : [startNote],
+    columns: numbers("in flight", "rate", "p50", "p90", "p99", "p99.9", "max", "calls", "errors"),
+    rows: levels.map((level) => [
+      String(level.concurrency),
+      formatRate(level.rate),
+      ...latencyCells(level),
+      formatCount(level.calls),
+      formatCount(countErrors(level)),
+    ]),
+  };
+  const serviced = levels.flatMap(({ concurrency, service }) =>
+    service ? [{ concurrency, latency: service }] : [],
+  );
+  const service: Table = {
+    title: "Service time",
+    notes: ["Latency from when a call was really sent: what the server alone would claim."],
+    columns: numbers("in flight", "p50", "p90", "p99", "p99.9", "max"),
+    rows: serviced.map((level) => [String(level.concurrency), ...latencyCells(level)]),
+  };
+  return [main, service, describeCosts(subject), describeCancels(subject), describeKills(subject)];
+}
+
+function latencyCells({ latency }: Pick<LevelResult, "latency">): string[] {
+  const { count: some, p50, p90, p99, p999, max } = latency;
+  return [p50, p90, p99, p999, max].map((us) => (some > 0 ? formatTime(us) : NOTHING));
+}
+
+/** Systems count CPU in steps of 10 ms: of less than this, in s, they know nothing. */
+const SHORTEST = 0.2;
+const isLong = (seconds: number): boolean => seconds >= SHORTEST;
+
+function describeCosts({ levels }: SubjectResult): Table {
+  return {
+    title: "CPU and memory",
+    notes: [],
+    columns: [
+      ...numbers("in flight"),
+      { title: "of", kind: "text" },
+      ...numbers("processes", "CPU per call", "CPU", "memory", "peak"),
+    ],
+    rows: levels.flatMap(({ concurrency, seconds, calls, hub, server }) =>
+      [
+        { of: "hub", cost: hub },
+        { of: "server", cost: server },
+      ].flatMap(({ of, cost }) =>
+        cost === undefined
+          ? []
+          : [
+              [
+                String(concurrency),
+                of,
+                String(cost.processes),
+                calls > 0 && isLong(seconds) ? formatTime(cost.cpuPerCall) : NOTHING,
+                isLong(seconds)
+                  ? `${((cost.cpu / 1000 / seconds) * 100).toFixed(0)}% of a core`
+                  : NOTHING,
+                formatBytes(cost.memory),
+                formatBytes(cost.peak),
+              ],
+            ],
+      ),
+    ),
+  };
+}
+
+function describeCancels({ levels }: SubjectResult): Table {
+  return {
+    title: "Cancelled calls",
+    notes: ["From the client's cancel until the server has it."],
+    columns: numbers(
+      "in flight",
+      "cancelled",
+      "seen by server",
+      "p50",
+      "p90",
+      "p99",
+      "max",
+      "answered after",
+    ),
+    rows: levels.flatMap(({ concurrency, cancels }) => {
+      if (!cancels) return [];
+      const { count: some, seen, latency, late } = cancels;
+      const times = latency && [latency.p50, latency.p90, latency.p99, latency.max].map(formatTime);
+      const cells = times ?? Array<string>(4).fill(NOTHING);
+      return [
+        [
+          String(concurrency),
+          formatCount(some),
+          seen === null ? NOTHING : formatCount(seen),
+          ...cells,
+          formatCount(late),
+        ],
+      ];
+    }),
+  };
+}
+
+function describeKills({ levels }: SubjectResult): Table {
+  return {
+    title: "Killed servers",
+    notes: ["Recovery lasts from a kill to the next result, if there is one in the same turn."],
+    columns: numbers(
+      "in flight",
+      "kills",
+      "calls lost",
+      "stray answers",
+      "recoveries",
+      "p50",
+      "p90",
+      "max",
+    ),
+    rows: levels.flatMap(({ concurrency, kills }) => {
+      if (!kills) return [];
+      const { count: some, lost, strays, recovery } = kills;
+      const times = recovery && [recovery.p50, recovery.p90, recovery.max].map(formatTime);
+      const cells = times ?? Array<string>(3).fill(NOTHING);
+      const counts = [concurrency, some, lost, strays, recovery?.count ?? 0].map(formatCount);
+      return [[...counts, ...cells]];
+    }),
+  };
+}
+
+/** Levels of the comparison, with what each took without the hub and with it. */
+function describeOverhead(
+  overhead: readonly OverheadResult[],
+  subjects: readonly SubjectResult[],
+): Table {
+  const at = (kind: SubjectResult["kind"], concurrency: number): LevelResult | undefined =>
+    subjects
+      .find((subject) => subject.kind === kind)
+      ?.levels.find((level) => level.concurrency === concurrency);
+  return {
+    title: "What the hub costs",
+    notes: ["The same server with the hub in front of it and without, measured in turns."],
+    columns: numbers(
+      "in flight",
+      "p50 direct",
+      "hub",
+      "added",
+      "p99 direct",
+      "hub",
+      "added",
+      "rate",
+    ),
+    rows: overhead.map(({ concurrency, p50, p99, rate }) => {
+      const [direct, hub] = [at("server", concurrency), at("hub", concurrency)].map(
+        (level) => level?.latency,
+      );
+      const time = (us: number | undefined): string =>
+        us === undefined ? NOTHING : formatTime(us);
+      return [
+        String(concurrency),
+        time(direct?.p50),
+        time(hub?.p50),
+        formatChange(p50),
+        time(direct?.p99),
+        time(hub?.p99),
+        formatChange(p99),
+        formatPart(rate),
+      ];
+    }),
+  };
+}
+
+function describeErrors(subjects: readonly SubjectResult[]): Table[] {
+  const rows = subjects.flatMap((subject) =>
+    subject.levels.flatMap(({ concurrency, errors }) =>
+      Object.entries(errors).map(([kind, { count: some, example }]) => [
+        ...(subjects.length > 1 ? [nameWay(subject)] : []),
+        String(concurrency),
+        formatCount(some),
+        kind,
+        example,
+      ]),
+    ),
+  );
+  const text = (title: string): Column => ({ title, kind: "text" });
+  const columns = [
+    ...(subjects.length > 1 ? [text("of")] : []),
+    ...numbers("in flight", "times"),
+    text("error"),
+    text("what the first one said"),
+  ];
+  return [{ title: "Errors", notes: [], columns, rows }];
+}
+
+/** How calls went to a server: `hub` or `direct`. */
+export function nameWay({ kind }: SubjectResult): string {
+  return kind === "hub" ? "hub" : "direct";
+}
+
+/** How many calls of a level were not answered by a result. */
+export function countErrors({ errors }: LevelResult): number {
+  return Object.values(errors).reduce((sum, each) => sum + each.count, 0);
+}
+
+/** `+12.3 µs`, `−4.00 µs`: with its sign. */
+export function formatChange(us: number): string {
+  return us < 0 ? `−${formatTime(-us)}` : `+${formatTime(us)}`;
+}
+
+/** `97%`, `0.5%` of 1. */
+export function formatPart(part: number): string {
+  return `${Number((part * 100).toFixed(part < 0.1 ? 1 : 0))}%`;
+}
+
+function numbers(...titles: readonly string[]): Column[] {
+  return titles.map((title) => ({ title, kind: "number" }));
+}

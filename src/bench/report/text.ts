@@ -1,0 +1,29 @@
+import { alignTable, type Paper } from "../../terminal/terminal.ts";
+import { clean } from "../../terminal/report.ts";
+import type { Figures, Table } from "./tables.ts";
+
+/** What a measurement found, for a terminal. */
+export function formatFigures({ title, facts, tables }: Figures, paper: Paper): string {
+  const { bold, dim } = paper.colors;
+  const head = [bold(clean(title)), ...facts.map((fact) => dim(clean(fact)))].join("\n");
+  return [head, ...tables.map((table) => formatTable(table, paper))].join("\n\n");
+}
+
+function formatTable({ title, notes, columns, rows }: Table, paper: Paper): string {
+  const { bold, dim } = paper.colors;
+  const cells = rows.map((row) => row.map(clean));
+  // Numbers stand under each other by their ends, as do their titles.
+  const widths = columns.map((column, at) =>
+    column.kind === "text"
+      ? 0
+      : Math.max(column.title.length, ...cells.map((row) => row[at]?.length ?? 0)),
+  );
+  const align = (row: readonly string[]): string[] =>
+    row.map((cell, at) => cell.padStart(widths[at] ?? 0));
+  const titles = align(columns.map((column) => column.title.toUpperCase()));
+  return [
+    bold(clean(title)),
+    ...notes.map((note) => dim(clean(note))),
+    alignTable(titles, cells.map(align), paper),
+  ].join("\n");
+}

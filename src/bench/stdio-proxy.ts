@@ -1,0 +1,120 @@
+import type { Buffer } from "node:buffer";
+import { spawn } from "node:child_process";
+import { appendFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import process from "node:process";
+import { HubError } from "../base/errors.ts";
+import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { Method } from "../protocol/legacy.ts";
+import { ownStdin, ownStdout } from "../base/runtime.ts";
+import { readFrame } from "../jsonrpc/parse.ts";
+import { Splitter } from "../jsonrpc/line-reader.ts";
+import { endOf, sinkOf, sourceOf } from "../process/child-streams.ts";
+import { wallTime } from "./moment.ts";
+import { MARK } from "./template.ts";
+
+/** What stands in front of a server. */
+export interface TapOptions {
+  /** Where it reports: a file by its pid, with a line `<mark> <time>` for each cancel. */
+  readonly folder: string;
+  /** By how much what the server says is held back, in ms. */
+  readonly delay: number;
+  readonly command: string;
+  readonly args: readonly string[];
+}
+
+/** Messages that are longer are passed on unread, in bytes: no cancel is. */
+const LIMIT = 64 * 1024 * 1024;
+/** So many calls are remembered for their cancels. */
+const MOST_MARKS = 65_536;
+const MARK_SIGN = `"${MARK}"`;
+
+/**
+ * Starts a server and stands between it and its client, byte for byte, in one group of processes: holds back what it says, and
+ * reports when a cancel arrives. @returns the server's exit code
+ */
+export async function runTap({ folder, delay, command, args }: TapOptions): Promise<number> {
+  const file = join(folder, String(process.pid));
+  writeFileSync(file, "", { mode: 0o600 });
+  const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+  const exited = new Promise<number>((resolve, reject) => {
+    child.once("error", () => reject(new HubError("spawnFailed", `${command} cannot be run.`)));
+    child.once("exit", (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
+  });
+  const silent = endOf(child.stdout);
+  const ears = new Ears((mark, time) => appendFileSync(file, `${mark} ${time}\n`));
+  const splitter = new Splitter(LIMIT, {
+    line: (line) => ears.hear(line),
+    long: () => {},
+    oversized: () => {},
+  });
+  const input = ownStdin();
+  const toServer = sinkOf(child.stdin);
+  input.read(
+    (chunk) => {
+      // What it reports is when it arrived, so that comes first.
+      splitter.push(chunk);
+      const wait = toServer.write(chunk);
+      if (wait === undefined) return;
+      input.pause();
+      void wait.then(() => input.resume());
+    },
+    () => toServer.end(),
+  );
+  const output = ownStdout(() => child.stdin.destroy());
+  const source = sourceOf(child.stdout);
+  const write = (chunk: Buffer): void => {
+    const wait = output.write(chunk);
+    if (wait === undefined) return;
+    source.pause();
+    void wait.then(() => source.resume());
+  };
+  // Timers of one length ring in order.
+  source.read(
+    (chunk) => void (delay > 0 ? setTimeout(write, delay, chunk) : write(chunk)),
+    () => {},
+  );
+  const code = await exited;
+  await silent;
+  if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
+  return code;
+}
+
+/** Knows the calls that carry a mark, and hears their cancels. */
+class Ears {
+  readonly #report: (mark: number, time: number) => void;
+  readonly #marks = new Map<string | number, number>();
+
+  constructor(report: (mark: number, time: number) => void) {
+    this.#report = report;
+  }
+
+  hear(line: Buffer): void {
+    if (line.includes(MARK_SIGN)) this.#learn(line);
+    else if (line.includes(Method.cancelled)) this.#note(line, wallTime());
+  }
+
+  #learn(line: Buffer): void {
+    const frame = readFrame(line);
+    if (frame.kind !== "request") return;
+    const { bytes, params } = frame;
+    const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
+    const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
+    if (mark === undefined) return;
+    this.#marks.set(frame.id.key, Number(valueOf(bytes, mark)));
+    if (this.#marks.size <= MOST_MARKS) return;
+    for (const oldest of this.#marks.keys()) {
+      this.#marks.delete(oldest);
+      break;
+    }
+  }
+
+  #note(line: Buffer, time: number): void {
+    const frame = readFrame(line);
+    if (frame.kind !== "notification" || frame.method !== Method.cancelled) return;
+    const { bytes, params } = frame;
+    const id = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "requestId");
+    const mark = this.#marks.get(id === undefined ? "" : (valueOf(bytes, id) as string | number));
+    if (mark !== undefined) this.#report(mark, time);
+  }
+}

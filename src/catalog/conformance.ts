@@ -1,0 +1,481 @@
+/**
+ * Makes listed entries conform to the official schemas (2025-11-25, 2026-07-28), because official clients refuse a
+ * whole list for one entry that does not. Conforming entries keep their bytes. Pure.
+ */
+
+import { Buffer } from "node:buffer";
+import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
+import {
+  everyValue,
+  lastMember,
+  type Member,
+  scanArray,
+  scanObject,
+  skipValue,
+  stringOf,
+  valueOf,
+} from "../base/json.ts";
+import { appendMembers, removeMembers } from "../base/object.ts";
+import { isCompilable } from "./compilable-schema.ts";
+import { DEEPEST_ENTRY, type Item, KEY_MEMBERS, type Kind, readItem } from "./listing.ts";
+
+/**
+ * Which schema applies: that of the client's era. `wrapped` is the legacy schema for a tool of a modern server; its
+ * output schema is wrapped in an object schema later (protocol/translate.ts).
+ */
+export type SchemaRules = "legacy" | "wrapped" | "modern";
+
+/** An entry in the form in which clients may see it. */
+export interface Conformed {
+  /** The same object if nothing had to be changed; undefined if no client can be shown the entry. */
+  readonly item: Item | undefined;
+  /** What was changed, or why the entry is hidden, as sentences; empty if nothing was changed. */
+  readonly text: string;
+}
+
+/** Results by schema rules, so that each entry is checked once per rules. */
+const known: Readonly<Record<SchemaRules, WeakMap<Item, Conformed>>> = {
+  legacy: new WeakMap(),
+  wrapped: new WeakMap(),
+  modern: new WeakMap(),
+};
+
+/** Returns the entry with the smallest change that makes it conform. The result is cached by entry and rules. */
+export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
+  const before = known[rules].get(item);
+  if (before !== undefined) return before;
+  const made = make(item, kind, rules);
+  known[rules].set(item, made);
+  return made;
+}
+
+/**
+ * Whether an entry conforms to the schemas of both eras unchanged. Its nesting depth is not checked.
+ * @param bytes the entry alone
+ * @param members all members of the entry
+ */
+export function conforms(bytes: Uint8Array, kind: Kind, members: readonly Member[]): boolean {
+  if (mayHaveSurrogates(bytes)) return false;
+  // An entry that conforms to the legacy rules conforms to all others.
+  const check = new Check(bytes);
+  if (kind === "skills" && !SKILL(check, { start: 0, end: bytes.length }, "")) return false;
+  checkEntry(check, kind, "legacy", members);
+  return check.edits.length === 0;
+}
+
+function make(item: Item, kind: Kind, rules: SchemaRules): Conformed {
+  if (item.state === "sound") return { item, text: "" };
+  if (item.state === "unnamed") {
+    return { item: undefined, text: `It has no ${KEY_MEMBERS[kind]}.` };
+  }
+  if (item.state === "nested" || skipValue(item.bytes, 0, DEEPEST_ENTRY) < 0) {
+    return { item: undefined, text: `It is nested more than ${DEEPEST_ENTRY} deep.` };
+  }
+  const paired = replaceSurrogates(item.bytes);
+  const check = new Check(paired ?? item.bytes);
+  if (kind === "skills" && !SKILL(check, { start: 0, end: check.bytes.length }, "")) {
+    return { item: undefined, text: "Its frontmatter or its resources are not those of a skill." };
+  }
+  checkEntry(check, kind, rules);
+  const texts = check.describe();
+  if (paired !== undefined) texts.push("Lone surrogates were replaced by U+FFFD.");
+  if (texts.length === 0) return { item, text: "" };
+  const bytes = joinPieces(applyEdits(check.bytes, check.edits));
+  const read = readItem(bytes, kind);
+  // The key stays as the server wrote it, because requests must use that form.
+  const made = read && { ...read, key: item.key, raw: item.bytes };
+  return { item: made, text: texts.join(" ") };
+}
+
+/** The number of paths that a text names at most. */
+const MOST_PLACES = 5;
+
+/** The check of one entry: collects the edits it needs and the paths of what is edited. */
+class Check {
+  readonly bytes: Uint8Array;
+  readonly edits: Edit[] = [];
+  readonly #dropped: string[] = [];
+  readonly #set: string[] = [];
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+  }
+
+  /** Removes members of an object. @param members all members of the object */
+  drop(
+    of: Pick<Range, "start">,
+    members: readonly Member[],
+    keys: readonly string[],
+    path: string,
+  ): void {
+    if (keys.length === 0) return;
+    this.edits.push(...removeMembers(this.bytes, of, members, (key) => keys.includes(key)));
+    for (const key of keys) this.#dropped.push(path === "" ? key : `${path}.${key}`);
+  }
+
+  /** Removes elements of an array. @param elements all elements of the array */
+  dropElements(
+    array: Pick<Range, "start">,
+    elements: readonly Range[],
+    indices: ReadonlySet<number>,
+    path: string,
+  ): void {
+    const members = elements.map(({ start, end }, i) => ({ key: String(i), start, end }));
+    this.edits.push(
+      ...removeMembers(this.bytes, array, members, (key) => indices.has(Number(key))),
+    );
+    for (const i of indices) this.#dropped.push(`${path}[${i}]`);
+  }
+
+  /** Replaces or adds a value. */
+  set(edit: Edit, path: string): void {
+    this.edits.push(edit);
+    this.#set.push(path);
+  }
+
+  describe(): string[] {
+    const list = (places: readonly string[]): string => {
+      const more = places.length - MOST_PLACES;
+      return `${places.slice(0, MOST_PLACES).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+    };
+    const texts: string[] = [];
+    if (this.#set.length > 0) texts.push(`What clients need was put in: ${list(this.#set)}.`);
+    if (this.#dropped.length > 0) {
+      texts.push(`What clients cannot read was left out: ${list(this.#dropped)}.`);
+    }
+    return texts;
+  }
+}
+
+/**
+ * Whether a value is allowed. A rule may add edits that make parts of the value valid; a value that is not allowed gets
+ * no edits inside it.
+ */
+type Rule = (check: Check, at: Range, path: string) => boolean;
+type Rules = Readonly<Record<string, Rule>>;
+
+const QUOTE = 0x22;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+
+const text: Rule = ({ bytes }, { start }) => bytes[start] === QUOTE;
+const flag: Rule = ({ bytes }, { start }) => bytes[start] === 0x74 || bytes[start] === 0x66;
+const anyObject: Rule = ({ bytes }, { start }) => bytes[start] === OPEN_BRACE;
+
+function oneOf(...words: readonly string[]): Rule {
+  return ({ bytes }, at) => words.includes(stringOf(bytes, at) ?? "");
+}
+
+function numeric(isAllowed: (value: number) => boolean): Rule {
+  return ({ bytes }, at) => {
+    const value = valueOf(bytes, at);
+    return typeof value === "number" && isAllowed(value);
+  };
+}
+
+function listOf(rule: Rule): Rule {
+  return (check, at, path) => {
+    if (check.bytes[at.start] !== OPEN_BRACKET) return false;
+    const elements = scanArray(check.bytes, at.start)?.items;
+    return elements?.every((element) => rule(check, element, path)) === true;
+  };
+}
+
+/** An array; elements that are not allowed are removed. */
+function eachOf(rule: Rule): Rule {
+  return (check, at, path) => {
+    const elements = scanArray(check.bytes, at.start)?.items;
+    if (elements === undefined) return false;
+    const bad = new Set<number>();
+    for (const [i, element] of elements.entries()) {
+      if (!rule(check, element, `${path}[${i}]`)) bad.add(i);
+    }
+    if (bad.size > 0) check.dropElements(at, elements, bad, path);
+    return true;
+  };
+}
+
+/**
+ * An object; optional members that are not allowed are removed. An object with a missing or invalid required member is
+ * not allowed.
+ */
+function object(optional: Rules, needed: Rules = {}): Rule {
+  return (check, at, path) => {
+    const members = scanObject(check.bytes, at.start)?.items;
+    if (members === undefined) return false;
+    for (const [key, rule] of Object.entries(needed)) {
+      const member = lastMember(members, key);
+      if (member === undefined || !rule(check, member, path)) return false;
+    }
+    check.drop(at, members, findBad(check, members, optional, path), path);
+    return true;
+  };
+}
+
+function findBad(check: Check, members: readonly Member[], rules: Rules, path: string): string[] {
+  const bad: string[] = [];
+  for (const member of members) {
+    const { key } = member;
+    const rule = Object.hasOwn(rules, key) ? rules[key] : undefined;
+    // Parsers use the last of several members with one key.
+    if (rule === undefined || bad.includes(key) || lastMember(members, key) !== member) continue;
+    if (!rule(check, member, path === "" ? key : `${path}.${key}`)) bad.push(key);
+  }
+  return bad;
+}
+
+/** The timestamps that the TypeScript SDK accepts: ISO 8601 with a time zone, seconds optional. */
+const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})$/;
+const time: Rule = ({ bytes }, at) => {
+  const spelled = stringOf(bytes, at) ?? "";
+  if (!TIME.test(spelled)) return false;
+  // Rejects dates that do not exist, such as 30 February. Without its zone, an existing date stays the same day in UTC.
+  const date = spelled.slice(0, 10);
+  const ms = Date.parse(`${date}T00:00:00Z`);
+  return (
+    !Number.isNaN(ms) &&
+    new Date(ms).toISOString().startsWith(date) &&
+    !Number.isNaN(Date.parse(spelled))
+  );
+};
+
+const ICON = object(
+  { mimeType: text, sizes: listOf(text), theme: oneOf("light", "dark") },
+  { src: text },
+);
+const COMMON: Rules = { title: text, description: text, icons: eachOf(ICON), _meta: anyObject };
+const ANNOTATIONS = object({
+  audience: listOf(oneOf("user", "assistant")),
+  priority: numeric((value) => value >= 0 && value <= 1),
+  lastModified: time,
+});
+const TEMPLATE: Rules = { ...COMMON, mimeType: text, annotations: ANNOTATIONS };
+const TOOL: Rules = {
+  ...COMMON,
+  annotations: object({
+    title: text,
+    readOnlyHint: flag,
+    destructiveHint: flag,
+    idempotentHint: flag,
+    openWorldHint: flag,
+  }),
+};
+const LEGACY_TOOL: Rules = {
+  ...TOOL,
+  execution: object({ taskSupport: oneOf("forbidden", "optional", "required") }),
+};
+
+/** Rules for the optional members of an entry, by kind and schema. */
+const OPTIONAL: Readonly<Record<Kind, Readonly<Record<SchemaRules, Rules>>>> = {
+  tools: {
+    legacy: { ...LEGACY_TOOL, outputSchema: legacyOutput },
+    wrapped: { ...LEGACY_TOOL, outputSchema: wrappedOutput },
+    modern: { ...TOOL, outputSchema: checkKeywords },
+  },
+  prompts: forAll({
+    ...COMMON,
+    arguments: eachOf(object({ title: text, description: text, required: flag }, { name: text })),
+  }),
+  resources: forAll({ ...TEMPLATE, size: numeric(Number.isSafeInteger) }),
+  resourceTemplates: forAll(TEMPLATE),
+  skills: forAll({}),
+};
+
+/** The required members of a skill entry (ext-skills, Skill Entries). */
+const SKILL: Rule = object(
+  {},
+  {
+    frontmatter: (check, at) => {
+      const members = scanObject(check.bytes, at.start)?.items ?? [];
+      const isText = (key: string): boolean =>
+        stringOf(check.bytes, lastMember(members, key)) !== undefined;
+      return isText("name") && isText("description");
+    },
+    resources: (check, at, path) =>
+      stringOf(check.bytes, at) === "dynamic" || listOf(SKILL_FILE)(check, at, path),
+  },
+);
+const SKILL_FILE: Rule = object(
+  {},
+  { uri: text, digest: text, size: numeric((value) => Number.isSafeInteger(value) && value >= 0) },
+);
+
+function forAll(rules: Rules): Readonly<Record<SchemaRules, Rules>> {
+  return { legacy: rules, wrapped: rules, modern: rules };
+}
+
+/** @param members all members of the entry; undefined: more than the scanner records, so nothing is checked */
+function checkEntry(
+  check: Check,
+  kind: Kind,
+  rules: SchemaRules,
+  members = scanObject(check.bytes, 0)?.items,
+): void {
+  if (members === undefined) return;
+  const { bytes } = check;
+  const whole = { start: 0, end: bytes.length };
+  check.drop(whole, members, findBad(check, members, OPTIONAL[kind][rules], ""), "");
+  if (kind === "tools") checkInput(check, whole, members, rules);
+  if (kind !== "resources" && kind !== "resourceTemplates") return;
+  const name = lastMember(members, "name");
+  if (name !== undefined && text(check, name, "name")) return;
+  // Clients show the name to people, so an entry without one gets its key as name.
+  const key = lastMember(members, KEY_MEMBERS[kind]);
+  if (key === undefined) return;
+  const by = bytes.slice(key.start, key.end);
+  check.set(
+    name === undefined
+      ? appendMembers(bytes, whole, `"name":${Buffer.from(by).toString()}`)
+      : { start: name.start, end: name.end, by },
+    "name",
+  );
+}
+
+const OBJECT = '"object"';
+const ANY_OBJECT = `{"type":${OBJECT}}`;
+
+function checkInput(
+  check: Check,
+  whole: Range,
+  members: readonly Member[],
+  rules: SchemaRules,
+): void {
+  const { bytes } = check;
+  const member = lastMember(members, "inputSchema");
+  if (member === undefined) {
+    check.set(appendMembers(bytes, whole, `"inputSchema":${ANY_OBJECT}`), "inputSchema");
+  } else if (bytes[member.start] !== OPEN_BRACE) {
+    check.set({ start: member.start, end: member.end, by: ANY_OBJECT }, "inputSchema");
+  } else {
+    checkSchema(check, member, "inputSchema", rules !== "modern", true);
+  }
+}
+
+/** The root keywords of a tool's schema that the MCP schema gives a type. */
+const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
+
+/**
+ * Makes a tool's schema, which is an object, conform. A keyword with a value of another type has no meaning in JSON
+ * Schema and is removed.
+ * @param isLegacy whether the rules for `properties` and `required` apply
+ * @param isTyped whether the schema must have the type "object"
+ */
+function checkSchema(
+  check: Check,
+  at: Range,
+  path: string,
+  isLegacy: boolean,
+  isTyped: boolean,
+): void {
+  const { bytes } = check;
+  const found = scanObject(bytes, at.start, KEYWORDS)?.items ?? [];
+  const [dialect, type, properties, required] = KEYWORDS.map((key) => lastMember(found, key));
+  const bad: string[] = [];
+  if (dialect !== undefined && !text(check, dialect, path)) bad.push("$schema");
+  if (isLegacy && properties !== undefined) {
+    if (bytes[properties.start] === OPEN_BRACE) checkProperties(check, properties, path);
+    else bad.push("properties");
+  }
+  if (isLegacy && required !== undefined && !STRINGS(check, required, path)) bad.push("required");
+  const all = bad.length === 0 ? undefined : scanObject(bytes, at.start)?.items;
+  if (all !== undefined) check.drop(at, all, bad, path);
+  if (!isTyped || (type !== undefined && stringOf(bytes, type) === "object")) return;
+  if (type !== undefined) {
+    check.set({ start: type.start, end: type.end, by: OBJECT }, `${path}.type`);
+    return;
+  }
+  const isLast =
+    scanObject(bytes, at.start)?.items.every(({ key }) => all !== undefined && bad.includes(key)) ??
+    false;
+  const by = `"type":${OBJECT}${isLast ? "" : ","}`;
+  check.set({ start: at.start + 1, end: at.start + 1, by }, `${path}.type`);
+}
+const STRINGS = listOf(text);
+
+/** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
+function checkProperties(check: Check, properties: Range, path: string): void {
+  const { bytes } = check;
+  if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
+  for (const { key, start, end } of scanObject(bytes, properties.start)?.items ?? []) {
+    if (bytes[start] === OPEN_BRACE) continue;
+    const by = bytes[start] === 0x66 ? '{"not":{}}' : "{}";
+    check.set({ start, end, by }, `${path}.properties.${key.slice(0, 50)}`);
+  }
+}
+
+/** Whether a legacy client can compile an output schema. */
+function isUsable({ bytes }: Check, at: Range): boolean {
+  return bytes[at.start] === OPEN_BRACE && isCompilable(valueOf(bytes, at));
+}
+
+/** The structured output of a legacy server's tool is always an object, so a missing type is set to "object". */
+function legacyOutput(check: Check, at: Range, path: string): boolean {
+  const { bytes } = check;
+  if (!isUsable(check, at)) return false;
+  const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
+  const said = type && valueOf(bytes, type);
+  const mayBeObject = said === "object" || (Array.isArray(said) && said.includes("object"));
+  if (type !== undefined && !mayBeObject) return false;
+  checkSchema(check, at, path, true, true);
+  return true;
+}
+
+function wrappedOutput(check: Check, at: Range, path: string): boolean {
+  const { bytes } = check;
+  if (!isUsable(check, at)) return false;
+  const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
+  checkSchema(check, at, path, stringOf(bytes, type) === "object", false);
+  return true;
+}
+
+function checkKeywords(check: Check, at: Range, path: string): boolean {
+  if (check.bytes[at.start] !== OPEN_BRACE) return false;
+  checkSchema(check, at, path, false, false);
+  return true;
+}
+
+const SURROGATE_SIGNS = ["\\ud", "\\uD"].map((sign) => Buffer.from(sign));
+
+/** Whether there may be a surrogate escape. False is certain; the check costs two native searches. */
+function mayHaveSurrogates(bytes: Uint8Array): boolean {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  return SURROGATE_SIGNS.some((sign) => buffer.includes(sign));
+}
+
+const REPLACEMENT = utf8("\\ufffd");
+const ESCAPE_LENGTH = 6;
+const BACKSLASH = 0x5c;
+
+/**
+ * Returns a copy in which each lone surrogate escape is replaced by `\ufffd`, which has the same length; undefined if
+ * there is none.
+ */
+function replaceSurrogates(bytes: Uint8Array): Uint8Array | undefined {
+  if (!mayHaveSurrogates(bytes)) return undefined;
+  let copy: Uint8Array | undefined;
+  for (let at = bytes.indexOf(BACKSLASH); at >= 0; at = bytes.indexOf(BACKSLASH, at)) {
+    const unit = unitAt(bytes, at);
+    if (unit === undefined) {
+      at += 2;
+      continue;
+    }
+    const isSurrogate = unit >= 0xd800 && unit <= 0xdfff;
+    const next = unit <= 0xdbff ? unitAt(bytes, at + ESCAPE_LENGTH) : undefined;
+    if (isSurrogate && next !== undefined && next >= 0xdc00 && next <= 0xdfff) {
+      at += 2 * ESCAPE_LENGTH;
+      continue;
+    }
+    if (isSurrogate) {
+      copy ??= Uint8Array.from(bytes);
+      copy.set(REPLACEMENT, at);
+    }
+    at += ESCAPE_LENGTH;
+  }
+  return copy;
+}
+
+/** The UTF-16 unit of the escape sequence at `at`; undefined if there is no `\u` escape. */
+function unitAt(bytes: Uint8Array, at: number): number | undefined {
+  if (bytes[at] !== BACKSLASH || bytes[at + 1] !== 0x75) return undefined;
+  return Number.parseInt(String.fromCharCode(...bytes.subarray(at + 2, at + ESCAPE_LENGTH)), 16);
+}

@@ -1,0 +1,209 @@
+import { Buffer } from "node:buffer";
+import { type Range, utf8 } from "../base/bytes.ts";
+import {
+  ANY_DEPTH,
+  lastMember,
+  type Member,
+  type Scanned,
+  scanArray,
+  scanObject,
+  skipValue,
+  stringOf,
+  valueOf,
+} from "../base/json.ts";
+
+/** The kinds of items that servers list. */
+export const KINDS = ["tools", "prompts", "resources", "resourceTemplates", "skills"] as const;
+export type Kind = (typeof KINDS)[number];
+
+/**
+ * Entries nested deeper are shown to no client: some parsers stop at depth 200, and the list itself adds to the depth.
+ */
+export const DEEPEST_ENTRY = 128;
+
+/**
+ * What is known of an entry. `conforming`: official clients of both eras can read it unchanged. `tooDeep` (nested too
+ * deep) and `missingKey`: no client can be shown it, and its bytes hold only its key.
+ */
+export type ItemState = "sound" | "nested" | "unnamed";
+
+/** One entry of a server's listing, as the bytes that the server sent; independent of the era. */
+export interface Item {
+  /** What requests use: the server's own name, URI or URI template. */
+  readonly key: string;
+  readonly bytes: Uint8Array;
+  /** The ranges of the key in the bytes: the value of each member with that name. */
+  readonly keys: readonly Range[];
+  /** The value of `_meta`, if it is an object. */
+  readonly meta: Range | undefined;
+  /** undefined: it has to be checked against the schema of the client's era (catalog/conformance.ts). */
+  readonly state?: ItemState;
+  /** The bytes that the server sent, where `bytes` differs from them. */
+  readonly raw?: Uint8Array;
+}
+
+/** Whether clients may be shown the item, as far as that is known without their era. */
+export function isShowable({ state }: Item): boolean {
+  return state === undefined || state === "sound";
+}
+
+/** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
+export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly Member[]) => boolean;
+
+/** One page of a list result. */
+export interface Page {
+  readonly items: readonly Item[];
+  /** The number of entries without a usable key; no request can name them. */
+  readonly unnamed: number;
+  /** Whether the page has more entries than the given maximum. */
+  readonly isCut: boolean;
+  readonly nextCursor: string | undefined;
+}
+
+/**
+ * The maximum number of entries of one kind that is read from a server. They are kept in memory, at up to some KiB
+ * each.
+ */
+export const MOST_ITEMS = 200_000;
+/** Scan limit for one page, above the size of any real page. */
+const MAX_ENTRIES = 10_000_000;
+
+/**
+ * Reads a list result such as `{"tools":[…],"nextCursor":"…"}`.
+ * @param kind also the member that holds the entries
+ * @param max the number of entries read at most
+ * @param isConforming whether official clients of both eras can read an entry unchanged
+ * @returns undefined if the result does not have that form
+ */
+export function readPage(
+  bytes: Uint8Array,
+  result: Range,
+  kind: Kind,
+  most: number = MOST_ITEMS,
+  isSound?: SoundCheck,
+): Page | undefined {
+  const object = scanObject(bytes, result.start, PAGE_MEMBERS[kind], ANY_DEPTH);
+  if (object === undefined || object.end !== result.end) return undefined;
+  const list = lastMember(object.items, kind);
+  const entries = list && readEntries(bytes, list.start);
+  if (entries === undefined) return undefined;
+  const items: Item[] = [];
+  const isCut = entries.scanned.items.length > most;
+  const read = isCut ? entries.scanned.items.slice(0, most) : entries.scanned.items;
+  for (const { start, end } of read) {
+    const item =
+      entries.areFlat || skipValue(bytes, start, DEEPEST_ENTRY) === end
+        ? readItem(bytes.subarray(start, end), kind, isSound)
+        : readNested(bytes.subarray(start, end), kind);
+    if (item !== undefined) items.push(item);
+  }
+  return {
+    items,
+    unnamed: read.length - items.length,
+    isCut,
+    nextCursor: stringOf(bytes, lastMember(object.items, "nextCursor")),
+  };
+}
+
+/** The ranges of the entries, and whether all are within MAX_ENTRY_DEPTH. One scan finds both in the usual case. */
+function readEntries(
+  bytes: Uint8Array,
+  at: number,
+): { readonly scanned: Scanned<Range>; readonly areFlat: boolean } | undefined {
+  const flat = scanArray(bytes, at, MAX_ENTRIES, DEEPEST_ENTRY);
+  const scanned = flat ?? scanArray(bytes, at, MAX_ENTRIES, ANY_DEPTH);
+  return scanned && { scanned, areFlat: flat !== undefined };
+}
+
+/** The member of an entry that holds its key. */
+export const KEY_MEMBERS: Readonly<Record<Kind, string>> = {
+  tools: "name",
+  prompts: "name",
+  resources: "uri",
+  resourceTemplates: "uriTemplate",
+  skills: "uri",
+};
+
+/** The members read of a page. */
+const PAGE_MEMBERS = eachKind((kind) => [kind, "nextCursor"]);
+
+/** The members read of an entry. */
+const READ_MEMBERS = eachKind((kind) => [KEY_MEMBERS[kind], "_meta"]);
+
+/** Reads one entry; undefined if it is not an object with a key. */
+export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): Item | undefined {
+  const own = KEY_MEMBERS[kind];
+  const all = isSound && scanObject(bytes, 0)?.items;
+  const members =
+    all?.filter(({ key }) => key === own || key === "_meta") ??
+    scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
+  if (members === undefined) return undefined;
+  const key = stringOf(bytes, lastMember(members, own));
+  if (key === undefined) return undefined;
+  const meta = lastMember(members, "_meta");
+  return {
+    key,
+    bytes,
+    // Reuses the array without `_meta`, to save memory: there is one per item.
+    keys: meta === undefined ? members : members.filter((member) => member.key === own),
+    meta: meta !== undefined && bytes[meta.start] === 0x7b ? meta : undefined,
+    ...(all !== undefined && isSound?.(bytes, kind, all) === true && SOUND),
+  };
+}
+const SOUND = { state: "sound" } as const;
+
+/** Reads an entry that is nested too deep; only its key is kept. */
+function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
+  const own = KEY_MEMBERS[kind];
+  const member = lastMember(scanObject(bytes, 0, [own], ANY_DEPTH)?.items ?? [], own);
+  const key = stringOf(bytes, member);
+  return key === undefined ? undefined : makeHidden(key, kind, "nested");
+}
+
+/** Makes a placeholder for an entry that no client can be shown. */
+export function makeHidden(key: string, kind: Kind, state: "nested" | "unnamed"): Item {
+  const bytes = utf8(JSON.stringify({ [KEY_MEMBERS[kind]]: key }));
+  return { key, bytes, keys: [], meta: undefined, state };
+}
+
+/** What a tool's annotations say about repeating a call. */
+export interface Hints {
+  readonly readOnly: boolean;
+  readonly idempotent: boolean;
+}
+
+export const NO_HINTS: Hints = { readOnly: false, idempotent: false };
+
+/** Reads a tool's annotations; a missing hint is false (schema, ToolAnnotations). */
+export function readHints(item: Item): Hints {
+  const members = scanObject(item.bytes, 0)?.items ?? [];
+  const annotations = lastMember(members, "annotations");
+  const hints = annotations && scanObject(item.bytes, annotations.start)?.items;
+  const says = (key: string): boolean => {
+    const member = lastMember(hints ?? [], key);
+    return member !== undefined && valueOf(item.bytes, member) === true;
+  };
+  return { readOnly: says("readOnlyHint"), idempotent: says("idempotentHint") };
+}
+
+/** Whether two lists have the same bytes in the same order. */
+export function sameItems(a: readonly Item[], b: readonly Item[]): boolean {
+  return (
+    a.length === b.length &&
+    a.every((item, i) => {
+      const other = b[i];
+      return other !== undefined && Buffer.compare(item.bytes, other.bytes) === 0;
+    })
+  );
+}
+
+/** Makes one value per kind, in the order of KINDS. */
+export function eachKind<T>(make: (kind: Kind) => T): Readonly<Record<Kind, T>> {
+  return {
+    tools: make("tools"),
+    prompts: make("prompts"),
+    resources: make("resources"),
+    resourceTemplates: make("resourceTemplates"),
+    skills: make("skills"),
+  };
+}

@@ -1,0 +1,108 @@
+/** Members of listed tools that the manifest sets in place of their server: description, `_meta`, annotations. Pure. */
+
+import { applyEdits, type Edit, joinPieces, type Range, textOf, utf8 } from "../base/bytes.ts";
+import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
+import { isEqual, isTable } from "../manifest/table.ts";
+import { appendMembers } from "../base/object.ts";
+import { type Item, readItem } from "./listing.ts";
+
+/** A JSON object from the manifest. */
+type JsonTable = Readonly<Record<string, unknown>>;
+
+/** Overrides by remote tool name; a missing table sets nothing. The tables have no prototype. */
+export interface ToolOverrides {
+  readonly describe?: Readonly<Record<string, string>> | undefined;
+  /** Members of `_meta`, set one by one. */
+  readonly meta?: Readonly<Record<string, JsonTable>> | undefined;
+  /** Members of `annotations` (schema, ToolAnnotations), set one by one. */
+  readonly annotations?: Readonly<Record<string, JsonTable>> | undefined;
+}
+
+/** Every remote name that has an override, with the first manifest key that sets one. */
+export function overriddenNames(overrides: ToolOverrides): ReadonlyMap<string, string> {
+  const names = new Map<string, string>();
+  for (const key of ["describe", "meta", "annotations"] as const) {
+    for (const name of Object.keys(overrides[key] ?? {})) {
+      if (!names.has(name)) names.set(name, `tools.${key}`);
+    }
+  }
+  return names;
+}
+
+export interface Overridden {
+  readonly item: Item;
+  /** Paths such as `annotations.readOnlyHint` for which the server has another value. */
+  readonly conflicts: readonly string[];
+}
+
+/**
+ * Sets the members that the manifest gives for this tool; all other bytes stay. Returns the same item if there are
+ * none.
+ */
+export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
+  const own = <T>(tables: Readonly<Record<string, T>> | undefined): T | undefined =>
+    tables !== undefined && Object.hasOwn(tables, item.key) ? tables[item.key] : undefined;
+  const description = own(overrides.describe);
+  const tables = { annotations: own(overrides.annotations), _meta: own(overrides.meta) };
+  const { bytes } = item;
+  const members = scanObject(bytes, 0)?.items;
+  if (members === undefined) return { item, conflicts: [] };
+  const edits: Edit[] = [];
+  const appended: string[] = [];
+  const conflicts: string[] = [];
+  if (description !== undefined) {
+    const json = JSON.stringify(description);
+    if (!replaceMember(bytes, members, "description", json, edits))
+      appended.push(`"description":${json}`);
+  }
+  for (const [key, table] of Object.entries(tables)) {
+    if (table === undefined || Object.keys(table).length === 0) continue;
+    const member = lastMember(members, key);
+    const current = member && valueOf(bytes, member);
+    if (member === undefined || !isTable(current)) {
+      const json = JSON.stringify(table);
+      if (!replaceMember(bytes, members, key, json, edits)) appended.push(`"${key}":${json}`);
+      continue;
+    }
+    for (const [name, value] of Object.entries(table)) {
+      if (Object.hasOwn(current, name) && !isEqual(current[name], value))
+        conflicts.push(`${key}.${name}`);
+    }
+    setMembers(bytes, member, table, edits);
+  }
+  if (appended.length > 0) {
+    edits.push(appendMembers(bytes, { start: 0, end: bytes.length }, appended.join(",")));
+  }
+  if (edits.length === 0) return { item, conflicts };
+  const changed = readItem(joinPieces(applyEdits(bytes, edits)), "tools");
+  return { item: changed ?? item, conflicts };
+}
+
+/**
+ * Replaces the value of every member with that key, because parsers differ on which duplicate counts. @returns whether
+ * there is one
+ */
+function replaceMember(
+  bytes: Uint8Array,
+  members: readonly Member[],
+  key: string,
+  json: string,
+  edits: Edit[],
+): boolean {
+  const found = members.filter((member) => member.key === key);
+  for (const { start, end } of found) {
+    if (textOf(bytes, start, end) !== json) edits.push({ start, end, by: utf8(json) });
+  }
+  return found.length > 0;
+}
+
+function setMembers(bytes: Uint8Array, object: Range, table: JsonTable, edits: Edit[]): void {
+  const members = scanObject(bytes, object.start)?.items ?? [];
+  const appended: string[] = [];
+  for (const [key, value] of Object.entries(table)) {
+    const json = JSON.stringify(value);
+    if (!replaceMember(bytes, members, key, json, edits))
+      appended.push(`${JSON.stringify(key)}:${json}`);
+  }
+  if (appended.length > 0) edits.push(appendMembers(bytes, object, appended.join(",")));
+}

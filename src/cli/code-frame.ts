@@ -1,0 +1,127 @@
+import type { Problem } from "../manifest/problems.ts";
+import type { Paper } from "../terminal/terminal.ts";
+import { clean } from "../terminal/report.ts";
+
+const MASK = "•••";
+
+/** The paths of settings that nobody keeps a secret in: only their values are shown. */
+const OPEN =
+  /^(?:hub\.(?!httpToken$)|defaults\.)\w+$|^servers\.(?:[\w$-]+|"(?:\\.|[^"\\])*")\.(?:enabled|prefix|\w+Timeout|maxMessage|plugin|tools\..*)$|^plugins\[\d+\]\.(?:use|servers|tools)\b|^secrets\.(?:sources|commands)\b/;
+
+/** A piece of a line: one that is shown, or one in the place of which a mask is. */
+interface Token {
+  readonly start: number;
+  readonly text: string;
+  readonly kind: "key" | "value" | "sign";
+}
+
+/**
+ * The line that a problem is in, with a caret under the place; undefined if there is none. Values are masked, as
+ * a line may hold anything, other than the one that the problem is about if no secret can be expected there.
+ * @param source the text of the whole file
+ */
+export function drawProblem(
+  { position, path }: Problem,
+  source: string,
+  { width, colors }: Pick<Paper, "width" | "colors">,
+): string | undefined {
+  const line = position && source.split(/\r?\n/)[position.line - 1];
+  if (position === undefined || line === undefined || line.trim() === "") return undefined;
+  const at = position.column - 1;
+  const { text, caret } = mask(line, at, path !== "", OPEN.test(path));
+  const gutter = ` ${position.line} | `;
+  const blank = `${" ".repeat(gutter.length - 2)}| `;
+  const window = fit(text, caret, width - gutter.length);
+  return [
+    colors.dim(gutter) + window.text,
+    colors.dim(blank) + " ".repeat(window.caret) + colors.red("^"),
+  ].join("\n");
+}
+
+/**
+ * A line that may begin inside of a text or comment over several lines is masked as a whole.
+ * @param parsed whether the file is well-formed; if not, nothing can be read but a key at the line's beginning
+ * @param showsValue whether the value at `at` may be shown
+ */
+function mask(
+  line: string,
+  at: number,
+  parsed: boolean,
+  showsValue: boolean,
+): { text: string; caret: number } {
+  const mayBeginInside = /"""|'''|\*\//.test(line);
+  const isCertain = parsed && !mayBeginInside;
+  const tokens = isCertain ? readTokens(line) : readBeginning(line, mayBeginInside);
+  let text = "";
+  let caret: number | undefined;
+  for (const { start, text: piece, kind } of tokens) {
+    const end = start + piece.length;
+    const isHere = start <= at && at < end;
+    const isShown = kind !== "value" || (isHere && isCertain && showsValue);
+    if (isHere) caret = text.length + (isShown ? show(piece.slice(0, at - start)).length : 0);
+    text += isShown ? show(piece) : maskValue(piece);
+  }
+  return { text: text.trimEnd(), caret: caret ?? text.length };
+}
+
+/** A piece as it is shown, with each tab as a space. */
+function show(piece: string): string {
+  return clean(piece.replaceAll("\t", " "));
+}
+
+/** Quotes stay, so that one sees what kind of value it is. */
+function maskValue(text: string): string {
+  const quote = /^["']/.exec(text)?.[0];
+  return quote === undefined
+    ? MASK
+    : `${quote}${MASK}${text.length > 1 && text.endsWith(quote) ? quote : ""}`;
+}
+
+const STRING = /"(?:\\.|[^"\\])*"|'[^']*'/y;
+const WORD = /[^\s"'=:,[\]{}#/]+/y;
+const SIGN = /\s+|[=:,[\]{}/]/y;
+
+/** The tokens of a whole line, TOML or JSON; a comment is left out, as it may hold an old value. */
+function readTokens(line: string): readonly Token[] {
+  const tokens: Token[] = [];
+  const isHeader = /^\s*\[/.test(line) && /^\s*\[{1,2}[^[\]{}=]*\]{1,2}\s*(?:#.*)?$/.test(line);
+  for (let start = 0; start < line.length;) {
+    if (/^(?:#|\/[/*])/.test(line.slice(start, start + 2))) break;
+    const read = (pattern: RegExp): string | undefined => {
+      pattern.lastIndex = start;
+      return pattern.exec(line)?.[0];
+    };
+    const sign = read(SIGN);
+    const text = sign ?? read(STRING) ?? read(WORD) ?? line.slice(start);
+    const isKey = isHeader || /^\s*(?:[=:]|\.\s*["'\w])/.test(line.slice(start + text.length));
+    tokens.push({ start, text, kind: sign !== undefined ? "sign" : isKey ? "key" : "value" });
+    start += text.length;
+  }
+  return tokens;
+}
+
+/** Only what stands like a key at the very beginning, `env.TOKEN =` or `"TOKEN":`, and behind it one value to be masked. */
+function readBeginning(line: string, mayBeginInside: boolean): readonly Token[] {
+  const key = /^\s*(?:[\w-]{1,40}|"[\w -]{1,40}")(?:\s*\.\s*[\w-]{1,40})*\s*[=:]\s*(?=[^\s=])/.exec(
+    line,
+  );
+  const space = /^\s*/.exec(line)?.[0] ?? "";
+  const shown = mayBeginInside ? space : (key?.[0] ?? space);
+  return [
+    { start: 0, text: shown, kind: "sign" },
+    { start: shown.length, text: line.slice(shown.length), kind: "value" },
+  ];
+}
+
+/** As much of a line around its caret as there is room for, in characters. */
+function fit(text: string, caret: number, room: number): { text: string; caret: number } {
+  const least = 20;
+  const size = Math.max(room, least);
+  if (text.length <= size) return { text, caret };
+  const start = Math.max(0, Math.min(caret - Math.floor(size / 2), text.length - size));
+  const [before, behind] = [start > 0, start + size < text.length].map((isCut) =>
+    isCut ? "…" : "",
+  );
+  const shown = text.slice(start + (before ? 1 : 0), start + size - (behind ? 1 : 0));
+  return { text: `${before}${shown}${behind}`, caret: caret - start };
+}

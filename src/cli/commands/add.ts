@@ -1,0 +1,198 @@
+import { findClear } from "../../client-configs/clear.ts";
+import type { Listing } from "../../registry/registry.ts";
+import { keyOf, makeRecipe, type Need, type Recipe } from "../../registry/manifest-entry.ts";
+import { findIn } from "../../registry/search.ts";
+import { HubError } from "../../base/errors.ts";
+import { prepareEdit } from "../../manifest/edit/write.ts";
+import { runnersOf, parsePackage } from "../../manifest/package.ts";
+import { isPrefix, sanitizePrefix } from "../../manifest/prefix.ts";
+import { isRunnable } from "../../manifest/schema.ts";
+import type { Table } from "../../manifest/table.ts";
+import type { Invocation, World } from "../command.ts";
+import { describeStart } from "../server-description.ts";
+import { own } from "../../terminal/console.ts";
+import { type Log, openLog } from "../load-manifest.ts";
+import { usage } from "../args.ts";
+import { count, formatJson } from "../../terminal/terminal.ts";
+import { clean, describeFailure } from "../../terminal/report.ts";
+import { findRunner, settleRunner } from "../runner.ts";
+import { openDirectories, tellFailures } from "../registries.ts";
+import { changeFile, findFile, type Neighbours, readNeighbours } from "../manifest-file.ts";
+import { addSaid, readSaid } from "./plan.ts";
+import { type Trial, tryServer } from "./trial.ts";
+
+/** A server that is to be added. */
+interface Wanted {
+  readonly key: string;
+  readonly entry: Table;
+  /** What is to be set before it can start. */
+  readonly needs: readonly Need[];
+  readonly optional: readonly string[];
+}
+
+/** Puts a server into the manifest, after it has been tried. @returns 3 if it could not be started, and nothing was written */
+export async function add(invocation: Invocation, world: World): Promise<number> {
+  const log = openLog(invocation);
+  const tell = (text: string): void => {
+    if (invocation.json === false) own.log(clean(text));
+  };
+  const file = await findFile(invocation, world);
+  const neighbours = await readNeighbours(file, invocation, world);
+  const wanted = await readWanted(invocation, neighbours, world, log);
+  const { key, needs } = wanted;
+  const entry = nameTools(addSaid(wanted.entry, invocation), key, neighbours);
+  const isNew = !invocation.switches.has("replace");
+  const change = { kind: "add", name: key, entry, isNew } as const;
+  const { server } = await prepareEdit(file, change);
+  if (server === undefined || !isRunnable(server)) {
+    throw usage(`${file} is the file of another client: name one of toolmux's own with --file.`);
+  }
+  tell(`${key}: ${describeStart(await settleRunner(server, world))}`);
+  warnClear(entry, key, log);
+  const missing = needs.filter(({ name, kind }) => kind === "secret" || !world.env[name]);
+  const isTried = !invocation.switches.has("no-try") && missing.length === 0;
+  const trial = isTried ? await tryServer(server, world, log) : undefined;
+  const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
+  const edit = isAdded ? await changeFile(file, change, world) : undefined;
+  if (invocation.json !== false)
+    own.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
+  for (const line of describeTrial(trial, key)) tell(line);
+  if (trial?.kind === "failed") tellFailure(trial, log);
+  if (edit === undefined) {
+    log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
+    return trial?.kind === "failed" ? trial.cause.traits.exit : 3;
+  }
+  tell(`${edit.before === undefined ? "made" : "added to"} ${file}`);
+  for (const need of needs) tell(describeNeed(need));
+  if (wanted.optional.length > 0) tell(`may be given as well: ${wanted.optional.join(", ")}`);
+  return 0;
+}
+
+/**
+ * A key that cannot be a prefix gets one that can.
+ * @throws {HubError} usage if the prefix is that of another server, or one that is not in the same file does not allow it
+ */
+function nameTools(entry: Table, key: string, { separators, servers }: Neighbours): Table {
+  const said = entry["prefix"];
+  const isGood = (text: string): boolean => separators.every((it) => isPrefix(text, it));
+  const sanitized = separators.reduce((text, it) => sanitizePrefix(text, it), key);
+  const prefix = typeof said === "string" ? said : isGood(key) ? key : sanitized;
+  if (!isGood(prefix)) {
+    const marks = [...new Set(separators)].map((it) => `"${it}"`).join(" or ");
+    throw usage(`"${prefix}" cannot be a prefix beside the separator ${marks}: use --prefix.`);
+  }
+  // Servers of clients' files take what is left.
+  const owner = servers.find(
+    (spec) =>
+      spec.enabled &&
+      spec.name !== key &&
+      spec.prefix === prefix &&
+      prefix !== "" &&
+      (spec.kind === "plugin" || ("syntax" in spec && spec.syntax === "toolmux")),
+  );
+  if (owner !== undefined) {
+    throw usage(`The server "${owner.name}" has the prefix "${prefix}" already: use --prefix.`);
+  }
+  return prefix === key || said !== undefined ? entry : { ...entry, prefix };
+}
+
+async function readWanted(
+  invocation: Invocation,
+  { separators }: Neighbours,
+  world: World,
+  log: Log,
+): Promise<Wanted> {
+  const [name = ""] = invocation.words;
+  const said = readSaid(invocation);
+  const as = invocation.values.get("as")?.at(-1);
+  if (said.kind === "entry") {
+    return { key: as ?? name, entry: said.entry, needs: [], optional: [] };
+  }
+  const directories = await openDirectories(invocation, world);
+  const { listing, failures } = await findIn(directories, name, world.signal);
+  tellFailures(failures, log);
+  if (listing === undefined) {
+    if (failures.length === directories.length && failures[0] !== undefined)
+      throw failures[0].cause;
+    const hint = `say what it is (--url, --package, or -- and its command), or look for it: toolmux search ${name}`;
+    throw usage(`No directory has "${name}"; ${hint}`);
+  }
+  const key = as ?? keyOf(listing.name, separators[0]);
+  const recipe = await choose(listing, key, world);
+  for (const omission of listing.omissions) log("info", omission);
+  return { key, ...recipe };
+}
+
+/** What can be started here comes first, then what is elsewhere. @throws {HubError} notSupported */
+async function choose(listing: Listing, key: string, world: World): Promise<Recipe> {
+  const ranked = await Promise.all(
+    listing.offers.map(async (offer) => {
+      if (offer.kind === "remote") return { offer, rank: 1 };
+      return { offer, rank: (await canRun(offer.name, world)) ? 0 : 2 };
+    }),
+  );
+  for (const { offer } of ranked.toSorted((a, b) => a.rank - b.rank)) {
+    const recipe = makeRecipe(offer, key);
+    if (recipe !== undefined) return recipe;
+  }
+  const why = listing.omissions.join(" ") || "Its directory does not say how it is started.";
+  throw new HubError("notSupported", `${listing.name} cannot be added by its name. ${why}`);
+}
+
+/** Whether there is anything in PATH that runs a package. */
+async function canRun(name: string, world: World): Promise<boolean> {
+  const runners = runnersOf(parsePackage(name)?.origin ?? "npm");
+  return (await findRunner(runners, world)) !== undefined;
+}
+
+function describeTrial(trial: Trial | undefined, key: string): readonly string[] {
+  switch (trial?.kind) {
+    case "connected": {
+      const who = [trial.name, trial.version].filter((part) => part !== undefined).join(" ");
+      return [`it is there: ${who === "" ? "" : `${who}, `}${count(trial.tools, "tool")}`];
+    }
+    case "unauthorized":
+      return [`it wants an authorization: toolmux auth login ${key}`];
+    default:
+      return [];
+  }
+}
+
+function tellFailure({ cause, remedies }: Trial & { readonly kind: "failed" }, log: Log): void {
+  log("error", describeFailure(cause));
+  for (const remedy of remedies) log("error", remedy);
+}
+
+function describeNeed({ kind, name, description }: Need): string {
+  const about = description === undefined ? "" : `   # ${description}`;
+  const what = kind === "secret" ? `toolmux secret set ${name}` : `export ${name}=…`;
+  return `to be set before it can start: ${what}${about}`;
+}
+
+function warnClear(entry: Table, key: string, log: Log): void {
+  for (const { label, secret } of findClear(entry, key)) {
+    const form = `\${secret:${secret}}`;
+    log(
+      "warn",
+      `${label} looks like a secret, and stands in the file as it is: write ${form} and run toolmux secret set ${secret}, or \${env:NAME}`,
+    );
+  }
+}
+
+function toJson(
+  { key, needs, optional }: Wanted,
+  file: string,
+  trial: Trial | undefined,
+  added: boolean,
+): object {
+  const outcome =
+    trial?.kind === "failed"
+      ? {
+          kind: trial.kind,
+          code: trial.cause.code,
+          message: trial.cause.message,
+          remedies: trial.remedies,
+        }
+      : trial;
+  return { server: key, file, added, ...(outcome && { trial: outcome }), needs, optional };
+}

@@ -1,0 +1,115 @@
+import type { Plan } from "../../bench/plan.ts";
+import type { Extent, Loop } from "../../bench/schedule.ts";
+import { MAX_DURATION, parseDuration } from "../../manifest/units.ts";
+import { BENCH_DEFAULTS, type Invocation } from "../command.ts";
+import { usage } from "../args.ts";
+
+/** What the command line says of how to measure. */
+export type Settings = Omit<Plan, "subject" | "direct"> & {
+  /** The same server is measured without a hub as well. */
+  readonly isCompared: boolean;
+};
+
+type Values = Invocation["values"];
+
+const MOST_IN_FLIGHT = 100_000;
+/** A tenth of a level warms up for it, at most so long, in ms. */
+const WARM_UP = { part: 10, most: 2000 };
+
+/** Reads it. @throws {HubError} usage */
+export function readSettings({ values }: Invocation): Settings {
+  const extent = readExtent(values);
+  const rate = readNumber(values, "rate", isPositive, "a number of calls a second");
+  const loop: Loop = rate === undefined ? { kind: "closed" } : { kind: "open", rate };
+  const cancelRate = readNumber(values, "cancel-rate", isPart, "a number from 0 to 1") ?? 0;
+  const killEvery = readDuration(values, "kill-every") ?? null;
+  const delay = readDuration(values, "delay") ?? null;
+  return {
+    levels: readLevels(last(values, "concurrency") ?? BENCH_DEFAULTS.concurrency),
+    loop,
+    extent,
+    warmUp: readWarmUp(values, extent),
+    chaos: { killEvery, delay, cancelRate },
+    tool: last(values, "tool"),
+    args: readArguments(last(values, "args")),
+    timeout: readDuration(values, "timeout") ?? toDuration("timeout", BENCH_DEFAULTS.timeout),
+    era: last(values, "era") === "modern" ? "modern" : "legacy",
+    isCompared: last(values, "compare") === "direct",
+  };
+}
+
+function readExtent(values: Values): Extent {
+  const calls = readNumber(values, "calls", isCount, "a number of calls");
+  if (calls === undefined) {
+    const duration = readDuration(values, "duration");
+    return { duration: duration ?? toDuration("duration", BENCH_DEFAULTS.duration) };
+  }
+  if (values.has("duration")) throw usage("Choose one of --duration and --calls.");
+  return { calls };
+}
+
+function readWarmUp(values: Values, extent: Extent): Extent | undefined {
+  const said = last(values, "warm-up");
+  if (said !== undefined) {
+    return Number(said) === 0 ? undefined : { duration: toDuration("warm-up", said) };
+  }
+  if ("calls" in extent) return { calls: Math.ceil(extent.calls / WARM_UP.part) };
+  return { duration: Math.min(extent.duration / WARM_UP.part, WARM_UP.most) };
+}
+
+function readLevels(text: string): readonly number[] {
+  const levels = text.split(",").map((part) => Number(part.trim() || Number.NaN));
+  if (levels.every((level) => isCount(level) && level <= MOST_IN_FLIGHT)) return levels;
+  throw usage(`--concurrency is a list such as ${BENCH_DEFAULTS.concurrency}, not "${text}".`);
+}
+
+function readArguments(text = "{}"): string {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw usage("--args is no JSON.");
+  }
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return text;
+  throw usage("--args has to be a JSON object.");
+}
+
+function readDuration(values: Values, name: string): number | undefined {
+  const text = last(values, name);
+  return text === undefined ? undefined : toDuration(name, text);
+}
+
+function toDuration(name: string, text: string): number {
+  const ms = parseDuration(text);
+  if (ms !== undefined && ms > 0 && ms <= MAX_DURATION) return ms;
+  throw usage(`--${name} is a time such as 10s or 500ms, not "${text}".`);
+}
+
+function readNumber(
+  values: Values,
+  name: string,
+  isRight: (value: number) => boolean,
+  what: string,
+): number | undefined {
+  const text = last(values, name);
+  if (text === undefined) return undefined;
+  const value = Number(text.trim() || Number.NaN);
+  if (isRight(value)) return value;
+  throw usage(`--${name} is ${what}, not "${text}".`);
+}
+
+function last(values: Values, name: string): string | undefined {
+  return values.get(name)?.at(-1);
+}
+
+function isCount(value: number): boolean {
+  return Number.isSafeInteger(value) && value > 0;
+}
+
+function isPositive(value: number): boolean {
+  return Number.isFinite(value) && value > 0;
+}
+
+function isPart(value: number): boolean {
+  return value >= 0 && value <= 1;
+}

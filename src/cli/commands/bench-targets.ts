@@ -1,0 +1,220 @@
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Direct, Plan } from "../../bench/plan.ts";
+import type { Subject, Taps } from "../../bench/subject.ts";
+import { HubError } from "../../base/errors.ts";
+import { LocalClient } from "../../frontend/in-process-client.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { manifestError } from "../../manifest/problems.ts";
+import { type Manifest, type OuterServer, isRunnable } from "../../manifest/schema.ts";
+import { searchFiles } from "../../manifest/discover.ts";
+import { selfCommand } from "../../base/runtime.ts";
+import { untilAborted } from "../../base/grace.ts";
+import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
+import { describeStart } from "../server-description.ts";
+import type { Invocation, World } from "../command.ts";
+import { type Log, openManifest } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { openOutside } from "../transport-factory.ts";
+import { usage } from "../args.ts";
+import { count } from "../../terminal/terminal.ts";
+import { TAP_VARIABLE, writeTap } from "../tap.ts";
+import { makeFolder } from "./folder.ts";
+import type { Settings } from "./bench-options.ts";
+import { ECHO, listVariables, readTarget, type Target, writeManifest } from "./target.ts";
+
+/** What is measured, and what has to go when it was. */
+export interface Stage extends Pick<Plan, "subject" | "direct"> {
+  close(): Promise<void>;
+}
+
+const VARIABLE = "TOOLMUX_SERVERS";
+
+/** Prepares what the command line says is to be measured. @throws {HubError} usage, manifestInvalid */
+export async function openStage(
+  invocation: Invocation,
+  settings: Settings,
+  world: World,
+  log: Log,
+): Promise<Stage> {
+  const said = readTarget(invocation, world);
+  if (said?.kind === "url") checkRemote(settings);
+  const folder = await makeFolder(tmpdir());
+  const close = (): Promise<void> => rm(folder, { recursive: true, force: true });
+  try {
+    const { chaos } = settings;
+    const isTapped = said?.kind !== "url" && (chaos.delay !== null || chaos.cancelRate > 0);
+    const tap = isTapped ? writeTap(folder, chaos.delay ?? 0) : undefined;
+    const site: Site = {
+      settings,
+      world: { ...world, env: { ...world.env, [TAP_VARIABLE]: tap } },
+      taps: isTapped ? openTaps(folder) : undefined,
+      log,
+    };
+    const isFound = said === undefined && (await hasManifest(invocation, world));
+    const subjects = isFound
+      ? await openManifestStage(invocation, site)
+      : await openOwnStage(said ?? ECHO, join(folder, "toolmux.json"), site);
+    return { ...subjects, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** What subjects are made with. */
+interface Site {
+  readonly settings: Settings;
+  readonly world: World;
+  readonly taps: Taps | undefined;
+  readonly log: Log;
+}
+
+async function hasManifest({ config }: Invocation, world: World): Promise<boolean> {
+  if (config.length > 0 || world.env[VARIABLE]?.trim()) return true;
+  const { found, problems } = await searchFiles(world);
+  return found.length + problems.length > 0;
+}
+
+/** @throws {HubError} usage */
+function checkRemote({ chaos }: Settings): void {
+  if (chaos.killEvery !== null) throw usage("--kill-every is for what is started, not for --url.");
+  if (chaos.delay !== null) throw usage("--delay is for what is started, not for --url.");
+}
+
+/** One server, by itself or behind a hub with a manifest that is written for it. */
+async function openOwnStage(
+  said: Target,
+  file: string,
+  { settings, world, taps }: Site,
+): Promise<Pick<Stage, "subject" | "direct">> {
+  await writeFile(file, writeManifest(said, world.env), { mode: 0o600 });
+  const alone: World = {
+    ...world,
+    env: { ...world.env, [VARIABLE]: undefined, ...listVariables(said) },
+  };
+  const manifest = await readManifest(file, alone);
+  const [spec] = manifest.servers;
+  if (spec === undefined || (spec.kind !== "stdio" && spec.kind !== "remote")) {
+    throw new HubError("internal", "The manifest that was written has no server.");
+  }
+  const server = directSubject(spec, alone, taps);
+  const shown = said === ECHO ? "the embedded echo server" : server.name;
+  const bare: Subject = { ...server, name: shown };
+  if (said !== ECHO && !settings.isCompared) return { subject: bare };
+  const subject = hubSubject([file], `toolmux, with ${shown}`, alone, taps);
+  if (!settings.isCompared) return { subject };
+  return { subject, direct: (tool) => Promise.resolve({ subject: bare, tool }) };
+}
+
+async function readManifest(file: string, world: World): Promise<Manifest> {
+  const loaded = await loadManifest({ files: [file], ...world });
+  if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
+  return loaded.manifest;
+}
+
+/** The hub with the manifest that was named, or that is found. */
+async function openManifestStage(
+  invocation: Invocation,
+  { settings, world, taps, log }: Site,
+): Promise<Pick<Stage, "subject" | "direct">> {
+  const manifest = await openManifest(invocation, world, log);
+  const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
+  const name = `toolmux, ${count(enabled.length, "server")}`;
+  const { listWait } = manifest.hub;
+  const subject = { ...hubSubject(invocation.config, name, world, taps), listWait };
+  if (!settings.isCompared) return { subject };
+  const find = async (tool: string): Promise<Direct> => {
+    const { spec, remoteName } = await findServer(tool, manifest, world, log);
+    return { subject: directSubject(spec, world, taps), tool: remoteName };
+  };
+  return { subject, direct: find };
+}
+
+/** The server that a tool of a manifest leads to: all are started once to find it. */
+async function findServer(
+  tool: string,
+  manifest: Manifest,
+  world: World,
+  log: Log,
+): Promise<{ readonly spec: OuterServer; readonly remoteName: string }> {
+  const { hub, manifest: whole, close } = await openHub(manifest, world, log, { kinds: [] });
+  try {
+    await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    const isListed = hub.catalog.tools.find(tool) !== undefined;
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
+    const route = hub.catalog.tools.find(tool);
+    const spec = whole.servers.find((one) => one.name === route?.server);
+    if (route === undefined || (spec?.kind !== "stdio" && spec?.kind !== "remote")) {
+      throw usage(`"${tool}" is no tool of a server that can be reached without a hub.`);
+    }
+    return { spec, remoteName: route.remoteName };
+  } finally {
+    await close();
+  }
+}
+
+/** A hub as clients start it: another process of this program. */
+function hubSubject(
+  config: readonly string[],
+  name: string,
+  { env }: World,
+  taps: Taps | undefined,
+): Subject {
+  const [command, ...before] = selfCommand();
+  const files = config.flatMap((file) => ["--config", file]);
+  const args = [...before, "serve", ...files, "--log-level", "error"];
+  return {
+    kind: "hub",
+    name,
+    taps,
+    makeLink: async () => {
+      const { stdioLink } = await import("../../transport/stdio.ts");
+      const server = "toolmux";
+      return stdioLink({
+        server,
+        command,
+        args,
+        env,
+        // It is nobody's server, though what measures it may be run by one of a hub with the same manifest.
+        hubEnv: { ...env, [HUBS_VARIABLE]: withoutManifests(env[HUBS_VARIABLE]) },
+        cwd: undefined,
+        maxMessage: MAX_MESSAGE,
+        secrets: [],
+      });
+    },
+  };
+}
+
+/** Longer than what hubs let pass, in bytes. */
+const MAX_MESSAGE = 512 * 1024 * 1024;
+
+/** A server as a hub would start it, or reach it, but without one. Nobody is asked to log in. */
+function directSubject(spec: OuterServer, world: World, taps: Taps | undefined): Subject {
+  const { makeLink } = openOutside(world, async () => {
+    const { openOwnAuthorizer } = await import("../authorizer.ts");
+    return openOwnAuthorizer(world, () => Promise.resolve());
+  });
+  return {
+    kind: "server",
+    taps,
+    name: describeStart(spec.kind === "stdio" ? { ...spec, env: {} } : spec),
+    makeLink: () => makeLink(spec, new Map()),
+  };
+}
+
+function openTaps(folder: string): Taps {
+  const files = async (): Promise<readonly string[]> =>
+    (await readdir(folder)).filter((name) => /^\d+$/.test(name));
+  return {
+    pids: async () => new Set((await files()).map(Number)),
+    cancels: async () => {
+      const texts = (await files()).map((name) => readFile(join(folder, name), "utf8"));
+      const lines = (await Promise.all(texts)).flatMap((text) => text.split("\n"));
+      const whole = lines.filter((line) => line.includes(" ")).map((line) => line.split(" "));
+      return new Map(whole.map(([mark, time]) => [Number(mark), Number(time)]));
+    },
+  };
+}

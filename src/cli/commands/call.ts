@@ -1,0 +1,156 @@
+import { mkdir } from "node:fs/promises";
+import { resolve } from "node:path";
+import { textOf } from "../../base/bytes.ts";
+import type { Item } from "../../catalog/listing.ts";
+import { systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import { expandHome } from "../../base/paths.ts";
+import { invalidError } from "../../manifest/problems.ts";
+import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
+import { untilAborted } from "../../base/grace.ts";
+import { own } from "../../terminal/console.ts";
+import { type Account, describeAnswer, type View } from "../call-result.ts";
+import { readGiven, toArguments } from "../call-arguments.ts";
+import { describeAttachment, saveAttachment } from "../attachment.ts";
+import { LocalClient } from "../../frontend/in-process-client.ts";
+import type { Invocation, World } from "../command.ts";
+import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { suggest, usage } from "../args.ts";
+import { openGauge, startedBy } from "./gauge.ts";
+import { findPaper, openLine } from "../../terminal/terminal.ts";
+import { describeProgress } from "./progress.ts";
+import { cleanLines, printLine } from "../../terminal/report.ts";
+import { type Standing, standingsOf } from "../server-state.ts";
+
+/** A name that is cut ends in so many characters that tell it apart from others. */
+const HASH = 7;
+
+/** Calls one tool and prints its result. Starts only the servers that can have a tool of that name. */
+export async function call(invocation: Invocation, world: World): Promise<number> {
+  const [name = ""] = invocation.words;
+  const view = readView(invocation);
+  const line = openLine(world.env);
+  const print = openLog(invocation);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
+  const given = await untilAborted(readGiven(invocation, world), world.signal);
+  const whole = await openManifest(invocation, world, log);
+  refuseWrong(whole);
+  const { hub, bus, manifest, close } = await openHub(whole, world, log, {
+    kinds: ["log", "alert"],
+    choose(all) {
+      const servers = all.servers.filter(({ prefix }) => mayBeOf(prefix, name, all.hub));
+      return { ...all, servers };
+    },
+  });
+  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  try {
+    const client = await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    const isListed = hub.catalog.tools.find(name) !== undefined;
+    // A late server ends with this command: nobody else would ever get to its tools.
+    if (!isListed) await untilAborted(hub.settled("untilStarted"), world.signal);
+    endGauge?.();
+    const items = await client.listTools();
+    const item = items.find((one) => one.key === name);
+    if (item === undefined) throw explainAbsence(name, items, standingsOf(manifest, hub));
+    const { inputSchema } = JSON.parse(textOf(item.bytes)) as { inputSchema?: unknown };
+    const args = toArguments(given, inputSchema);
+    const folder = await makeFolder(invocation, world);
+    const response = await client.callTool(
+      name,
+      args,
+      line && ((it) => line.show(describeProgress(it))),
+    );
+    line?.clear();
+    const account = describeAnswer(response, view);
+    const isWhole = await printAccount(account, folder, world);
+    return isWhole ? account.code : account.code || 1;
+  } finally {
+    endGauge?.();
+    line?.clear();
+    await close();
+  }
+}
+
+/** @throws {HubError} serverInvalid if no tool can be had, whatever its name is: the tables of all servers are wrong */
+function refuseWrong({ servers, plugins }: Manifest): void {
+  const wrong = servers.find((spec) => spec.enabled && spec.kind === "invalid");
+  const isAnyRight = plugins.length > 0 || servers.some((spec) => spec.enabled && isRunnable(spec));
+  if (wrong?.kind === "invalid" && !isAnyRight) throw invalidError(wrong);
+}
+
+function readView({ raw, structured, output }: Invocation): View {
+  if (raw && structured) throw usage("Choose one of --raw and --structured.");
+  if (raw && output !== undefined) throw usage("Choose one of --raw and --output.");
+  if (raw) return "raw";
+  return structured ? "structured" : "texts";
+}
+
+/** The folder of `--output`: made before the call, as what comes of a call may not come a second time. */
+async function makeFolder(
+  { output }: Invocation,
+  { cwd, env }: World,
+): Promise<string | undefined> {
+  if (output === undefined) return undefined;
+  const folder = resolve(cwd, expandHome(output, env));
+  try {
+    await mkdir(folder, { recursive: true });
+  } catch (error) {
+    throw usage(`--output: the folder cannot be made: ${(error as Error).message}`);
+  }
+  return folder;
+}
+
+/** Prints all parts, and saves what is no text if there is a folder. @returns whether all of that was saved. */
+async function printAccount(
+  { stream, parts }: Account,
+  folder: string | undefined,
+  { env }: World,
+): Promise<boolean> {
+  const { isTerminal } = findPaper(env, stream);
+  let isWhole = true;
+  for (const part of parts) {
+    const text = part.kind === "text" ? part.text : describeAttachment(part);
+    let note = "";
+    if (part.kind === "attachment" && folder !== undefined) {
+      try {
+        note = ` saved as ${await saveAttachment(part, folder)}`;
+      } catch (error) {
+        isWhole = false;
+        printLine(`not saved: ${(error as Error).message}`);
+      }
+    }
+    const shown = isTerminal ? cleanLines(text + note) : text + note;
+    if (stream === "stdout") own.log(shown);
+    else own.warn(shown);
+  }
+  return isWhole;
+}
+
+/** An exposed name begins with its server's prefix, as far as that was not cut. */
+function mayBeOf(prefix: string, name: string, hub: HubSettings): boolean {
+  const longest = hub.nameLimit - hub.clientPrefix.length - HASH;
+  return prefix === "" || name.startsWith((prefix + hub.separator).slice(0, longest));
+}
+
+/** Why there is no such tool: its server is not there, or has none of that name. */
+function explainAbsence(
+  name: string,
+  items: readonly Item[],
+  standings: readonly Standing[],
+): HubError {
+  const failed = standings.find((standing) => standing.at === "failed");
+  if (failed !== undefined) return failed.cause;
+  const off = standings.find((standing) => standing.at === "disabled");
+  if (off !== undefined && !standings.some((standing) => "tools" in standing)) {
+    const text = `Server "${off.server}" is switched off in the manifest (enabled = false).`;
+    return new HubError("serverStopped", text, { server: off.server });
+  }
+  const names = items.map((item) => item.key);
+  const near = suggest(name, names) || " toolmux list shows what there is.";
+  return new HubError("unknownTool", `There is no tool "${name}".${near}`);
+}

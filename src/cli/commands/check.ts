@@ -1,0 +1,216 @@
+import { isAbsolute } from "node:path";
+import { HubError } from "../../base/errors.ts";
+import { decode, readSmall } from "../../base/read-file.ts";
+import type { Env } from "../../base/paths.ts";
+import { loadManifest, type LoadResult } from "../../manifest/load.ts";
+import { type Problem, printProblem } from "../../manifest/problems.ts";
+import type { Manifest, PluginSpec, OuterServer, ServerSpec } from "../../manifest/schema.ts";
+import { resolveRemote, resolveServer, type Schemes } from "../../manifest/resolve.ts";
+import { listSchemes, listSecrets } from "../../manifest/interpolate.ts";
+import { MAX_MANIFEST } from "../../manifest/trust.ts";
+import { checkPlugin } from "../../plugin/load.ts";
+import { type Fault, findStrays, placeFaults } from "../../plugin/servers.ts";
+import type { Invocation, World } from "../command.ts";
+import { describeStart } from "../server-description.ts";
+import { openLog } from "../load-manifest.ts";
+import { openSchemes } from "../transport-factory.ts";
+import { drawProblem } from "../code-frame.ts";
+import { describePlugin, kindOf, pluginToJson } from "../plugins.ts";
+import { alignTable, count, findPaper, formatJson } from "../../terminal/terminal.ts";
+import { clean, printLine } from "../../terminal/report.ts";
+import { settleRunner } from "../runner.ts";
+
+/** One server as `check` shows it. */
+interface Row {
+  readonly name: string;
+  readonly state: "starts" | "disabled" | "unsupported" | "incomplete";
+  /** What would be run, or why nothing would. Holds no secret. */
+  readonly text: string;
+}
+
+/** A secret that servers want, as `check` shows it: never its value. */
+interface SecretRow {
+  readonly name: string;
+  /** Where it was found; undefined: nowhere, or where nothing can be read. */
+  readonly place: string | undefined;
+  readonly servers: readonly string[];
+}
+
+/** Reads the manifest, says all that is wrong with it, or what it would start. Starts nothing, and loads no code of others. */
+export async function check(invocation: Invocation, world: World): Promise<number> {
+  const { env, cwd, platform } = world;
+  const loaded = await loadManifest({ files: invocation.config, env, cwd, platform });
+  const { notes } = loaded;
+  const { problems, starts, files, servers, secrets, plugins } = await inspect(loaded, world);
+  const ok = problems.length === 0;
+  if (invocation.json !== false) {
+    const document = {
+      ok,
+      problems: problems.map(toJson),
+      notes,
+      files,
+      servers,
+      secrets: secrets.map(({ place = null, ...row }) => ({ ...row, place })),
+      plugins: plugins.map(pluginToJson),
+    };
+    console.log(formatJson(document));
+    return ok ? 0 : 2;
+  }
+  const log = openLog(invocation);
+  for (const note of notes) log("warn", note);
+  for (const problem of problems) await tellProblem(problem, world);
+  if (!ok) {
+    const rest = starts
+      ? "; servers with a problem would not be started"
+      : "; nothing would be started";
+    printLine(`${count(problems.length, "problem")}${rest}`);
+    return 2;
+  }
+  for (const file of files) console.log(`manifest: ${file}`);
+  const table = servers.map(({ name, state, text }) => [name, state, text]);
+  if (table.length > 0)
+    console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env)));
+  tellSecrets(secrets, env);
+  tellPlugins(plugins);
+  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
+  console.log(`no problems; ${countServers(servers)}${more}`);
+  return 0;
+}
+
+interface Findings {
+  /** With any there is nothing else. */
+  readonly problems: readonly Problem[];
+  /** Whether the problems are those of single servers: all others would be started. */
+  readonly starts: boolean;
+  readonly files: readonly string[];
+  readonly servers: readonly Row[];
+  readonly secrets: readonly SecretRow[];
+  readonly plugins: readonly PluginSpec[];
+}
+
+async function inspect(loaded: LoadResult, world: World): Promise<Findings> {
+  const nothing = { files: [], servers: [], secrets: [], plugins: [] };
+  if (loaded.problems.length > 0 || !loaded.ok) {
+    return { ...nothing, problems: loaded.problems, starts: loaded.ok };
+  }
+  const { servers, plugins, sources: files } = loaded.manifest;
+  const wrong = await findFaults(plugins);
+  if (wrong.length > 0) return { ...nothing, problems: await placeFaults(wrong), starts: false };
+  const strays = await placeFaults(findKnownStrays(loaded.manifest));
+  if (strays.length > 0) return { ...nothing, problems: strays, starts: true };
+  const schemesFor = openSchemes(world);
+  const rows = await Promise.all(servers.map((spec) => examineServer(spec, world, schemesFor)));
+  const found = await findSecrets(servers, world);
+  return { problems: [], starts: true, files, servers: rows, secrets: found, plugins };
+}
+
+async function findSecrets(
+  specs: readonly ServerSpec[],
+  world: World,
+): Promise<readonly SecretRow[]> {
+  const outer = specs.filter((spec) => spec.kind === "stdio" || spec.kind === "remote");
+  const names = [...new Set(outer.flatMap(listSecrets))].toSorted();
+  if (names.length === 0) return [];
+  const secrets = (await import("../../secrets/secrets.ts")).openSecrets(world);
+  return Promise.all(
+    names.map(async (name) => {
+      const users = outer.filter((spec) => listSecrets(spec).includes(name));
+      const found = await secrets.find(name, users[0]?.secretSources).catch(() => undefined);
+      return { name, place: found?.source, servers: users.map((spec) => spec.name) };
+    }),
+  );
+}
+
+function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
+  if (secrets.length === 0) return;
+  const table = secrets.map(({ name, place = "nowhere", servers }) => [
+    name,
+    place,
+    servers.join(", "),
+  ]);
+  console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, findPaper(env)));
+}
+
+/** What is wrong with the options of plugins. */
+async function findFaults(plugins: readonly PluginSpec[]): Promise<Fault[]> {
+  const checked = plugins.map(async (spec) => {
+    const { file } = spec.origin;
+    return (await checkPlugin(spec)).map((complaint) => ({ file, complaint }));
+  });
+  return (await Promise.all(checked)).flat();
+}
+
+/** Servers of plugins that there are not. */
+function findKnownStrays(manifest: Manifest): readonly Fault[] {
+  const { plugins } = manifest;
+  // What is called otherwise than the manifest does is known only when it is loaded.
+  const isKnown = plugins.every((plugin) => kindOf(plugin) === "builtIn");
+  return isKnown
+    ? findStrays(
+        manifest,
+        plugins.map(({ use }) => use),
+      )
+    : [];
+}
+
+/** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
+function tellPlugins(plugins: readonly PluginSpec[]): void {
+  for (const plugin of plugins) console.log(`plugin ${clean(describePlugin(plugin))}`);
+  if (plugins.every((plugin) => kindOf(plugin) === "builtIn")) return;
+  console.log("What is not built in was not loaded: its options are checked when it is.");
+}
+
+async function tellProblem(problem: Problem, { env }: World): Promise<void> {
+  console.warn(clean(printProblem(problem)));
+  const source = await readSource(problem.file, env);
+  const picture = source && drawProblem(problem, source, findPaper(env, "stderr"));
+  if (picture) console.warn(picture);
+}
+
+/** The text that a problem is in, once more; undefined if it cannot be read. */
+async function readSource(file: string, env: Env): Promise<string | undefined> {
+  const variable = isAbsolute(file) ? undefined : env[file];
+  if (variable !== undefined) return variable.trim();
+  const read = await readSmall(file, MAX_MANIFEST);
+  return read.kind === "read" ? decode(read.bytes) : undefined;
+}
+
+/** Line and column count from 1, columns in UTF-16 code units; null where there is no place. */
+function toJson({ file, position, path, message }: Problem): object {
+  return { file, line: position?.line ?? null, column: position?.column ?? null, path, message };
+}
+
+function countServers(rows: readonly Row[]): string {
+  const started = rows.filter(({ state }) => state === "starts").length;
+  const whole = count(rows.length, "server");
+  return started === rows.length ? whole : `${whole}, of which ${started} would start`;
+}
+
+async function examineServer(
+  spec: ServerSpec,
+  world: World,
+  schemesFor: ReturnType<typeof openSchemes>,
+): Promise<Row> {
+  const { env, cwd } = world;
+  const { name } = spec;
+  if (spec.kind === "unsupported") return { name, state: "unsupported", text: spec.reason };
+  if (spec.kind === "invalid") throw new HubError("internal", `Server "${name}" has problems.`);
+  const text = describeStart(await settleRunner(spec, world));
+  if (!spec.enabled) return { name, state: "disabled", text };
+  if (spec.kind === "plugin") return { name, state: "starts", text };
+  try {
+    const schemes = new Map([...schemesFor(spec, new Map()), ...assumeSchemes(spec)]);
+    if (spec.kind === "remote") await resolveRemote(spec, env, cwd, schemes);
+    else await resolveServer(spec, env, cwd, schemes);
+    return { name, state: "starts", text };
+  } catch (error) {
+    if (!(error instanceof HubError)) throw error;
+    return { name, state: "incomplete", text: error.message };
+  }
+}
+
+/** What plugins fill in is known only when they are loaded, and what commands do when they are run: here it counts as there. */
+function assumeSchemes(spec: OuterServer): Schemes {
+  const schemes = [...listSchemes(spec), "cmd"];
+  return new Map(schemes.map((scheme) => [scheme, () => Promise.resolve("")]));
+}

@@ -1,0 +1,104 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import type { Env } from "../../base/paths.ts";
+import { selfCommand } from "../../base/runtime.ts";
+import type { Invocation, World } from "../command.ts";
+import { describeEntry } from "../entry.ts";
+import { suggest, usage } from "../args.ts";
+import { findPaper } from "../../terminal/terminal.ts";
+
+/** The servers that this program contains, in the order in which the demo's manifest has them. */
+const SERVERS = ["clock", "text", "slow", "broken"] as const;
+type Server = (typeof SERVERS)[number];
+
+/** What the broken server says before it gives up. */
+const LAST_WORDS = "cannot read the price list: no such file";
+
+/** Shows the whole hub at work, on servers of its own; with a server's name, is that server. */
+export async function demo({ words }: Invocation, world: World): Promise<number> {
+  const [word, ...rest] = words;
+  if (word === undefined) return showAll(world);
+  if (word === "tap") return beTap(rest);
+  if (rest.length > 0) throw usage(`Command "demo" does not take "${rest[0]}".`);
+  if (word === "echo") {
+    await (await import("../../bench/echo-server.ts")).serveEcho();
+    return 0;
+  }
+  const server = SERVERS.find((one) => one === word);
+  if (server !== undefined) return beServer(server);
+  throw usage(`The demo has no server "${word}".${suggest(word, SERVERS)}`);
+}
+
+async function beServer(server: Server): Promise<number> {
+  if (server === "broken") {
+    console.warn(LAST_WORDS);
+    return 1;
+  }
+  const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
+  const { createServer } = await loadServer(server);
+  serveStdio(createServer);
+  await new Promise((resolve) => process.stdin.once("end", resolve).once("close", resolve));
+  return 0;
+}
+
+/** What `toolmux bench` puts in front of a server: see `src/cli/tap.ts`. */
+async function beTap([folder = "", delay, command, ...args]: readonly string[]): Promise<number> {
+  if (command === undefined) throw usage("A tap needs a folder, a delay and a command.");
+  const { runTap } = await import("../../bench/stdio-proxy.ts");
+  return runTap({ folder, delay: Number(delay), command, args });
+}
+
+function loadServer(server: Exclude<Server, "broken">) {
+  switch (server) {
+    case "clock":
+      return import("../../demo/clock.ts");
+    case "text":
+      return import("../../demo/text.ts");
+    case "slow":
+      return import("../../demo/servers.ts");
+  }
+}
+
+async function showAll({ env, signal }: World): Promise<number> {
+  const folder = await mkdtemp(join(tmpdir(), "toolmux-demo-"));
+  try {
+    const file = join(folder, "toolmux.toml");
+    await writeFile(file, writeManifest());
+    const { drive } = await import("../../demo/tour.ts");
+    const [command, ...before] = selfCommand();
+    const program = {
+      command,
+      args: [...before, "serve", "--config", file],
+      env: withoutManifest(env),
+    };
+    console.log(`One client, one hub, and behind it the servers ${SERVERS.join(", ")}.\n`);
+    const isGood = await drive(program, LAST_WORDS, findPaper(env), signal);
+    if (!isGood) return 1;
+    console.log(
+      "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",
+    );
+    console.log(describeEntry(["/path/to/your/toolmux.toml"]));
+    return 0;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** What the user has configured is no part of the demo. */
+function withoutManifest(env: Env): Record<string, string> {
+  const kept = Object.entries(env).filter(
+    (entry): entry is [string, string] => entry[0] !== "TOOLMUX_SERVERS" && entry[1] !== undefined,
+  );
+  return Object.fromEntries(kept);
+}
+
+function writeManifest(): string {
+  const [command, ...before] = selfCommand();
+  return SERVERS.map((server) => {
+    // A JSON string or array of strings is TOML too.
+    const args = JSON.stringify([...before, "demo", server]);
+    return `[servers.${server}]\ncommand = ${JSON.stringify(command)}\nargs = ${args}\n`;
+  }).join("\n");
+}

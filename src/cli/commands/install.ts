@@ -1,0 +1,200 @@
+import { resolve } from "node:path";
+import { type Client, findHome, type Spot } from "../../client-configs/client.ts";
+import { findTable, prepareInstall, prepareUndo } from "../../client-configs/install.ts";
+import { listSpots, readContent } from "../../client-configs/read.ts";
+import { OWN_NAME } from "../../manifest/own-entry.ts";
+import type { Addition } from "../../client-configs/import-plan.ts";
+import { HubError } from "../../base/errors.ts";
+import { expandHome } from "../../base/paths.ts";
+import type { Table } from "../../manifest/table.ts";
+import { selfCommand } from "../../base/runtime.ts";
+import type { Fault } from "../../client-configs/read.ts";
+import { own } from "../../terminal/console.ts";
+import type { Invocation, World } from "../command.ts";
+import { usage } from "../args.ts";
+import { findPaper, formatJson, type Paper } from "../../terminal/terminal.ts";
+import { clean } from "../../terminal/report.ts";
+import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
+import { describe } from "./import.ts";
+import { openStore } from "./keeping.ts";
+
+/** What has become of a client's file, for programs. */
+interface Outcome {
+  readonly action: "install" | "restore" | "remove" | "edit" | "none";
+  /** undefined: there is none. */
+  readonly backup: string | undefined;
+}
+
+/** Writes toolmux into the file of a client, or takes it out again. */
+export async function install(invocation: Invocation, world: World): Promise<number> {
+  const { switches, words, json } = invocation;
+  const [client] = pickClients(words);
+  if (client === undefined) throw usage("Which client?");
+  const spot = await findSpot(client, switches.has("project"), world);
+  const tell = (text: string): void => {
+    if (json === false) own.log(text);
+  };
+  const outcome = switches.has("undo")
+    ? await undo(client, spot, invocation, world, tell)
+    : await write(client, spot, invocation, world, tell);
+  const written = outcome.action !== "none" && !switches.has("dry-run");
+  if (written) tell(`${client.title}: ${client.advice}`);
+  if (written && outcome.action === "install") {
+    tell(`To take it out again: toolmux install ${client.name} --undo`);
+  }
+  if (json !== false) {
+    own.log(formatJson({ client: client.name, file: spot.file, ...outcome, written }));
+  }
+  return 0;
+}
+
+async function write(
+  client: Client,
+  spot: Spot,
+  invocation: Invocation,
+  world: World,
+  tell: (text: string) => void,
+): Promise<Outcome> {
+  const { switches } = invocation;
+  const entry = makeEntry(client, invocation, world);
+  const moves = switches.has("secrets");
+  const gathered = switches.has("replace")
+    ? await gatherFrom(client, spot, invocation, world)
+    : undefined;
+  const removed = gathered?.names ?? [];
+  const prepared = await prepareInstall(client, spot, entry, removed);
+  switch (prepared.kind) {
+    case "refused":
+      throw refuse(spot.file, prepared.fault);
+    case "same":
+      tell(`${spot.file} has it already`);
+      return { action: "none", backup: undefined };
+    case "ready": {
+      const { before, after } = prepared;
+      const paper = findPaper(world.env);
+      if (gathered) tell(describe(gathered, moves, paper));
+      tell(showDifference(spot.file, before, after, removed, paper));
+      if (switches.has("dry-run")) return { action: "install", backup: undefined };
+      if (gathered) await carryOut(gathered, moves ? openStore(world) : undefined, world);
+      const backup = await prepared.apply(Date.now());
+      tell(`written: ${spot.file}`);
+      if (backup !== undefined) tell(`as it was: ${backup}`);
+      return { action: "install", backup };
+    }
+  }
+}
+
+async function undo(
+  client: Client,
+  spot: Spot,
+  { switches }: Invocation,
+  { env }: World,
+  tell: (text: string) => void,
+): Promise<Outcome> {
+  const { file } = spot;
+  const undoing = await prepareUndo(client, spot);
+  switch (undoing.kind) {
+    case "refused":
+      throw refuse(file, undoing.fault);
+    case "absent":
+      tell(`${file} does not have it`);
+      return { action: "none", backup: undefined };
+    case "restore":
+      tell(`${file}: as it was before, from ${undoing.backup}`);
+      break;
+    case "remove":
+      tell(`${file}: goes, as it was not there before`);
+      break;
+    case "edit":
+      tell(`${file} has been changed since: only the entry of toolmux goes`);
+      tell(showDifference(file, undoing.before, undoing.after, [], findPaper(env)));
+  }
+  if (!switches.has("dry-run")) await undoing.apply();
+  return { action: undoing.kind, backup: undoing.kind === "restore" ? undoing.backup : undefined };
+}
+
+/** The client's file that is there; or else the first that could be. @throws {HubError} usage */
+async function findSpot(client: Client, isProject: boolean, world: World): Promise<Spot> {
+  const { env, cwd, platform } = world;
+  const all = listSpots(client, findHome(env, platform), isProject ? cwd : undefined);
+  const [main] = all;
+  // A file in which the servers have another place is of old, or not for this.
+  const spots = all.filter(({ keys }) => keys.join() === main?.keys.join());
+  for (const spot of spots) {
+    const content = await readContent(spot.file, client.format);
+    if (content.kind !== "absent") return spot;
+  }
+  if (main !== undefined) return main;
+  throw usage(`${client.title} has no file for the folder of a project.`);
+}
+
+/** @throws {HubError} usage if the client cannot go to a URL, or not with a token */
+function makeEntry(client: Client, invocation: Invocation, { env, cwd }: World): Table {
+  const { http, httpTokenEnv, config } = invocation;
+  if (http === undefined) {
+    const [command, ...before] = selfCommand();
+    const files = config.map((file) => resolve(cwd, expandHome(file, env)));
+    const args = [...before, "serve", ...files.flatMap((file) => ["--config", file])];
+    return client.command(command, args);
+  }
+  if (!URL.canParse(http) || !/^https?:/.test(http)) {
+    throw usage(`--http wants the URL of a hub, such as http://127.0.0.1:8700/mcp, not "${http}".`);
+  }
+  const entry = client.remote(http, httpTokenEnv);
+  if (entry !== undefined) return entry;
+  throw usage(
+    client.remote(http, undefined) === undefined
+      ? `${client.title} only starts programs by its file; leave out --http.`
+      : `${client.title} takes no token from a variable by its file; leave out --http-token-env.`,
+  );
+}
+
+/** What of the client's servers there is to be added to the manifest, and which of them it has then, by their names in the file. */
+async function gatherFrom(
+  client: Client,
+  spot: Spot,
+  invocation: Invocation,
+  world: World,
+): Promise<Gathered & { readonly names: readonly string[] }> {
+  const all = await gather([client], invocation, world);
+  const content = await readContent(spot.file, client.format);
+  // Those of single projects stay: they stand in other tables.
+  const table = content.kind === "read" ? findTable(content.root, spot.keys) : undefined;
+  const isHere = ({ origin }: Pick<Addition, "origin">): boolean =>
+    origin.file === spot.file && origin.name in (table ?? {});
+  const additions = all.additions.filter(isHere);
+  const omissions = all.omissions.filter(isHere);
+  const there = omissions.filter(({ same }) => same !== undefined);
+  const names = [...additions, ...there].map(({ origin }) => origin.name);
+  return { ...all, additions, omissions, names };
+}
+
+function refuse(file: string, { message, position }: Fault): HubError {
+  const place = position === undefined ? file : `${file}:${position.line}:${position.column}:`;
+  return new HubError("usage", `${place} ${message}. Nothing was written.`);
+}
+
+/** What comes as it is; what goes by its name only, as it is of others and may hold secrets. */
+function showDifference(
+  file: string,
+  before: string,
+  after: string,
+  removed: readonly string[],
+  { colors }: Paper,
+): string {
+  const most = Math.min(before.length, after.length);
+  let start = 0;
+  while (start < most && before[start] === after[start]) start++;
+  let end = 0;
+  while (end < most - start && before.at(-1 - end) === after.at(-1 - end)) end++;
+  const line = before.slice(0, start).split("\n").length;
+  // Where others go, what lies between may be theirs.
+  const fresh = removed.length > 0 ? `"${OWN_NAME}"` : after.slice(start, after.length - end);
+  // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
+  const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
+  return [
+    colors.bold(clean(`${file}:${line}`)),
+    ...removed.map((name) => colors.red(`- "${clean(name)}"`)),
+    ...lines.map((text) => colors.green(`+ ${clean(text.replaceAll("\t", "  "))}`)),
+  ].join("\n");
+}

@@ -1,0 +1,240 @@
+import { textOf } from "../../base/bytes.ts";
+import { type Item, type Kind, readItem } from "../../catalog/listing.ts";
+import type { Remark } from "../../catalog/shape.ts";
+import type { Hub } from "../../hub/hub.ts";
+import type { Manifest } from "../../manifest/schema.ts";
+import { untilAborted } from "../../base/grace.ts";
+import { LocalClient } from "../../frontend/in-process-client.ts";
+import { describeUrl } from "../server-description.ts";
+import { own } from "../../terminal/console.ts";
+import { type Invocation, LISTS, type World } from "../command.ts";
+import { systemClock } from "../../base/clock.ts";
+import { openGauge, startedBy } from "./gauge.ts";
+import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { suggest, usage } from "../args.ts";
+import {
+  alignTable,
+  count,
+  describeStarting,
+  findPaper,
+  formatJson,
+  openLine,
+} from "../../terminal/terminal.ts";
+import { describeFailure, printLine } from "../../terminal/report.ts";
+import { type Standing, standingsOf } from "../server-state.ts";
+
+type List = (typeof LISTS)[number];
+type Entries = Exclude<List, "servers">;
+
+/** Of what the lists of entries are made, and how one of each is called. */
+const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }>> = {
+  tools: { kinds: ["tools"], noun: "tool" },
+  prompts: { kinds: ["prompts"], noun: "prompt" },
+  resources: { kinds: ["resources", "resourceTemplates"], noun: "resource" },
+  skills: { kinds: ["skills"], noun: "skill" },
+};
+
+/** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
+export async function list(invocation: Invocation, world: World): Promise<number> {
+  const what = readList(invocation.words[0] ?? "tools");
+  const line = invocation.json === false ? openLine(world.env) : undefined;
+  const print = openLog(invocation);
+  const log: Log = (level, text) => {
+    line?.clear();
+    print(level, text);
+  };
+  const whole = await openManifest(invocation, world, log);
+  const { hub, bus, manifest, close } = await openHub(whole, world, log, { authorizes: false });
+  const endGauge = line && openGauge(startedBy(manifest), bus, line, systemClock);
+  try {
+    const client = await LocalClient.connect(hub, world.signal);
+    await untilAborted(hub.settled(), world.signal);
+    endGauge?.();
+    const standings = standingsOf(manifest, hub);
+    const code = exitCode(standings);
+    if (what === "servers") printServers(manifest, standings, invocation, world);
+    else await printEntries(what, client, hub, invocation, world);
+    if (what !== "servers") tellFailures(standings);
+    if (code === 0 && invocation.json === false) {
+      own.log(what === "servers" ? countServers(standings) : countEntries(what, standings, hub));
+    }
+    return code;
+  } finally {
+    endGauge?.();
+    await close();
+  }
+}
+
+function readList(word: string): List {
+  const found = LISTS.find((one) => one === word);
+  if (found !== undefined) return found;
+  const known = `${LISTS.slice(0, -1).join(", ")} and ${LISTS.at(-1)}`;
+  throw usage(`There is no list of "${word}", only of ${known}.${suggest(word, LISTS)}`);
+}
+
+async function printEntries(
+  what: Entries,
+  client: LocalClient,
+  hub: Hub,
+  { json, all }: Invocation,
+  { env }: World,
+): Promise<void> {
+  const { kinds, noun } = ENTRIES[what];
+  // The client in this process is of the legacy era, which has no list of skills.
+  const lists = await Promise.all(
+    kinds.map((kind) => (kind === "skills" ? Promise.resolve(skillsOf(hub)) : client.list(kind))),
+  );
+  const remarks = all ? remarksOf(what, hub) : [];
+  if (json !== false) {
+    // As clients get them, byte for byte: parsing would change numbers.
+    const members = kinds.map((kind, i) => {
+      const items = lists[i] ?? [];
+      return `"${kind}":[${items.map(({ bytes }) => `\n${textOf(bytes)}`).join(",")}\n]`;
+    });
+    const told = remarks.map((remark) => remarkToJson(noun, remark));
+    const more = all ? `,\n"remarks":${formatJson(told)}` : "";
+    own.log(`{${members.join(",\n")}${more}}`);
+    return;
+  }
+  const rows = lists.flat().map(({ key: name, bytes }) => {
+    const route = kinds.map((kind) => hub.catalog[kind].find(name)).find((it) => it !== undefined);
+    return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as Described)];
+  });
+  const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
+  if (rows.length > 0) own.log(alignTable(head, rows, findPaper(env)));
+  const asides = remarks.map(({ remoteName, server, kind, text }) => {
+    const state = STATES[kind];
+    return [remoteName, server, state, text];
+  });
+  if (rows.length > 0 && asides.length > 0) own.log();
+  if (asides.length > 0)
+    own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
+}
+
+/** The skills that clients of the modern era are shown. */
+function skillsOf({ catalog }: Hub): readonly Item[] {
+  return catalog.skills.entries.flatMap(({ bytes }) => readItem(bytes, "skills") ?? []);
+}
+
+function remarksOf(what: Entries, hub: Hub): readonly Remark[] {
+  return hub.catalog.remarks.filter((remark) => ENTRIES[what].kinds.includes(remark.list));
+}
+
+/** `{server, tool, kind, text}`, or `prompt` or `resource` in the place of `tool`; by the name that its server gives it. */
+function remarkToJson(noun: string, { server, remoteName, kind, text }: Remark): object {
+  return { server, [noun]: remoteName, kind, text };
+}
+
+/** How `list --all` calls what happened to an entry. */
+const STATES: Readonly<Record<Remark["kind"], "renamed" | "hidden" | "changed" | "not used">> = {
+  filtered: "hidden",
+  hidden: "hidden",
+  duplicate: "hidden",
+  clash: "hidden",
+  unreadable: "hidden",
+  shortened: "renamed",
+  conformed: "changed",
+  conflict: "changed",
+  idleOverride: "not used",
+};
+
+function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): string {
+  const { kinds, noun } = ENTRIES[what];
+  const known = standings.filter((standing) => "tools" in standing);
+  const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
+  const hidden = remarksOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
+  const more = hidden === 0 ? "" : `; ${hidden} hidden`;
+  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
+}
+
+function countServers(standings: readonly Standing[]): string {
+  const states = ["connected", "idle", "starting", "failed", "disabled"].map((state) => {
+    const some = standings.filter(({ at }) => at === state).length;
+    return some === 0 ? "" : `${some} ${state}`;
+  });
+  return [count(standings.length, "server"), ...states.filter(Boolean)].join(", ");
+}
+
+interface Described {
+  readonly description?: unknown;
+  readonly title?: unknown;
+  readonly frontmatter?: { readonly description?: unknown } | null;
+}
+
+/** Of its description, or of its title if it has none; a skill has its own in its frontmatter. */
+function firstLine({ description: listed, title, frontmatter }: Described): string {
+  const description = listed ?? frontmatter?.description;
+  const text = typeof description === "string" && description.trim() !== "" ? description : title;
+  return typeof text === "string" ? text.trim().replace(/\n[^]*/, "") : "";
+}
+
+function printServers(
+  { servers }: Manifest,
+  standings: readonly Standing[],
+  { json }: Invocation,
+  { env }: World,
+): void {
+  const urls = new Map(
+    servers.flatMap((spec) =>
+      spec.kind === "remote" ? [[spec.name, describeUrl(spec.url)] as const] : [],
+    ),
+  );
+  if (json !== false) {
+    own.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
+    return;
+  }
+  // Where all are started here, there is nothing to say of how they are reached.
+  const places = (standing: Standing): readonly string[] => {
+    const way = standing.at === "connected" ? standing.connection.way : undefined;
+    return urls.size === 0 ? [] : [way ?? "", urls.get(standing.server) ?? ""];
+  };
+  const rows = standings.map((standing) => [
+    standing.server,
+    standing.at === "starting" ? describeStarting(standing.elapsed) : standing.at,
+    "tools" in standing ? String(standing.tools) : "",
+    ...places(standing),
+    standing.at === "failed" ? describeFailure(standing.cause) : "",
+  ]);
+  const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
+  if (rows.length > 0) own.log(alignTable(titles, rows, findPaper(env)));
+}
+
+/** `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */
+function toJson(standing: Standing, urls: ReadonlyMap<string, string>): object {
+  const { server: name, at } = standing;
+  const url = urls.get(name);
+  const state = { state: at, ...(url !== undefined && { url }) };
+  if (standing.at === "connected") {
+    const { peer, way } = standing.connection;
+    const { era, protocolVersion } = peer ?? {};
+    return { name, ...state, tools: standing.tools, way, era, protocolVersion };
+  }
+  if ("tools" in standing) return { name, ...state, tools: standing.tools };
+  if (standing.at === "disabled") return { name, ...state };
+  if (standing.at === "starting") return { name, ...state, elapsed: Math.round(standing.elapsed) };
+  const { message, code, step, stderr } = standing.cause;
+  const words = stderr.length > 0 ? { stderr } : {};
+  return {
+    name,
+    ...state,
+    error: { code, message, ...(step !== undefined && { step }), ...words },
+  };
+}
+
+function tellFailures(standings: readonly Standing[]): void {
+  for (const standing of standings) {
+    if (standing.at === "starting") {
+      printLine(`${standing.server}: ${describeStarting(standing.elapsed)}`);
+    }
+    if (standing.at === "failed") {
+      printLine(`${standing.server}: ${describeFailure(standing.cause)}`);
+    }
+  }
+}
+
+/** It is a failure if servers are wanted and none is there. */
+function exitCode(standings: readonly Standing[]): number {
+  const wanted = standings.filter(({ at }) => at !== "disabled");
+  return wanted.length === 0 || wanted.some((standing) => "tools" in standing) ? 0 : 3;
+}

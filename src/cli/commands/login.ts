@@ -1,0 +1,105 @@
+import { systemClock } from "../../base/clock.ts";
+import type { RemoteServer } from "../../manifest/schema.ts";
+import type { ResolvedRemote } from "../../manifest/resolve.ts";
+import type { Challenge } from "../../transport/http/credentials.ts";
+import { openOwnAuthorizer, type ShowPage } from "../authorizer.ts";
+import { own } from "../../terminal/console.ts";
+import type { Invocation, World } from "../command.ts";
+import { type Log, openLog, openManifest } from "../load-manifest.ts";
+import { usage } from "../args.ts";
+import { formatJson } from "../../terminal/terminal.ts";
+import { clean, printLine } from "../../terminal/report.ts";
+import { describeStanding, standingToJson } from "./standing.ts";
+import { fillIn, pickRemotes } from "./subject.ts";
+
+/** How long nothing need be said while a login is prepared, in ms. */
+const PATIENCE = 3000;
+
+/** Has the person at this terminal log in to a server, whatever there is for it. */
+export async function login(invocation: Invocation, world: World, name: string): Promise<number> {
+  const { json, scope, noBrowser } = invocation;
+  const log = openLog(invocation);
+  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const challenge = await findChallenge(spec, resolved, world);
+  if (challenge === undefined) {
+    throw usage(
+      `Server "${name}" lets in whoever comes. To log in all the same, write auth = "oauth" in its table.`,
+    );
+  }
+  const undo = systemClock.after(PATIENCE, () => {
+    printLine(`still waiting: another toolmux may be logging in to ${name}, or it is slow`);
+  });
+  const ask = askHere(world, noBrowser);
+  const authorizer = await openOwnAuthorizer(world, (url, server) => {
+    undo();
+    return ask(url, server);
+  });
+  const proceeding = { signal: world.signal, progressed: () => {} };
+  const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
+  await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
+  const standing = await authorizer.stand(spec, resolved);
+  if (json !== false) own.log(formatJson(standingToJson(spec, standing)));
+  else
+    own.log(`logged in to ${clean(name)}: ${clean(describeStanding(spec, standing, Date.now()))}`);
+  return 0;
+}
+
+/** Forgets what lets the hub into a server, here and where it came from. */
+export async function logout(invocation: Invocation, world: World, name: string): Promise<number> {
+  const log = openLog(invocation);
+  const { spec, resolved } = await findSubject(invocation, world, name, log);
+  const authorizer = await openOwnAuthorizer(world, () => Promise.resolve());
+  const { was, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
+  if (invocation.json !== false) {
+    own.log(formatJson({ server: name, loggedOut: was, revoked: isRevoked }));
+    return 0;
+  }
+  if (!was) own.log(`nobody is logged in to ${clean(name)}`);
+  else if (isRevoked) own.log(`logged out of ${clean(name)}`);
+  else {
+    const rest = "its authorization server was not told, and may take the token until it expires";
+    own.log(`logged out of ${clean(name)} on this machine; ${rest}`);
+  }
+  return 0;
+}
+
+interface Subject {
+  readonly spec: RemoteServer;
+  readonly resolved: ResolvedRemote;
+}
+
+async function findSubject(
+  invocation: Invocation,
+  world: World,
+  name: string,
+  log: Log,
+): Promise<Subject> {
+  const manifest = await openManifest(invocation, world, log);
+  const [spec] = pickRemotes(manifest, [name]);
+  if (spec === undefined) throw usage(`There is no server "${name}" in the manifest.`);
+  return { spec, resolved: await fillIn(spec, world) };
+}
+
+/** @returns undefined if it lets in whoever comes, and the manifest does not say otherwise */
+async function findChallenge(
+  { auth }: RemoteServer,
+  { url, headers, ca }: ResolvedRemote,
+  { env, signal }: World,
+): Promise<Challenge | undefined> {
+  const { dialer } = await import("../../transport/http-client/fetch.ts");
+  const { knock } = await import("../../auth/knock.ts");
+  const unsaid = auth === "oauth" ? ({ status: 401, header: undefined } as const) : undefined;
+  const dial = dialer({ ca, env });
+  return (await knock({ url, headers, dial, signal, clock: systemClock })) ?? unsaid;
+}
+
+/** On stderr, as stdout is for what comes of it. */
+function askHere(desktop: World, noBrowser: boolean): ShowPage {
+  return async (url, server) => {
+    printLine(`To log in to ${server}, open this page:`);
+    own.warn(clean(url));
+    if (noBrowser) return;
+    const { openBrowser } = await import("../../auth/browser.ts");
+    if (!(await openBrowser(url, desktop))) printLine("No browser could be opened here.");
+  };
+}

@@ -1,0 +1,15 @@
+import type { Progress } from "../../frontend/in-process-client.ts";
+import { clean } from "../../terminal/report.ts";
+
+/** `3/10 (30%) copying`; what is not known is left out. */
+export function describeProgress({ progress, total, message }: Progress): string {
+  const isNumber = (value: unknown): value is number => typeof value === "number";
+  const parts: string[] = [];
+  if (isNumber(progress)) {
+    const known = isNumber(total) && total > 0;
+    const percent = known ? Math.floor((Math.min(progress, total) / total) * 100) : 0;
+    parts.push(known ? `${progress}/${total} (${percent}%)` : String(progress));
+  }
+  if (typeof message === "string") parts.push(clean(message));
+  return parts.join(" ");
+}

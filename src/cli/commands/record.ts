@@ -1,0 +1,76 @@
+import { resolve } from "node:path";
+import process from "node:process";
+import type { FaceHub } from "../../frontend/http/server.ts";
+import type { Tap } from "../../hub/options.ts";
+import type { Manifest } from "../../manifest/schema.ts";
+import { parseSize } from "../../manifest/units.ts";
+import { openOutlet } from "../../recording/file.ts";
+import { recordFace } from "../../recording/face.ts";
+import { Recorder } from "../../recording/recorder.ts";
+import { describeManifest } from "../../recording/settings.ts";
+import { recordLink } from "../../recording/recorded-transport.ts";
+import type { Link } from "../../transport/transport.ts";
+import { Redactor } from "../../transport/redact.ts";
+import type { Invocation, World } from "../command.ts";
+import { usage } from "../args.ts";
+
+/** What a recording holds if nobody says how much, in bytes; and the least that makes sense. */
+const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
+
+/** A recording of a hub, from what is put in its places. */
+export interface Recording {
+  readonly openTap: (redact: (text: string) => string) => Tap;
+  client(link: Link): Link;
+  face(hub: FaceHub): FaceHub;
+  manifest(manifest: Manifest): void;
+  close(): Promise<void>;
+}
+
+/**
+ * What `--record` asks for.
+ * @param secrets what must not be shown beside what servers are given
+ * @throws {HubError} usage if it cannot be written there
+ */
+export async function openRecording(
+  path: string,
+  { values }: Invocation,
+  { cwd }: World,
+  secrets: readonly string[],
+  warn: (text: string) => void,
+): Promise<Recording> {
+  const limit = readLimit(values.get("record-limit")?.at(-1));
+  const outlet = await openOutlet(resolve(cwd, path));
+  const own = new Redactor(secrets);
+  let others = (text: string): string => text;
+  const recorder = new Recorder({
+    outlet,
+    limit,
+    redact: (text) => own.apply(others(text)),
+    now: () => performance.now(),
+    warn,
+  });
+  const flush = (): void => recorder.flushNow();
+  // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
+  process.once("exit", flush);
+  return {
+    openTap: (redact) => {
+      others = redact;
+      return (link, server) => recordLink(link, recorder.server(server), recorder);
+    },
+    client: (link) => recordLink(link, recorder.client(), recorder),
+    face: (hub) => recordFace(hub, recorder),
+    manifest: (manifest) => recorder.manifest(describeManifest(manifest)),
+    close: async () => {
+      await recorder.close();
+      process.removeListener("exit", flush);
+    },
+  };
+}
+
+/** In bytes. @throws {HubError} usage */
+function readLimit(text: string | undefined): number {
+  if (text === undefined) return LIMIT.default;
+  const limit = parseSize(text);
+  if (limit !== undefined && limit >= LIMIT.least) return limit;
+  throw usage(`--record-limit is a size of at least 4KiB, as 64MiB, not "${text}".`);
+}

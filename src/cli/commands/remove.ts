@@ -1,0 +1,32 @@
+import { listSecrets } from "../../manifest/interpolate.ts";
+import { openSecrets } from "../../secrets/secrets.ts";
+import type { Invocation, World } from "../command.ts";
+import { own } from "../../terminal/console.ts";
+import { clean } from "../../terminal/report.ts";
+import { changeFile, findFile } from "../manifest-file.ts";
+
+/** Takes a server out of the manifest, and says what of it remains elsewhere. */
+export async function remove(invocation: Invocation, world: World): Promise<number> {
+  const [name = ""] = invocation.words;
+  const file = await findFile(invocation, world);
+  const edit = await changeFile(file, { kind: "remove", name }, world);
+  own.log(clean(`removed ${name} from ${file}`));
+  const { server, others } = edit;
+  if (server === undefined || !("syntax" in server)) return 0;
+  const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
+  const alone = listSecrets(server).filter((secret) => !shared.has(secret));
+  // A store that cannot be opened has nothing to say here.
+  const kept =
+    alone.length === 0
+      ? []
+      : await openSecrets(world)
+          .file.list()
+          .catch(() => []);
+  for (const secret of alone.filter((one) => kept.includes(one))) {
+    own.log(clean(`its secret remains: toolmux secret remove ${secret}`));
+  }
+  if (server.kind === "remote" && server.auth !== "none") {
+    own.log(clean(`if you were logged in there, its tokens remain: toolmux auth status`));
+  }
+  return 0;
+}

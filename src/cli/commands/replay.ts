@@ -1,0 +1,151 @@
+import type { Buffer } from "node:buffer";
+import { readFile } from "node:fs/promises";
+import { resolve } from "node:path";
+import { systemClock } from "../../base/clock.ts";
+import { HubError } from "../../base/errors.ts";
+import { OwnStdio } from "../../frontend/stdio.ts";
+import { findNearest } from "../../manifest/problems.ts";
+import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../../manifest/schema.ts";
+import { play, type PlayerParts } from "../../recording/replay.ts";
+import { groupEntries, readRecording } from "../../recording/reader.ts";
+import { Review } from "../../recording/review.ts";
+import { findScenes, type Scene } from "../../recording/exchanges.ts";
+import { Score } from "../../recording/matcher.ts";
+import { readManifest } from "../../recording/settings.ts";
+import { within } from "../../base/grace.ts";
+import { memoryPair } from "../../transport/memory.ts";
+import type { Invocation, World } from "../command.ts";
+import { createRecord } from "../../terminal/log.ts";
+import { Notices } from "../../terminal/stderr.ts";
+import { openLog } from "../load-manifest.ts";
+import { openHub } from "../open-hub.ts";
+import { usage } from "../args.ts";
+import { formatRecord } from "../../terminal/report.ts";
+import { aborted, orphaned } from "../serve-hub.ts";
+
+/** How long somebody who reads stderr slowly can hold up the end, in ms. */
+const FLUSH_LIMIT = 250;
+
+/** What plays one server. */
+type Cast = ReadonlyMap<string, PlayerParts>;
+
+/** Serves what was recorded: one server as it is, or a hub over all of them. */
+export async function replay(invocation: Invocation, world: World): Promise<number> {
+  const { words, values, switches, logFormat } = invocation;
+  const [path = ""] = words;
+  const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
+  const recorded = readRecording(await read(resolve(world.cwd, path), path), path);
+  const notices = new Notices((missing) => `${missing} lines are missing here: nobody read`);
+  const tell = (level: "info" | "warn", text: string): void =>
+    notices.print(formatRecord(createRecord(level, text), logFormat));
+  const review = new Review((text) => tell("warn", text));
+  const scenes = new Map(
+    [...groupEntries(recorded.entries, ({ server }) => server)].map(
+      ([name, entries]) => [name, findScenes(entries)] as const,
+    ),
+  );
+  const cast: Cast = new Map(
+    [...scenes].map(([server, of]) => {
+      const score = new Score(of);
+      return [server, { server, score, review, clock: systemClock, speed }] as const;
+    }),
+  );
+  const server = values.get("server")?.at(-1);
+  if (server !== undefined && !cast.has(server)) throw missServer(server, [...cast.keys()]);
+  for (const note of recorded.notes) tell("info", note);
+  let hasDied = false;
+  try {
+    if (server === undefined) {
+      const manifest = castManifest(readManifest(recorded.manifest, [...cast.keys()]), scenes);
+      await serveHub(manifest, cast, invocation, world);
+    } else {
+      hasDied = await serveAlone(server, cast, world);
+      if (hasDied) tell("info", `${server} ends here, as it was recorded`);
+    }
+  } finally {
+    const unplayed = [...cast.values()].reduce((sum, { score }) => sum + score.unplayed, 0);
+    tell(review.hasDiverged ? "warn" : "info", review.summary(unplayed));
+    await within(FLUSH_LIMIT, notices.drained());
+  }
+  return hasDied || (review.hasDiverged && switches.has("strict")) ? 1 : 0;
+}
+
+/** @returns whether it was recorded that it ends */
+async function serveAlone(server: string, cast: Cast, world: World): Promise<boolean> {
+  const parts = cast.get(server);
+  if (parts === undefined) return false;
+  const played = play(new OwnStdio(LIMIT_DEFAULTS.maxMessage), parts, world.signal);
+  const left = Promise.race([aborted(world.signal), orphaned()]).then(() => false);
+  return Promise.race([played, left]);
+}
+
+function missServer(server: string, names: readonly string[]): HubError {
+  const nearest = findNearest(server, names);
+  const others = names.length === 0 ? "no servers" : names.map((name) => `"${name}"`).join(", ");
+  const hint = nearest === undefined ? ` It has ${others}.` : ` Did you mean "${nearest}"?`;
+  return usage(`The recording has no server "${server}".${hint}`);
+}
+
+async function serveHub(
+  manifest: Manifest,
+  cast: Cast,
+  invocation: Invocation,
+  world: World,
+): Promise<void> {
+  const { hub, close } = await openHub(manifest, world, openLog(invocation), {
+    kinds: ["log"],
+    authorizes: false,
+    outside: {
+      redact: (text) => text,
+      finish: () => Promise.resolve(),
+      identify: () => Promise.resolve(undefined),
+      makeLink: ({ name }) => {
+        const parts = cast.get(name);
+        if (parts === undefined) {
+          const text = `Server "${name}" was never started in this recording.`;
+          return Promise.reject(new HubError("notRecorded", text, { server: name }));
+        }
+        const [ours, theirs] = memoryPair();
+        // Without a hub there is nobody to play for.
+        play(theirs, parts, world.signal).catch(() => {});
+        return Promise.resolve(ours);
+      },
+    },
+  });
+  const client = hub.accept(new OwnStdio(LIMIT_DEFAULTS.maxMessage), world.signal);
+  try {
+    await Promise.race([aborted(world.signal), orphaned(), client]);
+  } finally {
+    await close();
+  }
+}
+
+/** A server is spoken to in the era in which it was: over another link that may be asked for otherwise. */
+function castManifest(manifest: Manifest, scenes: ReadonlyMap<string, readonly Scene[]>): Manifest {
+  const servers = manifest.servers.map((spec) => {
+    const of = scenes.get(spec.name);
+    if (of === undefined || !isRunnable(spec)) return spec;
+    const methods = new Set(of.map(({ method }) => method));
+    const [isLegacy, isModern] = [methods.has("initialize"), methods.has("server/discover")];
+    if (isLegacy === isModern) return spec;
+    return { ...spec, era: isLegacy ? ("legacy" as const) : ("modern" as const) };
+  });
+  return { ...manifest, servers };
+}
+
+async function read(file: string, name: string): Promise<Buffer> {
+  try {
+    return await readFile(file);
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw usage(`${name} cannot be read: ${why}`);
+  }
+}
+
+/** @throws {HubError} usage */
+function readSpeed(text: string): number {
+  if (text === "max") return Number.POSITIVE_INFINITY;
+  const speed = /^\d+(?:\.\d+)?$/.test(text) ? Number(text) : 0;
+  if (speed > 0 && Number.isFinite(speed)) return speed;
+  throw usage(`--speed is a number, 1 for as fast as it was, or max, not "${text}".`);
+}

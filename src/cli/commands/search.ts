@@ -1,0 +1,85 @@
+import type { Listing, Offer } from "../../registry/registry.ts";
+import { searchAll } from "../../registry/search.ts";
+import { own } from "../../terminal/console.ts";
+import type { Invocation, World } from "../command.ts";
+import { openLog } from "../load-manifest.ts";
+import { usage } from "../args.ts";
+import { count, cut, findPaper, formatJson, type Paper } from "../../terminal/terminal.ts";
+import { clean } from "../../terminal/report.ts";
+import { openDirectories, tellFailures } from "../registries.ts";
+
+const USUAL_LIMIT = 20;
+const MAX_LIMIT = 200;
+
+/** Looks for servers in directories. @returns 1 if nothing was found, 3 if none could be asked */
+export async function search(invocation: Invocation, world: World): Promise<number> {
+  const { words, json, values } = invocation;
+  const limit = readLimit(values.get("limit")?.at(-1));
+  const log = openLog(invocation);
+  const directories = await openDirectories(invocation, world);
+  const { listings, failures } = await searchAll(directories, words, limit, world.signal);
+  tellFailures(failures, log);
+  const isAsked = failures.length < directories.length;
+  if (json !== false) {
+    const failed = failures.map(({ directory, cause: { code, message } }) => ({
+      directory,
+      code,
+      message,
+    }));
+    own.log(formatJson({ servers: listings.map(toJson), failures: failed }));
+  } else if (listings.length > 0) own.log(describe(listings, findPaper(world.env)));
+  else if (isAsked) log("warn", `nothing was found for ${words.join(" ")}`);
+  return listings.length > 0 ? 0 : isAsked ? 1 : 3;
+}
+
+function readLimit(text: string | undefined): number {
+  if (text === undefined) return USUAL_LIMIT;
+  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (limit >= 1 && limit <= MAX_LIMIT) return limit;
+  throw usage(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
+}
+
+function describe(listings: readonly Listing[], { colors, width }: Paper): string {
+  const blocks = listings.map((listing) => {
+    const { name, version, directory, description, title, repository, homepage } = listing;
+    const head = [name, version, `(${directory})`].filter((part) => part !== undefined);
+    const about = [title === name ? undefined : title, description].filter(Boolean).join(": ");
+    const place = repository ?? homepage;
+    const lines = [about, describeWays(listing), place ?? ""];
+    const [first = "", ...others] = head;
+    return [
+      `${colors.bold(clean(first))} ${colors.dim(clean(others.join(" ")))}`,
+      ...lines
+        .filter((line) => line !== "")
+        .map((line) => `  ${cut(clean(line).replaceAll("\n", " "), Math.max(20, width - 2))}`),
+    ].join("\n");
+  });
+  const first = listings.find(({ offers }) => offers.length > 0);
+  const hint = first === undefined ? "" : `; to have one: toolmux add ${clean(first.name)}`;
+  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
+}
+
+/** How it can be had, or why not by its name alone. */
+function describeWays({ offers, omissions }: Listing): string {
+  return offers.length > 0 ? offers.map(describeOffer).join(", ") : omissions.join(" ");
+}
+
+/** What it is, in a word or two. */
+export function describeOffer(offer: Offer): string {
+  return offer.kind === "package" ? offer.name : offer.url;
+}
+
+function toJson({ offers, ...listing }: Listing): object {
+  return {
+    ...listing,
+    offers: offers.map((offer) =>
+      offer.kind === "package"
+        ? { package: offer.name, env: offer.env.map(({ name }) => name) }
+        : {
+            url: offer.url,
+            transport: offer.transport,
+            headers: offer.headers.map(({ name }) => name),
+          },
+    ),
+  };
+}

@@ -1,0 +1,203 @@
+import process from "node:process";
+import { loadManifest } from "../../manifest/load.ts";
+import type { OuterServer } from "../../manifest/schema.ts";
+import { listSecrets, SECRET_NAME } from "../../manifest/interpolate.ts";
+import { readEnvironment, variableOf } from "../../secrets/environment.ts";
+import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
+import { isOwn } from "../../secrets/store.ts";
+import { untilAborted } from "../../base/grace.ts";
+import { type Invocation, SECRET_VERBS as VERBS, type World } from "../command.ts";
+import { own } from "../../terminal/console.ts";
+import { loadOptions } from "../load-manifest.ts";
+import { suggest, usage } from "../args.ts";
+import { alignTable, findPaper, formatJson } from "../../terminal/terminal.ts";
+import { printLine } from "../../terminal/report.ts";
+import { askHidden, canAsk } from "../prompt.ts";
+
+/** The longest value, in bytes. */
+const MAX_VALUE = 64 * 1024;
+
+/** Keeps, lists or removes secrets. Values are neither taken from the command line nor shown. */
+export async function secret(invocation: Invocation, world: World): Promise<number> {
+  const [word = "", ...rest] = invocation.words;
+  const secrets = openSecrets(world);
+  switch (VERBS.find((verb) => verb === word)) {
+    case "set":
+      return setSecret(rest, invocation, secrets, world);
+    case "list":
+      if (rest.length > 0) throw usage("toolmux secret list takes no name.");
+      return printSecrets(invocation, secrets, world);
+    case "remove":
+      return removeSecret(rest, invocation, secrets, world);
+    case undefined:
+      throw usage(`toolmux secret can ${VERBS.join(", ")}.${suggest(word, VERBS)}`);
+  }
+}
+
+/** No word of it is repeated: a value may stand where it does not belong. @throws {HubError} usage */
+function readName(words: readonly string[], verb: string): string {
+  const [name, ...more] = words;
+  if (name === undefined) throw usage(`Which secret? toolmux secret ${verb} NAME`);
+  if (more.length > 0 && verb === "set") {
+    throw usage(
+      "A value is not taken from the command line, where other programs and the shell's history see it: pipe it in, or type it when you are asked.",
+    );
+  }
+  if (more.length > 0) throw usage(`toolmux secret ${verb} takes one name.`);
+  if (!SECRET_NAME.test(name)) {
+    throw usage("The name of a secret has letters, digits, _ - . and /, and nothing else.");
+  }
+  return name;
+}
+
+async function setSecret(
+  words: readonly string[],
+  { store = "file" }: Invocation,
+  secrets: Secrets,
+  { env, signal }: World,
+): Promise<number> {
+  const name = readName(words, "set");
+  if (isOwn(name)) throw usage(`${name} is a name that toolmux keeps for tokens: choose another.`);
+  const value = canAsk()
+    ? await askHidden(`Value of ${name} (it is not shown): `, signal)
+    : await untilAborted(readValue(), signal);
+  if (value === "") throw usage("An empty value is none: nothing was changed.");
+  if (value.includes("\0")) throw usage("The value holds a NUL character: nothing was changed.");
+  await secrets[store].set(name, value);
+  own.log(`${name} is kept in ${secrets[store].place}`);
+  await tellProtection(secrets);
+  if (readEnvironment(env, name) !== undefined) {
+    const variables = `${name}, or ${variableOf(name)}`;
+    printLine(`the environment has it as well (${variables}), where it is looked for first`);
+  }
+  return 0;
+}
+
+/** All of stdin, without its last line end. @throws {HubError} usage */
+async function readValue(): Promise<string> {
+  const decoder = new TextDecoder("utf-8", { fatal: true });
+  let value = "";
+  let size = 0;
+  try {
+    for await (const chunk of process.stdin) {
+      size += (chunk as Uint8Array).length;
+      value += decoder.decode(chunk as Uint8Array, { stream: true });
+      if (size > MAX_VALUE) throw usage(`A value has ${MAX_VALUE} bytes at most.`);
+    }
+    value += decoder.decode();
+  } catch (error) {
+    if (error instanceof TypeError) throw usage("The value is not UTF-8 text.");
+    throw error;
+  }
+  return value.replace(/\r?\n$/, "");
+}
+
+/** What the encryption is worth, where that is less than one may think. */
+async function tellProtection(secrets: Secrets): Promise<void> {
+  if ((await secrets.protection()) !== "beside") return;
+  const why = secrets.fault === undefined ? "" : ` (${secrets.fault})`;
+  printLine(
+    `there was no keychain${why}, so the key lies beside the file in ${secrets.folder}: that keeps the values from whoever gets hold of the one file, not from whoever can read the folder`,
+  );
+}
+
+async function removeSecret(
+  words: readonly string[],
+  { store }: Invocation,
+  secrets: Secrets,
+  { env }: World,
+): Promise<number> {
+  const name = readName(words, "remove");
+  let found = 0;
+  for (const place of ["file", "keychain"] as const) {
+    if (store !== undefined && store !== place) continue;
+    const isListed = (await secrets[place].list()).includes(name);
+    if (!isListed && store === undefined) continue;
+    if (!(await secrets[place].remove(name))) continue;
+    own.log(`${name} is removed from ${secrets[place].place}`);
+    found += 1;
+  }
+  if (readEnvironment(env, name) !== undefined) {
+    printLine(`the environment still has it (${name}, or ${variableOf(name)})`);
+  }
+  if (found > 0) return 0;
+  printLine(`there is no secret ${name}; toolmux secret list shows those that there are`);
+  return 1;
+}
+
+interface Row {
+  readonly name: string;
+  /** Where it is. */
+  readonly places: readonly string[];
+  /** The servers that want it. */
+  readonly servers: readonly string[];
+}
+
+async function printSecrets(
+  invocation: Invocation,
+  secrets: Secrets,
+  world: World,
+): Promise<number> {
+  const uses = await findUses(invocation, world);
+  const rows = await listRows(secrets, uses ?? new Map(), world);
+  const key = await secrets.protection();
+  if (invocation.json !== false) {
+    own.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
+    return 0;
+  }
+  if (rows.length === 0) {
+    own.log(
+      uses === undefined
+        ? "There are no secrets."
+        : "There are no secrets, and no server wants one.",
+    );
+  } else {
+    const table = rows.map(({ name, places, servers }) => [
+      name,
+      places.join(", ") || "nowhere",
+      isOwn(name) ? "toolmux auth" : servers.join(", "),
+    ]);
+    own.log(alignTable(["NAME", "WHERE", "USED BY"], table, findPaper(world.env)));
+  }
+  await tellProtection(secrets);
+  return 0;
+}
+
+async function listRows(
+  secrets: Secrets,
+  uses: ReadonlyMap<string, readonly string[]>,
+  { env }: World,
+): Promise<readonly Row[]> {
+  const kept = { file: await secrets.file.list(), keychain: await secrets.keychain.list() };
+  const names = [...new Set([...kept.file, ...kept.keychain, ...uses.keys()])].toSorted();
+  return names.map((name) => ({
+    name,
+    places: [
+      ...(readEnvironment(env, name) === undefined ? [] : ["environment"]),
+      ...(kept.file.includes(name) ? ["file"] : []),
+      ...(kept.keychain.includes(name) ? ["keychain"] : []),
+    ],
+    servers: uses.get(name) ?? [],
+  }));
+}
+
+/** Which servers want which secrets; undefined if there is no manifest, or it cannot be used. */
+async function findUses(
+  invocation: Invocation,
+  world: World,
+): Promise<ReadonlyMap<string, readonly string[]> | undefined> {
+  const uses = new Map<string, string[]>();
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  if (!loaded.ok) {
+    if (invocation.json === false) {
+      printLine("the manifest cannot be used, so it is not said who wants what; see toolmux check");
+    }
+    return undefined;
+  }
+  const outer = (spec: { kind: string }): spec is OuterServer =>
+    spec.kind === "stdio" || spec.kind === "remote";
+  for (const spec of loaded.manifest.servers.filter(outer)) {
+    for (const name of listSecrets(spec)) uses.set(name, [...(uses.get(name) ?? []), spec.name]);
+  }
+  return uses;
+}

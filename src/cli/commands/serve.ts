@@ -1,0 +1,99 @@
+import process from "node:process";
+import { HubError } from "../../base/errors.ts";
+import { Welcome, type Wording } from "../../frontend/early-initialize.ts";
+import { stateFolder } from "../../base/paths.ts";
+import { listFiles } from "../../manifest/load.ts";
+import type { Manifest } from "../../manifest/schema.ts";
+import { locateKey } from "../../base/place.ts";
+import { VERSION } from "../../base/version.ts";
+import { within } from "../../base/grace.ts";
+import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
+import { readAddress } from "../http-address.ts";
+import { loadOptions, openBasis, openLog } from "../load-manifest.ts";
+import type { Invocation, World } from "../command.ts";
+import type { Voices } from "../serve-hub.ts";
+import { Journal } from "../../terminal/logtape.ts";
+import { createRecord } from "../../terminal/log.ts";
+import { Notices } from "../../terminal/stderr.ts";
+import { formatRecord } from "../../terminal/report.ts";
+
+/** How long somebody who reads stderr slowly can hold up the end, in ms. */
+const FLUSH_LIMIT = 250;
+
+/**
+ * Serves one client on stdin and stdout until it leaves, its process is gone, or this one is told to end; or any number over
+ * HTTP, until this process is told to end.
+ */
+export async function serve(invocation: Invocation, world: World): Promise<number> {
+  const { logFormat } = invocation;
+  const notices = new Notices((missing) => {
+    const text = `${missing} lines are missing here: nobody read`;
+    return formatRecord(createRecord("warn", text, { missing }), logFormat);
+  });
+  const journal = new Journal((record) => notices.print(formatRecord(record, logFormat)));
+  // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
+  process.once("exit", () => journal.flush());
+  const log = openLog(invocation, (record) => journal.write(record));
+  try {
+    return await run(invocation, world, { journal, log, tell: (text) => notices.print(text) });
+  } finally {
+    journal.flush();
+    await within(FLUSH_LIMIT, notices.drained());
+  }
+}
+
+async function run(invocation: Invocation, world: World, voices: Voices): Promise<number> {
+  const wanted = readAddress(invocation, world);
+  // Whether something can be recorded, and how much of it, shows only when the hub is put together.
+  const isUsual = wanted === undefined && !RECORDING.some((it) => invocation.values.has(it));
+  if (isUsual) world.greetings?.note(listFiles(loadOptions(invocation, world)));
+  const basis = await openBasis(invocation, world, voices.log);
+  await refuseToLoop(basis.manifest, wanted === undefined || invocation.stdio, world);
+  const welcome = world.welcome ?? (isUsual ? await greetEarly(basis.manifest, world) : undefined);
+  const { host } = await import("../serve-hub.ts");
+  return host({ invocation, world: { ...world, welcome }, voices, basis, wanted });
+}
+
+/** @param isOnStdio whether there is a client to be told @throws {HubError} hubLoop, after the client has been told */
+async function refuseToLoop(manifest: Manifest, isOnStdio: boolean, world: World): Promise<void> {
+  if (!world.env[HUBS_VARIABLE]) return;
+  const { answerWith, refuseLoop } = await import("../hub-loop.ts");
+  try {
+    await refuseLoop(manifest, world.env, 0);
+  } catch (error) {
+    if (error instanceof HubError && isOnStdio) {
+      await answerWith(error, world.welcome, world.signal);
+    }
+    throw error;
+  }
+}
+
+const RECORDING = ["record", "record-limit"] as const;
+
+/**
+ * Answers a client that has asked already before what serves it is loaded, which takes most of a start: the manifest is known
+ * to be good, and what its servers could have said at an earlier one is kept. What plugins say can be anything.
+ */
+async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | undefined> {
+  if (manifest.plugins.length > 0) return undefined;
+  // What is said then depends on what is wrong.
+  if (manifest.servers.some(({ kind }) => kind === "invalid")) return undefined;
+  let wording: Wording | undefined = {};
+  if (mayKnow(world)) {
+    const { openRecall } = await import("../recalled-instructions.ts");
+    wording = openRecall(manifest, world);
+  }
+  const welcome = wording && new Welcome({ name: manifest.hub.name, version: VERSION }, wording);
+  await welcome?.listen();
+  return welcome;
+}
+
+/** Whether anything may be kept of servers: nothing can be read without the key. */
+function mayKnow({ env, platform }: World): boolean {
+  try {
+    return process.getBuiltinModule("node:fs").existsSync(locateKey(stateFolder(env, platform)));
+  } catch {
+    // It may have no home.
+    return true;
+  }
+}

@@ -1,0 +1,68 @@
+import { dirname, resolve } from "node:path";
+import { HubError } from "../../base/errors.ts";
+import { expandHome, stateFolder } from "../../base/paths.ts";
+import { loadManifest } from "../../manifest/load.ts";
+import { manifestError } from "../../manifest/problems.ts";
+import type { Manifest, ServerSpec } from "../../manifest/schema.ts";
+import { partsOf } from "../../manifest/interpolate.ts";
+import { trust } from "../../manifest/trust.ts";
+import type { Invocation, World } from "../command.ts";
+import { describeStart } from "../server-description.ts";
+import { describePlugin } from "../plugins.ts";
+import { clean } from "../../terminal/report.ts";
+import { takeTurn } from "../turn.ts";
+
+/** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
+export async function trustFile({ words }: Invocation, world: World): Promise<number> {
+  const [word = ""] = words;
+  const { real, manifest } = await trustContent(
+    resolve(world.cwd, expandHome(word, world.env)),
+    world,
+  );
+  console.log(`trusted: ${clean(real)}`);
+  console.log(`As long as it stays as it is, toolmux runs from it in ${clean(dirname(real))}:`);
+  for (const spec of manifest.servers) {
+    if (spec.kind === "invalid") continue;
+    const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
+    console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
+  }
+  const commands = [...new Set(manifest.servers.flatMap(listCommands))];
+  if (commands.length > 0) console.log("and these commands for the values that they print:");
+  for (const command of commands) console.log(`  ${clean(command)}`);
+  const { plugins } = manifest;
+  if (plugins.length > 0)
+    console.log("and uses these plugins, whatever is in their files by then:");
+  for (const plugin of plugins) console.log(`  ${clean(describePlugin(plugin))}`);
+  return 0;
+}
+
+/**
+ * Trusts the very bytes that the returned manifest was read from, which is what its user is shown. They are read under the lock
+ * that all who change such files take, so that nobody waits between reading and remembering them.
+ * @param path absolute
+ * @returns the real path that is trusted, and what stands in the file
+ * @throws {HubError} manifestInvalid, and as `takeTurn`
+ */
+export function trustContent(
+  path: string,
+  world: World,
+): Promise<{ readonly real: string; readonly manifest: Manifest }> {
+  const { cwd, platform } = world;
+  const env = { ...world.env, TOOLMUX_SERVERS: undefined };
+  return takeTurn(world, async () => {
+    const loaded = await loadManifest({ files: [path], env, cwd, platform });
+    if (!loaded.ok || loaded.problems.length > 0) throw manifestError(loaded.problems);
+    const [found] = loaded.found;
+    if (found === undefined) throw new HubError("internal", `${path} was not read.`);
+    const real = await trust(path, found.bytes, stateFolder(env, platform));
+    return { real, manifest: loaded.manifest };
+  });
+}
+
+/** What `${cmd:…}` of a server runs, as written: who trusts it is to see it whole. */
+function listCommands(spec: ServerSpec): readonly string[] {
+  if (spec.kind !== "stdio" && spec.kind !== "remote") return [];
+  return partsOf(spec).flatMap((part) =>
+    part.kind === "scheme" && part.scheme === "cmd" ? [part.path] : [],
+  );
+}

@@ -1,0 +1,102 @@
+import { findClear } from "../../client-configs/clear.ts";
+import { identifySpec } from "../../client-configs/import-plan.ts";
+import type { LoadResult } from "../../manifest/load.ts";
+import type { Problem } from "../../manifest/problems.ts";
+import type { ServerSpec } from "../../manifest/schema.ts";
+import type { Finding } from "./findings.ts";
+
+/** Looks at the manifest as it was loaded. */
+export function examineManifest(loaded: LoadResult, isThere: boolean): readonly Finding[] {
+  const passed = loaded.distrusted.map((file): Finding => ({
+    code: "TM102",
+    subject: file,
+    text: "The file was passed over: it is not trusted as it is now.",
+    advice: `If you want its commands run: toolmux trust ${file}`,
+  }));
+  const notes = loaded.notes
+    .filter((note) => !loaded.distrusted.some((file) => note.startsWith(`${file} was passed over`)))
+    .map((text): Finding => ({ code: "TM103", subject: "manifest", text: `${text}.` }));
+  const problems = loaded.problems.map((it) => describeProblem(it, isThere));
+  if (!loaded.ok) return [...passed, ...notes, ...problems];
+  const { servers, sources } = loaded.manifest;
+  return [
+    {
+      code: "TM002",
+      subject: "manifest",
+      text: `It is made of ${sources.join(", ") || "nothing"}.`,
+    },
+    ...passed,
+    ...notes,
+    ...problems,
+    ...findUnusable(servers),
+    ...findDoubles(servers),
+    ...servers.flatMap(findSecrets),
+  ];
+}
+
+function describeProblem({ file, position, path, message }: Problem, isThere: boolean): Finding {
+  if (!isThere) {
+    const text = "There is no manifest yet, and none was found elsewhere.";
+    const advice =
+      "Take over the servers of other clients: toolmux import. Or add one: toolmux add.";
+    return { code: "TM104", subject: file, text, advice };
+  }
+  const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
+  const whole = [path, message].filter((part) => part !== "").join(": ");
+  // A key is spelled as it is, also at the beginning.
+  const text = /[.!?]$/.test(whole) ? whole : `${whole}.`;
+  return { code: "TM101", subject: place, text, advice: "toolmux check shows the line." };
+}
+
+function findUnusable(servers: readonly ServerSpec[]): readonly Finding[] {
+  return servers.flatMap((spec): readonly Finding[] => {
+    if (spec.kind !== "unsupported" || !spec.enabled) return [];
+    const advice = 'Remove its entry, or switch it off there with "disabled": true.';
+    return [{ code: "TM105", subject: spec.name, text: `It is left out: ${spec.reason}.`, advice }];
+  });
+}
+
+function findDoubles(servers: readonly ServerSpec[]): readonly Finding[] {
+  const first = new Map<string, string>();
+  return servers
+    .filter(({ enabled }) => enabled)
+    .flatMap((spec): readonly Finding[] => {
+      const keys = identifySpec(spec);
+      const other = keys.map((key) => first.get(key)).find((name) => name !== undefined);
+      for (const key of keys) if (!first.has(key)) first.set(key, spec.name);
+      // Two copies that get other variables are meant.
+      if (other === undefined || differs(servers, other, spec)) return [];
+      const text = `It is started just as "${other}" is: models see all of its tools twice.`;
+      return [{ code: "TM106", subject: spec.name, text, advice: "Remove one of the two." }];
+    });
+}
+
+function differs(servers: readonly ServerSpec[], name: string, spec: ServerSpec): boolean {
+  const other = servers.find((it) => it.name === name);
+  const settings = (it: ServerSpec | undefined): string => {
+    if (it?.kind === "stdio") return JSON.stringify([it.env, it.cwd, it.inheritEnv]);
+    return it?.kind === "remote" ? JSON.stringify([it.headers, it.keyFile, it.oauth]) : "";
+  };
+  return settings(other) !== settings(spec);
+}
+
+/** What of a server looks like a secret and stands there as it is. */
+export function findSecrets(spec: ServerSpec): readonly Finding[] {
+  const clear = clearOf(spec);
+  const [first] = clear;
+  if (first === undefined) return [];
+  const labels = clear.map(({ label }) => label);
+  const text = `What looks like a secret stands in the manifest as it is: ${labels.join(", ")}.`;
+  const advice = `Keep it elsewhere: toolmux secret set ${first.secret}, and \${secret:${first.secret}} in its place.`;
+  return [{ code: "TM107", subject: spec.name, text, advice }];
+}
+
+export function clearOf(spec: ServerSpec): ReturnType<typeof findClear> {
+  if (spec.kind === "stdio") {
+    const { command, args, env, cwd, name } = spec;
+    return findClear({ command, args, env, cwd }, name);
+  }
+  if (spec.kind !== "remote") return [];
+  const { url, headers, oauth, name } = spec;
+  return findClear({ url, headers, oauth }, name);
+}

@@ -1,0 +1,215 @@
+import { basename, resolve } from "node:path";
+import type { HubError } from "../base/errors.ts";
+import { expandHome, type Env } from "../base/paths.ts";
+import { secretsOf } from "../manifest/fill.ts";
+import type { Packaged } from "../manifest/package.ts";
+import type { OuterServer, ServerSpec, StdioServer } from "../manifest/schema.ts";
+import { listSchemes, partsOf } from "../manifest/interpolate.ts";
+import { adviseOnRemote, raiseLimit } from "./advice.ts";
+import { describeCommand } from "./server-description.ts";
+import { formatSize } from "../terminal/terminal.ts";
+
+/** What brings a command that servers are often started with. */
+const ORIGINS: Readonly<Record<string, string>> = {
+  node: "Node.js",
+  npm: "Node.js",
+  npx: "Node.js",
+  pnpm: "pnpm",
+  yarn: "Yarn",
+  bun: "Bun",
+  bunx: "Bun",
+  deno: "Deno",
+  python: "Python",
+  python3: "Python",
+  pipx: "pipx",
+  uv: "uv",
+  uvx: "uv",
+  docker: "Docker",
+  podman: "Podman",
+};
+
+/** Commands that download what they run if it is not there yet. */
+const DOWNLOADERS = new Set("npx npm pnpm yarn bunx deno uv uvx pipx docker podman nix".split(" "));
+
+/**
+ * What a person can do about a server that is not there: whole sentences, what is most likely to help first; empty if
+ * nothing is known. They show no secret.
+ * @param env the hub's own environment
+ */
+export function suggestRemedies(error: HubError, spec: ServerSpec, env: Env): readonly string[] {
+  if (spec.kind === "unsupported") {
+    return ['Remove its entry, or switch it off there with "disabled": true.'];
+  }
+  if (spec.kind === "invalid") {
+    return ["Correct its table in the manifest: toolmux check shows the lines."];
+  }
+  if (spec.kind === "plugin") {
+    return [`It is part of the plugin "${spec.plugin}": its log may say more (--log-level debug).`];
+  }
+  if (error.code === "valueMissing") return provideValues(error, spec, env);
+  if (spec.kind === "remote") return adviseOnRemote(error, spec);
+  switch (error.code) {
+    case "notSupported":
+      return [`What can stand in a manifest is ${formsOf(spec).join(", ")}.`, ...needPlugins(spec)];
+    case "commandNotFound":
+      return findCommand(spec);
+    case "notExecutable":
+      return makeExecutable(spec, env);
+    case "spawnFailed":
+      return [
+        ...(spec.cwd === undefined
+          ? []
+          : [`Make sure that its working directory is there (${locate(spec.cwd, spec, env)}).`]),
+        "If the system has no room for more processes, end some or raise its limits (ulimit -a).",
+      ];
+    case "connectTimeout":
+      return giveTime(error, spec, env);
+    case "handshakeFailed":
+      return error.step === "list"
+        ? ["Its list is malformed or cannot be had: look for a newer version of the server."]
+        : [
+            "It may be another program than an MCP server over stdio, or one of a revision that toolmux does not speak: compare the command with its documentation, or look for a newer version.",
+            tryByHand(spec, env),
+          ];
+    case "connectionLost":
+      return [
+        tryByHand(spec, env),
+        "If it runs there and not here, it may want a variable: of your environment it gets only a few; name others in inheritEnv.",
+      ];
+    case "notReading":
+    case "notResponding":
+      return ["It runs but is stuck: look at what it waits for.", tryByHand(spec, env)];
+    case "messageTooLarge":
+      return [`Raise maxMessage for it in the manifest (now ${formatSize(spec.maxMessage)}).`];
+    case "internal":
+      return ["This is a mistake in toolmux. More of it: toolmux status --log-level debug"];
+    default:
+      return [];
+  }
+}
+
+function provideValues(error: HubError, spec: OuterServer, env: Env): string[] {
+  const parts = partsOf(spec);
+  const names = new Set(
+    parts.flatMap((part) =>
+      part.kind === "env" && part.fallback === undefined && env[part.name] === undefined
+        ? [part.name]
+        : [],
+    ),
+  );
+  const variables = [...names].map((name) => {
+    const fallback = spec.syntax === "foreign" ? `\${${name}:-…}` : `\${env:${name}:-…}`;
+    return `Set ${name} where toolmux is started: export ${name}=… in your shell, or "env" in the entry of the client that starts toolmux. Or give it a default in the manifest: ${fallback}`;
+  });
+  const files = parts.flatMap((part) =>
+    part.kind === "file" ? [locate(part.path, spec, env)] : [],
+  );
+  const list = [...new Set(files)].join(", ");
+  const secrets = secretsOf(error).map(
+    (name) => `Give it the secret ${name}: toolmux secret set ${name}`,
+  );
+  return [
+    ...secrets,
+    ...variables,
+    ...(list === "" ? [] : [`Make sure that you can read: ${list}`]),
+    ...listSchemes(spec).map((scheme) => `Make sure that the plugin for \${${scheme}:…} has it.`),
+  ];
+}
+
+function findCommand({ command, baseDir, package: packaged }: StdioServer): string[] {
+  if (packaged !== undefined) return findRunner(packaged, command);
+  if (command.includes("/")) {
+    return [
+      command.startsWith("/") || command.startsWith("~") || command.startsWith("$")
+        ? "Correct the path (command)."
+        : `Correct the path (command); it is looked for from ${baseDir}.`,
+    ];
+  }
+  const origin = Object.hasOwn(ORIGINS, command) ? ORIGINS[command] : undefined;
+  const source = origin === undefined || origin === command ? "" : ` (it comes with ${origin})`;
+  return [
+    `Install ${command}${source}, or check how it is spelled.`,
+    `If your terminal finds it (command -v ${shell(command)}), write the path that it prints as command: a client may start toolmux with another PATH than your shell's.`,
+  ];
+}
+
+/** One of those that can run a package will do. */
+function findRunner({ name, others }: Packaged, command: string): string[] {
+  const runners = [command, ...others.map((it) => it.command)].map((runner) =>
+    ORIGINS[runner] === undefined || ORIGINS[runner].toLowerCase() === runner
+      ? (ORIGINS[runner] ?? runner)
+      : `${ORIGINS[runner]} (${runner})`,
+  );
+  const list = new Intl.ListFormat("en", { type: "disjunction" }).format(runners);
+  return [
+    `Install ${list}: ${runners.length > 1 ? "any of them" : "it"} can run ${name}.`,
+    `If your terminal finds one (command -v ${command}), a client may start toolmux with another PATH than your shell's.`,
+  ];
+}
+
+function makeExecutable(spec: StdioServer, env: Env): string[] {
+  const { command } = spec;
+  const file = command.includes("/")
+    ? shell(locate(command, spec, env))
+    : `"$(command -v ${shell(command)})"`;
+  return [
+    `You must be allowed to run it: chmod +x ${file}`,
+    "If it is a script, the program that its first line names must be there, too; if it is none, it must be built for this system.",
+  ];
+}
+
+function giveTime({ step }: HubError, spec: StdioServer, env: Env): string[] {
+  const raise = raiseLimit(spec);
+  const program = basename(spec.command);
+  switch (step) {
+    case "resolve":
+      return [
+        listSchemes(spec).length === 0
+          ? "Look at the files that its ${file:…} name: one of them does not end."
+          : "Look at the files and plugins that its ${…} name: one of them does not end.",
+        raise,
+      ];
+    case "list":
+      return [raise, "If that does not help, it is stuck at its list of tools."];
+    default:
+      return DOWNLOADERS.has(program)
+        ? [
+            `${program} may still be downloading: have that done once before. ${tryByHand(spec, env)}`,
+            raise,
+          ]
+        : [
+            raise,
+            `It may be no MCP server over stdio, or wait for something else. ${tryByHand(spec, env)}`,
+          ];
+  }
+}
+
+/** The command as a person would type it; what is masked, or filled in at the start, is left as it is shown. */
+function tryByHand(spec: StdioServer, env: Env): string {
+  const folder = spec.cwd === undefined ? "" : `cd ${shell(locate(spec.cwd, spec, env))} && `;
+  const line = folder + describeCommand(spec);
+  const advice = /[…•]|\$\{/.test(line)
+    ? "Try it by hand, with its values put in"
+    : "Try it by hand";
+  return `${advice}: ${line}`;
+}
+
+function needPlugins(spec: StdioServer): string[] {
+  return listSchemes(spec).map(
+    (scheme) => `\${${scheme}:…} wants a plugin that has it ([[plugins]]).`,
+  );
+}
+
+function formsOf({ syntax }: StdioServer): readonly string[] {
+  return syntax === "foreign"
+    ? ["${NAME}", "${NAME:-default}", "${env:NAME}", "${file:PATH}", "${workspaceFolder}"]
+    : ["${env:NAME}", "${env:NAME:-default}", "${file:PATH}", "${secret:NAME}", "${cmd:COMMAND}"];
+}
+
+function locate(path: string, { baseDir }: OuterServer, env: Env): string {
+  return path.includes("${") ? path : resolve(baseDir, expandHome(path, env));
+}
+
+function shell(word: string): string {
+  return /^[\w./:@%+=,~-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}

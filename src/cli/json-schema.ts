@@ -1,0 +1,241 @@
+import { describe } from "../manifest/problems.ts";
+import { isTable, type Table } from "../manifest/table.ts";
+
+/** One thing that a JSON Schema lets a value be, as far as a command line has to know. */
+export type Form =
+  | { readonly kind: "any" | "null" | "boolean" | "integer" | "number" }
+  | { readonly kind: "string"; readonly base64: boolean }
+  | { readonly kind: "choice"; readonly values: readonly unknown[] }
+  | { readonly kind: "array"; readonly items: Schema }
+  | ObjectForm;
+
+export interface ObjectForm {
+  readonly kind: "object";
+  readonly properties: ReadonlyMap<string, Schema>;
+  readonly required: readonly string[];
+  /** Of all other keys; undefined if there must not be any. */
+  readonly rest: Schema | undefined;
+}
+
+/** A JSON Schema, and the whole one that its references start from. A server may have put anything there. */
+export interface Schema {
+  readonly schema: unknown;
+  readonly root: unknown;
+}
+
+/**
+ * All that a schema allows; what it says in a way that is not understood allows anything.
+ * @param trail the references that led here: one that leads to itself adds nothing.
+ */
+export function readForms(
+  { schema, root }: Schema,
+  trail: readonly string[] = [],
+): readonly Form[] {
+  if (schema === false) return [];
+  if (!isTable(schema)) return [ANY];
+  const { $ref, allOf, anyOf, oneOf, ...own } = schema;
+  const again = (inner: Table, refs = trail): readonly Form[] =>
+    readForms({ schema: inner, root }, refs);
+  if (typeof $ref === "string") {
+    if (trail.includes($ref)) return [];
+    const target = follow($ref, root);
+    if (!isTable(target)) return [ANY];
+    return again(merge({ allOf, anyOf, oneOf, ...own }, target), [...trail, $ref]);
+  }
+  if (Array.isArray(allOf))
+    return again(allOf.filter(isTable).reduce(merge, { anyOf, oneOf, ...own }));
+  const alternatives = [anyOf, oneOf].find((list) => Array.isArray(list));
+  if (alternatives !== undefined)
+    return alternatives.flatMap((one: unknown) => (isTable(one) ? again(merge(own, one)) : [ANY]));
+  return readOwn(own, root);
+}
+
+const ANY: Form = { kind: "any" };
+
+function readOwn(schema: Table, root: unknown): readonly Form[] {
+  if (Object.hasOwn(schema, "const")) return [{ kind: "choice", values: [schema["const"]] }];
+  if (Array.isArray(schema["enum"])) return [{ kind: "choice", values: schema["enum"] }];
+  return [schema["type"] ?? guessType(schema)].flat().map((type) => readType(type, schema, root));
+}
+
+function guessType(schema: Table): string | undefined {
+  if (isTable(schema["properties"])) return "object";
+  return isTable(schema["items"]) ? "array" : undefined;
+}
+
+function readType(type: unknown, schema: Table, root: unknown): Form {
+  switch (type) {
+    case "null":
+    case "boolean":
+    case "integer":
+    case "number":
+      return { kind: type };
+    case "string":
+      return { kind: type, base64: schema["contentEncoding"] === "base64" };
+    case "array":
+      return { kind: type, items: { schema: schema["items"], root } };
+    case "object":
+      return readObject(schema, root);
+    default:
+      return ANY;
+  }
+}
+
+function readObject(schema: Table, root: unknown): ObjectForm {
+  const { properties, required, additionalProperties, patternProperties } = schema;
+  const known = Object.entries(isTable(properties) ? properties : {});
+  const isClosed = additionalProperties === false && patternProperties === undefined;
+  const rest = additionalProperties === false ? undefined : additionalProperties;
+  return {
+    kind: "object",
+    properties: new Map(known.map(([key, inner]) => [key, { schema: inner, root }])),
+    required: (Array.isArray(required) ? required : []).filter((key) => typeof key === "string"),
+    rest: isClosed ? undefined : { schema: rest, root },
+  };
+}
+
+/** What holds for both. */
+function merge(one: Table, other: Table): Table {
+  const both = { ...one, ...other };
+  const [properties, required] = ["properties", "required"].map((key) => [one[key], other[key]]);
+  return {
+    ...both,
+    ...(properties?.every(isTable) && { properties: Object.assign({}, ...properties) as Table }),
+    ...(required?.every(Array.isArray) && { required: required.flat() }),
+  };
+}
+
+/** The value under a reference within the same schema, such as `#/$defs/Filter`. */
+function follow(ref: string, root: unknown): unknown {
+  if (!ref.startsWith("#")) return undefined;
+  let value = root;
+  for (const part of ref.split("/").slice(1)) {
+    const key = part.replaceAll("~1", "/").replaceAll("~0", "~");
+    if (typeof value !== "object" || value === null || !Object.hasOwn(value, key)) return undefined;
+    value = (value as Table)[key];
+  }
+  return value;
+}
+
+/** What stands in "expected …". */
+export function describeForms(forms: readonly Form[]): string {
+  return forms.length === 0 ? "nothing" : [...new Set(forms.map(describeForm))].join(" or ");
+}
+
+function describeForm(form: Form): string {
+  switch (form.kind) {
+    case "any":
+      return "anything";
+    case "null":
+      return "null";
+    case "boolean":
+      return "true or false";
+    case "integer":
+      return "a whole number";
+    case "number":
+      return "a number";
+    case "string":
+      return "a text";
+    case "choice": {
+      const values = form.values.map((value) => JSON.stringify(value));
+      return values.length === 1 ? values.join("") : `one of ${values.join(", ")}`;
+    }
+    case "array": {
+      const items = readForms(form.items);
+      return items.some(({ kind }) => kind === "any")
+        ? "an array"
+        : `an array, each element ${describeForms(items)}`;
+    }
+    case "object":
+      return "an object";
+  }
+}
+
+/** Where a value does not fit. */
+export interface Misfit {
+  /** Such as `.name` or `[0].name`; empty for the value itself. */
+  readonly path: string;
+  readonly expected: string;
+  readonly found: string;
+}
+
+function describeFound(value: unknown): string {
+  return isTable(value) ? "an object" : describe(value, true);
+}
+
+/** Where a JSON value does not fit what is allowed; undefined if it does. Limits of lengths and sizes are the server's. */
+export function findMisfit(value: unknown, forms: readonly Form[]): Misfit | undefined {
+  let inner: Misfit | undefined;
+  for (const form of forms) {
+    const misfit = findFault(value, form);
+    if (misfit === undefined) return undefined;
+    if (misfit.path !== "") inner ??= misfit;
+  }
+  return inner ?? { path: "", expected: describeForms(forms), found: describeFound(value) };
+}
+
+function findFault(value: unknown, form: Form): Misfit | undefined {
+  switch (form.kind) {
+    case "any":
+      return undefined;
+    case "null":
+      return demand(value === null, value, form);
+    case "boolean":
+    case "number":
+    case "string":
+      return demand(typeof value === form.kind, value, form);
+    case "integer":
+      return demand(Number.isInteger(value), value, form);
+    case "choice": {
+      const text = JSON.stringify(value);
+      return demand(
+        form.values.some((one) => JSON.stringify(one) === text),
+        value,
+        form,
+      );
+    }
+    case "array": {
+      if (!Array.isArray(value)) return demand(false, value, form);
+      const items = readForms(form.items);
+      return firstOf(
+        value.entries(),
+        (i) => `[${i}]`,
+        () => items,
+      );
+    }
+    case "object":
+      return isTable(value) ? findObjectFault(value, form) : demand(false, value, form);
+  }
+}
+
+function findObjectFault(value: Table, { properties, required, rest }: ObjectForm) {
+  const missing = required.find((key) => !Object.hasOwn(value, key));
+  if (missing !== undefined) {
+    const expected = describeForms(readForms(properties.get(missing) ?? ANYTHING));
+    return { path: `.${missing}`, expected, found: "nothing" };
+  }
+  const formsOf = (key: string): readonly Form[] => {
+    const schema = properties.get(key) ?? rest;
+    return schema === undefined ? [] : readForms(schema);
+  };
+  return firstOf(Object.entries(value), (key) => `.${key}`, formsOf);
+}
+
+const ANYTHING: Schema = { schema: true, root: true };
+
+function firstOf<Key>(
+  entries: Iterable<readonly [Key, unknown]>,
+  print: (key: Key) => string,
+  formsOf: (key: Key) => readonly Form[],
+): Misfit | undefined {
+  for (const [key, value] of entries) {
+    const misfit = findMisfit(value, formsOf(key));
+    if (misfit !== undefined) return { ...misfit, path: print(key) + misfit.path };
+  }
+  return undefined;
+}
+
+function demand(holds: boolean, value: unknown, form: Form): Misfit | undefined {
+  if (holds) return undefined;
+  return { path: "", expected: describeForm(form), found: describeFound(value) };
+}

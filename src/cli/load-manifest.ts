@@ -1,0 +1,50 @@
+import type { LogLevel } from "../base/events.ts";
+import { loadManifest, type LoadOptions } from "../manifest/load.ts";
+import { manifestError } from "../manifest/problems.ts";
+import type { Manifest } from "../manifest/schema.ts";
+import type { Invocation, World } from "./command.ts";
+import { createRecord, isTold, type LogRecord } from "../terminal/log.ts";
+import { printRecord } from "../terminal/report.ts";
+
+/** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
+export type Log = (level: LogLevel, what: LogRecord | string) => void;
+
+/** @param tell what takes a record that is wanted; by default it is on stderr at once, as those of commands have to be. */
+export function openLog(
+  { logLevel, logFormat }: Invocation,
+  tell: (record: LogRecord) => void = (record) => printRecord(record, logFormat),
+): Log {
+  return (level, what) => {
+    if (!isTold(level, logLevel)) return;
+    tell(typeof what === "string" ? createRecord(level, what) : what);
+  };
+}
+
+/** A manifest, and the editions of what it was loaded from; see `LoadResult`. */
+export interface Basis {
+  readonly manifest: Manifest;
+  readonly edition: string;
+  readonly pluginEdition: string;
+}
+
+/** Loads the manifest that was named, or that is found; what is to be said of it is logged. @throws {HubError} manifestInvalid */
+export async function openBasis(invocation: Invocation, world: World, log: Log): Promise<Basis> {
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  for (const note of loaded.notes) log("warn", note);
+  if (!loaded.ok) throw manifestError(loaded.problems);
+  return loaded;
+}
+
+/** Where the manifest is looked for. */
+export function loadOptions({ config }: Invocation, { env, cwd, platform }: World): LoadOptions {
+  return { files: config, env, cwd, platform };
+}
+
+/** The manifest alone; see `openBasis`. */
+export async function openManifest(
+  invocation: Invocation,
+  world: World,
+  log: Log,
+): Promise<Manifest> {
+  return (await openBasis(invocation, world, log)).manifest;
+}

@@ -1,0 +1,60 @@
+import { resolve } from "node:path";
+import type { Change } from "../manifest/edit/edit.ts";
+import { type Edit, findUserFile, prepareEdit } from "../manifest/edit/write.ts";
+import { expandHome, stateFolder } from "../base/paths.ts";
+import { listFiles, loadManifest } from "../manifest/load.ts";
+import { HUB_DEFAULTS, type ServerSpec } from "../manifest/schema.ts";
+import { isTrusted, trust } from "../manifest/trust.ts";
+import type { Invocation, World } from "./command.ts";
+import { loadOptions } from "./load-manifest.ts";
+import { takeTurn } from "./turn.ts";
+
+/** The manifest that is to be changed: the one that is named, or else the user's own, whether it is there yet or not. Absolute. */
+export function findFile({ values, config }: Invocation, world: World): Promise<string> {
+  const named = values.get("file")?.at(-1) ?? config.at(-1);
+  if (named === undefined) return findUserFile(world);
+  return Promise.resolve(resolve(world.cwd, expandHome(named, world.env)));
+}
+
+/** What a server that is added to a manifest has to get along with. */
+export interface Neighbours {
+  /** What may stand in no prefix: as the file says, and as all manifests say that are used with it. The file's is first. */
+  readonly separators: readonly [string, ...string[]];
+  /** The servers of all of them. */
+  readonly servers: readonly ServerSpec[];
+}
+
+/** What is wrong with a manifest does not matter here: `prepareEdit` says it. @param file absolute */
+export async function readNeighbours(
+  file: string,
+  invocation: Invocation,
+  world: World,
+): Promise<Neighbours> {
+  const options = loadOptions(invocation, world);
+  const env = { ...world.env, TOOLMUX_SERVERS: undefined };
+  const alone = await loadManifest({ ...options, env, files: [file] });
+  // A file that is named may have nothing to do with those that are found.
+  const isUsed = listFiles(options).includes(file);
+  const whole = isUsed ? await loadManifest(options) : alone;
+  const separator = alone.ok ? alone.manifest.hub.separator : HUB_DEFAULTS.separator;
+  if (!whole.ok) return { separators: [separator], servers: [] };
+  const { hub, servers } = whole.manifest;
+  return { separators: [separator, hub.separator], servers };
+}
+
+/**
+ * Makes a change in a manifest as it is by now; those who change one at the same time take turns. A file that was trusted as it
+ * was is trusted as it is then: it is its user who has changed it.
+ * @throws {HubError} as prepareEdit and Edit.write
+ */
+export function changeFile(file: string, change: Change, world: World): Promise<Edit> {
+  const folder = stateFolder(world.env, world.platform);
+  return takeTurn(world, async () => {
+    const edit = await prepareEdit(file, change);
+    const { before } = edit;
+    const wasTrusted = before !== undefined && (await isTrusted(file, before, folder));
+    await edit.write();
+    if (wasTrusted) await trust(file, new TextEncoder().encode(edit.text), folder);
+    return edit;
+  });
+}

@@ -1,0 +1,74 @@
+import process from "node:process";
+import { HubError } from "../base/errors.ts";
+import { usage } from "./args.ts";
+
+/** What terminals send for keys that are no characters, and around what is pasted. */
+// oxlint-disable-next-line no-control-regex
+const SEQUENCES = /\u001b(?:\[[0-9;?]*[ -/]*[@-~]|O.|.)?/g;
+/** How long the rest of what was pasted may take to come, in ms: the shell must not get it. */
+const REST = 50;
+
+/** Whether there is somebody who can be asked: what a terminal is typed at it shows, wherever the question goes. */
+export function canAsk(): boolean {
+  return process.stdin.isTTY;
+}
+
+/**
+ * Asks for one line that the terminal does not show. However it ends, the terminal is as it was.
+ * @throws {HubError} cancelled by Ctrl-C, Ctrl-D or the signal; usage if several lines are pasted
+ */
+export async function askHidden(question: string, signal: AbortSignal): Promise<string> {
+  const { stdin, stderr } = process;
+  const restore = (): void => void stdin.setRawMode(false);
+  let take = (_chunk: string): void => {};
+  const onData = (chunk: string | Uint8Array): void => take(String(chunk));
+  process.once("exit", restore);
+  stdin.setRawMode(true);
+  stdin.setEncoding("utf8");
+  stdin.on("data", onData);
+  stdin.resume();
+  stderr.write(question);
+  try {
+    const { value, rest } = await readLine((next) => (take = next), signal);
+    let more = rest;
+    take = (chunk) => (more += chunk);
+    await new Promise((resolve) => setTimeout(resolve, REST));
+    if (more.trim() === "") return value;
+    throw usage(
+      "A value of several lines cannot be typed: pipe it in, as in toolmux secret set NAME < FILE.",
+    );
+  } finally {
+    stdin.off("data", onData);
+    restore();
+    process.off("exit", restore);
+    stdin.pause();
+    stderr.write("\n");
+  }
+}
+
+/** @param listen says where what is typed goes to from then on */
+function readLine(
+  listen: (take: (chunk: string) => void) => void,
+  signal: AbortSignal,
+): Promise<{ readonly value: string; readonly rest: string }> {
+  return new Promise((resolve, reject) => {
+    let typed: string[] = [];
+    const cancel = (): void => reject(new HubError("cancelled", "Interrupted."));
+    signal.addEventListener("abort", cancel, { once: true });
+    if (signal.aborted) cancel();
+    listen((chunk) => {
+      const keys = Array.from(chunk.replace(SEQUENCES, ""));
+      for (const [at, key] of keys.entries()) {
+        if (key === "\r" || key === "\n") {
+          signal.removeEventListener("abort", cancel);
+          resolve({ value: typed.join(""), rest: keys.slice(at + 1).join("") });
+          return;
+        }
+        if (key === "\u0003" || (key === "\u0004" && typed.length === 0)) cancel();
+        else if (key === "\u007f" || key === "\b") typed.pop();
+        else if (key === "\u0015") typed = [];
+        else if (key === "\t" || key >= " ") typed.push(key);
+      }
+    });
+  });
+}

@@ -1,0 +1,51 @@
+import { joinDeclared, joinInstructions } from "../catalog/offer.ts";
+import type { Words } from "../frontend/early-initialize.ts";
+import { stateFolder } from "../base/paths.ts";
+import type { Manifest, OuterServer, ServerSpec } from "../manifest/schema.ts";
+import { diskSnapshots } from "../snapshot/disk.ts";
+import type { World } from "./command.ts";
+import { openOutside } from "./transport-factory.ts";
+
+/** @param capabilities the class of what a client can be asked for; @returns what servers said to one of it at earlier starts */
+export type Recall = (capabilities: string) => Promise<Words>;
+
+/** What the hub will recall of its servers; undefined if it takes more than what is kept of them to know that. */
+export function openRecall({ servers }: Manifest, world: World): Recall | undefined {
+  if (!servers.every(isFixed)) return undefined;
+  const { env, platform } = world;
+  const { identify } = openOutside(world, () => Promise.reject(new Error("Nobody logs in here.")));
+  // What there is to be said of what is kept the hub says.
+  const snapshots = diskSnapshots({
+    folder: stateFolder(env, platform),
+    now: Date.now,
+    warn: () => {},
+  });
+  const outer = servers.filter(
+    (spec): spec is OuterServer => spec.enabled && spec.kind === "stdio",
+  );
+  return async (capabilities) => {
+    const recalled = await Promise.all(
+      outer.map(async (spec) => {
+        const identity = await identify(spec, new Map());
+        const subject = identity && ({ ...identity, era: "legacy", capabilities } as const);
+        const kept = subject && (await snapshots.load(subject));
+        return kept === undefined ? [] : [{ server: spec.name, offer: kept.offer }];
+      }),
+    );
+    const kept = recalled.flat();
+    const offers = kept.map(({ offer }) => offer);
+    return {
+      instructions: joinInstructions(kept),
+      offered: joinDeclared(offers, kept.length === outer.length),
+    };
+  };
+}
+
+/**
+ * Whether the manifest alone says how one meets a server: with another value for a `${…}`, or for somebody else over HTTP, it
+ * may have other things to say.
+ */
+export function isFixed(spec: ServerSpec): boolean {
+  if (!spec.enabled) return true;
+  return spec.kind === "stdio" && !JSON.stringify(spec).includes("${");
+}

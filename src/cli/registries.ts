@@ -1,0 +1,62 @@
+import { openDirectory, parseChoice, USUAL } from "../registry/choice.ts";
+import type { Directory } from "../registry/registry.ts";
+import type { Dial } from "../registry/request.ts";
+import type { Failure } from "../registry/search.ts";
+import { loadManifest } from "../manifest/load.ts";
+import { openSecrets } from "../secrets/secrets.ts";
+import { dialer } from "../transport/http-client/fetch.ts";
+import type { Invocation, World } from "./command.ts";
+import { type Log, loadOptions } from "./load-manifest.ts";
+
+/** The name of what Smithery is shown, among the secrets. */
+const KEY = "smithery";
+
+/**
+ * The directories to look in: those that are named by an option, or else by the environment, or else by the manifest, or the
+ * usual ones.
+ * @throws {HubError} usage
+ */
+export async function openDirectories(
+  invocation: Invocation,
+  world: World,
+): Promise<readonly Directory[]> {
+  const { env } = world;
+  const words = env["TOOLMUX_DIRECTORIES"]?.split(/\s+/).filter((word) => word !== "") ?? [];
+  const named = invocation.values.get("from") ?? (words.length > 0 ? words : undefined);
+  const choices = (named ?? (await readManifest(invocation, world)) ?? USUAL).map(parseChoice);
+  const dial = dialer({ ca: undefined, env });
+  const send: Dial = (url, init) => dial(url, init);
+  const wantsKey = choices.some(({ kind }) => kind === "smithery");
+  const key = wantsKey ? await findKey(world) : undefined;
+  return choices.map((choice) => openDirectory(choice, send, key));
+}
+
+/** What the manifest says; one that is not there, or wrong, is no reason to find nothing. */
+async function readManifest(
+  invocation: Invocation,
+  world: World,
+): Promise<readonly string[] | undefined> {
+  const loaded = await loadManifest(loadOptions(invocation, world));
+  return loaded.ok ? loaded.manifest.directories : undefined;
+}
+
+async function findKey(world: World): Promise<string | undefined> {
+  const { SMITHERY_API_KEY: variable } = world.env;
+  if (variable !== undefined && variable !== "") return variable;
+  // A store that cannot be opened is no reason to find nothing.
+  const found = await openSecrets(world)
+    .find(KEY)
+    .catch(() => undefined);
+  return found?.value;
+}
+
+/** Tells which directories could not be asked, and what may help. */
+export function tellFailures(failures: readonly Failure[], log: Log): void {
+  for (const { directory, cause } of failures) {
+    const help =
+      cause.code === "unauthorized" && directory === "smithery"
+        ? " Set one: toolmux secret set smithery"
+        : "";
+    log("warn", `${directory} was left out: ${cause.message}${help}`);
+  }
+}

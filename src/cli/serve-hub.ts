@@ -1,0 +1,274 @@
+import process from "node:process";
+import type { OpenFace } from "../frontend/http/listen.ts";
+import { OwnStdio } from "../frontend/stdio.ts";
+import type { FaceHub } from "../frontend/http/server.ts";
+import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
+import type { Watch } from "../manifest/watch.ts";
+import type { Snapshots } from "../snapshot/snapshots.ts";
+import { within } from "../base/grace.ts";
+import { type Address, closeAddress, TOKEN_NAME } from "./http-address.ts";
+import { type Basis, loadOptions, type Log } from "./load-manifest.ts";
+import type { Invocation, World } from "./command.ts";
+import type { Journal } from "../terminal/logtape.ts";
+import { createRecord, kindsAt } from "../terminal/log.ts";
+import { type Equip, openHub, type OpenHub, openSnapshots } from "./open-hub.ts";
+import { usage } from "./args.ts";
+import { isFixed } from "./recalled-instructions.ts";
+import type { Recording } from "./commands/record.ts";
+import { formatRecord } from "../terminal/report.ts";
+
+/** For what can wait until the first answer is out, in ms. */
+const SETTLING = 100;
+/** How often it is looked whether the parent still is the same, in ms. */
+const PARENT_INTERVAL = 2000;
+/** How long a slow disk can hold it up that has to take what was said to the client, in ms. */
+const KEEP_LIMIT = 500;
+
+const OPEN =
+  "no token is asked for: every user of this machine can call every tool here, with what the servers were given; --token auto makes one";
+
+/** What takes lines for people: records, and texts as they are. */
+export interface Voices {
+  readonly journal: Journal;
+  readonly log: Log;
+  tell(text: string): void;
+}
+
+/** What there is to be served, and to whom. */
+export interface Occasion {
+  readonly invocation: Invocation;
+  readonly world: World;
+  readonly voices: Voices;
+  readonly basis: Basis;
+  /** Where it is to be served over HTTP; undefined: on stdio only. */
+  readonly wanted: Address | undefined;
+}
+
+/** Serves what the manifest says; see `serve`. */
+export async function host({
+  invocation,
+  world,
+  voices,
+  basis,
+  wanted,
+}: Occasion): Promise<number> {
+  const { journal, log } = voices;
+  const address = wanted && (await closeAddress(wanted, basis.manifest.httpToken, world));
+  if (address !== undefined && address.token === undefined) log("warn", OPEN);
+  const recording = await openRecording(invocation, world, address, log);
+  const classes = new Set<string>();
+  const opened = await openHub(basis.manifest, world, log, {
+    kinds: kindsAt(invocation.logLevel),
+    snapshots: noteClasses(openSnapshots(world, log), classes),
+    openTap: recording?.openTap,
+    secrets: address?.token === undefined ? [] : [address.token],
+  });
+  const { hub, bus, close } = opened;
+  recording?.manifest(opened.manifest);
+  // The first server moves when the first client has got its first answer, which is written before that.
+  const forget = bus.subscribe(() => {
+    forget();
+    setImmediate(() => journal.open());
+  }, ["state"]);
+  const limit = messageLimit(basis.manifest);
+  const isOnStdio = address === undefined || invocation.stdio;
+  const ends = [aborted(world.signal)];
+  if (isOnStdio) {
+    const own = new OwnStdio(limit, world.welcome);
+    ends.push(hub.accept(recording?.client(own) ?? own, world.signal), orphaned());
+  }
+  let isOver = false;
+  let following: Watch | undefined;
+  const look = (): void => following?.look();
+  // A client's pipe ends with its terminal; who serves others goes on.
+  if (!isOnStdio) world.hangups.add(look);
+  const follow = async (): Promise<void> => {
+    journal.open();
+    const { followManifest } = await import("./reload.ts");
+    if (isOver) return;
+    const equip: Equip = async (manifest, stay) => {
+      const equipped = await opened.equip(manifest, stay);
+      if (equipped.ok) recording?.manifest(equipped.manifest);
+      return equipped;
+    };
+    const options = {
+      ...loadOptions(invocation, world),
+      prefixesInForce: () => hub.prefixes,
+    };
+    following = followManifest({ hub, equip }, options, basis, log);
+    await settle(basis.manifest, isOnStdio, invocation, voices);
+  };
+  setTimeout(() => void follow(), SETTLING).unref();
+  let face: OpenFace | undefined;
+  try {
+    if (address !== undefined) {
+      face = await openHttp(recording?.face(hub) ?? hub, address, limit);
+    }
+    if (face !== undefined) {
+      tellPlace(face, basis.manifest, invocation, voices);
+      if (address !== undefined) await tellToken(face, address, invocation, voices);
+    }
+    await Promise.race(ends);
+  } finally {
+    isOver = true;
+    world.hangups.delete(look);
+    following?.close();
+    await face?.close();
+    const kept = keepGreeting(opened, classes, world);
+    await close();
+    await recording?.close();
+    await within(KEEP_LIMIT, kept);
+  }
+  return 0;
+}
+
+/** What writes down all that crosses the hub; nothing of it is loaded, or looked at, if that is not wanted. */
+async function openRecording(
+  invocation: Invocation,
+  world: World,
+  address: Address | undefined,
+  log: Log,
+): Promise<Recording | undefined> {
+  const path = invocation.values.get("record")?.at(-1);
+  if (path === undefined) {
+    if (!invocation.values.has("record-limit")) return undefined;
+    throw usage("--record-limit says how much a recording holds: it needs --record.");
+  }
+  const { openRecording: open } = await import("./commands/record.ts");
+  const secrets = address?.token === undefined ? [] : [address.token];
+  return open(path, invocation, world, secrets, (text) => log("warn", text));
+}
+
+/** Adds up for clients of which class servers are listed. */
+function noteClasses(snapshots: Snapshots, classes: Set<string>): Snapshots {
+  return {
+    load(subject) {
+      if (subject.era === "legacy") classes.add(subject.capabilities);
+      return snapshots.load(subject);
+    },
+    save: (subject, offer, verdict) => snapshots.save(subject, offer, verdict),
+    flush: () => snapshots.flush(),
+  };
+}
+
+/** Keeps what the next client is to be told of the hub, once that is known. What plugins have to say can be another thing each time. */
+async function keepGreeting(
+  { hub, manifest }: Pick<OpenHub, "hub" | "manifest">,
+  classes: ReadonlySet<string>,
+  { greetings }: World,
+): Promise<void> {
+  // What is said then depends on what is wrong.
+  if (manifest.servers.some(({ kind }) => kind === "invalid")) {
+    await greetings?.keep(undefined);
+    return;
+  }
+  const isKnown = hub.status().every(({ goal, connections }) => {
+    const [first] = connections;
+    return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
+  });
+  if (!isKnown || hub.equipment.set !== undefined) return;
+  const { name } = hub.serverInfo;
+  const { instructions, offered } = hub.catalog;
+  const [capabilities, other] = classes;
+  const isSame = other === undefined && manifest.servers.every(isFixed);
+  if (isSame && capabilities !== undefined)
+    await greetings?.keep({ name, instructions, offered, capabilities });
+  else await greetings?.keep(instructions === undefined ? { name } : undefined);
+}
+
+/** Nothing of HTTP is loaded before somebody wants it. */
+async function openHttp(hub: FaceHub, address: Address, maxMessage: number): Promise<OpenFace> {
+  const { openFace } = await import("../frontend/http/listen.ts");
+  return openFace(hub, { ...address, maxMessage });
+}
+
+/** Told whatever is wanted of the log: nothing else says which port it is, and that it is ready. */
+function tellPlace(
+  { url }: OpenFace,
+  manifest: Manifest,
+  { logFormat }: Invocation,
+  { tell }: Pick<Voices, "tell">,
+): void {
+  const text = `${countServers(manifest)} served as one at ${url}`;
+  tell(formatRecord(createRecord("info", text, { url }), logFormat));
+}
+
+/** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
+async function tellToken(
+  { url }: OpenFace,
+  { token, kept }: Address,
+  { logFormat }: Invocation,
+  { tell }: Pick<Voices, "tell">,
+): Promise<void> {
+  if (kept === undefined || token === undefined) return;
+  const place = `clients bear the token that is kept as ${TOKEN_NAME} in ${kept}`;
+  const { isatty } = await import("node:tty");
+  if (logFormat === "text" && isatty(2)) {
+    const { describeRemoteEntry } = await import("./entry.ts");
+    tell(`${place}:\n\n${describeRemoteEntry(url, token)}\n`);
+  } else {
+    const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
+    tell(formatRecord(createRecord("info", text, { secret: TOKEN_NAME }), logFormat));
+  }
+}
+
+function countServers({ servers }: Manifest): string {
+  const count = servers.filter(({ enabled }) => enabled).length;
+  return `${count} ${count === 1 ? "server" : "servers"}`;
+}
+
+function tellUnsupported({ servers }: Manifest, log: Log): void {
+  for (const spec of servers) {
+    if (spec.kind !== "unsupported" || !spec.enabled) continue;
+    const text = `this server cannot be used: ${spec.reason}`;
+    log("warn", createRecord("warn", text, { server: spec.name }));
+  }
+}
+
+/** A message that no server would take need not be read. */
+function messageLimit({ servers }: Manifest): number {
+  const limits = servers.map((spec) => (isRunnable(spec) ? spec.maxMessage : 0));
+  return Math.max(LIMIT_DEFAULTS.maxMessage, ...limits);
+}
+
+async function settle(
+  manifest: Manifest,
+  isOnStdio: boolean,
+  { logFormat }: Invocation,
+  { log, tell }: Pick<Voices, "log" | "tell">,
+): Promise<void> {
+  const { isatty } = await import("node:tty");
+  if (isOnStdio && logFormat === "text" && isatty(0)) tell(await greet(manifest));
+  tellUnsupported(manifest, log);
+}
+
+async function greet(manifest: Manifest): Promise<string> {
+  const { describeEntry } = await import("./entry.ts");
+  return [
+    `toolmux serves ${countServers(manifest)} as one on stdin and stdout, and waits for an MCP client there.`,
+    "It is not meant to be typed to: let a client start it, with this in its configuration:",
+    "",
+    describeEntry(manifest.sources),
+    "",
+    "To look around by hand: toolmux list, toolmux call NAME. To end it: Ctrl-C.",
+  ].join("\n");
+}
+
+/** Settles when the signal is aborted. */
+export function aborted(signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    signal.addEventListener("abort", () => resolve(), { once: true });
+    if (signal.aborted) resolve();
+  });
+}
+
+/** Settles when the parent is gone: a client that was killed may leave stdin open in somebody else's hands. */
+export function orphaned(): Promise<void> {
+  const parent = process.ppid;
+  return new Promise((resolve) => {
+    const timer = setInterval(() => {
+      if (process.ppid !== parent) resolve();
+    }, PARENT_INTERVAL);
+    timer.unref();
+  });
+}

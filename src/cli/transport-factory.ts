@@ -1,0 +1,220 @@
+import type { Authorizer } from "../auth/authorizer.ts";
+import type { HubParts } from "../hub/options.ts";
+import {
+  resolveRemote,
+  type ResolvedRemote,
+  type ResolvedServer,
+  resolveServer,
+  type Schemes,
+} from "../manifest/resolve.ts";
+import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
+import type { Secrets } from "../secrets/secrets.ts";
+import { STOP_LIMIT, within } from "../base/grace.ts";
+import type { Way, Wayfinder } from "../transport/http/target.ts";
+import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
+import type { DiscreetLink } from "../transport/transport.ts";
+import { Redactor } from "../transport/redact.ts";
+import type { World } from "./command.ts";
+import { putTapBefore } from "./tap.ts";
+
+/** For so long what a server was identified by is good for its start, in ms: a command is run once for both. */
+const FRESH = 10_000;
+
+/** What gives a hub the servers that are not in this process. */
+export interface Outside extends Pick<HubParts, "identify" | "authorize" | "makeLink"> {
+  /** Takes out of a text whatever was filled in for any server so far and must not be shown. */
+  readonly redact: (text: string) => string;
+  /** Waits a little for what must not be broken off. */
+  readonly finish: () => Promise<void>;
+}
+
+/** Servers as they are in fact: processes, or reached over HTTP. */
+interface RealOutside extends Outside {
+  readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<DiscreetLink>;
+}
+
+/**
+ * @param openAuthorizer is asked for one when the first server over HTTP wants it
+ * @param findHubs gives what servers that are started get as the list of the hubs above them; by default what this process got
+ */
+export function openOutside(
+  world: World,
+  openAuthorizer: () => Promise<Authorizer>,
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
+): RealOutside {
+  let opened: Promise<Authorizer> | undefined;
+  const authorizer = (): Promise<Authorizer> => (opened ??= openAuthorizer());
+  const { env } = world;
+  let hubs: Promise<string | undefined> | undefined;
+  const known = new Known();
+  const hubsAbove = (): Promise<string | undefined> => (hubs ??= findHubs());
+  const fill = openFilling(world, known, hubsAbove);
+  const ways = new Map<string, Way>();
+  /** What was found of a server holds as long as it is reached where it was. */
+  const wayfinderFor = ({ name, url }: RemoteServer): Wayfinder => {
+    const key = JSON.stringify([name, url]);
+    return {
+      get known() {
+        return ways.get(key);
+      },
+      found: (way) => void ways.set(key, way),
+    };
+  };
+  return {
+    redact: (text) => known.redact(text),
+    finish: async () => {
+      const settled = opened?.then((it) => it.settled()).catch(() => {});
+      if (settled !== undefined) await within(STOP_LIMIT, settled);
+    },
+    identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
+    makeLink: async (spec, schemes): Promise<DiscreetLink> => {
+      const { name: server, maxMessage } = spec;
+      // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
+      if (spec.kind === "stdio") {
+        const resolved = putTapBefore(await fill.server(spec, schemes, "start"), env);
+        const { stdioLink } = await import("../transport/stdio.ts");
+        const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
+        return stdioLink({ ...resolved, server, maxMessage, hubEnv });
+      }
+      const resolved = await fill.remote(spec, schemes, "start");
+      const { httpLink } = await import("../transport/http/transport.ts");
+      const credentials = (await authorizer()).credentialsFor(spec, resolved);
+      const { transport } = spec;
+      const wayfinder = wayfinderFor(spec);
+      const said = { server, transport, maxMessage };
+      const link = httpLink({ ...resolved, ...said, credentials, wayfinder, env });
+      known.watch(server, link);
+      return link;
+    },
+    authorize: async (spec, schemes, challenge, proceeding) => {
+      const resolved = await fill.remote(spec, schemes, "look");
+      await (await authorizer()).authorize(spec, resolved, challenge, proceeding);
+    },
+  };
+
+  async function identify(
+    spec: OuterServer,
+    schemes: Schemes,
+  ): Promise<Awaited<ReturnType<HubParts["identify"]>>> {
+    if (spec.kind === "stdio") {
+      const resolved = await fill.server(spec, schemes, "look");
+      return { ...resolved, url: undefined, principal: undefined };
+    }
+    const { url, headers, key } = await fill.remote(spec, schemes, "look");
+    return { command: "", args: [], cwd: undefined, env: headers, url: url.href, principal: key };
+  }
+}
+
+/** Fills in specifications: anew for each start, but for a look what the last start, or look, has found. */
+interface Filling {
+  server(spec: StdioServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedServer>;
+  remote(spec: RemoteServer, schemes: Schemes, why: "start" | "look"): Promise<ResolvedRemote>;
+}
+
+/** What must not be shown of all servers. */
+class Known {
+  readonly #secrets = new Set<string>();
+  #redactor: Redactor | undefined;
+  /** The last one to each server: what it bears by now it knows itself. */
+  readonly #links = new Map<string, DiscreetLink>();
+
+  watch(server: string, link: DiscreetLink): void {
+    this.#links.set(server, link);
+  }
+
+  add<Resolved extends { readonly secrets: readonly string[] }>(resolved: Resolved): Resolved {
+    const before = this.#secrets.size;
+    for (const secret of resolved.secrets) this.#secrets.add(secret);
+    if (this.#secrets.size > before) this.#redactor = undefined;
+    return resolved;
+  }
+
+  redact(text: string): string {
+    this.#redactor ??= new Redactor([...this.#secrets]);
+    let shown = this.#redactor.apply(text);
+    for (const link of this.#links.values()) shown = link.redact(shown);
+    return shown;
+  }
+}
+
+function openFilling(
+  world: World,
+  known: Known,
+  findHubs: () => Promise<string | undefined>,
+): Filling {
+  const { env, cwd } = world;
+  const schemesFor = openSchemes(world, findHubs);
+  return {
+    server: remember(async (spec: StdioServer, schemes) =>
+      known.add(await resolveServer(spec, env, cwd, schemesFor(spec, schemes))),
+    ),
+    remote: remember(async (spec: RemoteServer, schemes) =>
+      known.add(await resolveRemote(spec, env, cwd, schemesFor(spec, schemes))),
+    ),
+  };
+}
+
+/** What was found of a specification with the plugins in force. */
+interface Memory<Resolved> {
+  readonly schemes: Schemes;
+  readonly found: Promise<Resolved>;
+  /** Until when a start may use it, in ms of the process's own clock: once, if it was a look that has found it. */
+  freshUntil: number;
+}
+
+function remember<Spec extends OuterServer, Resolved>(
+  resolve: (spec: Spec, schemes: Schemes) => Promise<Resolved>,
+) {
+  const memories = new WeakMap<Spec, Memory<Resolved>>();
+  return (spec: Spec, schemes: Schemes, why: "start" | "look"): Promise<Resolved> => {
+    const known = memories.get(spec);
+    const isKnown = known?.schemes === schemes;
+    if (isKnown && (why === "look" || performance.now() < known.freshUntil)) {
+      if (why === "start") known.freshUntil = 0;
+      return known.found;
+    }
+    const found = resolve(spec, schemes);
+    const freshUntil = why === "look" ? performance.now() + FRESH : 0;
+    memories.set(spec, { schemes, found, freshUntil });
+    // What was missing may be there the next time.
+    found.catch(() => memories.get(spec)?.found === found && memories.delete(spec));
+    return found;
+  };
+}
+
+/**
+ * Makes the schemes that one specification is filled in with, once: those of plugins, and where they have none of that name
+ * the hub's own, which ask for each value once. Their code is loaded when a value is wanted.
+ * @param findHubs as of `openOutside`, for commands
+ */
+export function openSchemes(
+  world: Pick<World, "env" | "platform">,
+  findHubs: () => Promise<string | undefined> = () => Promise.resolve(world.env[HUBS_VARIABLE]),
+): (spec: OuterServer, schemes: Schemes) => Schemes {
+  const { env } = world;
+  let opened: Promise<Secrets> | undefined;
+  const open = async (): Promise<Secrets> =>
+    (await import("../secrets/secrets.ts")).openSecrets(world);
+  return (spec, schemes) => {
+    const { baseDir, secretSources } = spec;
+    const secret = async (name: string): Promise<string> =>
+      (await (opened ??= open())).require(name, secretSources);
+    const cmd = async (text: string): Promise<string> => {
+      const { readCommand } = await import("../secrets/command.ts");
+      return readCommand(text, {
+        cwd: baseDir,
+        env: { ...env, [HUBS_VARIABLE]: await findHubs() },
+      });
+    };
+    return new Map([["secret", askOnce(secret)], ["cmd", askOnce(cmd)], ...schemes]);
+  };
+}
+
+function askOnce(ask: (path: string) => Promise<string>): (path: string) => Promise<string> {
+  const asked = new Map<string, Promise<string>>();
+  return (path) => {
+    const answer = asked.get(path) ?? ask(path);
+    asked.set(path, answer);
+    return answer;
+  };
+}

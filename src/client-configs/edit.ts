@@ -1,0 +1,53 @@
+import { isTable, type Table } from "../manifest/table.ts";
+import { parseText } from "../manifest/parse.ts";
+import type { Change } from "./change.ts";
+import type { Client } from "./client.ts";
+
+/** The edited text; or `reason`, the end of a sentence, why the change cannot be made there. */
+export type Edited =
+  { readonly ok: true; readonly text: string } | { readonly ok: false; readonly reason: string };
+
+/**
+ * Changes a client's file and keeps everything else: comments, order and formatting. The result is parsed again and
+ * compared with the intended value.
+ */
+export async function editText(
+  text: string,
+  format: Client["format"],
+  change: Change,
+): Promise<Edited> {
+  const edit = format === "json" ? await import("./edit-json.ts") : await import("./edit-toml.ts");
+  const edited = edit.change(text, change);
+  const [before, after] = await Promise.all([read(text, format), read(edited, format)]);
+  const wanted = before && applyChange(before, change);
+  const isRight = after !== undefined && spell(wanted) === spell(after);
+  if (isRight) return { ok: true, text: edited };
+  const where = change.keys.join(".");
+  return { ok: false, reason: `${where} is written there in a way that cannot be edited safely` };
+}
+
+async function read(text: string, format: Client["format"]): Promise<Table | undefined> {
+  if (text.trim() === "") return {};
+  const parsed = await parseText(text, format);
+  return parsed.ok && isTable(parsed.root) ? parsed.root : undefined;
+}
+
+/** The value with the change applied; the order of keys does not matter. */
+function applyChange(root: Table, { keys, remove, put }: Change): unknown {
+  const walk = (at: unknown, [key, ...rest]: readonly string[]): Table => {
+    const table = isTable(at) ? at : {};
+    if (key !== undefined) return { ...table, [key]: walk(table[key], rest) };
+    const kept = Object.entries(table).filter(([name]) => !remove.includes(name));
+    return { ...Object.fromEntries(kept), ...put };
+  };
+  return walk(root, keys);
+}
+
+/** Canonical text of a value: independent of the order of keys; an empty table counts as absent. */
+function spell(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(spell).join()}]`;
+  if (!isTable(value)) return JSON.stringify(value) ?? "";
+  const members = Object.entries(value).map(([key, inner]) => [JSON.stringify(key), spell(inner)]);
+  const kept = members.filter(([, inner]) => inner !== "{}").map((member) => member.join(":"));
+  return `{${kept.toSorted().join()}}`;
+}

@@ -1,0 +1,127 @@
+import type { Buffer } from "node:buffer";
+import { HubError, toHubError } from "../base/errors.ts";
+import type { CancelledBy } from "../base/events.ts";
+import { Method } from "../protocol/legacy.ts";
+import { readCancelled } from "../protocol/notifications.ts";
+import type { Withdrawal } from "../protocol/withdrawal.ts";
+import type { Scope } from "../upstream/scope.ts";
+import type { Frame, Message, Request } from "../jsonrpc/message.ts";
+import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
+import { Letters, mayBeLetter } from "./modern/request.ts";
+import { Register } from "../base/id-table.ts";
+import type { Parties } from "./modern/clients.ts";
+import { buildRefusal } from "./modern/refusal.ts";
+import type { WayBack } from "./modern/wayback.ts";
+
+/**
+ * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles
+ * modern requests, and passes everything else to the legacy client.
+ */
+export class Door implements LinkEvents {
+  readonly #legacy: LinkEvents;
+  readonly #parties: Parties;
+  readonly #letters = new Letters();
+  readonly #scope: Scope | undefined;
+  /** Responder for transports that have one channel for everything. */
+  readonly #whole: Inbound;
+  /** Responders of the modern requests in flight, by the keys of the client's ids. */
+  readonly #ways = new Register<PipeWay>();
+
+  /** @param legacy gets everything that is not of the modern era */
+  constructor(link: Link, legacy: LinkEvents, parties: Parties, scope: Scope | undefined) {
+    this.#legacy = legacy;
+    this.#parties = parties;
+    this.#scope = scope;
+    this.#whole = {
+      notify: (message) => void link.send(message),
+      respond: (message) => void (message === undefined || link.send(message)),
+    };
+  }
+
+  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
+    if (frame.kind === "request") {
+      if (mayBeLetter(frame) && this.#take(frame, inbound ?? this.#whole)) return;
+    } else if (frame.kind === "notification" && this.#ways.size > 0 && this.#cancel(frame)) {
+      return;
+    }
+    this.#legacy.frame(frame, exchange, inbound);
+  }
+
+  log(...line: Parameters<LinkEvents["log"]>): void {
+    this.#legacy.log(...line);
+  }
+
+  oversized(head: Buffer, tail: Buffer, size: number): void {
+    this.#legacy.oversized(head, tail, size);
+  }
+
+  pressure(full: boolean): void {
+    this.#legacy.pressure(full);
+  }
+
+  closed(cause: HubError): void {
+    this.#parties.close();
+    this.#legacy.closed(cause);
+  }
+
+  /** @returns whether it is a request of the modern era */
+  #take(request: Request, inbound: Inbound): boolean {
+    const { id } = request;
+    const { key } = id;
+    const isTaken = this.#ways.has(key);
+    try {
+      const letter = this.#letters.read(request);
+      if (letter === undefined) return false;
+      if (isTaken) {
+        throw new HubError("invalidRequest", "A request with this id is still running.");
+      }
+      const way = new PipeWay(inbound, () => void this.#ways.take(key));
+      this.#ways.set(key, way);
+      this.#parties.take(letter, way, this.#scope);
+    } catch (error) {
+      if (!isTaken) this.#ways.take(key);
+      inbound.respond(buildRefusal(id, toHubError(error)));
+    }
+    return true;
+  }
+
+  /** @returns whether it is `notifications/cancelled` for a modern request in flight */
+  #cancel(notification: Parameters<typeof readCancelled>[0]): boolean {
+    const cancelled = notification.method === Method.cancelled && readCancelled(notification);
+    const way = cancelled ? this.#ways.get(cancelled.key) : undefined;
+    if (!cancelled || way === undefined) return false;
+    way.cancel({ notification, ids: cancelled.ids });
+    return true;
+  }
+}
+
+/** Responder of one request on a transport that has one channel for all. */
+class PipeWay implements WayBack {
+  readonly isPipe = true;
+  readonly #inbound: Inbound;
+  readonly #over: () => void;
+  #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
+
+  constructor(inbound: Inbound, over: () => void) {
+    this.#inbound = inbound;
+    this.#over = over;
+  }
+
+  notify(message: Message): void {
+    this.#inbound.notify(message);
+  }
+
+  respond(message: Message | undefined): void {
+    this.#over();
+    this.#inbound.respond(message);
+  }
+
+  whenGone(callback: (why: Withdrawal, by: CancelledBy) => void): void {
+    this.#gone = callback;
+  }
+
+  cancel(why: Withdrawal): void {
+    this.#over();
+    this.#gone(why, "client");
+  }
+}

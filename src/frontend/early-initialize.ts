@@ -1,0 +1,218 @@
+import { Buffer } from "node:buffer";
+import { utf8 } from "../base/bytes.ts";
+import { type Offered, UNKNOWN_OFFERED } from "../catalog/offer.ts";
+import { isTable } from "../manifest/table.ts";
+import {
+  type Implementation,
+  initializeResult,
+  type LegacyVersion,
+  Method,
+  negotiate,
+} from "../protocol/legacy.ts";
+import { readCapabilities, readSettings, writeClass } from "../protocol/capabilities.ts";
+import { ownStdin, ownStdout } from "../base/runtime.ts";
+import type { InputStream, OutputStream } from "../base/byte-streams.ts";
+import { within } from "../base/grace.ts";
+
+/** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
+export interface OwnStreams {
+  readonly input: InputStream;
+  output(onBroken: () => void): OutputStream;
+  /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
+  readonly isGreeted: boolean;
+}
+
+/** What servers contribute to the answer to `initialize`. */
+export interface Words {
+  /** The servers' instructions for models. */
+  readonly instructions?: string | undefined;
+  /** The capability class of the client that these instructions are for. */
+  readonly capabilities?: string | undefined;
+  /** What the servers declare beside their lists; undefined: unknown. */
+  readonly offered?: Offered | undefined;
+}
+
+/** Streams that have not been used. */
+export function openStreams(): OwnStreams {
+  return { input: ownStdin(), output: ownStdout, isGreeted: false };
+}
+
+/** The answer's content, or finds it for a capability class; if that rejects, the hub answers `initialize` itself. */
+export type Wording = Words | ((capabilities: string) => Promise<Words>);
+
+/** Longest wait until the content is found, in ms; enough for a busy machine. */
+const LONGEST_SEARCH = 500;
+
+/**
+ * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
+ * has read. Only a request of the usual form is answered, and only as the first message.
+ */
+export class Welcome implements OwnStreams, InputStream {
+  readonly input: InputStream = this;
+  readonly #serverInfo: Implementation;
+  readonly #wording: Wording;
+  readonly #stdin = ownStdin();
+  readonly #stdout: OutputStream;
+  /** Chunks that came before the hub began to read. */
+  readonly #early: Buffer[] = [];
+  #state: "listening" | "silent" | "read" = "listening";
+  #isGreeted = false;
+  /** Settles when the content that a client waits for is found. */
+  #answering: Promise<void> | undefined;
+  #isAtEnd = false;
+  #isBroken = false;
+  #onChunk: ((chunk: Buffer) => void) | undefined;
+  #onEnd: (() => void) | undefined;
+  #onBroken: (() => void) | undefined;
+
+  /** @param serverInfo name and version that the hub answers with */
+  constructor(serverInfo: Implementation, wording: Wording) {
+    this.#serverInfo = serverInfo;
+    this.#wording = wording;
+    this.#stdout = ownStdout(() => {
+      this.#isBroken = true;
+      this.#onBroken?.();
+    });
+    this.#stdin.read(
+      (chunk) => (this.#onChunk === undefined ? this.#take(chunk) : this.#onChunk(chunk)),
+      () => {
+        this.#isAtEnd = true;
+        this.#onEnd?.();
+      },
+    );
+  }
+
+  /**
+   * Waits until the input that has already arrived is read, and answered if possible: on Bun that takes until the
+   * second turn of its event loop.
+   */
+  async listen(): Promise<void> {
+    for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
+      await new Promise<void>((resolve) => void setImmediate(resolve));
+    }
+    if (this.#answering !== undefined) await within(LONGEST_SEARCH, this.#answering);
+  }
+
+  get isGreeted(): boolean {
+    return this.#isGreeted;
+  }
+
+  output(onBroken: () => void): OutputStream {
+    this.#onBroken = onBroken;
+    if (this.#isBroken) queueMicrotask(onBroken);
+    return this.#stdout;
+  }
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.#state = "read";
+    // The reader is ready only after this call has returned.
+    queueMicrotask(() => {
+      this.#stdin.resume();
+      this.#onChunk = onChunk;
+      this.#onEnd = onEnd;
+      for (const chunk of this.#early.splice(0)) onChunk(chunk);
+      if (this.#isAtEnd) onEnd();
+    });
+  }
+
+  pause(): void {
+    this.#stdin.pause();
+  }
+
+  resume(): void {
+    this.#stdin.resume();
+  }
+
+  #take(chunk: Buffer): void {
+    this.#early.push(chunk);
+    if (this.#state !== "listening") return;
+    const isWhole = chunk.includes(LF);
+    if (!isWhole && this.#early.length < MOST_CHUNKS) return;
+    // Later input waits in the stream.
+    this.#state = "silent";
+    this.#stdin.pause();
+    const bytes = Buffer.concat(this.#early);
+    const request = isWhole ? readRequest(bytes.subarray(0, bytes.indexOf(LF))) : undefined;
+    if (request === undefined) return;
+    if (typeof this.#wording === "function") {
+      this.#answering = this.#wording(request.capabilities).then(
+        (words) => this.#answer(request, words),
+        () => {},
+      );
+      return;
+    }
+    const { instructions, offered, capabilities } = this.#wording;
+    // Servers may have other instructions for a client with other capabilities.
+    const isForAll = instructions === undefined && offered === undefined;
+    const isMeant = isForAll || request.capabilities === capabilities;
+    if (isMeant) this.#answer(request, this.#wording);
+  }
+
+  #answer({ id, version }: Introduced, { instructions, offered }: Words): void {
+    // The hub has the request by now and answers it itself.
+    if (this.#state === "read") return;
+    const result = initializeResult(
+      version,
+      this.#serverInfo,
+      instructions,
+      offered ?? UNKNOWN_OFFERED,
+    );
+    // Few bytes: written at once, or queued by the stream in order.
+    void this.#stdout.write(utf8(`${JSON.stringify({ jsonrpc: "2.0", result, id })}\n`));
+    this.#isGreeted = true;
+  }
+}
+
+const LF = 10;
+/** Longest request that is answered here, in bytes: too short to exceed the hub's nesting limit. */
+const LONGEST = 4 * 1024;
+/** A request in more chunks than this is left to the hub. */
+const MOST_CHUNKS = 8;
+/** The members that every client sends; any other may ask for something else. */
+const MEMBERS = new Set(["jsonrpc", "id", "method", "params"]);
+const PARAMS = new Set(["protocolVersion", "capabilities", "clientInfo"]);
+
+/** An `initialize` request: id, negotiated version, and the client's capability class. */
+interface Introduced {
+  readonly id: string | number;
+  readonly version: LegacyVersion;
+  readonly capabilities: string;
+}
+
+/**
+ * Reads an `initialize` request; undefined if it is not one, or the hub might answer it in another way. Its spelling
+ * has to equal `JSON.stringify` of its value: then the id returns unchanged, and no member occurs twice.
+ */
+function readRequest(line: Buffer): Introduced | undefined {
+  if (line.length > LONGEST) return undefined;
+  const message = parse(line);
+  if (!isTable(message) || message["method"] !== Method.initialize) return undefined;
+  if (!Buffer.from(JSON.stringify(message)).equals(line)) return undefined;
+  const { jsonrpc, id, params } = message;
+  if (jsonrpc !== "2.0" || !isTable(params)) return undefined;
+  if (typeof id !== "string" && !Number.isSafeInteger(id)) return undefined;
+  const { protocolVersion, capabilities, clientInfo } = params;
+  if (typeof protocolVersion !== "string" || !isTable(capabilities) || !isTable(clientInfo))
+    return undefined;
+  if (!hasOnly(message, MEMBERS) || !hasOnly(params, PARAMS)) return undefined;
+  return {
+    id: id as string | number,
+    version: negotiate(protocolVersion),
+    capabilities: writeClass(
+      readCapabilities(capabilities),
+      Object.keys(readSettings(capabilities, "extensions")),
+    ),
+  };
+}
+
+function hasOnly(table: object, keys: ReadonlySet<string>): boolean {
+  return Object.keys(table).every((key) => keys.has(key));
+}
+
+function parse(line: Buffer): unknown {
+  try {
+    return JSON.parse(line.toString());
+  } catch {
+    return undefined;
+  }
+}

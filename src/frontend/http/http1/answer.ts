@@ -1,0 +1,96 @@
+import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
+import { type Message, piecesOf } from "../../../jsonrpc/message.ts";
+import type { QueryHead } from "./messages.ts";
+
+/** An HTTP response before it is written. */
+export interface Answer {
+  readonly status: number;
+  /** Without the headers that frame the body (Content-Length, Transfer-Encoding). */
+  readonly headers: readonly Header[];
+  /** Pieces are the whole body; undefined: no body. */
+  readonly body: readonly Piece[] | ReadableStream<Uint8Array> | undefined;
+}
+
+export type Header = readonly [name: string, value: string];
+
+const JSON_HEADERS: readonly Header[] = [["Content-Type", "application/json"]];
+const NO_HEADERS: readonly Header[] = [];
+const STREAM_HEADERS: readonly Header[] = [
+  ["Content-Type", "text/event-stream"],
+  ["Cache-Control", "no-cache, no-transform"],
+  // Some gateways buffer event streams unless this header is set (nginx: proxy_buffering).
+  ["X-Accel-Buffering", "no"],
+];
+const ACCEPTED: Answer = { status: 202, headers: NO_HEADERS, body: undefined };
+const DONE: Answer = { status: 204, headers: NO_HEADERS, body: undefined };
+
+/** A response whose body is one JSON-RPC message. */
+export function answer(message: Message, status = 200): Answer {
+  const body = piecesOf(message);
+  return { status, headers: JSON_HEADERS, body };
+}
+
+/** 202 without a body: notifications and responses were accepted (Streamable HTTP, sending messages). */
+export function accepted(): Answer {
+  return ACCEPTED;
+}
+
+/** 204: done, and nothing to reconnect for. */
+export function done(): Answer {
+  return DONE;
+}
+
+/** A `text/event-stream` response. */
+export function streamed(body: ReadableStream<Uint8Array>): Answer {
+  return { status: 200, headers: STREAM_HEADERS, body };
+}
+
+/** The same response with more headers. */
+export function withHeaders({ status, headers, body }: Answer, more: readonly Header[]): Answer {
+  return { status, headers: [...headers, ...more], body };
+}
+
+/** Length of the body in bytes; undefined for a stream. */
+export function lengthOf({ body }: Answer): number | undefined {
+  if (body instanceof ReadableStream) return undefined;
+  let size = 0;
+  for (const piece of body ?? []) size += sizeOf(piece);
+  return size;
+}
+
+/** The response as a web `Response`. */
+export function responseOf({ status, headers, body }: Answer): Response {
+  const init = { status, headers: headers.map(([name, value]): [string, string] => [name, value]) };
+  if (body === undefined || body instanceof ReadableStream) return new Response(body ?? null, init);
+  // Copied: the body of a Response needs memory that is not shared.
+  return new Response(joinPieces(body) as Uint8Array<ArrayBuffer>, init);
+}
+
+/** Some runtimes turn other methods into GET, or fail. */
+const METHODS: ReadonlySet<string> = new Set(
+  "GET HEAD POST PUT PATCH DELETE OPTIONS QUERY".split(" "),
+);
+
+/** The request as a web `Request` without its body; undefined if Request does not support the method. */
+export function requestOf({ method, target, fields }: QueryHead): Request | undefined {
+  if (!METHODS.has(method)) return undefined;
+  // Only the path matters: Host is checked separately.
+  return new Request(new URL(`http://localhost${target}`), { method, headers: [...fields] });
+}
+
+/** Headers of the connection, which its owner writes (RFC 9110, 7.6.1). */
+const OF_CONNECTIONS: ReadonlySet<string> = new Set([
+  "connection",
+  "content-length",
+  "date",
+  "keep-alive",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** The response of a web application. */
+export function answerOf({ status, headers, body }: Response): Answer {
+  const said = [...headers].filter(([name]) => !OF_CONNECTIONS.has(name.toLowerCase()));
+  // `Response.error()` has status 0, which cannot be sent.
+  return { status: status === 0 ? 500 : status, headers: said, body: body ?? undefined };
+}

@@ -1,0 +1,117 @@
+import { Buffer } from "node:buffer";
+import type { Range } from "../base/bytes.ts";
+import type { Item, Kind } from "../catalog/listing.ts";
+import { systemClock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { NOBODY } from "../upstream/audience.ts";
+import { AS_LEGACY } from "../upstream/negotiate.ts";
+import { Session } from "../upstream/session.ts";
+import { readFrame } from "../jsonrpc/parse.ts";
+import type { Notification, Request, Response } from "../jsonrpc/message.ts";
+import type { Link } from "../transport/transport.ts";
+import { memoryPair } from "../transport/memory.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+
+/** What accepts clients: the hub. */
+export interface Doors {
+  readonly serverInfo: Implementation;
+  accept(link: Link, signal: AbortSignal): Promise<void>;
+}
+
+/** The params of a progress notification, not validated: a server may send any JSON. */
+export interface Progress {
+  readonly progress?: unknown;
+  readonly total?: unknown;
+  readonly message?: unknown;
+}
+
+/** A client of the hub in the same process, through the same transport seam as every other client. */
+export class LocalClient {
+  readonly #session: Session;
+  readonly #signal: AbortSignal;
+
+  private constructor(session: Session, signal: AbortSignal) {
+    this.#session = session;
+    this.#signal = signal;
+  }
+
+  /**
+   * Initializes a session with the hub, which starts the servers. Aborting `signal` ends everything that it waits for.
+   */
+  static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
+    signal.throwIfAborted();
+    const [ours, theirs] = memoryPair();
+    const session = new Session({
+      server: "toolmux",
+      link: ours,
+      audience: NOBODY,
+      clock: systemClock,
+      events: { listChanged: () => {}, log: () => {}, challenged: () => {}, closed: () => {} },
+    });
+    // Ends with the hub, which the caller stops.
+    void hub.accept(theirs, signal);
+    await session.open(hub.serverInfo, AS_LEGACY, signal, () => {});
+    return new LocalClient(session, signal);
+  }
+
+  listTools(signal = this.#signal): Promise<readonly Item[]> {
+    return this.list("tools", signal);
+  }
+
+  list(kind: Kind, signal = this.#signal): Promise<readonly Item[]> {
+    return this.#session.list(kind, signal);
+  }
+
+  /**
+   * Calls a tool; `args` is the text of a JSON object, sent as it is. A progress token is sent only if there is an
+   * `onProgress`.
+   * @throws {HubError} usage if `args` is not a JSON object
+   * @throws the reason of the signal when that is aborted; the server gets `notifications/cancelled`
+   */
+  callTool(
+    name: string,
+    args: string,
+    onProgress?: (progress: Progress) => void,
+    signal = this.#signal,
+  ): Promise<Response> {
+    const meta = onProgress === undefined ? "" : ',"_meta":{"progressToken":0}';
+    const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
+    const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
+    // Parsed as one message: line ends between the values of `args` do not matter here.
+    const frame = readFrame(Buffer.from(text));
+    if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
+    return new Promise((resolve, reject) => {
+      signal.throwIfAborted();
+      const cancel = (): void => {
+        this.#session.cancel(id, "Interrupted.");
+        reject(signal.reason);
+      };
+      const record = {
+        method: frame.method,
+        name,
+        settle: (response: Response) => {
+          signal.removeEventListener("abort", cancel);
+          resolve(response);
+        },
+        fail: (error: HubError) => {
+          signal.removeEventListener("abort", cancel);
+          reject(error);
+        },
+        progress: ({ bytes, params: range }: Notification) => {
+          if (range !== undefined) onProgress?.(valueOf(bytes, range) as Progress);
+        },
+      };
+      const id = this.#session.relay(record, frame, { edits: [], tokens: tokensOf(frame) });
+      signal.addEventListener("abort", cancel, { once: true });
+    });
+  }
+}
+
+/** The range of the progress token that `callTool` has written. */
+function tokensOf({ bytes, params }: Request): readonly Range[] {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const meta = lastMember(members, "_meta");
+  const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
+  return token === undefined ? [] : [token];
+}

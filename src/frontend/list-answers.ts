@@ -1,0 +1,41 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Kind } from "../catalog/listing.ts";
+import type { Section } from "../catalog/section.ts";
+import { readAfter } from "../catalog/cursor.ts";
+import { LIST_CHANGED } from "../protocol/legacy.ts";
+import { buildNotification, buildResult, type Message, type Request } from "../jsonrpc/message.ts";
+import { legacyEdition } from "./edition.ts";
+
+/** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
+export class Lists {
+  /** The section that the client was last given, or notified of. */
+  readonly #known = new Map<Kind, Section>();
+
+  /**
+   * Reads a list request.
+   * @returns builds the answer from a catalog
+   * @throws {HubError} invalidParams if the cursor is invalid
+   */
+  read(kind: Kind, request: Request): (catalog: Catalog) => Message {
+    const { id } = request;
+    const after = readAfter(kind, request);
+    if (after !== undefined) {
+      return (catalog) => buildResult(id, legacyEdition(catalog[kind]).page(after));
+    }
+    return (catalog) => {
+      this.#known.set(kind, catalog[kind]);
+      return buildResult(id, legacyEdition(catalog[kind]).result);
+    };
+  }
+
+  /** The `list_changed` notifications due if the client's lists differ from this catalog. */
+  compare(catalog: Catalog): readonly Message[] {
+    const methods = new Set<string>();
+    for (const [kind, section] of this.#known) {
+      // An equal section replaces the older one, so that clients share one object.
+      this.#known.set(kind, catalog[kind]);
+      if (!section.isSame(catalog[kind])) methods.add(LIST_CHANGED[kind]);
+    }
+    return [...methods].map((method) => buildNotification(method));
+  }
+}

@@ -1,0 +1,189 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import type { Item } from "../catalog/listing.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import { LocalClient } from "../frontend/in-process-client.ts";
+import type { RemoteServer, RunnableServer } from "../manifest/schema.ts";
+import type { Schemes } from "../manifest/resolve.ts";
+import { RelayedAnswer } from "../plugin/answer.ts";
+import { REST } from "../plugin/breaker.ts";
+import type { HubAccess } from "../plugin/host.ts";
+import type { Member } from "../plugin/instance.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import type { PluginSet } from "../plugin/plugin-set.ts";
+import { toTool } from "../plugin/listing-rewriter.ts";
+import type { Identify } from "../upstream/saved-listings.ts";
+import type { Link } from "../transport/transport.ts";
+import type { HubParts } from "./options.ts";
+
+export interface EquipmentParts {
+  readonly clock: Clock;
+  /** Lists may be others. */
+  changed(): void;
+  /** What a client sees that is nobody in particular. */
+  catalog(): Catalog;
+  serverInfo(): Implementation;
+  /** Serves a plugin as a client. */
+  accept(link: Link, signal: AbortSignal, plugin: Member): Promise<void>;
+  /** What is not in this process. */
+  readonly outside: Pick<HubParts, "identify" | "makeLink" | "tap">;
+}
+
+/** How long the calls of plugins that make place for others may take to finish, in ms. */
+const DRAIN_LIMIT = 10_000;
+/** How long they may take at the end of the hub, in ms. */
+const END_LIMIT = 250;
+const NO_SCHEMES: Schemes = new Map();
+
+/** The plugins in force: what they do for the hub, and what the hub does for them. */
+export class Equipment {
+  readonly #parts: EquipmentParts;
+  #set: PluginSet | undefined;
+  /** Those that were in force and still have calls. */
+  readonly #departing = new Set<PluginSet>();
+  readonly #abort = new AbortController();
+  /** Plugins that have failed at a listing are asked again: the undo of the wait for that. */
+  #again: (() => void) | undefined;
+  readonly #clients = new Map<Member, PluginClient>();
+
+  constructor(parts: EquipmentParts) {
+    this.#parts = parts;
+  }
+
+  get set(): PluginSet | undefined {
+    return this.#set;
+  }
+
+  /** Puts plugins into force. Those before them end when their calls have. @returns whether they are others */
+  exchange(set: PluginSet | undefined): boolean {
+    const before = this.#set;
+    if (set === before) return false;
+    this.#set = set;
+    set?.attach(this.#access);
+    if (before === undefined) return true;
+    this.#departing.add(before);
+    void before.retire(DRAIN_LIMIT).then(() => {
+      this.#departing.delete(before);
+      for (const member of before.members) this.#dismiss(member);
+    });
+    return true;
+  }
+
+  /** Takes an error that nobody caught, if it came from a plugin. @returns whether it did */
+  claim(error: unknown): boolean {
+    return this.#sets.some((set) => set.claim(error));
+  }
+
+  /** A server's listing as clients may see it. */
+  revise(server: string, items: readonly Item[]): readonly Item[] {
+    const set = this.#set;
+    if (set === undefined) return items;
+    const revised = set.revise(server, items);
+    if (!set.isWhole) {
+      this.#again ??= this.#parts.clock.after(REST, () => {
+        this.#again = undefined;
+        this.#parts.changed();
+      });
+    }
+    return revised;
+  }
+
+  identify(spec: RunnableServer): ReturnType<Identify> {
+    // What a plugin's server lists is known as soon as it is there.
+    if (spec.kind === "plugin") return Promise.resolve(undefined);
+    return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
+  }
+
+  async makeLink(spec: RunnableServer): Promise<Link> {
+    const link = await this.#makeLink(spec);
+    return this.#parts.outside.tap?.(link, spec.name) ?? link;
+  }
+
+  #makeLink(spec: RunnableServer): Promise<Link> {
+    const set = this.#set;
+    const { outside } = this.#parts;
+    if (spec.kind !== "plugin") return outside.makeLink(spec, set?.schemes ?? NO_SCHEMES);
+    if (set !== undefined) return set.makeLink(spec);
+    const text = `There is no plugin "${spec.plugin}".`;
+    return Promise.reject(new HubError("notSupported", text, { server: spec.name }));
+  }
+
+  /** Authorizes a server over HTTP, with what plugins have for its `${scheme:…}`. @throws {HubError} unauthorized */
+  authorize(
+    spec: RunnableServer,
+    authorize: (spec: RemoteServer, schemes: Schemes) => Promise<void>,
+  ): Promise<void> {
+    if (spec.kind === "remote") return authorize(spec, this.#set?.schemes ?? NO_SCHEMES);
+    const text = `Server "${spec.name}" is none that is authorized.`;
+    return Promise.reject(new HubError("unauthorized", text, { server: spec.name }));
+  }
+
+  /** Whether a plugin has something to do for somebody. */
+  get isBusy(): boolean {
+    return this.#sets.some(({ isBusy }) => isBusy);
+  }
+
+  /** What a plugin's web application answers; undefined if there is none. @throws {HubError} pluginFailed */
+  serve(plugin: string, request: Request): Promise<Response> | undefined {
+    return this.#set?.serve(plugin, request);
+  }
+
+  /** Settles when no plugin has anything to do for anybody, or that takes too long. Never rejects. */
+  async idle(): Promise<void> {
+    await Promise.all(this.#sets.map((set) => set.idle(END_LIMIT)));
+  }
+
+  /** Ends all plugins. Their calls have ended, but they may have something left to do about that. Never rejects. */
+  async close(): Promise<void> {
+    this.#again?.();
+    this.#abort.abort(new HubError("cancelled", "The hub has ended."));
+    await Promise.all(this.#sets.map((set) => set.retire(END_LIMIT)));
+  }
+
+  get #sets(): readonly PluginSet[] {
+    return [...this.#departing, ...(this.#set === undefined ? [] : [this.#set])];
+  }
+
+  readonly #access: HubAccess = {
+    list: async (member, signal) => {
+      const client = await this.#client(member);
+      return (await client.listTools(signal)).map(toTool);
+    },
+    call: async (member, name, args, signal) => {
+      const client = await this.#client(member);
+      return new RelayedAnswer(await client.callTool(name, args, undefined, signal));
+    },
+    nameOf: (server, tool) => {
+      const { routes } = this.#parts.catalog().tools;
+      return routes.find((it) => it.server === server && it.remoteName === tool)?.name;
+    },
+  };
+
+  /** What a plugin is as a client, from its first wish on. */
+  #client(member: Member): Promise<LocalClient> {
+    const known = this.#clients.get(member);
+    if (known !== undefined) return known.ready;
+    let leave = (): void => {};
+    const doors = {
+      serverInfo: this.#parts.serverInfo(),
+      accept: (link: Link, signal: AbortSignal) => {
+        leave = () => void link.close();
+        return this.#parts.accept(link, signal, member);
+      },
+    };
+    const ready = LocalClient.connect(doors, this.#abort.signal);
+    this.#clients.set(member, { ready, leave: () => leave() });
+    return ready;
+  }
+
+  /** A plugin that is no longer used is no client any more either. */
+  #dismiss(member: Member): void {
+    this.#clients.get(member)?.leave();
+    this.#clients.delete(member);
+  }
+}
+
+interface PluginClient {
+  readonly ready: Promise<LocalClient>;
+  leave(): void;
+}

@@ -1,0 +1,399 @@
+import { Alerts } from "../base/alerts.ts";
+import type { Catalog } from "../catalog/catalog.ts";
+import { type Clock, systemClock } from "../base/clock.ts";
+import type { EventKind, Listener } from "../base/events.ts";
+import { Equipment } from "./active-plugins.ts";
+import { Herald } from "./herald.ts";
+import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./options.ts";
+import { Clients } from "../frontend/clients.ts";
+import type { Parties } from "../frontend/modern/clients.ts";
+import { type LogEntry, Logbook } from "../base/logbook.ts";
+import { describeInvalid } from "../manifest/problems.ts";
+import {
+  type HubSettings,
+  type InvalidServer,
+  isRunnable,
+  type Manifest,
+  type RunnableServer,
+} from "../manifest/schema.ts";
+import type { PluginSet } from "../plugin/plugin-set.ts";
+import type { Implementation } from "../protocol/legacy.ts";
+import { Deadlines } from "../router/deadlines.ts";
+import { Ledger } from "../router/ledger.ts";
+import { sessionOf } from "../upstream/account.ts";
+import { Gate } from "../upstream/start-limiter.ts";
+import { Pool } from "../upstream/pool.ts";
+import { ANYBODY, profileOf } from "../upstream/profile.ts";
+import type { Scope } from "../upstream/scope.ts";
+import { Recollection } from "../upstream/saved-listings.ts";
+import { Showcase } from "../upstream/catalogs.ts";
+import { invalidStatus, type ServerStatus, type Settled, settledOf } from "../upstream/status.ts";
+import { View } from "../upstream/view.ts";
+import { VERSION } from "../base/version.ts";
+import { within } from "../base/grace.ts";
+import type { Link, Vitals } from "../transport/transport.ts";
+
+/** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
+const FLUSH_LIMIT = 1000;
+
+/** Instructions for models when every server's table is invalid, so that they can tell the person. */
+function noticeOf(invalid: readonly InvalidServer[]): string {
+  const lines = invalid.map((spec) => `- ${describeInvalid(spec)}`).join("\n");
+  return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
+}
+
+function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
+  if (sum === undefined) return more;
+  return {
+    pid: sum.pid,
+    processes: sum.processes + more.processes,
+    memory: sum.memory + more.memory,
+    each: [...sum.each, ...more.each],
+  };
+}
+
+/**
+ * hub/: the composition root: creates pool, router, clients and plugins, and connects them.
+ * Main type: `Hub`, below; its methods are what commands and the HTTP server use. Read next: `options.ts`,
+ * `active-plugins.ts`.
+ *
+ * Methods that take a server's name throw a HubError `usage` if there is no such server.
+ */
+export class Hub {
+  readonly #parts: HubParts;
+  readonly #clock: Clock;
+  #settings: HubSettings;
+  readonly #alerts: Alerts;
+  readonly #logbook: Logbook;
+  readonly #gate: Gate;
+  readonly #pool: Pool;
+  readonly #showcase: Showcase;
+  readonly #clients: Clients;
+  readonly #deadlines: Deadlines;
+  readonly #memory: Recollection;
+  readonly equipment: Equipment;
+  readonly #herald: Herald;
+  /** Callers of `settled`; `waitsForLate`: they also wait for late servers. */
+  #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
+  #closing: Promise<void> | undefined;
+  /** The servers with invalid tables, and the names of all servers, in manifest order. */
+  #invalid: readonly InvalidServer[] = [];
+  #names: readonly string[] = [];
+
+  constructor(parts: HubParts) {
+    const { manifest, bus, digest, clock = systemClock, random = Math.random } = parts;
+    const { authorize } = parts;
+    this.#parts = parts;
+    this.#clock = clock;
+    this.#settings = manifest.hub;
+    this.#alerts = new Alerts(bus);
+    this.#logbook = new Logbook(bus);
+    this.#gate = new Gate(manifest.hub.parallelStarts, clock);
+    this.equipment = new Equipment({
+      clock,
+      changed: () => this.#changed(),
+      catalog: () => this.catalog,
+      serverInfo: () => this.serverInfo,
+      accept: (link, signal, plugin) => this.#clients.accept(link, signal, { plugin }),
+      outside: parts,
+    });
+    this.equipment.exchange(parts.plugins);
+    this.#memory = new Recollection(
+      parts.snapshots,
+      (spec) => this.equipment.identify(spec),
+      this.#alerts,
+      (text) => parts.redact?.(text) ?? text,
+    );
+    this.#pool = new Pool({
+      surroundings: {
+        clientInfo: () => this.serverInfo,
+        clock,
+        gate: this.#gate,
+        makeLink: (spec) => this.equipment.makeLink(spec),
+        ...(authorize && {
+          authorize: (spec, challenge, passage) =>
+            this.equipment.authorize(spec, (remote, schemes) =>
+              authorize(remote, schemes, challenge, passage),
+            ),
+        }),
+      },
+      bus,
+      alerts: this.#alerts,
+      memory: this.#memory,
+      random,
+      changed: () => this.#changed(),
+      settled: () => this.#settle(),
+    });
+    const { equipment } = this;
+    const reviser = () => equipment.set && equipment.revise.bind(equipment);
+    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, reviser };
+    this.#showcase = new Showcase(namesOf(manifest.hub), shown);
+    this.#deadlines = new Deadlines(clock);
+    this.#clients = new Clients({
+      deadlines: this.#deadlines,
+      ledger: new Ledger(bus),
+      clock,
+      serverInfo: () => this.serverInfo,
+      view: (client, scope) => this.#see(client, scope),
+      plugins: () => this.equipment.set,
+      warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
+      hold: (held) => {
+        this.#deadlines.hold(held);
+        this.#pool.hold(held);
+      },
+    });
+    this.#herald = new Herald(clock, () => {
+      this.#showcase.announce();
+      this.#clients.catalogChanged();
+    });
+    this.#pool.reconcile(serversOf(manifest));
+    this.#takeInvalid(manifest);
+  }
+
+  /** Prefixes by server name, without servers that have failed. */
+  get prefixes(): ReadonlyMap<string, string> {
+    return new Map([...this.#running].map(([name, { prefix }]) => [name, prefix]));
+  }
+
+  get serverInfo(): Implementation {
+    return { name: this.#settings.name, version: VERSION };
+  }
+
+  /** The catalog of the shared profile. */
+  get catalog(): Catalog {
+    return this.#showcase.catalog(ANYBODY);
+  }
+
+  /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
+  accept(link: Link, signal: AbortSignal, scope?: Scope): Promise<void> {
+    return this.#clients.accept(link, signal, { scope });
+  }
+
+  /** Serves requests of the modern era that have no transport in common. @param client its id, if it is known */
+  gather(client: string | undefined): Parties {
+    return this.#clients.gather(client);
+  }
+
+  /**
+   * Applies a manifest. A server whose specification is unchanged keeps its process and its calls.
+   * @param plugins the manifest's plugins, already set up; the current ones to keep them
+   */
+  reload(manifest: Manifest, plugins?: PluginSet): void {
+    if (this.equipment.exchange(plugins)) this.#showcase.clear();
+    this.#settings = manifest.hub;
+    this.#gate.limit = manifest.hub.parallelStarts;
+    this.#showcase.names = namesOf(manifest.hub);
+    const running = this.#running;
+    const servers = manifest.servers.flatMap((spec) => {
+      if (isRunnable(spec)) return [spec];
+      // It keeps its previous specification until its table is valid.
+      const kept = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
+      return kept === undefined ? [] : [kept];
+    });
+    this.#whole(() => {
+      this.#pool.reconcile(servers);
+      this.#takeInvalid(manifest);
+    });
+    this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+  }
+
+  /** Reports a manifest that was rejected; `problems` is formatted text. The hub keeps the current one. */
+  refuse(problems: string): void {
+    this.#parts.bus.emit({ kind: "manifest", outcome: "refused", problems });
+  }
+
+  /** Adds a server, or changes its specification; an equal one changes nothing. */
+  add(spec: RunnableServer): void {
+    this.#whole(() => this.#pool.add(spec));
+  }
+
+  /** Stops a server and removes it. */
+  remove(server: string): void {
+    this.#whole(() => this.#pool.remove(server));
+  }
+
+  /** Starts every server whose goal is not `down`, including those that start on demand. */
+  startAll(): void {
+    this.#whole(() => this.#pool.startAll());
+    this.#settle();
+  }
+
+  async startAllAndSettle(): Promise<Settled> {
+    this.startAll();
+    await this.settled();
+    return settledOf(this.status());
+  }
+
+  /**
+   * Settles when every server that should be up has connected, has failed, or is late (each has its `connectTimeout`).
+   * @param patience `untilStarted`: also waits for late servers (each has its `startLimit`)
+   */
+  settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
+    return new Promise((resolve) => {
+      const waiter = { isPatient: patience === "untilStarted", resolve };
+      this.#settledWaiters = [...this.#settledWaiters, waiter];
+      this.#settle();
+    });
+  }
+
+  start(server: string): void {
+    this.#whole(() => this.#pool.start(server));
+  }
+
+  /** Stops a server until `start`; calls do not start it. @returns when nothing of it is left */
+  stop(server: string): Promise<void> {
+    return this.#pool.stop(server);
+  }
+
+  /** Restarts a server, also if it was stopped; an attempt in progress continues. */
+  reconnect(server: string): void {
+    this.#pool.reconnect(server);
+  }
+
+  /** Reconnects the servers that have failed or wait for a retry. @returns their names */
+  reconnectFailed(): readonly string[] {
+    return this.#pool.reconnectFailed();
+  }
+
+  /** Cancels a server's current attempt, or its wait for the next one. */
+  cancelAttempt(server: string): void {
+    for (const connection of this.#pool.of(server)) connection.cancel();
+  }
+
+  /** Cancels a call by its number: its client gets an error. @returns whether it was running */
+  cancelCall(call: number): boolean {
+    const found = this.#clients.calls.find(({ number }) => number === call);
+    found?.abort();
+    return found !== undefined;
+  }
+
+  /** Lists a server's tools, prompts and resources again. @returns when that is done */
+  async refresh(server: string): Promise<void> {
+    await Promise.all(this.#pool.of(server).map((connection) => connection.refresh()));
+  }
+
+  /** @returns when nothing of any server is left */
+  stopAll(): Promise<void> {
+    return this.#pool.stopAll();
+  }
+
+  /** In manifest order. */
+  status(): readonly ServerStatus[] {
+    const running = this.#pool.status;
+    if (this.#invalid.length === 0) return running;
+    const known = new Map(
+      // A server that is running on previous settings overrides its invalid table.
+      [...this.#invalid.map(invalidStatus), ...running].map((one) => [one.server, one]),
+    );
+    return this.#names.flatMap((name) => known.get(name) ?? []);
+  }
+
+  /** The specifications by name, without servers that have failed. */
+  get #running(): ReadonlyMap<string, RunnableServer> {
+    const specs = new Map(this.#pool.specs.map((spec) => [spec.name, spec]));
+    for (const { server, connections } of this.#pool.status) {
+      const isFailed = ({ state }: { readonly state: string }): boolean => state === "failed";
+      if (connections.length > 0 && connections.every(isFailed)) specs.delete(server);
+    }
+    return specs;
+  }
+
+  /** Shows servers with invalid tables as failed, each with an alert. */
+  #takeInvalid({ servers }: Manifest): void {
+    const invalid = servers.flatMap((spec) =>
+      spec.kind === "invalid" && spec.enabled ? [spec] : [],
+    );
+    for (const { name } of this.#invalid) {
+      if (invalid.some((spec) => spec.name === name)) continue;
+      this.#alerts.clear(name, ["manifestInvalid"]);
+    }
+    this.#invalid = invalid;
+    this.#names = servers.map(({ name }) => name);
+    for (const spec of invalid) {
+      this.#alerts.admit(spec.name);
+      const text = describeInvalid(spec);
+      this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
+    }
+    const isNoneRight = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
+    this.#showcase.notice = isNoneRight ? noticeOf(invalid) : undefined;
+    const running = new Set(this.#pool.specs.map(({ name }) => name));
+    this.#showcase.invalid = invalid.filter(({ name }) => !running.has(name));
+    this.#showcase.clear();
+    this.#changed();
+  }
+
+  /**
+   * Processes of all connections of a server; `pid` is that of the first. Undefined if none is connected or has
+   * processes.
+   */
+  async inspect(server: string): Promise<Vitals | undefined> {
+    const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
+    const all = await Promise.all(sessions.map((session) => session.vitals()));
+    const [first, ...others] = all.filter((vitals) => vitals !== undefined);
+    return others.reduce(addVitals, first);
+  }
+
+  snapshot(): HubSnapshot {
+    return {
+      servers: this.status(),
+      calls: this.#clients.calls.map((call) => call.describe()),
+      alerts: this.#alerts.all,
+      tools: this.catalog.tools.routes.length,
+      plugins: this.equipment.set?.status ?? [],
+    };
+  }
+
+  /** The last lines of a server's log, oldest first. */
+  log(server: string): readonly LogEntry[] {
+    return this.#logbook.of(server);
+  }
+
+  /** @returns a function that unsubscribes */
+  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
+    return this.#parts.bus.subscribe(listener, kinds);
+  }
+
+  /** Stops every server and disconnects every client; repeated calls join the first. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#herald.end();
+    const kept = within(FLUSH_LIMIT, this.#memory.flush());
+    const stopped = this.#pool.end();
+    // Plugins may still need the clients when their servers stop.
+    if (this.equipment.isBusy) await this.equipment.idle();
+    await Promise.all([stopped, this.#clients.close(), kept]);
+    await this.equipment.close();
+    this.#deadlines.end();
+  }
+
+  /** Delivers the events of `work` after it has finished. */
+  #whole<T>(work: () => T): T {
+    return this.#parts.bus.whole(work);
+  }
+
+  #see(client: string | undefined, scope: Scope | undefined): View {
+    const [pool, showcase, clock] = [this.#pool, this.#showcase, this.#clock];
+    const listWait = (): number => this.#settings.listWait;
+    return new View(profileOf("", client, undefined, scope), { pool, showcase, clock, listWait });
+  }
+
+  #settle(): void {
+    this.#clients.settle();
+    if (this.#settledWaiters.length === 0) return;
+    const { all } = this.#pool;
+    if (!all.every(({ isSettled }) => isSettled)) return;
+    const isAnyLate = all.some(({ isLate }) => isLate);
+    const waiters = this.#settledWaiters;
+    this.#settledWaiters = waiters.filter(({ isPatient }) => isPatient && isAnyLate);
+    for (const { isPatient, resolve } of waiters) if (!isPatient || !isAnyLate) resolve();
+  }
+
+  #changed(): void {
+    this.#showcase.clear();
+    this.#herald.changed();
+  }
+}

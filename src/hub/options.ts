@@ -1,0 +1,76 @@
+import type { Proceeding } from "../auth/authorizer.ts";
+import type { Digest, NameRules } from "../catalog/names.ts";
+import type { Clock } from "../base/clock.ts";
+import type { Alert, Bus } from "../base/events.ts";
+import {
+  type HubSettings,
+  type Manifest,
+  type OuterServer,
+  type RemoteServer,
+  type RunnableServer,
+  isRunnable,
+} from "../manifest/schema.ts";
+import type { Schemes } from "../manifest/resolve.ts";
+import type { PluginStatus } from "../plugin/instance.ts";
+import type { PluginSet } from "../plugin/plugin-set.ts";
+import type { RunningCall } from "../router/ledger.ts";
+import type { Snapshots } from "../snapshot/snapshots.ts";
+import type { Identify } from "../upstream/saved-listings.ts";
+import type { ServerStatus } from "../upstream/status.ts";
+import type { Challenge } from "../transport/http/credentials.ts";
+import type { Link } from "../transport/transport.ts";
+
+/** Gives a link that does the same as this one to a server. */
+export type Tap = (link: Link, server: string) => Link;
+
+/** What a hub is made of; the parts with effects are arguments. */
+export interface HubParts {
+  readonly manifest: Manifest;
+  readonly bus: Bus;
+  readonly digest: Digest;
+  /** What is remembered of servers from one start to the next. */
+  readonly snapshots: Snapshots;
+  /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
+  identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
+  /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
+  makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
+  /** Gives what stands in the place of a server's link, as to write down what crosses it. */
+  readonly tap?: Tap | undefined;
+  /**
+   * Gets an authorization that a server wants, of a person if need be; absent: there is no way to get one.
+   * @throws {HubError} unauthorized, or the signal's reason
+   */
+  readonly authorize?: (
+    spec: RemoteServer,
+    schemes: Schemes,
+    challenge: Challenge,
+    proceeding: Proceeding,
+  ) => Promise<void>;
+  /** Takes out of a text what servers were given and must not be shown. */
+  readonly redact?: (text: string) => string;
+  /** The manifest's, set up; undefined if it has none. */
+  readonly plugins?: PluginSet | undefined;
+  readonly clock?: Clock;
+  /** 0…1 */
+  readonly random?: () => number;
+}
+
+/** All that can be told of a hub at a moment. */
+export interface HubSnapshot {
+  readonly servers: readonly ServerStatus[];
+  readonly calls: readonly RunningCall[];
+  readonly alerts: readonly Alert[];
+  /** How many tools clients see. */
+  readonly tools: number;
+  readonly plugins: readonly PluginStatus[];
+}
+
+/** Those that can be run. */
+export function serversOf({ servers }: Manifest): readonly RunnableServer[] {
+  return servers.filter(isRunnable);
+}
+
+/** How exposed names are made. */
+export function namesOf({ separator, nameLimit, clientPrefix }: HubSettings): NameRules {
+  return { separator, limit: nameLimit - clientPrefix.length };
+}

@@ -1,0 +1,51 @@
+import { Buffer } from "node:buffer";
+import { EDGE, lastBytes } from "./line-reader.ts";
+
+/** What became of a message that was over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
+export interface Excess {
+  readonly head: Buffer;
+  readonly tail: Buffer;
+  readonly size: number;
+}
+
+export function isExcess(gathered: Buffer | Excess): gathered is Excess {
+  return "head" in gathered;
+}
+
+/** Pieces that belong together: joined once, when all are there; those of what is over the limit are forgotten as they come. */
+export class Gathering {
+  readonly #limit: number;
+  #pieces: Buffer[] = [];
+  #excess: { readonly head: Buffer; tail: Buffer } | undefined;
+  size = 0;
+
+  /** @param limit the most that is kept, in bytes */
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  add(piece: Buffer): void {
+    this.size += piece.length;
+    if (this.#excess !== undefined) {
+      this.#excess.tail = lastBytes(this.#excess.tail, piece);
+      return;
+    }
+    this.#pieces.push(piece);
+    if (this.size <= this.#limit) return;
+    const head = Buffer.concat(this.#pieces, Math.min(this.size, EDGE));
+    this.#excess = { head, tail: this.#pieces.reduce(lastBytes, Buffer.alloc(0)) };
+    this.#pieces = [];
+  }
+
+  /** All of it; the gathering is empty then. */
+  take(): Buffer | Excess {
+    const { size } = this;
+    const excess = this.#excess;
+    const pieces = this.#pieces;
+    this.size = 0;
+    this.#excess = undefined;
+    this.#pieces = [];
+    if (excess !== undefined) return { ...excess, size };
+    return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces, size);
+  }
+}

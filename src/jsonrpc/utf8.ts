@@ -1,0 +1,98 @@
+import { Buffer, isUtf8 } from "node:buffer";
+import { bufferOf, textOf, utf8 } from "../base/bytes.ts";
+import { readFrame } from "./parse.ts";
+import { bytesOf, type Frame, type Invalid } from "./message.ts";
+
+const NONE = Buffer.alloc(0);
+
+/** Validates UTF-8 that arrives in pieces. A character may be split between pieces. */
+export class Utf8Check {
+  /** The first bytes, at most three, of a character that is split by the end of a piece. */
+  #begun: Buffer = NONE;
+  #isValid = true;
+
+  push(piece: Buffer): void {
+    if (!this.#isValid || piece.length === 0) return;
+    let from = 0;
+    if (this.#begun.length > 0) {
+      from = lengthOf(this.#begun[0] ?? 0) - this.#begun.length;
+      const character = Buffer.concat([this.#begun, piece.subarray(0, from)]);
+      if (piece.length < from) {
+        this.#begun = character;
+        return;
+      }
+      this.#begun = NONE;
+      this.#isValid = isUtf8(character);
+    }
+    const end = endOfWhole(piece, from);
+    if (end < piece.length) this.#begun = Buffer.from(piece.subarray(end));
+    const whole = from === 0 && end === piece.length ? piece : piece.subarray(from, end);
+    this.#isValid &&= isUtf8(whole);
+  }
+
+  /** Whether all pieces together are valid UTF-8, if no more follow. */
+  get isValid(): boolean {
+    return this.#isValid && this.#begun.length === 0;
+  }
+}
+
+/** The end of the last character that is complete in the piece. */
+function endOfWhole(piece: Buffer, from: number): number {
+  const { length } = piece;
+  for (let at = length - 1; at >= from && at >= length - 3; at--) {
+    const byte = piece[at] as number;
+    if (byte < 0x80) return length;
+    // The first byte of a character gives its length; continuation bytes are 0x80 to 0xbf.
+    if (byte >= 0xc0) return at + lengthOf(byte) > length ? at : length;
+  }
+  return length;
+}
+
+/** Length in bytes of the character that starts with this byte; 1 if no character does. */
+function lengthOf(first: number): number {
+  if (first >= 0xf0) return first < 0xf8 ? 4 : 1;
+  return first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+}
+
+/** Replaces invalid sequences by U+FFFD, as `TextDecoder` does (WHATWG Encoding, UTF-8 decoder). */
+export function replaceInvalid(bytes: Buffer): Buffer {
+  const replaced = utf8(textOf(bytes));
+  return Buffer.from(replaced.buffer, replaced.byteOffset, replaced.length);
+}
+
+/**
+ * A message from a server with invalid UTF-8 replaced by U+FFFD.
+ * @param onRepaired called for each message that had any
+ */
+export function repairText(frame: Frame, replaced: () => void): Frame {
+  if (frame.kind === "batch") {
+    return { kind: "batch", items: frame.items.map((item) => repairText(item, replaced)) };
+  }
+  const bytes = bytesOf(frame);
+  if (isUtf8(bytes)) return frame;
+  const repaired = readFrame(replaceInvalid(bytes));
+  if (repaired.kind !== "invalid") replaced();
+  return repaired;
+}
+
+/** A message from a client, or each message of a batch, as kind `invalid` if it is not valid UTF-8. */
+export function refuseText(frame: Frame): Frame {
+  if (frame.kind === "batch") return { kind: "batch", items: frame.items.map(refuseText) };
+  const bytes = bytesOf(frame);
+  return frame.kind === "invalid" || isUtf8(bytes) ? frame : invalidText(frame, bytes);
+}
+
+function invalidText(parsed: NonNullable<Invalid["parsed"]>, bytes: Buffer): Invalid {
+  const id = parsed.kind === "request" ? parsed.id : undefined;
+  return {
+    kind: "invalid",
+    bytes,
+    start: 0,
+    end: bytes.length,
+    code: "parseError",
+    reason: "the message is not valid UTF-8",
+    // An id that is not valid UTF-8 itself cannot be sent back.
+    id: id !== undefined && isUtf8(bufferOf(id)) ? id : undefined,
+    parsed,
+  };
+}

@@ -1,0 +1,119 @@
+import { chmod, chown, lstat, mkdir, realpath, rename, rm, stat } from "node:fs/promises";
+import { Buffer } from "node:buffer";
+import { dirname, join } from "node:path";
+import { utf8 } from "../../base/bytes.ts";
+import { HubError } from "../../base/errors.ts";
+import { writePrivate } from "../../base/private-files.ts";
+import { type Bytes, readSmall } from "../../base/read-file.ts";
+import { configFolders, type Surroundings } from "../../base/paths.ts";
+import { detectFormat } from "../parse.ts";
+import { MAX_MANIFEST } from "../trust.ts";
+import { type Change, type Edited, editText } from "./edit.ts";
+
+/** A change that is ready to be written to its file. */
+export interface Edit extends Edited {
+  /** As the user named it, absolute. */
+  readonly file: string;
+  /** The current content; undefined if the file does not exist. */
+  readonly before: Bytes | undefined;
+  /**
+   * Replaces the file atomically, following symbolic links and keeping permissions; a new file gets mode 0600.
+   * @throws {HubError} usage if the file was changed meanwhile, or is read-only; file system errors
+   */
+  write(): Promise<void>;
+}
+
+/** The manifest that servers are added to by default: the user's own, whether it exists or not. */
+export async function findUserFile({ env, platform }: Surroundings): Promise<string> {
+  const folders = configFolders(env, platform);
+  const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
+  const files = folders.flatMap((folder) => names.map((name) => join(folder, name)));
+  for (const file of files) {
+    const read = await readSmall(file, MAX_MANIFEST);
+    if (read.kind !== "absent") return file;
+  }
+  return files[0] ?? "toolmux.toml";
+}
+
+/**
+ * Applies a change to a file's text. @param file absolute @throws {HubError} as editManifest, and usage if the file
+ * cannot be read
+ */
+export async function prepareEdit(file: string, change: Change): Promise<Edit> {
+  const before = await readBytes(file);
+  const text = before === undefined ? "" : decodeWhole(before, file);
+  const format = detectFormat(file, text);
+  const edited = await editText({ file, baseDir: dirname(file), text, format }, change);
+  return {
+    file,
+    before,
+    ...edited,
+    write: () => replaceFile(file, before, utf8(edited.text)),
+  };
+}
+
+/** @returns undefined if there is no such file @throws {HubError} usage */
+async function readBytes(file: string): Promise<Bytes | undefined> {
+  const read = await readSmall(file, MAX_MANIFEST);
+  if (read.kind === "refused") throw new HubError("usage", `${file} ${read.reason}.`);
+  return read.kind === "absent" ? undefined : read.bytes;
+}
+
+/** Keeps the byte order mark. @throws {HubError} usage */
+function decodeWhole(bytes: Bytes, file: string): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new HubError("usage", `${file} is not UTF-8 text.`);
+  }
+}
+
+/**
+ * Replaces a file atomically, following symbolic links and keeping owner and permissions; a new file gets mode 0600.
+ * @param before the content when it was read; undefined: there was no file
+ * @throws {HubError} usage if the content has changed since, or the file is read-only; file system errors
+ */
+export async function replaceFile(
+  file: string,
+  before: Bytes | undefined,
+  bytes: Uint8Array,
+): Promise<void> {
+  if (before === undefined) await create(file, bytes);
+  else await replace(file, before, bytes);
+}
+
+async function create(file: string, bytes: Uint8Array): Promise<void> {
+  await mkdir(dirname(file), { recursive: true, mode: 0o700 });
+  try {
+    await writePrivate(file, bytes);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    const isLink = await lstat(file).then((stats) => stats.isSymbolicLink());
+    if (isLink) throw new HubError("usage", `${file} is a link that leads nowhere.`);
+    throw changed(file);
+  }
+}
+
+async function replace(file: string, before: Bytes, bytes: Uint8Array): Promise<void> {
+  const target = await realpath(file);
+  const { mode, uid, gid } = await stat(target);
+  // A rename would work, but must not override a read-only mode.
+  if ((mode & 0o222) === 0) throw new HubError("usage", `${file} is read-only.`);
+  const draft = `${target}.${crypto.randomUUID()}.draft`;
+  await writePrivate(draft, bytes);
+  try {
+    await chmod(draft, mode & 0o7777);
+    // Under sudo, the file keeps its owner.
+    await chown(draft, uid, gid).catch(() => undefined);
+    const now = await readSmall(target, before.length);
+    if (now.kind !== "read" || !Buffer.from(before).equals(now.bytes)) throw changed(file);
+    await rename(draft, target);
+  } catch (error) {
+    await rm(draft, { force: true });
+    throw error;
+  }
+}
+
+function changed(file: string): HubError {
+  return new HubError("usage", `${file} was changed meanwhile; nothing was written, try again.`);
+}

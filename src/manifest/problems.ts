@@ -1,0 +1,128 @@
+import { HubError } from "../base/errors.ts";
+
+export type Path = readonly (string | number)[];
+
+/** Both count from 1; columns in UTF-16 code units. */
+export interface Position {
+  readonly line: number;
+  readonly column: number;
+}
+
+/** A problem at a path of a file, usually without its position yet. */
+export interface Complaint {
+  readonly path: Path;
+  /** Whether the key itself is wrong, or its value. */
+  readonly at: "key" | "value";
+  readonly message: string;
+  /** Set where the path alone does not determine it. */
+  readonly position?: Position;
+}
+
+/** One thing that is wrong with a manifest. Contains no value that may be a secret. */
+export interface Problem {
+  /** Absolute path of the file, or the name of the environment variable. */
+  readonly file: string;
+  /** Absent if the text has none, for example if the file cannot be read. */
+  readonly position?: Position | undefined;
+  /** The key's path such as `servers.git.args[1]`; empty: the whole file. */
+  readonly path: string;
+  /** What was expected and found, and what may help; without a full stop. */
+  readonly message: string;
+}
+
+/** `file:line:column: path: message`, without the parts that are not known. */
+export function printProblem({ file, position, path, message }: Problem): string {
+  const place = position === undefined ? file : `${file}:${position.line}:${position.column}`;
+  return [place, path, message].filter((part) => part !== "").join(": ");
+}
+
+/** The error `manifestInvalid` with one problem per line. */
+export function manifestError(problems: readonly Problem[]): HubError {
+  return new HubError("manifestInvalid", problems.map(printProblem).join("\n"));
+}
+
+/** The error `serverInvalid` for a server whose table has problems. */
+export function invalidError(spec: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): HubError {
+  return new HubError("serverInvalid", describeInvalid(spec), { server: spec.name });
+}
+
+/** The message of that error. */
+export function describeInvalid({
+  name,
+  problems,
+}: {
+  readonly name: string;
+  readonly problems: readonly Problem[];
+}): string {
+  const told = problems.map(printProblem).join("; ");
+  return `Server "${name}" is not started: its table in the manifest is wrong: ${told}`;
+}
+
+/** Formats a path as `servers.git.args[1]`; other than bare keys are quoted, which also escapes control characters. */
+export function printPath(path: Path): string {
+  let text = "";
+  for (const key of path) {
+    if (typeof key === "number") text += `[${key}]`;
+    else text += `${text && "."}${printKey(key)}`;
+  }
+  return text;
+}
+
+export function printKey(key: string): string {
+  return /^[\w$-]+$/.test(key) ? key : JSON.stringify(key);
+}
+
+/** Describes a found value for people. @param showValue whether the value itself may be shown */
+export function describe(value: unknown, echo: boolean): string {
+  if (value === undefined) return "nothing";
+  if (value === null) return "null";
+  if (Array.isArray(value)) return "an array";
+  if (value instanceof Date) return "a date";
+  if (typeof value === "object") return "a table";
+  if (typeof value === "number" && echo) return String(value);
+  if (typeof value !== "string" || !echo) return `a ${typeof value}`;
+  return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value);
+}
+
+/** The known key that was probably meant; undefined if none is near. */
+export function findNearest(key: string, known: readonly string[]): string | undefined {
+  const plain = flatten(key);
+  let best: string | undefined;
+  let least = Math.min(3, Math.ceil(plain.length / 3)) + 1;
+  for (const candidate of known) {
+    const distance = measureDistance(plain, flatten(candidate));
+    if (distance < least) [best, least] = [candidate, distance];
+  }
+  return best;
+}
+
+/** Ignores the differences between snake_case, kebab-case and camelCase. */
+function flatten(key: string): string {
+  return key.toLowerCase().replaceAll(/[_-]/g, "").slice(0, 40);
+}
+
+/** The edit distance: insertions, deletions, replacements and swaps of neighbours. */
+function measureDistance(a: string, b: string): number {
+  const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, j) => j)];
+  const at = (i: number, j: number) => rows[i]?.[j] ?? Infinity;
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    rows.push(row);
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1];
+      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      row.push(
+        Math.min(
+          at(i - 1, j) + 1,
+          at(i, j - 1) + 1,
+          at(i - 1, j - 1) + (same ? 0 : 1),
+          swapped ? at(i - 2, j - 2) + 1 : Infinity,
+        ),
+      );
+    }
+  }
+  return at(a.length, b.length);
+}

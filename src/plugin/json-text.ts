@@ -1,0 +1,200 @@
+import { Buffer } from "node:buffer";
+import type { Range } from "../base/bytes.ts";
+import { skipSpace, skipString, skipValue } from "../base/json.ts";
+
+/** A value in a JSON text; `source.slice(start, end)` is its text. */
+export type Part = Range & { readonly source: string } & (
+    | { readonly kind: "object"; readonly members: readonly MemberPart[] }
+    | { readonly kind: "array"; readonly elements: readonly Part[] }
+    /** An object or array that was not read, because of the limit on levels. */
+    | { readonly kind: "closed" }
+    /** A string, number, boolean or null. */
+    | { readonly kind: "scalar" }
+  );
+
+/** A member of an object. */
+export interface MemberPart {
+  readonly key: string;
+  /** The key's JSON text, with its quotes. */
+  readonly name: string;
+  readonly value: Part;
+}
+
+/** Maximum number of levels: each is a recursive call. */
+const MOST_LEVELS = 500;
+
+const QUOTE = 0x22;
+const OPEN_BRACE = 0x7b;
+const OPEN_BRACKET = 0x5b;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+
+/**
+ * The ranges of a JSON text's parts; values are not parsed. Members with duplicate keys are all included, in order; for
+ * JSON.parse, the last one counts.
+ * @param levels nesting to read, at most 500; deeper objects and arrays are `closed`
+ * @returns undefined if the text is malformed, at whatever depth
+ */
+export function readSpelling(text: string, levels = 1): Part | undefined {
+  return new Reader(text).read(Math.min(levels, MOST_LEVELS));
+}
+
+/**
+ * The JSON text of a member's value, the last one of that key; undefined if there is none, or the text is not an
+ * object.
+ */
+export function memberOf(text: string, key: string): string | undefined {
+  const part = readSpelling(text);
+  if (part?.kind !== "object") return undefined;
+  const member = part.members.findLast((each) => each.key === key);
+  return member && spellingOf(member.value);
+}
+
+/**
+ * The JSON text of an object with changed values. Unchanged members keep their text and order; new ones come last.
+ * @param object its JSON text, or what `readJsonText` returned
+ * @param changes JSON texts by key, not validated; undefined removes a member
+ * @throws {TypeError} if it is not an object
+ */
+export function rewrite(
+  object: string | Part,
+  changes: Readonly<Record<string, string | undefined>>,
+): string {
+  const part = typeof object === "string" ? readSpelling(object) : object;
+  if (part?.kind !== "object") throw new TypeError("expected an object, or the JSON text of one");
+  const left = new Map(Object.entries(changes));
+  const members = part.members.flatMap(({ key, name, value }) => {
+    if (!Object.hasOwn(changes, key)) return [`${name}:${spellingOf(value)}`];
+    const changed = left.get(key);
+    left.delete(key);
+    return changed === undefined ? [] : [`${name}:${changed}`];
+  });
+  for (const [key, value] of left) {
+    if (value !== undefined) members.push(`${JSON.stringify(key)}:${value}`);
+  }
+  return `{${members.join(",")}}`;
+}
+
+function spellingOf({ source, start, end }: Part): string {
+  return source.slice(start, end);
+}
+
+/**
+ * One byte per UTF-16 unit, so that indices agree and unpaired surrogates survive. Non-ASCII characters stand only in
+ * strings, where their value does not matter.
+ */
+function toBytes(text: string): Buffer {
+  const utf8 = Buffer.from(text);
+  if (utf8.length === text.length) return utf8;
+  const bytes = Buffer.allocUnsafe(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = Math.min(text.charCodeAt(i), 0x80);
+  return bytes;
+}
+
+class Reader {
+  readonly #source: string;
+  readonly #bytes: Uint8Array;
+  /** Whether JSON.parse accepts the whole text; undefined until it is needed. */
+  #isJson: boolean | undefined;
+
+  constructor(source: string) {
+    this.#source = source;
+    this.#bytes = toBytes(source);
+  }
+
+  read(levels: number): Part | undefined {
+    const bytes = this.#bytes;
+    const part = this.#part(skipSpace(bytes, 0), levels);
+    return part !== undefined && skipSpace(bytes, part.end) === bytes.length ? part : undefined;
+  }
+
+  #part(start: number, levels: number): Part | undefined {
+    const source = this.#source;
+    const open = this.#bytes[start];
+    const isNested = open === OPEN_BRACE || open === OPEN_BRACKET;
+    if (!isNested || levels <= 0) {
+      const end = this.#skip(start, isNested);
+      return end < 0 ? undefined : { kind: isNested ? "closed" : "scalar", source, start, end };
+    }
+    if (open === OPEN_BRACKET) {
+      const elements: Part[] = [];
+      const end = this.#items(start, (at) => {
+        const element = this.#part(at, levels - 1);
+        if (element === undefined) return -1;
+        elements.push(element);
+        return element.end;
+      });
+      return end < 0 ? undefined : { kind: "array", source, start, end, elements };
+    }
+    const members: MemberPart[] = [];
+    const end = this.#items(start, (at) => {
+      const member = this.#member(at, levels - 1);
+      if (member === undefined) return -1;
+      members.push(member);
+      return member.value.end;
+    });
+    return end < 0 ? undefined : { kind: "object", source, start, end, members };
+  }
+
+  #member(at: number, levels: number): MemberPart | undefined {
+    const bytes = this.#bytes;
+    const end = skipString(bytes, at);
+    const colon = end < 0 ? -1 : skipSpace(bytes, end);
+    if (bytes[colon] !== COLON) return undefined;
+    const value = this.#part(skipSpace(bytes, colon + 1), levels);
+    if (value === undefined) return undefined;
+    const name = this.#source.slice(at, end);
+    const key = name.includes("\\") ? (JSON.parse(name) as string) : name.slice(1, -1);
+    return { key, name, value };
+  }
+
+  /**
+   * Reads the items from an opening brace or bracket on.
+   * @returns the index after the closing one, or -1
+   * @param read reads an item and returns the index after it, or -1
+   */
+  #items(start: number, read: (at: number) => number): number {
+    const bytes = this.#bytes;
+    // In ASCII, a closing brace or bracket is two above the opening one.
+    const close = (bytes[start] ?? 0) + 2;
+    let at = skipSpace(bytes, start + 1);
+    if (bytes[at] === close) return at + 1;
+    for (;;) {
+      const end = read(at);
+      if (end < 0) return -1;
+      at = skipSpace(bytes, end);
+      if (bytes[at] === close) return at + 1;
+      if (bytes[at] !== COMMA) return -1;
+      at = skipSpace(bytes, at + 1);
+    }
+  }
+
+  /** The index after a value that is not read, or -1. */
+  #skip(start: number, isNested: boolean): number {
+    const bytes = this.#bytes;
+    const end = skipValue(bytes, start);
+    if (end >= 0 || !isNested) return end;
+    // Malformed, or nested deeper than the scanner's limit: if JSON.parse accepts the text, counting brackets is
+    // enough.
+    this.#isJson ??= isJson(this.#source);
+    if (!this.#isJson) return -1;
+    let at = start;
+    let depth = 0;
+    do {
+      const byte = bytes[at];
+      if (byte === OPEN_BRACE || byte === OPEN_BRACKET) depth++;
+      else if (byte === OPEN_BRACE + 2 || byte === OPEN_BRACKET + 2) depth--;
+      at = byte === QUOTE ? skipString(bytes, at) : at + 1;
+    } while (depth > 0);
+    return at;
+  }
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,72 @@
+import { textOf, utf8 } from "../base/bytes.ts";
+import { memoryPair } from "../transport/memory.ts";
+import { type Frame, bytesOf } from "../jsonrpc/message.ts";
+import type { Link } from "../transport/transport.ts";
+import { describeFault } from "./errors.ts";
+import type { Transport } from "./plugin.ts";
+
+/**
+ * A Transport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
+ * server has an `onerror`.
+ */
+export function makePair(fault: (error: Error) => void): [Link, Transport] {
+  const [ours, theirs] = memoryPair();
+  return [ours, new LinkTransport(theirs, fault)];
+}
+
+const NEVER = new AbortController().signal;
+
+/** Adapts a Transport to the SDK's interface. */
+class LinkTransport implements Transport {
+  onmessage?(message: object): void;
+  onclose?: (() => void) | undefined;
+  onerror?: ((error: Error) => void) | undefined;
+  readonly #link: Link;
+  readonly #fault: (error: Error) => void;
+
+  constructor(link: Link, fault: (error: Error) => void) {
+    this.#link = link;
+    this.#fault = fault;
+  }
+
+  async start(): Promise<void> {
+    const events = {
+      frame: (frame: Frame) => this.#take(frame),
+      log: () => {},
+      oversized: () => {},
+      pressure: () => {},
+      closed: () => this.#try(() => this.onclose?.()),
+    };
+    await this.#link.open(events, NEVER);
+  }
+
+  // Rejects if the message cannot be serialized.
+  async send(message: object): Promise<void> {
+    this.#link.send(utf8(JSON.stringify(message)));
+  }
+
+  close(): Promise<void> {
+    return this.#link.close();
+  }
+
+  #take(frame: Frame): void {
+    if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
+    else this.#try(() => this.onmessage?.(JSON.parse(textOf(bytesOf(frame))) as object));
+  }
+
+  /** Exceptions of the server's handlers are reported to the server's side only. */
+  #try(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      const { fault } = describeFault(error, undefined);
+      const told = error instanceof Error ? error : new Error(fault);
+      try {
+        if (this.onerror) this.onerror(told);
+        else this.#fault(told);
+      } catch (again) {
+        this.#fault(again instanceof Error ? again : told);
+      }
+    }
+  }
+}

@@ -1,0 +1,151 @@
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { ASK, endProcesses, KILL } from "./process-group.ts";
+import { EOF_GRACE, within } from "../base/grace.ts";
+import { type Group, groups, sendSignal } from "./group.ts";
+import type { Vitals } from "../transport/transport.ts";
+import { listProcesses } from "./processes.ts";
+import type { ProcessEntry } from "./process-table.ts";
+
+/**
+ * process/: child processes, process groups, the system's process table, and orphans of hubs that have died.
+ * Main type: `ChildProcess`, below. Read next: `process-group.ts` (SIGTERM, then SIGKILL), `orphans.ts` (owner tags),
+ * `process-table.ts`.
+ *
+ * A command to execute without a shell.
+ */
+export interface Program {
+  /** Path of the executable. */
+  readonly file: string;
+  readonly args: readonly string[];
+  /** The complete environment. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly cwd: string | undefined;
+  /** The owner tag, which is also in `env`. */
+  readonly tag: string;
+}
+
+/** How a process ended: by an exit code or by a signal. */
+export type Exit = { readonly code: number } | { readonly signal: string };
+
+/** Starts a command as the leader of a new process group. @throws {Error} of spawn(2), with a `code` such as ENOENT */
+export function startChild(program: Program): Promise<Child> {
+  return new Promise((resolve, reject) => {
+    const process = spawn(program.file, program.args, {
+      cwd: program.cwd,
+      env: program.env,
+      stdio: ["pipe", "pipe", "pipe"],
+      detached: true,
+    });
+    process.on("error", reject);
+    if (process.pid === undefined) return;
+    const child = new Child(process, process.pid, program.tag);
+    process.once("spawn", () => resolve(child));
+  });
+}
+
+/** A child process, which leads its own process group, and all its descendants. */
+export class Child implements Group {
+  readonly stdin: Writable;
+  readonly stdout: Readable;
+  readonly stderr: Readable;
+  readonly exited: Promise<Exit>;
+  readonly #pid: number;
+  readonly #tag: string;
+  #exit: Exit | undefined;
+  #group: number | undefined;
+  #stopping: Promise<void> | undefined;
+  #sweeping: Promise<void> | undefined;
+
+  constructor(
+    process: ChildProcessByStdio<Writable, Readable, Readable>,
+    pid: number,
+    tag: string,
+  ) {
+    this.stdin = process.stdin;
+    this.stdout = process.stdout;
+    this.stderr = process.stderr;
+    this.#pid = pid;
+    this.#tag = tag;
+    this.#group = pid;
+    groups.add(this);
+    this.exited = new Promise((resolve) => {
+      process.once("exit", (code, signal) => {
+        this.#exit = code === null ? { signal: signal ?? "?" } : { code };
+        this.#loseGroup();
+        resolve(this.#exit);
+      });
+    });
+  }
+
+  /** The leader's exit status; undefined while it runs. */
+  get exit(): Exit | undefined {
+    return this.#exit;
+  }
+
+  get group(): number | undefined {
+    this.#loseGroup();
+    return this.#group;
+  }
+
+  /** Resource use of the child and its descendants; undefined once the leader has exited, or if it cannot be read. */
+  async vitals(): Promise<Vitals | undefined> {
+    const entries = await this.#find().catch(() => []);
+    if (this.#exit !== undefined || entries.length === 0) return undefined;
+    const memory = entries.reduce((sum, entry) => sum + entry.memory, 0);
+    return { pid: this.#pid, processes: entries.length, memory, each: entries };
+  }
+
+  /**
+   * Waits for the leader to exit, now that the caller has ended its stdin, then terminates what is left of the group.
+   * Bounded by the sum of the grace periods; repeated calls join the first.
+   */
+  stop(): Promise<void> {
+    this.#stopping ??= within(EOF_GRACE, this.exited).then(() => this.sweep());
+    return this.#stopping;
+  }
+
+  /**
+   * Terminates the group, and processes outside of it that carry the child's tag: SIGTERM, a wait, SIGKILL. Repeated
+   * calls join the first.
+   */
+  sweep(): Promise<void> {
+    this.#sweeping ??= this.#sweep();
+    return this.#sweeping;
+  }
+
+  async #sweep(): Promise<void> {
+    const prey = { find: () => this.#find(), groups: () => this.#groups() };
+    await endProcesses(prey, [ASK, KILL]);
+    this.#group = undefined;
+    groups.delete(this);
+  }
+
+  /** Lets what the child has left behind run on; it is no longer tracked. */
+  release(): void {
+    this.#group = undefined;
+    groups.delete(this);
+  }
+
+  /** Sends SIGKILL to the group immediately. */
+  killNow(): void {
+    for (const group of this.#groups()) sendSignal(-group, "SIGKILL");
+  }
+
+  /** Once the leader has been reaped, its group id may be reused as soon as the group is empty. */
+  #loseGroup(): void {
+    if (this.#exit === undefined || this.#group === undefined) return;
+    if (!sendSignal(-this.#group, 0)) this.#group = undefined;
+  }
+
+  async #find(): Promise<readonly ProcessEntry[]> {
+    const all = await listProcesses();
+    const { group } = this;
+    return all.filter((entry) => entry.group === group || entry.tags.includes(this.#tag));
+  }
+
+  #groups(): readonly number[] {
+    const { group } = this;
+    return group === undefined ? [] : [group];
+  }
+}

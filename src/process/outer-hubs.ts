@@ -1,0 +1,68 @@
+import { HubError } from "../base/errors.ts";
+
+/*
+ * Detection of hubs that start themselves. A server of a hub may be, or start, another hub; with the same manifest that
+ * one would start the same servers again, without end. Every server gets the list of hubs above it in its environment,
+ * and a hub whose manifest is in that list does not start.
+ */
+
+/**
+ * The environment variable with the hubs above a process, outermost first: `<pid>:<manifest>,…`. Children inherit it.
+ */
+export const HUBS_VARIABLE = "TOOLMUX_HUBS";
+
+/** The most hubs that may be above one. */
+export const MOST_NESTED = 8;
+
+/** A hub above this process. */
+export interface OuterHub {
+  readonly pid: number;
+  /** Equal for equal manifests: letters and digits. undefined: unknown; the hub counts for the depth only. */
+  readonly manifest: string | undefined;
+}
+
+/** Parses the variable; malformed entries are ignored. @returns outermost first */
+export function readHubs(value = ""): readonly OuterHub[] {
+  return value.split(",").flatMap((entry): readonly OuterHub[] => {
+    const [, pid, manifest] = /^([1-9]\d{0,9}):(\w*)$/.exec(entry) ?? [];
+    return pid === undefined ? [] : [{ pid: Number(pid), manifest: manifest || undefined }];
+  });
+}
+
+/** Formats the variable. @returns undefined if there are no hubs above */
+export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
+  if (hubs.length === 0) return undefined;
+  return hubs.map(({ pid, manifest = "" }) => `${pid}:${manifest}`).join(",");
+}
+
+/**
+ * Removes the manifests from the variable: the hubs count for the depth only. For starting a hub that is no server of
+ * this one, such as in a benchmark.
+ */
+export function withoutManifests(value: string | undefined): string | undefined {
+  return writeHubs(readHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
+}
+
+/**
+ * Rejects a hub that is nested in a hub of the same manifest, or too deep.
+ * @param outer the hubs above this process
+ * @param manifest of the hub that is to start
+ * @param allowedRepeats how many hubs above may have the same manifest: 0 for a hub that serves; 1 for a command that
+ * only inspects a manifest, which a server may run without starting itself again
+ * @throws {HubError} hubLoop
+ */
+export function checkNesting(outer: readonly OuterHub[], manifest: string, repeats: number): void {
+  const same = outer.filter((hub) => hub.manifest === manifest);
+  const [first] = same;
+  if (first !== undefined && same.length > repeats) {
+    throw new HubError(
+      "hubLoop",
+      `This toolmux was started by a server of the hub with process ID ${first.pid}, which has the same manifest: they would start each other without end. Take the server that starts toolmux out of the manifest, or give that toolmux another one (--config).`,
+    );
+  }
+  if (outer.length <= MOST_NESTED) return;
+  throw new HubError(
+    "hubLoop",
+    `There are ${outer.length} hubs above this toolmux, each started by a server of the one before, and no more than ${MOST_NESTED} are allowed.`,
+  );
+}

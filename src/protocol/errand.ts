@@ -1,0 +1,44 @@
+import type { Piece, Range } from "../base/bytes.ts";
+import { membersAt, readStanding } from "./tasks.ts";
+import { type Message, type Notification, bytesOf, substitute } from "../jsonrpc/message.ts";
+import { Alias } from "./alias.ts";
+
+/** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
+export class Errand extends Alias {
+  readonly #token: Piece | undefined;
+  readonly #send: (message: Message) => void;
+  isOver: boolean;
+  /** Called when the task is forgotten. */
+  readonly dropped: (() => void)[] = [];
+
+  constructor(created: Created, number: number, send: (message: Message) => void) {
+    super(created.id, number);
+    this.isOver = created.isOver;
+    this.#token = created.token;
+    this.#send = send;
+  }
+
+  /** Passes on `notifications/tasks/status` of the client. */
+  tell(notification: Notification): void {
+    const { bytes, params } = notification;
+    this.isOver ||= readStanding(bytes, membersAt(bytes, params)).isOver;
+    this.#send(bytesOf(notification));
+  }
+
+  progress(notification: Notification, tokens: readonly Range[]): void {
+    if (this.isOver || this.#token === undefined) return;
+    this.#send(substitute(notification, tokens, this.#token));
+  }
+
+  drop(): void {
+    for (const tell of this.dropped.splice(0)) tell();
+  }
+}
+
+/** What is known of a client task when it is created. */
+export interface Created {
+  readonly id: string;
+  readonly isOver: boolean;
+  /** The progress token of the server's request as it was spelled, if it has one. */
+  readonly token: Piece | undefined;
+}

@@ -1,0 +1,98 @@
+import { type Edit, type Range, textOf, utf8 } from "../base/bytes.ts";
+import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { membersOfMeta } from "./meta.ts";
+import { isSeverity, type Severity } from "./log-level.ts";
+import { integerOf, readId } from "../jsonrpc/id.ts";
+import { type Message, type Notification, patch } from "../jsonrpc/message.ts";
+
+/** The longest text of a log message that is kept, in characters. */
+const LONGEST = 2000;
+/** What is longer than that is kept as it is spelled, in bytes. */
+const LONG = 64 * 1024;
+
+/** Which request a progress notification is about, and where its token stands; the last of several counts, as in parsers. */
+export function readProgress(
+  notification: Notification,
+): { id: number; tokens: readonly Range[] } | undefined {
+  const tokens = membersOf(notification).filter((member) => member.key === "progressToken");
+  const token = tokens.at(-1);
+  const id = token && integerOf(notification.bytes, token);
+  return id === undefined ? undefined : { id, tokens };
+}
+
+/** Which request a notification of a cancel is about, by the key of its id, and where the id stands. */
+export function readCancelled(
+  notification: Notification,
+): { key: string | number; ids: readonly Range[] } | undefined {
+  const ids = membersOf(notification).filter((member) => member.key === "requestId");
+  const last = ids.at(-1);
+  const id = last && readId(notification.bytes, last);
+  return id && { key: id.key, ids };
+}
+
+/** Which resource is another, and where its URI stands. */
+export function readUpdated(
+  notification: Notification,
+): { uri: string; uris: readonly Range[] } | undefined {
+  const uris = membersOf(notification).filter((member) => member.key === "uri");
+  const uri = stringOf(notification.bytes, uris.at(-1));
+  return uri === undefined ? undefined : { uri, uris };
+}
+
+/** Which elicitation by URL is complete. */
+export function readElicited(notification: Notification): string | undefined {
+  return stringOf(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
+}
+
+const NO_TOKENS: readonly Member[] = [];
+
+/** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
+export function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
+  let tokens: Member[] | undefined;
+  for (const meta of members) {
+    if (meta.key !== "_meta") continue;
+    for (const member of membersOfMeta(bytes, meta)) {
+      if (member.key === "progressToken") (tokens ??= []).push(member);
+    }
+  }
+  return tokens ?? NO_TOKENS;
+}
+
+/** What a log message says, as text. */
+export function readLog(notification: Notification): string | undefined {
+  const { bytes } = notification;
+  const data = lastMember(membersOf(notification), "data");
+  if (data === undefined) return undefined;
+  const { start, end } = data;
+  // Parsing what is long would hold up everybody else.
+  if (end - start > LONG) return textOf(bytes, start, start + LONGEST);
+  const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
+  return text.slice(0, LONGEST);
+}
+
+/** A log message for clients, who see many servers' logs as one: its logger says which server's it is. Undefined if its level is none. */
+export function relayLog(
+  server: string,
+  notification: Notification,
+): { severity: Severity; message: Message } | undefined {
+  const { bytes, params } = notification;
+  const members = membersOf(notification);
+  const severity = stringOf(bytes, lastMember(members, "level"));
+  if (params === undefined || !isSeverity(severity)) return undefined;
+  const name = JSON.stringify(server);
+  const loggers = members.filter(({ key }) => key === "logger");
+  const edits = loggers.map(({ start, end }): Edit => {
+    const isText = bytes[start] === QUOTE;
+    // What follows its first quote stays as it is.
+    return isText
+      ? { start, end: start + 1, by: utf8(`${name.slice(0, -1)}/`) }
+      : { start, end, by: utf8(name) };
+  });
+  const first = { start: params.start + 1, end: params.start + 1, by: utf8(`"logger":${name},`) };
+  return { severity, message: patch(notification, loggers.length > 0 ? edits : [first]) };
+}
+const QUOTE = 0x22;
+
+function membersOf({ bytes, params, members }: Notification): readonly Member[] {
+  return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+}

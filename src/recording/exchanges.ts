@@ -1,0 +1,268 @@
+import { type Range, textOf } from "../base/bytes.ts";
+import { lastMember, scanObject } from "../base/json.ts";
+import { Method } from "../protocol/legacy.ts";
+import { MetaKey, ModernMethod } from "../protocol/modern.ts";
+import { readId } from "../jsonrpc/id.ts";
+import type { Frame, Notification, Request, Response } from "../jsonrpc/message.ts";
+import { spellWish } from "./parameters.ts";
+import { type Entry, groupEntries } from "./reader.ts";
+
+/** What a server did, a while (in ms) after what was before. */
+export type Step = { readonly wait: number; readonly line: number } & (
+  | { readonly kind: "say"; readonly frame: Notification; readonly marks: Marks }
+  | { readonly kind: "ask"; readonly frame: Request }
+  /** The client's answer to the question of that line is waited for; undefined: there was none. */
+  | { readonly kind: "hear"; readonly question: number; readonly answer: Response }
+  | { readonly kind: "answer"; readonly response: Response }
+  /** There was an answer, or should have been, that cannot be given. */
+  | { readonly kind: "fail"; readonly why: string }
+  /** Its link ended. */
+  | { readonly kind: "die"; readonly why: string }
+);
+
+/** Where in a message the token, or the id, of the request stands that it belongs to. */
+export interface Marks {
+  readonly token: Range | undefined;
+  readonly subscription: Range | undefined;
+}
+
+/** One request that a server was sent, and all that came of it. */
+export interface Scene {
+  readonly line: number;
+  readonly method: string;
+  /** What it asked for; see `spellWish`. */
+  readonly wish: string;
+  readonly steps: readonly Step[];
+  /** The line of its answer, or where it ended otherwise; Infinity if nothing says that it did. */
+  readonly end: number;
+}
+
+/** What begins a conversation, one for each era. */
+const GREETINGS: ReadonlySet<string> = new Set([Method.initialize, ModernMethod.discover]);
+
+export function isGreeting(method: string): boolean {
+  return GREETINGS.has(method);
+}
+
+/** What a hub asks on its own account, as often as it likes: its order says nothing, and its params little. */
+const HOUSEKEEPING: ReadonlySet<string> = new Set([...GREETINGS, Method.ping, ModernMethod.listen]);
+
+export function isHousekeeping(method: string): boolean {
+  return HOUSEKEEPING.has(method);
+}
+
+/** What of a request tells it from others. */
+export function wishOf({ method, bytes, params }: Request): string {
+  return isHousekeeping(method) ? "" : spellWish(bytes, params);
+}
+
+/** All that was asked of one server, in order. */
+export function findScenes(entries: readonly Entry[]): readonly Scene[] {
+  const drafts: Draft[] = [];
+  for (const entriesOfRun of groupEntries(entries, ({ run }) => run).values()) {
+    const run = new Run();
+    for (const entry of entriesOfRun) run.take(entry);
+    run.end();
+    drafts.push(...run.drafts);
+  }
+  return drafts
+    .toSorted((a, b) => a.line - b.line)
+    .map(({ line, request, steps, end }) => {
+      const { method } = request;
+      return { line, method, wish: wishOf(request), steps, end: end ?? Infinity };
+    });
+}
+
+type StepOf<K extends Step["kind"]> = Omit<Extract<Step, { kind: K }>, "wait" | "line">;
+type Deed = { [K in Step["kind"]]: StepOf<K> }[Step["kind"]];
+
+/** A scene that is being put together. */
+class Draft {
+  readonly line: number;
+  readonly request: Request;
+  readonly id: Key;
+  readonly token: string | undefined;
+  readonly steps: Step[] = [];
+  end: number | undefined;
+  isCancelled = false;
+  #t: number;
+
+  constructor(request: Request, { line, t }: Entry) {
+    this.line = line;
+    this.request = request;
+    this.id = request.id.key;
+    this.token = tokenIn(request);
+    this.#t = t;
+  }
+
+  add(deed: Deed, { line, t }: Pick<Entry, "line" | "t">): void {
+    const wait = Math.max(0, t - this.#t);
+    this.#t = t;
+    this.steps.push({ ...deed, wait, line });
+    if (deed.kind === "answer" || deed.kind === "fail" || deed.kind === "die") this.end ??= line;
+  }
+}
+
+type Key = string | number;
+
+/** One run of a server. */
+class Run {
+  readonly drafts: Draft[] = [];
+  readonly #open = new Map<Key, Draft>();
+  /** Questions of the server that are not answered yet, by their ids. */
+  readonly #questions = new Map<Key, { readonly line: number; readonly draft: Draft }>();
+  #last: Entry | undefined;
+
+  take(entry: Entry): void {
+    this.#last = entry;
+    switch (entry.kind) {
+      case "message":
+        this.#message(entry, entry.frame);
+        return;
+      case "stub":
+        if (entry.way === "received") {
+          this.#fail(entry.stub.id, "its answer was too large to be recorded", entry);
+        }
+        return;
+      case "lost":
+        this.#fail(entry.id, entry.cause, entry);
+        return;
+      case "abandoned":
+        this.#giveUp(entry.id, entry);
+        return;
+      case "closed":
+        this.#close(entry);
+        return;
+    }
+  }
+
+  /** What has no answer by now never gets one; whoever took it back does not wait for it. */
+  end(): void {
+    const last = this.#last;
+    for (const draft of this.#open.values()) {
+      if (draft.isCancelled || last === undefined || draft.request.method === ModernMethod.listen) {
+        continue;
+      }
+      draft.add({ kind: "fail", why: "the recording ends before its answer" }, last);
+    }
+    this.#open.clear();
+  }
+
+  #message(entry: Entry & { kind: "message" }, frame: Frame): void {
+    if (frame.kind === "batch") for (const item of frame.items) this.#message(entry, item);
+    else if (entry.way === "sent") this.#sent(entry, frame);
+    else this.#received(entry, frame);
+  }
+
+  #sent(entry: Entry, frame: Frame): void {
+    if (frame.kind === "request") {
+      const draft = new Draft(frame, entry);
+      this.drafts.push(draft);
+      this.#open.set(draft.id, draft);
+    } else if (frame.kind === "response") {
+      const key = idOf(frame);
+      const question = key === undefined ? undefined : this.#questions.get(key);
+      if (key === undefined || question === undefined) return;
+      this.#questions.delete(key);
+      question.draft.add({ kind: "hear", question: question.line, answer: frame }, entry);
+    } else if (frame.kind === "notification" && frame.method === CANCELLED) {
+      this.#giveUp(requestIn(frame), entry);
+    }
+  }
+
+  #received(entry: Entry & { kind: "message" }, frame: Frame): void {
+    if (frame.kind === "response") {
+      const key = frame.id ?? idOf(frame);
+      const draft = key === undefined ? undefined : this.#open.get(key);
+      if (key === undefined || draft === undefined) return;
+      this.#open.delete(key);
+      draft.add({ kind: "answer", response: frame }, entry);
+    } else if (frame.kind === "request") {
+      const draft = this.#ownerOf(entry.on);
+      if (draft === undefined) return;
+      this.#questions.set(frame.id.key, { line: entry.line, draft });
+      draft.add({ kind: "ask", frame }, entry);
+    } else if (frame.kind === "notification" && frame.method !== CANCELLED) {
+      const marks = marksIn(frame);
+      const draft = this.#listenerOf(frame, marks) ?? this.#ownerOf(entry.on);
+      draft?.add({ kind: "say", frame, marks }, entry);
+    }
+  }
+
+  #listenerOf({ bytes }: Notification, { token, subscription }: Marks): Draft | undefined {
+    if (token !== undefined) {
+      const text = textOf(bytes, token.start, token.end);
+      for (const draft of this.#open.values()) if (draft.token === text) return draft;
+    }
+    const id = subscription && readId(bytes, subscription);
+    return id && this.#open.get(id.key);
+  }
+
+  /** On a pipe nothing says what belongs to which request: the last that runs is taken for it, or the last that has. */
+  #ownerOf(on: Key | undefined): Draft | undefined {
+    const known = on === undefined ? undefined : (this.#open.get(on) ?? this.#open.get(`"${on}`));
+    if (known !== undefined) return known;
+    const running = [...this.#open.values()].filter(
+      ({ request }) => request.method !== ModernMethod.listen,
+    );
+    return running.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
+  }
+
+  #fail(id: Key | undefined, why: string, entry: Entry): void {
+    if (id === undefined) return;
+    const key = this.#open.has(id) ? id : `"${id}`;
+    const draft = this.#open.get(key);
+    this.#open.delete(key);
+    draft?.add({ kind: "fail", why }, entry);
+  }
+
+  #giveUp(key: Key | undefined, { line }: Entry): void {
+    const draft = key === undefined ? undefined : this.#open.get(key);
+    if (draft === undefined) return;
+    draft.isCancelled = true;
+    draft.end ??= line;
+  }
+
+  #close(entry: Entry & { kind: "closed" }): void {
+    if (entry.by === "hub") return;
+    const open = [...this.#open.values()];
+    const last = open.at(-1) ?? this.drafts.findLast(({ end }) => end !== undefined);
+    // Its link takes all others with it.
+    last?.add({ kind: "die", why: entry.cause }, entry);
+    for (const draft of open) draft.end ??= entry.line;
+    this.#open.clear();
+  }
+}
+
+const CANCELLED = "notifications/cancelled";
+
+/** The id of an answer, whatever it is. */
+export function idOf({ bytes, start }: Response): Key | undefined {
+  const member = lastMember(scanObject(bytes, start)?.items ?? [], "id");
+  return member && readId(bytes, member)?.key;
+}
+
+/** The id that a cancel names. */
+export function requestIn({ bytes, params }: Notification): Key | undefined {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const member = lastMember(members, "requestId");
+  return member && readId(bytes, member)?.key;
+}
+
+/** A request's progress token, as it is spelled. */
+export function tokenIn({ bytes, params, members }: Request): string | undefined {
+  const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+  const meta = lastMember(all, "_meta");
+  const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");
+  return token && textOf(bytes, token.start, token.end);
+}
+
+function marksIn({ bytes, params }: Notification): Marks {
+  const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+  const meta = lastMember(members, "_meta");
+  const inner = (meta && scanObject(bytes, meta.start)?.items) ?? [];
+  return {
+    token: lastMember(members, "progressToken"),
+    subscription: lastMember(inner, MetaKey.subscription),
+  };
+}

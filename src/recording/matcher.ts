@@ -1,0 +1,141 @@
+import { textOf } from "../base/bytes.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Request } from "../jsonrpc/message.ts";
+import { compareWishes, type Difference } from "./parameters.ts";
+import { isGreeting, isHousekeeping, type Scene, wishOf } from "./exchanges.ts";
+
+/** So many recorded requests are compared with one that is none of them. */
+const MOST_COMPARED = 200;
+/** So many spellings of requests are remembered, none of them longer than that, in bytes. */
+const MOST_SPELLINGS = 1000;
+const LONGEST = 1024;
+
+/** What is to be played for a request. */
+export type Cue =
+  | {
+      readonly kind: "scene";
+      readonly scene: Scene;
+      /** All that were recorded of it have been played. */
+      readonly isRepeated: boolean;
+      /** One that was recorded before it, and was not asked for; told once. */
+      readonly skipped: Scene | undefined;
+    }
+  /** Nothing was recorded of it; with what is most like it. */
+  | { readonly kind: "unknown"; readonly nearest: Nearest | undefined };
+
+export interface Nearest {
+  readonly scene: Scene;
+  readonly differences: readonly Difference[];
+}
+
+/** Scenes of equal requests, in order. */
+interface Queue {
+  readonly scenes: Scene[];
+  next: number;
+}
+
+/** All that was recorded of one server, and how far it was played. */
+export class Score {
+  readonly #queues = new Map<string, Queue>();
+  /** By how their params are spelled: a measurement makes the same few requests over and over. */
+  readonly #spellings = new Map<string, Queue>();
+  /** Those whose order means something. */
+  readonly #ordered: readonly Scene[];
+  readonly #played = new Set<Scene>();
+  readonly #skipped = new Set<Scene>();
+  /** Of `#ordered`: all before it were played. */
+  #first = 0;
+
+  /** Whether it was greeted, in either era. */
+  readonly isGreeted: boolean;
+
+  constructor(scenes: readonly Scene[]) {
+    this.isGreeted = scenes.some(({ method }) => isGreeting(method));
+    for (const scene of scenes) {
+      const key = keyOf(scene.method, scene.wish);
+      const queue = this.#queues.get(key);
+      if (queue === undefined) this.#queues.set(key, { scenes: [scene], next: 0 });
+      else queue.scenes.push(scene);
+    }
+    this.#ordered = scenes.filter(({ method }) => isOrdered(method));
+  }
+
+  /** How many recorded requests, whose order means something, were never made. */
+  get unplayed(): number {
+    return this.#ordered.reduce((count, scene) => count + (this.#played.has(scene) ? 0 : 1), 0);
+  }
+
+  /** Finds what follows a request, in recorded order for equal ones. */
+  take(request: Request): Cue {
+    const { method, bytes, params } = request;
+    const isShort = params !== undefined && params.end - params.start <= LONGEST;
+    const spelling = isShort ? keyOf(method, textOf(bytes, params.start, params.end)) : undefined;
+    const known = spelling === undefined ? undefined : this.#spellings.get(spelling);
+    if (known !== undefined) return this.#play(known);
+    const wish = wishOf(request);
+    const exact = this.#queues.get(keyOf(method, wish));
+    const nearest = exact === undefined ? this.#findNearest(method, wish) : undefined;
+    const isSame = nearest?.differences.length === 0;
+    const queue = isSame ? this.#queues.get(keyOf(method, nearest.scene.wish)) : exact;
+    if (queue === undefined) return { kind: "unknown", nearest };
+    if (spelling !== undefined && this.#spellings.size < MOST_SPELLINGS) {
+      this.#spellings.set(spelling, queue);
+    }
+    return this.#play(queue);
+  }
+
+  #play(queue: Queue): Cue {
+    const isRepeated = queue.next >= queue.scenes.length;
+    const scene = queue.scenes[Math.min(queue.next, queue.scenes.length - 1)];
+    if (scene === undefined) return { kind: "unknown", nearest: undefined };
+    if (isRepeated) return { kind: "scene", scene, isRepeated, skipped: undefined };
+    queue.next++;
+    this.#played.add(scene);
+    return { kind: "scene", scene, isRepeated, skipped: this.#findSkipped(scene) };
+  }
+
+  /** What ran at the same time may come in any order. */
+  #findSkipped(scene: Scene): Scene | undefined {
+    if (!isOrdered(scene.method)) return undefined;
+    let first = this.#ordered[this.#first];
+    while (first !== undefined && (this.#played.has(first) || this.#skipped.has(first))) {
+      first = this.#ordered[++this.#first];
+    }
+    if (first === undefined || first.end >= scene.line) return undefined;
+    this.#skipped.add(first);
+    return first;
+  }
+
+  #findNearest(method: string, wish: string): Nearest | undefined {
+    let nearest: Nearest | undefined;
+    let compared = 0;
+    for (const { scenes } of this.#queues.values()) {
+      const [scene] = scenes;
+      if (scene?.method !== method) continue;
+      const differences = compareWishes(scene.wish, wish);
+      if (nearest === undefined || isLess(differences, nearest.differences)) {
+        nearest = { scene, differences };
+      }
+      if (differences.length === 0 || ++compared === MOST_COMPARED) break;
+    }
+    return nearest;
+  }
+}
+
+/** Another argument of the same tool is nearer than the same arguments of another one. */
+function isLess(a: readonly Difference[], b: readonly Difference[]): boolean {
+  return weigh(a) < weigh(b);
+}
+
+function weigh(differences: readonly Difference[]): number {
+  const isOther = differences.some(({ path }) => path === "name" || path === "uri");
+  return differences.length + (isOther ? 1000 : 0);
+}
+
+function isOrdered(method: string): boolean {
+  return !isHousekeeping(method) && !method.endsWith("/list") && method !== Method.setLevel;
+}
+
+function keyOf(method: string, wish: string): string {
+  return `${method}\n${wish}`;
+}

@@ -1,0 +1,182 @@
+import { Buffer, isUtf8 } from "node:buffer";
+import { type Range, textOf } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../base/json.ts";
+import { readFrame } from "../jsonrpc/parse.ts";
+import { replaceInvalid } from "../jsonrpc/utf8.ts";
+import type { Frame } from "../jsonrpc/message.ts";
+import type { Stub, Way } from "./format.ts";
+
+/** What one line says of a server's link. */
+export type Entry = {
+  /** Of the file, from 1 on. */
+  readonly line: number;
+  /** ms since the recording began. */
+  readonly t: number;
+  readonly server: string;
+  readonly run: number;
+} & (
+  | {
+      readonly kind: "message";
+      readonly way: Way;
+      readonly frame: Frame;
+      /** The id of the request on whose stream it came, where the link could tell. */
+      readonly on: string | number | undefined;
+    }
+  | { readonly kind: "stub"; readonly way: Way; readonly stub: Partial<Stub> }
+  /** Nobody waited for its answer any more. */
+  | { readonly kind: "abandoned"; readonly id: string | number | undefined }
+  | { readonly kind: "lost"; readonly id: string | number | undefined; readonly cause: string }
+  | { readonly kind: "closed"; readonly by: string; readonly cause: string }
+);
+
+/** What a file holds. */
+export interface Recorded {
+  /** The last manifest in it, as a document. */
+  readonly manifest: unknown;
+  readonly entries: readonly Entry[];
+  /** What is missing of it, as whole sentences. */
+  readonly notes: readonly string[];
+}
+
+const LF = 0x0a;
+const MOST_RUNS = 1_000_000;
+
+/**
+ * Reads a recording. A last line that is not whole, as after the end of a machine, is passed over.
+ * @param name of the file, for what is said of it
+ * @throws {HubError} usage if it is none, with the line that is wrong
+ */
+export function readRecording(bytes: Buffer, name: string): Recorded {
+  const entries: Entry[] = [];
+  const notes: string[] = [];
+  let manifest: unknown;
+  let isEnded = false;
+  let line = 0;
+  for (let start = 0; start < bytes.length;) {
+    const end = bytes.indexOf(LF, start);
+    if (end < 0) break;
+    line++;
+    const text = bytes.subarray(start, end);
+    start = end + 1;
+    const scanned = scanObject(text, skipSpace(text, 0));
+    if (scanned === undefined || skipSpace(text, scanned.end) !== text.length) {
+      if (line === 1) throw noRecording(name);
+      throw wrong(name, line, "it is no JSON object");
+    }
+    const members = scanned.items;
+    if (line === 1) {
+      checkHead(text, members, name);
+      continue;
+    }
+    const document = lastMember(members, "manifest");
+    if (document !== undefined) manifest = valueOf(text, document);
+    const event = textAt(text, members, "event");
+    isEnded = event === "end" || event === "full";
+    if (event === "missing") notes.push(`Line ${line}: what came too fast is missing here.`);
+    if (event === "full") notes.push("It ends where it was as large as it could be.");
+    const entry = readEntry(text, members, line, name);
+    if (entry !== undefined) entries.push(entry);
+  }
+  if (line === 0) throw noRecording(name);
+  if (!isEnded) notes.push("It has no end: its hub was killed, or still runs.");
+  return { manifest, entries, notes };
+}
+
+/** Entries by something about them, in order. (Node 20 has no `Map.groupBy`.) */
+export function groupEntries<K>(
+  entries: readonly Entry[],
+  keyOf: (entry: Entry) => K,
+): ReadonlyMap<K, readonly Entry[]> {
+  const groups = new Map<K, Entry[]>();
+  for (const entry of entries) {
+    const key = keyOf(entry);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [entry]);
+    else group.push(entry);
+  }
+  return groups;
+}
+
+function checkHead(text: Buffer, members: readonly Member[], name: string): void {
+  const version = lastMember(members, "recording");
+  const form = version && valueOf(text, version);
+  if (form === undefined) throw noRecording(name);
+  if (form === 1) return;
+  const what = textOf(text, version?.start, version?.end).slice(0, 40);
+  throw new HubError("usage", `${name} is a recording in a form that is not known here: ${what}.`);
+}
+
+/** @returns undefined if it is nothing about a server, or nothing that is replayed */
+function readEntry(
+  text: Buffer,
+  members: readonly Member[],
+  line: number,
+  name: string,
+): Entry | undefined {
+  const server = textAt(text, members, "server");
+  if (server === undefined) return undefined;
+  const t = numberAt(text, members, "t");
+  const run = numberAt(text, members, "run");
+  if (t === undefined || run === undefined || !Number.isInteger(run) || run > MOST_RUNS) {
+    throw wrong(name, line, "it does not say when, or of which run");
+  }
+  const base = { line, t, server, run };
+  const event = textAt(text, members, "event");
+  const cause = textAt(text, members, "cause") ?? "";
+  const id = idAt(text, members, "id");
+  if (event === "closed") {
+    return { ...base, kind: "closed", by: textAt(text, members, "by") ?? "peer", cause };
+  }
+  if (event === "abandoned") return { ...base, kind: "abandoned", id };
+  if (event === "lost") return { ...base, kind: "lost", id, cause };
+  if (event === "oversized") return { ...base, kind: "stub", way: "received", stub: { id } };
+  if (event !== undefined) return undefined;
+  const way = textAt(text, members, "way");
+  if (way !== "sent" && way !== "received") throw wrong(name, line, "it has no way");
+  const cut = lastMember(members, "cut");
+  if (cut !== undefined) {
+    const parts = scanObject(text, cut.start)?.items ?? [];
+    return { ...base, kind: "stub", way, stub: { id: idAt(text, parts, "id") } };
+  }
+  const message = lastMember(members, "message");
+  const on = idAt(text, members, "on");
+  if (message !== undefined) {
+    const bytes = text.subarray(message.start, message.end);
+    // Older versions wrote what servers sent without a check.
+    const frame = readFrame(isUtf8(bytes) ? bytes : replaceInvalid(bytes));
+    if (frame.kind === "invalid") throw wrong(name, line, frame.reason);
+    return { ...base, kind: "message", way, frame, on };
+  }
+  const plain = textAt(text, members, "text");
+  if (plain === undefined) throw wrong(name, line, "it has no message");
+  const frame = readFrame(Buffer.from(plain));
+  return frame.kind === "invalid" ? undefined : { ...base, kind: "message", way, frame, on };
+}
+
+function textAt(text: Buffer, members: readonly Member[], key: string): string | undefined {
+  return stringOf(text, lastMember(members, key));
+}
+
+function numberAt(text: Buffer, members: readonly Member[], key: string): number | undefined {
+  const value = readValue(text, lastMember(members, key));
+  return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
+}
+
+function idAt(text: Buffer, members: readonly Member[], key: string): string | number | undefined {
+  const value = readValue(text, lastMember(members, key));
+  return typeof value === "string" || typeof value === "number" ? value : undefined;
+}
+
+/** Of what is short. */
+function readValue(text: Buffer, range: Range | undefined): unknown {
+  return range === undefined || range.end - range.start > 1024 ? undefined : valueOf(text, range);
+}
+
+function noRecording(name: string): HubError {
+  return new HubError("usage", `${name} is no recording of toolmux.`);
+}
+
+function wrong(name: string, line: number, why: string): HubError {
+  return new HubError("usage", `${name}, line ${line}: ${why}.`);
+}

@@ -1,0 +1,202 @@
+import { joinPieces } from "../base/bytes.ts";
+import type { HubError } from "../base/errors.ts";
+import { toHubError } from "../base/errors.ts";
+import type { LogLevel } from "../base/events.ts";
+import { readEdges, readFrame } from "../jsonrpc/parse.ts";
+import { type Frame, type Message, joinMessage } from "../jsonrpc/message.ts";
+import type {
+  Exchange,
+  Flaw,
+  Inbound,
+  Link,
+  LinkEvents,
+  Outgoing,
+  Spoken,
+  Vitals,
+} from "../transport/transport.ts";
+import { PIPE_EXCHANGE } from "../transport/memory.ts";
+import type { Peer } from "./format.ts";
+import { plainId, type Recorder } from "./recorder.ts";
+
+/** The same link, with all that crosses it written down. */
+export function recordLink(link: Link, peer: Peer, recorder: Recorder): Link {
+  return new RecordedLink(link, peer, recorder);
+}
+
+/** The same way back of one request, with all that is said on it written down. */
+export function recordInbound(inbound: Inbound, peer: Peer, recorder: Recorder): Inbound {
+  return {
+    notify: (message) => {
+      recorder.message(peer, "sent", message);
+      inbound.notify(message);
+    },
+    respond: (message) => {
+      if (message !== undefined) recorder.message(peer, "sent", message);
+      inbound.respond(message);
+    },
+  };
+}
+
+type RequestId = string | number;
+
+class RecordedLink implements Link {
+  readonly #link: Link;
+  readonly #peer: Peer;
+  readonly #recorder: Recorder;
+  /** Whoever has sent something is told of its stream by the exchange that they were given. */
+  readonly #exchanges = new WeakMap<
+    Exchange,
+    { readonly shown: Exchange; readonly id?: RequestId }
+  >();
+  #phase: "new" | "open" | "closing" | "closed" = "new";
+  /** There if the link has them: a link over HTTP is told by that. */
+  readonly redact?: (text: string) => string;
+  readonly adopt?: (spoken: Spoken) => void;
+
+  constructor(link: Link, peer: Peer, recorder: Recorder) {
+    this.#link = link;
+    if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
+    if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
+    this.#peer = peer;
+    this.#recorder = recorder;
+  }
+
+  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+    if (this.#phase !== "new") return this.#link.open(events, signal);
+    this.#phase = "open";
+    this.#recorder.event(this.#peer, { event: "opening" });
+    try {
+      await this.#link.open(new RecordedEvents(this, events), signal);
+    } catch (error) {
+      this.noteEnd(toHubError(error));
+      throw error;
+    }
+  }
+
+  get queued(): number {
+    return this.#link.queued;
+  }
+
+  get hasStreams(): true | undefined {
+    return this.#link.hasStreams;
+  }
+
+  send(message: Message, info?: Outgoing): Exchange {
+    if (this.#phase !== "open") return this.#link.send(message, info);
+    this.#recorder.message(this.#peer, "sent", message);
+    const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
+    const exchange = this.#link.send(message, this.adopt && info && this.#watch(info, id));
+    if (exchange === PIPE_EXCHANGE) return exchange;
+    const shown = {
+      abandon: () => {
+        this.#recorder.event(this.#peer, { event: "abandoned", id });
+        exchange.abandon();
+      },
+    };
+    this.#exchanges.set(exchange, { shown, ...(id !== undefined && { id }) });
+    return shown;
+  }
+
+  pause(): void {
+    this.#link.pause();
+  }
+
+  resume(): void {
+    this.#link.resume();
+  }
+
+  vitals(): Promise<Vitals | undefined> {
+    return this.#link.vitals();
+  }
+
+  close(): Promise<void> {
+    if (this.#phase === "open") this.#phase = "closing";
+    return this.#link.close();
+  }
+
+  /** @returns the exchange that the owner of the link knows. */
+  noteFrame(frame: Frame, exchange: Exchange | undefined): Exchange | undefined {
+    const known = exchange && this.#exchanges.get(exchange);
+    this.#recorder.frame(this.#peer, frame, known?.id);
+    return known?.shown ?? exchange;
+  }
+
+  noteInbound(inbound: Inbound): Inbound {
+    return recordInbound(inbound, this.#peer, this.#recorder);
+  }
+
+  noteLog(level: LogLevel, source: "stderr" | "stdout", text: string): void {
+    this.#recorder.event(this.#peer, { event: "log", level, source, text });
+  }
+
+  noteOversized(head: Uint8Array, tail: Uint8Array, size: number): void {
+    const edges = readEdges(joinPieces([head]), joinPieces([tail]));
+    const { kind = "invalid", id } = edges ?? {};
+    const known = id === undefined ? {} : { id: plainId(id.key) };
+    this.#recorder.event(this.#peer, { event: "oversized", size, kind, ...known });
+  }
+
+  noteEnd(cause: HubError): void {
+    const by = this.#phase === "closing" ? "hub" : "peer";
+    this.#phase = "closed";
+    this.#recorder.event(this.#peer, { event: "closed", by, cause: cause.message });
+  }
+
+  #watch(info: Outgoing, id: RequestId | undefined): Outgoing {
+    return {
+      ...info,
+      unanswered: (cause) => {
+        this.#recorder.event(this.#peer, { event: "lost", id, cause: cause.message });
+        info.unanswered?.(cause);
+      },
+    };
+  }
+}
+
+class RecordedEvents implements LinkEvents {
+  readonly #link: RecordedLink;
+  readonly #events: LinkEvents;
+
+  constructor(link: RecordedLink, events: LinkEvents) {
+    this.#link = link;
+    this.#events = events;
+  }
+
+  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
+    const known = this.#link.noteFrame(frame, exchange);
+    this.#events.frame(frame, known, inbound && this.#link.noteInbound(inbound));
+  }
+
+  log(level: LogLevel, source: "stderr" | "stdout", text: string): void {
+    this.#link.noteLog(level, source, text);
+    this.#events.log(level, source, text);
+  }
+
+  flaw(flaw: Flaw): void {
+    this.#events.flaw?.(flaw);
+  }
+
+  oversized(head: Uint8Array, tail: Uint8Array, size: number): void {
+    this.#link.noteOversized(head, tail, size);
+    this.#events.oversized(head, tail, size);
+  }
+
+  pressure(full: boolean): void {
+    this.#events.pressure(full);
+  }
+
+  challenged(challenge: Parameters<NonNullable<LinkEvents["challenged"]>>[0]): void {
+    this.#events.challenged?.(challenge);
+  }
+
+  closed(cause: HubError): void {
+    this.#link.noteEnd(cause);
+    this.#events.closed(cause);
+  }
+}
+
+/** The id of a message if it is a request. */
+function idOf(message: Message): RequestId | undefined {
+  const frame = readFrame(joinMessage(message));
+  return frame.kind === "request" ? plainId(frame.id.key) : undefined;
+}

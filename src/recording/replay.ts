@@ -1,0 +1,274 @@
+import { type Edit, utf8 } from "../base/bytes.ts";
+import type { Clock } from "../base/clock.ts";
+import { HubError, toHubError } from "../base/errors.ts";
+import { lastMember, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { Method } from "../protocol/legacy.ts";
+import {
+  buildError,
+  buildResult,
+  type Frame,
+  type Notification,
+  readdress,
+  type Request,
+  type Response,
+  reissue,
+  patch,
+} from "../jsonrpc/message.ts";
+import type { Link } from "../transport/transport.ts";
+import { compare } from "./parameters.ts";
+import type { Asked, Review } from "./review.ts";
+import { isGreeting, requestIn, type Scene, type Step, tokenIn } from "./exchanges.ts";
+import type { Score } from "./matcher.ts";
+
+export interface PlayerParts {
+  readonly server: string;
+  readonly score: Score;
+  readonly review: Review;
+  readonly clock: Clock;
+  /** 1: as fast as it was; 2: twice as fast; Infinity: without a wait. */
+  readonly speed: number;
+}
+
+/** Plays a recorded server on a link, until that ends. @returns whether it was the server that ended it. */
+export async function play(link: Link, parts: PlayerParts, signal: AbortSignal): Promise<boolean> {
+  const player = new Player(link, parts);
+  await link.open(
+    {
+      frame: (frame) => player.take(frame),
+      log: () => {},
+      oversized: () => {},
+      pressure: () => {},
+      closed: () => player.end(),
+    },
+    signal,
+  );
+  return player.ended;
+}
+
+/** One request while it is played. */
+interface Part {
+  readonly asked: Asked;
+  readonly request: Request;
+  readonly scene: Scene;
+  readonly token: string | undefined;
+  /** The next step. */
+  at: number;
+  /** When the step before it was due, by the clock: waits are counted from there, so that many do not add up what timers miss. */
+  due: number;
+  /** The undo of the wait for it. */
+  disarm: (() => void) | undefined;
+  /** Questions that were answered, by their lines. */
+  readonly heard: Map<number, Response>;
+}
+
+const EMPTY = utf8("{}");
+/** No timer holds more, in ms. */
+const LONGEST_WAIT = 2 ** 31 - 1;
+
+class Player {
+  readonly #link: Link;
+  readonly #parts: PlayerParts;
+  /** Those whose requests are not answered, by their ids. */
+  readonly #open = new Map<string | number, Part>();
+  readonly #all = new Set<Part>();
+  readonly #questions = new Map<number, { readonly part: Part; readonly line: number }>();
+  #count = 0;
+  #hasDied = false;
+  #end: (hasDied: boolean) => void = () => {};
+  readonly ended: Promise<boolean>;
+
+  constructor(link: Link, parts: PlayerParts) {
+    this.#link = link;
+    this.#parts = parts;
+    this.ended = new Promise((resolve) => (this.#end = resolve));
+  }
+
+  take(frame: Frame): void {
+    switch (frame.kind) {
+      case "request":
+        this.#begin(frame);
+        return;
+      case "notification":
+        if (frame.method === Method.cancelled) this.#cancel(frame);
+        return;
+      case "response":
+        this.#hear(frame);
+        return;
+      case "batch":
+        for (const item of frame.items) this.take(item);
+        return;
+      case "invalid":
+        this.#link.send(buildError(frame.id, new HubError(frame.code, frame.reason).toRpc()));
+    }
+  }
+
+  end(): void {
+    for (const part of this.#all) part.disarm?.();
+    this.#all.clear();
+    this.#open.clear();
+    this.#end(this.#hasDied);
+  }
+
+  #begin(request: Request): void {
+    const { score, review, server } = this.#parts;
+    const { method } = request;
+    const asked = {
+      server,
+      method,
+      get what() {
+        return subjectOf(request);
+      },
+    };
+    const cue = score.take(request);
+    if (cue.kind === "unknown") {
+      // Whether somebody is there, and what is worth a line, every hub asks when it likes.
+      if (method === Method.ping || method === Method.setLevel) {
+        this.#link.send(buildResult(request.id, EMPTY));
+        return;
+      }
+      // A client that knows both eras tries one, and what a server of the other says of that lets it go on.
+      if (isGreeting(method) && score.isGreeted) {
+        const error = new HubError("methodNotFound", `${server} was not greeted so.`, { server });
+        this.#link.send(buildError(request.id, error.toRpc()));
+        return;
+      }
+      const { nearest } = cue;
+      const text = review.unknown(asked, nearest);
+      const data = nearest && { line: nearest.scene.line, differences: nearest.differences };
+      this.#refuse(request, text, data);
+      return;
+    }
+    const { scene, isRepeated, skipped } = cue;
+    if (isRepeated) review.repeated(asked, scene);
+    else review.played();
+    if (skipped !== undefined) review.disordered(asked, scene, skipped);
+    const token = tokenIn(request);
+    const due = this.#parts.clock.now();
+    const part = { asked, request, scene, token, at: 0, due, disarm: undefined, heard: new Map() };
+    this.#open.set(request.id.key, part);
+    this.#all.add(part);
+    this.#next(part);
+  }
+
+  /** Waits for the next step, or takes all those that are due. */
+  #next(part: Part): void {
+    const { clock, speed } = this.#parts;
+    for (;;) {
+      const step = part.scene.steps[part.at];
+      if (step === undefined) {
+        this.#all.delete(part);
+        return;
+      }
+      if (step.kind === "hear") {
+        const answer = part.heard.get(step.question);
+        if (answer === undefined) return;
+        this.#judge(part, step.question, step.answer, answer);
+        part.at++;
+        part.due = clock.now();
+        continue;
+      }
+      part.due += step.wait / speed;
+      const wait = Math.min(Math.round(part.due - clock.now()), LONGEST_WAIT);
+      if (wait > 0) {
+        part.disarm = clock.after(wait, () => {
+          part.disarm = undefined;
+          if (this.#take(part, step)) this.#next(part);
+        });
+        return;
+      }
+      if (!this.#take(part, step)) return;
+    }
+  }
+
+  /** @returns whether it goes on */
+  #take(part: Part, step: Exclude<Step, { readonly kind: "hear" }>): boolean {
+    part.at++;
+    const { request } = part;
+    switch (step.kind) {
+      case "say":
+        this.#say(part, step);
+        return true;
+      case "ask": {
+        const id = ++this.#count;
+        this.#questions.set(id, { part, line: step.line });
+        this.#link.send(reissue(step.frame, id, [], []));
+        return true;
+      }
+      case "answer":
+        this.#open.delete(request.id.key);
+        this.#link.send(readdress(step.response, request.id));
+        return true;
+      case "fail":
+        this.#open.delete(request.id.key);
+        this.#refuse(request, `line ${part.scene.line} has no answer to give: ${step.why}`);
+        return true;
+      case "die":
+        this.#hasDied = true;
+        void this.#link.close();
+        return false;
+    }
+  }
+
+  #say(part: Part, { frame, marks }: Extract<Step, { readonly kind: "say" }>): void {
+    const edits: Edit[] = [];
+    if (marks.token !== undefined) {
+      // Who asks for no progress hears of none.
+      if (part.token === undefined) return;
+      edits.push({ ...marks.token, by: utf8(part.token) });
+    }
+    if (marks.subscription !== undefined) {
+      edits.push({ ...marks.subscription, by: part.request.id });
+    }
+    this.#link.send(patch(frame, edits));
+  }
+
+  #hear(response: Response): void {
+    const question = response.id === undefined ? undefined : this.#questions.get(response.id);
+    if (response.id === undefined || question === undefined) return;
+    this.#questions.delete(response.id);
+    const { part, line } = question;
+    part.heard.set(line, response);
+    const step = part.scene.steps[part.at];
+    if (part.disarm === undefined && step?.kind === "hear" && this.#all.has(part)) this.#next(part);
+  }
+
+  #judge({ asked }: Part, line: number, recorded: Response, given: Response): void {
+    const differences = compare(answerOf(recorded), answerOf(given));
+    if (differences.length > 0) this.#parts.review.answered(asked, line, differences);
+  }
+
+  #cancel(notification: Notification): void {
+    const key = requestIn(notification);
+    const part = key === undefined ? undefined : this.#open.get(key);
+    if (key === undefined || part === undefined) return;
+    this.#open.delete(key);
+    this.#all.delete(part);
+    part.disarm?.();
+  }
+
+  #refuse(request: Request, text: string, data?: Readonly<Record<string, unknown>>): void {
+    const { server } = this.#parts;
+    const error = new HubError("notRecorded", text, { server, data });
+    this.#link.send(buildError(request.id, error.toRpc()));
+  }
+}
+
+/** The name or the URI that a request is about. */
+function subjectOf({ bytes, params, members }: Request): string | undefined {
+  const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
+  return stringOf(bytes, lastMember(all, "name")) ?? stringOf(bytes, lastMember(all, "uri"));
+}
+
+/** What an answer says, without what is another each time. */
+function answerOf({ bytes, outcome, body }: Response): unknown {
+  try {
+    const value = valueOf(bytes, body);
+    if (typeof value !== "object" || value === null || Array.isArray(value)) {
+      return { [outcome]: value };
+    }
+    const { _meta, ...rest } = value as Record<string, unknown>;
+    return { [outcome]: rest };
+  } catch (error) {
+    return toHubError(error).message;
+  }
+}

@@ -1,0 +1,108 @@
+import type { Catalog } from "../catalog/catalog.ts";
+import { interfacesOf } from "../catalog/interfaces.ts";
+import type { Item } from "../catalog/listing.ts";
+import { patternOf, readLocator, schemeOf, writeLocator, writeTemplate } from "../catalog/uris.ts";
+import type { ListedRoute } from "../catalog/section.ts";
+import { HubError } from "../base/errors.ts";
+import { stringOf } from "../base/json.ts";
+import type { Links } from "./links.ts";
+
+/** A server, and the URI of the resource at that server. */
+export interface Place {
+  readonly server: string;
+  readonly uri: string;
+}
+
+/** What helps to find a URI's server beside the catalog. */
+export interface Hints {
+  /** The resource links that results have given. */
+  readonly links: Links;
+  /**
+   * Whether the links were given to one client only; then they take precedence over servers' listings. Links given to
+   * several indistinguishable clients rank with the templates, so that one client's links do not decide for another.
+   */
+  readonly isOneClient: boolean;
+  /** Whether the client can use a server of that name, even if it is stopped. Links of other servers are ignored. */
+  hasServer(name: string): boolean;
+}
+
+/**
+ * Finds the server of a URI that is not listed itself. In this order, until one gives a result: the URI names the
+ * server, the URI is within a listed skill, resource links, templates and tools' UI resources, the scheme.
+ * @returns undefined if no server is found
+ * @throws {HubError} invalidParams if several servers are found
+ */
+export function locate(uri: string, catalog: Catalog, hints: Hints): Place | undefined {
+  const own = readLocator(uri);
+  if (own !== undefined) return own;
+  const owner = catalog.uris.skills.ownerOf(uri);
+  if (owner !== undefined) return { server: owner, uri };
+  const linked = hints.links.find(uri).filter((server) => hints.hasServer(server));
+  if (hints.isOneClient && linked.length > 0) return choose(uri, linked);
+  return choose(uri, [...linked, ...claim(uri, catalog)]) ?? choose(uri, relate(uri, catalog));
+}
+
+/**
+ * Finds the server of a skill that is not listed: by the URI itself, the skill or resource that contains it, or the
+ * only server with skills (ext-skills, Getting a Skill).
+ * @param servers those that declare skills
+ * @returns undefined if no server is found
+ * @throws {HubError} invalidParams if several servers are found
+ */
+export function locateSkill(
+  uri: string,
+  catalog: Catalog,
+  servers: readonly string[],
+): Place | undefined {
+  const own = readLocator(uri);
+  const server =
+    own?.server ?? catalog.uris.skills.ownerOf(uri) ?? catalog.resources.find(uri)?.server;
+  if (server === undefined) return choose(uri, servers, writeTemplate);
+  return servers.includes(server) ? { server, uri: own?.uri ?? uri } : undefined;
+}
+
+/**
+ * The servers with a matching template, or a tool whose UI resource is at the URI. Templates are matched as the server
+ * wrote them, even if the catalog exposes them under another URI because of a conflict.
+ */
+function claim(uri: string, { resourceTemplates, tools }: Catalog): readonly string[] {
+  const routes = resourceTemplates.routes.filter(({ item }) => patternOf(item).matches(uri));
+  if (!uri.startsWith("ui://")) return serversOf(routes);
+  return serversOf([...routes, ...tools.routes.filter(({ item }) => pointsTo(item, uri))]);
+}
+
+/** The servers that list a resource or template of the same scheme. */
+function relate(uri: string, { resources, resourceTemplates }: Catalog): readonly string[] {
+  const scheme = schemeOf(uri);
+  if (scheme === undefined) return [];
+  return serversOf(
+    [...resources.routes, ...resourceTemplates.routes].filter(
+      ({ remoteName }) => schemeOf(remoteName) === scheme,
+    ),
+  );
+}
+
+function serversOf(routes: readonly ListedRoute[]): readonly string[] {
+  return routes.map(({ server }) => server);
+}
+
+/** @param candidates may contain duplicates */
+function choose(
+  uri: string,
+  candidates: readonly string[],
+  write = writeLocator,
+): Place | undefined {
+  const servers = [...new Set(candidates)].sort();
+  const [server, ...more] = servers;
+  if (server === undefined) return undefined;
+  if (more.length === 0) return { server, uri };
+  const names = servers.map((name) => `"${name}"`).join(", ");
+  const forms = servers.map((name) => write(name, uri)).join(" or ");
+  const text = `Several servers may have "${uri}": ${names}. Ask for it as ${forms}.`;
+  throw new HubError("invalidParams", text);
+}
+
+/** Whether the URI is a UI resource of the tool. */
+function pointsTo(item: Item, uri: string): boolean {
+  return interfacesOf(item).some((spot) => stringOf(item.bytes, spot) === uri);
+}

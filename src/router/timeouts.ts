@@ -1,0 +1,81 @@
+import { utf8 } from "../base/bytes.ts";
+import { NO_HINTS, readHints } from "../catalog/listing.ts";
+import { NOUNS } from "../catalog/offer.ts";
+import type { Route } from "../catalog/section.ts";
+import { type ErrorCode, HubError } from "../base/errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import type { Connection } from "../upstream/connection.ts";
+import { buildError, buildResult, type Message, type Request } from "../jsonrpc/message.ts";
+
+/** Which time limit a request has reached, and why it was not sent, unless the server has it. */
+export interface Delay {
+  readonly isTotal: boolean;
+  readonly seconds: number;
+  readonly wait: string | undefined;
+}
+
+/** The message for a request that missed its deadline. */
+export function describeDelay(route: Route, { isTotal, seconds, wait }: Delay): string {
+  const isTool = route.kind === "tools";
+  const noun = NOUNS[route.kind].replace(/^./, (letter) => letter.toUpperCase());
+  const subject = `${noun} "${route.remoteName}" of server "${route.server}"`;
+  const limit = isTool ? "callTimeout, or tools.timeout for this tool" : "callTimeout";
+  const key = isTotal ? "maxCallTimeout" : limit;
+  const raise = `or have the limit raised (${key}, in the settings of server "${route.server}").`;
+  if (wait !== undefined) return `${subject} ${wait} Try again later, ${raise}`;
+  const within = isTotal ? `${seconds} seconds in all` : `${seconds} seconds`;
+  const late = `${subject} did not finish within ${within} and was cancelled.`;
+  if (!isTool) return `${late} Try again later, ${raise}`;
+  const { readOnly, idempotent } = route.item === undefined ? NO_HINTS : readHints(route.item);
+  const effect = readOnly
+    ? "It only reads, so it can safely be tried again."
+    : idempotent
+      ? "Whether it took effect is unknown, but repeating it does no further harm."
+      : "Whether it took effect is unknown: check before it is repeated.";
+  return `${late} ${effect} Try smaller steps, ${raise}`;
+}
+
+export function explainUnready(seconds: number, { state }: Pick<Connection, "state">): string {
+  if (state.at !== "authenticating") {
+    return `was not called: the server was not ready within ${seconds} seconds.`;
+  }
+  const { progress } = state;
+  const page = progress.step === "openingBrowser" ? `: open ${progress.url}` : ".";
+  return `was not called: the server wants an authorization, which nobody has given within ${seconds} seconds${page}`;
+}
+
+/** The error for a request about a task that the server has not answered in time. */
+export function lateError(parts: {
+  readonly route: Pick<Route, "server" | "limits">;
+  readonly request: Pick<Request, "method">;
+}): HubError {
+  const { server, limits } = parts.route;
+  const text = `Server "${server}" did not answer ${parts.request.method} within ${limits.timeout / 1000} seconds.`;
+  return new HubError(TIMEOUT, text, { server });
+}
+
+/** The error for a tool or prompt that was removed while the request waited for its server. */
+export function goneError({ kind, name }: Route): HubError {
+  const code = kind === "tools" ? "unknownTool" : "unknownPrompt";
+  return new HubError(code, `There is no ${NOUNS[kind]} "${name}" any more.`);
+}
+
+/** `_meta` key of results that the hub made, with the error's code: tells them from a tool's own errors. */
+const ERROR_KEY = "toolmux/error";
+const TIMEOUT: ErrorCode = "callTimeout";
+
+/**
+ * The response to a request that missed its deadline: for a tool call a result, as models read results and can act on
+ * them; for all others an error.
+ */
+export function answerLate(request: Request, text: string): Message {
+  return answerAbsence(request, new HubError(TIMEOUT, text));
+}
+
+/** The response to a request whose own response was lost. */
+export function answerAbsence({ id, method }: Request, error: HubError): Message {
+  if (method !== Method.toolsCall) return buildError(id, error.toRpc());
+  const content = [{ type: "text", text: error.message }];
+  const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };
+  return buildResult(id, utf8(JSON.stringify(result)));
+}

@@ -1,0 +1,111 @@
+import { Buffer } from "node:buffer";
+import { lstat, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import {
+  makePrivateFolder,
+  readPrivate,
+  removeDrafts,
+  rewritePrivate,
+} from "../base/private-files.ts";
+import { obtainSeal, readSeal, type Seal } from "./hmac.ts";
+import { FORMAT, packRecord, readRecord } from "./record.ts";
+import {
+  isUsable,
+  Keeper,
+  type Kept,
+  MAX_COUNT,
+  MAX_LENGTH,
+  type Snapshots,
+  spellSubject,
+  type Store,
+  type Subject,
+} from "./snapshots.ts";
+
+/** The most that all snapshots may take up, in bytes. */
+const MAX_TOTAL = 64 * 1024 * 1024;
+const NAME = /^[0-9a-f]{64}$/;
+
+/**
+ * Keeps snapshots in `<folder>/snapshots`, a file each, for all hubs of this user. Names and contents are sealed with
+ * the key of this installation, so that neither tells what the subject was made of, nor can be made by others.
+ */
+export function diskSnapshots(parts: {
+  /** The state folder, absolute; made when something is kept. */
+  readonly folder: string;
+  /** ms since the epoch. */
+  readonly now: () => number;
+  /** Gets every text only once. */
+  readonly warn: (text: string) => void;
+}): Snapshots {
+  const { folder, now, warn } = parts;
+  return new Keeper({ store: new Shelf(folder), now, warn });
+}
+
+/** The time of change of each file is when its snapshot was saved. */
+class Shelf implements Store {
+  readonly place: string;
+  readonly #folder: string;
+  #seal: Promise<Seal | undefined> | undefined;
+
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.place = join(folder, "snapshots");
+  }
+
+  async read(subject: Subject): Promise<Kept | undefined> {
+    const seal = await this.#findSeal();
+    if (seal === undefined) return undefined;
+    const name = await nameOf(subject, seal);
+    const file = await readPrivate(join(this.place, name), MAX_LENGTH);
+    return file && (await readRecord(file, name, seal));
+  }
+
+  async write(subject: Subject, kept: Kept): Promise<boolean> {
+    const seal = await obtainSeal(this.#folder);
+    this.#seal = Promise.resolve(seal);
+    const name = await nameOf(subject, seal);
+    const file = await packRecord(name, kept, seal);
+    if (file.length > MAX_LENGTH) return false;
+    await makePrivateFolder(this.place);
+    await rewritePrivate(join(this.place, name), file, kept.savedAt);
+    return true;
+  }
+
+  async remove(subject: Subject): Promise<void> {
+    const seal = await this.#findSeal();
+    if (seal !== undefined)
+      await rm(join(this.place, await nameOf(subject, seal)), { force: true });
+  }
+
+  async tidy(now: number): Promise<void> {
+    await removeDrafts(this.#folder, now);
+    await removeDrafts(this.place, now);
+    const files: { path: string; size: number; savedAt: number }[] = [];
+    for (const name of await readdir(this.place)) {
+      const path = join(this.place, name);
+      // Another hub may have removed it.
+      const stats = NAME.test(name) ? await lstat(path).catch(() => undefined) : undefined;
+      if (stats?.isFile() === true) files.push({ path, size: stats.size, savedAt: stats.mtimeMs });
+    }
+    let total = 0;
+    let count = 0;
+    for (const { path, size, savedAt } of files.toSorted((a, b) => b.savedAt - a.savedAt)) {
+      total += size;
+      count++;
+      const isTooMuch = total > MAX_TOTAL || count > MAX_COUNT;
+      if (isTooMuch || !isUsable(savedAt, now)) await rm(path, { force: true });
+    }
+  }
+
+  /** Looked for again as long as there is none. */
+  async #findSeal(): Promise<Seal | undefined> {
+    const seal = await (this.#seal ??= readSeal(this.#folder));
+    if (seal === undefined) this.#seal = undefined;
+    return seal;
+  }
+}
+
+/** The name of the file for a subject. */
+export function nameOf(subject: Subject, seal: Seal): Promise<string> {
+  return seal(Buffer.from(`snapshot ${FORMAT} ${spellSubject(subject)}`));
+}

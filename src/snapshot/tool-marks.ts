@@ -1,0 +1,83 @@
+import { Buffer } from "node:buffer";
+import {
+  compareItems,
+  describeReturn,
+  type Difference,
+  type Part,
+  PARTS,
+  textsOf,
+} from "../catalog/tool-diff.ts";
+import type { Item } from "../catalog/listing.ts";
+
+/** How a tool was described when it was last listed. */
+export interface Mark {
+  /** When it was first seen described like this, in ms since the epoch. */
+  readonly since: number;
+  /** SHA-256 of what each of its parts says, base64url; no entry for a part that it does not have. */
+  readonly prints: Readonly<Partial<Record<Part, string>>>;
+}
+
+/** By the server's own names of its tools: those of the last listing, then those that are gone, the last to go first. */
+export type Marks = ReadonlyMap<string, Mark>;
+
+/** What is known of earlier listings. */
+export interface Past {
+  readonly items: readonly Item[];
+  readonly marks: Marks;
+}
+
+/** More names than this are not remembered. */
+const MAX_MARKS = 5000;
+
+/**
+ * Compares a listing with what is known. Tools that were never seen are no difference; those that come back are
+ * compared with what they were.
+ * @param now ms since the epoch.
+ * @returns the differences, and what is known from now on.
+ */
+export async function review(
+  past: Past,
+  items: readonly Item[],
+  now: number,
+): Promise<{ differences: readonly Difference[]; marks: Marks }> {
+  const before = firstOfEach(past.items);
+  const marks = new Map<string, Mark>();
+  const differences: Difference[] = [];
+  for (const [name, item] of firstOfEach(items)) {
+    const earlier = before.get(name);
+    const known = past.marks.get(name);
+    const isSame = earlier !== undefined && Buffer.compare(earlier.bytes, item.bytes) === 0;
+    const mark = isSame && known !== undefined ? known : { since: now, prints: await print(item) };
+    const difference =
+      earlier !== undefined
+        ? compareItems(earlier, item)
+        : known && compareReturn(known, mark, item);
+    if (difference !== undefined) differences.push(difference);
+    if (marks.size < MAX_MARKS) marks.set(name, difference === undefined ? (known ?? mark) : mark);
+  }
+  for (const [name, mark] of past.marks) {
+    if (marks.size < MAX_MARKS && !marks.has(name)) marks.set(name, mark);
+  }
+  return { differences, marks };
+}
+
+function compareReturn(before: Mark, after: Mark, item: Item): Difference | undefined {
+  const parts = PARTS.filter((part) => before.prints[part] !== after.prints[part]);
+  return parts.length === 0 ? undefined : describeReturn(item, parts);
+}
+
+/** Of tools of one name the first counts, as everywhere. */
+function firstOfEach(items: readonly Item[]): ReadonlyMap<string, Item> {
+  const first = new Map<string, Item>();
+  for (const item of items) if (!first.has(item.key)) first.set(item.key, item);
+  return first;
+}
+
+async function print(item: Item): Promise<Mark["prints"]> {
+  const prints: Partial<Record<Part, string>> = {};
+  for (const [part, text] of textsOf(item)) {
+    const hash = await crypto.subtle.digest("SHA-256", Buffer.from(text));
+    prints[part] = Buffer.from(hash).toString("base64url");
+  }
+  return prints;
+}

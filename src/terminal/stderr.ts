@@ -1,0 +1,84 @@
+import process from "node:process";
+import { utf8 } from "../base/bytes.ts";
+import { ownStderr } from "../base/runtime.ts";
+import { own } from "./console.ts";
+
+/** So many characters wait for a reader of stderr; later lines are counted and dropped. */
+const MAX_WAITING = 256 * 1024;
+
+/** Takes text; gives a promise that never rejects when its reader is slow. */
+export type Outlet = (text: string) => Promise<void> | undefined;
+
+/** Lines on stderr from a hub that must not stand still because nobody reads them, as clients often do not. */
+export class Notices {
+  readonly #describeGap: (missing: number) => string;
+  #outlet: Outlet | undefined;
+  /** Settles when the reader has taken what it was given; there while it is slow. */
+  #reading: Promise<void> | undefined;
+  #waiting: string[] = [];
+  #size = 0;
+  #dropped = 0;
+
+  /**
+   * @param describeGap the line that stands where so many lines are missing.
+   * @param outlet stderr, if there is none given.
+   */
+  constructor(describeGap: (missing: number) => string, outlet?: Outlet) {
+    this.#describeGap = describeGap;
+    this.#outlet = outlet;
+  }
+
+  /** Prints a line, or several, given without the last line end. */
+  print(line: string): void {
+    if (this.#reading === undefined) {
+      this.#write([line]);
+    } else if (this.#dropped === 0 && this.#size + line.length <= MAX_WAITING) {
+      this.#waiting.push(line);
+      this.#size += line.length;
+    } else {
+      this.#dropped++;
+    }
+  }
+
+  /** Settles when nothing waits any more; never, if nobody reads. */
+  async drained(): Promise<void> {
+    while (this.#reading !== undefined) await this.#reading;
+  }
+
+  #write(lines: readonly string[]): void {
+    this.#outlet ??= openStderr();
+    const taken = this.#outlet(lines.map((line) => `${line}\n`).join(""));
+    this.#reading = taken?.then(() => this.#resume());
+  }
+
+  #resume(): void {
+    const lines = this.#waiting;
+    if (this.#dropped > 0) lines.push(this.#describeGap(this.#dropped));
+    this.#waiting = [];
+    this.#size = 0;
+    this.#dropped = 0;
+    this.#reading = undefined;
+    if (lines.length > 0) this.#write(lines);
+  }
+}
+
+/** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
+function openStderr(): Outlet {
+  if (isPipe(2)) {
+    const stderr = ownStderr();
+    return (text) => stderr.write(utf8(text));
+  }
+  return (text) => {
+    own.warn(text.slice(0, -1));
+    return undefined;
+  };
+}
+
+function isPipe(fd: number): boolean {
+  try {
+    const stats = process.getBuiltinModule("node:fs").fstatSync(fd);
+    return stats.isFIFO() || stats.isSocket();
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,126 @@
+import process from "node:process";
+import picocolors from "picocolors";
+import type { Env } from "../base/paths.ts";
+import { clean, escapeJson } from "./report.ts";
+
+export type Colors = ReturnType<typeof picocolors.createColors>;
+
+/** What is printed on: a terminal's width in characters (Infinity where nothing is to be cut), and its colours. */
+export interface Paper {
+  readonly isTerminal: boolean;
+  readonly width: number;
+  readonly colors: Colors;
+}
+
+/** Looks at a stream; this costs some ms, so it is for commands with output for people. */
+export function findPaper(env: Env, stream: "stdout" | "stderr" = "stdout"): Paper {
+  const { isTTY: isTerminal, columns } = process[stream];
+  const isColored = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
+  return {
+    isTerminal,
+    width: (isTerminal && columns) || Number.POSITIVE_INFINITY,
+    colors: picocolors.createColors(isColored),
+  };
+}
+
+/** Aligned columns under their titles, a line each; the last column is cut to the paper's width. */
+export function alignTable(
+  titles: readonly string[],
+  rows: readonly (readonly string[])[],
+  { width, colors }: Paper,
+): string {
+  const table = [titles, ...rows.map((row) => row.map(clean))];
+  const widths = titles.map((_, at) => Math.max(...table.map((row) => measure(row[at] ?? ""))));
+  const lines = table.map((row) => {
+    const cells = row.map((cell, at) =>
+      at < row.length - 1 ? cell + " ".repeat((widths[at] ?? 0) - measure(cell)) : cell,
+    );
+    return cut(cells.join("  ").trimEnd(), width);
+  });
+  return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
+}
+
+/** The text, or as much of it as fits with a mark that there is more. */
+export function cut(text: string, width: number): string {
+  if (measure(text) <= width) return text;
+  let room = width - 1;
+  let shown = "";
+  for (const character of text) {
+    room -= measure(character);
+    if (room < 0) break;
+    shown += character;
+  }
+  return `${shown}…`;
+}
+
+/** Marks that stand on the character before them. */
+const FLAT = /\p{Mn}/gu;
+/** What takes two columns of a terminal: East Asian scripts, and most emoji. */
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/gu;
+
+/** How many columns of a terminal a text without control characters takes. */
+function measure(text: string): number {
+  // oxlint-disable-next-line no-control-regex
+  if (/^[\u0000-\u02ff]*$/.test(text)) return text.length;
+  const visible = text.replace(FLAT, "");
+  return Array.from(visible).length + (visible.match(WIDE)?.length ?? 0);
+}
+
+/** A JSON document over several lines; what a terminal would obey, or not show, is escaped in it. */
+export function formatJson(document: object): string {
+  return escapeJson(JSON.stringify(document, null, 2));
+}
+
+/** `1 server`, `2 servers`. */
+export function count(some: number, noun: string): string {
+  return `${some} ${noun}${some === 1 ? "" : "s"}`;
+}
+
+/** `42 ms`, `1.8 s`, `2.5 min`. */
+export function formatDuration(ms: number): string {
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
+  return ms < 59_950 ? `${round(ms / 1000)} s` : `${round(ms / 60_000)} min`;
+}
+
+/** How a server stands that is late: `still starting, 45 s`; `elapsed` in ms. */
+export function describeStarting(elapsed: number): string {
+  return `still starting, ${formatDuration(elapsed)}`;
+}
+
+/** `640 B`, `12 KB`, `23 MB`, `1.2 GB`. */
+export function formatSize(bytes: number): string {
+  if (bytes < 1000) return `${bytes} B`;
+  if (bytes < 999_500) return `${Math.round(bytes / 1e3)} KB`;
+  return bytes < 999.5e6 ? `${Math.round(bytes / 1e6)} MB` : `${round(bytes / 1e9)} GB`;
+}
+
+function round(value: number): string {
+  return String(Number(value.toFixed(1)));
+}
+
+/** One line on a terminal that is written over and goes at the end. */
+export interface TerminalLine {
+  show(text: string): void;
+  clear(): void;
+}
+
+const ERASE = "\r\u001b[K";
+
+/** The line on stderr; undefined if that is no terminal which can have one. */
+export function openLine(env: Env): TerminalLine | undefined {
+  const { stderr } = process;
+  if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
+  let shown = false;
+  return {
+    show(text) {
+      // The last column stays free: some terminals would begin a line for it.
+      stderr.write(ERASE + cut(clean(text), (stderr.columns || 80) - 1));
+      shown = true;
+    },
+    clear() {
+      if (shown) stderr.write(ERASE);
+      shown = false;
+    },
+  };
+}

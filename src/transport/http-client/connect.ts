@@ -1,0 +1,212 @@
+import { connect, isIP, type Socket } from "node:net";
+import { Buffer } from "node:buffer";
+import { connect as secure, type TLSSocket } from "node:tls";
+import { HubError } from "../../base/errors.ts";
+import { readAuthorities } from "./authorities.ts";
+import { bareHost, findDetour, portOf } from "./proxy.ts";
+import { readHead } from "./head.ts";
+import type { Opened } from "./pool.ts";
+import { explainLoss } from "./connect-errors.ts";
+
+/** What it takes to get to servers. */
+export interface RoadParts {
+  /** Certificates to trust beside the system's, in PEM. */
+  readonly ca: string | undefined;
+  /** Says which proxies there are, and which certificates. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+/** How long a connection may take until it is there, in ms. */
+const CONNECT_LIMIT = 20_000;
+/** After how long a silence the system asks whether the other end is still there, in ms: nobody says that a way is lost. */
+const SILENCE = 30_000;
+
+/**
+ * Opens a connection to the server of a URL: over a proxy where the environment names one, and with TLS for `https:`.
+ * @throws {HubError} unreachable or tlsFailed, and nothing has been sent; or the signal's reason
+ */
+export async function openRoad(url: URL, parts: RoadParts, signal: AbortSignal): Promise<Opened> {
+  const detour = findDetour(url, parts.env);
+  if (typeof detour === "string") {
+    throw fail(
+      "unreachable",
+      `The proxy of the environment is none that can be used: its URL has to begin with http:// or https://.`,
+    );
+  }
+  const over = new AbortController();
+  const timer = setTimeout(() => {
+    over.abort(fail("unreachable", `${url.host} did not answer within ${CONNECT_LIMIT / 1000} s.`));
+  }, CONNECT_LIMIT);
+  const until = AbortSignal.any([signal, over.signal]);
+  try {
+    if (detour === undefined) return direct(await reach(url, undefined, parts, until));
+    const socket = await reach(detour, undefined, parts, until).catch((error: unknown) => {
+      throw error instanceof HubError
+        ? fail(
+            error.code,
+            `${error.message} It is the proxy for ${url.host} that the environment names.`,
+          )
+        : error;
+    });
+    const fields = authorize(detour);
+    if (url.protocol === "http:") return { socket, isRelayed: true, fields };
+    await passThrough(socket, url, detour, fields, until);
+    return direct(await reach(url, socket, parts, until));
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function direct(socket: Socket): Opened {
+  return { socket, isRelayed: false, fields: "" };
+}
+
+/** A connection to where a URL goes, over one that there is already if so. */
+async function reach(
+  url: URL,
+  through: Socket | undefined,
+  { ca, env }: RoadParts,
+  signal: AbortSignal,
+): Promise<Socket> {
+  const host = bareHost(url);
+  const port = portOf(url);
+  if (url.protocol === "http:") {
+    const socket = connect({ host, port, noDelay: true });
+    socket.setKeepAlive(true, SILENCE);
+    return settle(socket, "connect", url, signal);
+  }
+  const authorities = await readAuthorities(ca, env);
+  signal.throwIfAborted();
+  const options = {
+    ...(through === undefined ? { host, port } : { socket: through }),
+    ...(isIP(host) === 0 && { servername: host }),
+    ...(authorities !== undefined && { ca: [...authorities] }),
+    ALPNProtocols: ["http/1.1"],
+  };
+  let socket: TLSSocket;
+  try {
+    socket = secure(options);
+  } catch (error) {
+    // The one thing in it that can be wrong is what was added.
+    const text = `The certificates that are to be trusted beside the system's are none: ${String(error)}.`;
+    throw fail("tlsFailed", text);
+  }
+  if (through === undefined) {
+    socket.setNoDelay(true);
+    socket.setKeepAlive(true, SILENCE);
+  }
+  return settle(socket, "secureConnect", url, signal);
+}
+
+function settle(
+  socket: Socket,
+  event: "connect" | "secureConnect",
+  url: URL,
+  signal: AbortSignal,
+): Promise<Socket> {
+  return new Promise((resolve, reject) => {
+    const end = (): void => {
+      socket.off(event, arrived);
+      socket.off("error", failed);
+      socket.off("close", closed);
+      signal.removeEventListener("abort", give);
+    };
+    const lose = (error: unknown): void => {
+      end();
+      // What it says from now on is nobody's.
+      socket.on("error", () => {});
+      socket.destroy();
+      reject(error);
+    };
+    const arrived = (): void => {
+      end();
+      // Until somebody uses it, nobody is there to hear of its end.
+      socket.on("error", () => {});
+      resolve(socket);
+    };
+    const failed = (error: Error): void => lose(explainLoss(error, url));
+    const closed = (): void => lose(explainLoss(new Error("the connection was closed"), url));
+    const give = (): void => lose(signal.reason);
+    socket.on(event, arrived);
+    socket.on("error", failed);
+    socket.on("close", closed);
+    signal.addEventListener("abort", give);
+    if (signal.aborted) give();
+  });
+}
+
+/** Has the proxy connect to the server. @throws {HubError} unreachable */
+function passThrough(
+  socket: Socket,
+  url: URL,
+  detour: URL,
+  fields: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const target = `${url.hostname}:${portOf(url)}`;
+  socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: ${target}\r\n${fields}\r\n`, "latin1");
+  return new Promise((resolve, reject) => {
+    let start: Buffer = Buffer.alloc(0);
+    const end = (): void => {
+      socket.off("data", read);
+      socket.off("error", failed);
+      socket.off("close", closed);
+      signal.removeEventListener("abort", give);
+    };
+    const lose = (error: unknown): void => {
+      end();
+      socket.on("error", () => {});
+      socket.destroy();
+      reject(error);
+    };
+    const read = (chunk: Buffer): void => {
+      start = Buffer.concat([start, chunk]);
+      const found = readHead(start);
+      if (found === undefined) return;
+      const status = found === "malformed" ? undefined : found.head.status;
+      if (status !== undefined && status >= 200 && status < 300) {
+        socket.pause();
+        end();
+        resolve();
+      } else {
+        lose(fail("unreachable", explainRefusal(url, detour, status)));
+      }
+    };
+    const failed = (error: Error): void => lose(explainLoss(error, detour));
+    const closed = (): void => lose(fail("unreachable", explainRefusal(url, detour, undefined)));
+    const give = (): void => lose(signal.reason);
+    socket.on("data", read);
+    socket.on("error", failed);
+    socket.on("close", closed);
+    signal.addEventListener("abort", give);
+  });
+}
+
+function explainRefusal({ host }: URL, detour: URL, status: number | undefined): string {
+  const which = `The proxy ${detour.host} that the environment names`;
+  if (status === undefined) return `${which} does not answer as one.`;
+  if (status === 407)
+    return `${which} wants a name and a password (HTTP 407): write them in its URL.`;
+  return `${which} does not let the hub through to ${host} (HTTP ${status}).`;
+}
+
+function authorize({ username, password }: URL): string {
+  if (username === "" && password === "") return "";
+  const text = `${decode(username)}:${decode(password)}`;
+  return `Proxy-Authorization: Basic ${Buffer.from(text).toString("base64")}\r\n`;
+}
+
+/** As it was meant: a percent sign need not begin an escape. */
+function decode(text: string): string {
+  return text.replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => {
+    try {
+      return decodeURIComponent(escapes);
+    } catch {
+      return escapes;
+    }
+  });
+}
+
+function fail(code: HubError["code"], text: string): HubError {
+  return new HubError(code, text, { step: "dial" });
+}

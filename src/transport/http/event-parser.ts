@@ -1,0 +1,150 @@
+import { Buffer } from "node:buffer";
+import { type Excess, Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+
+/** What a stream of events has. */
+export interface EventSink {
+  /** An event that has data; `type` is `message` where none is named. */
+  event(type: string, data: Buffer): void;
+  /** One over the limit was dropped. */
+  oversized(excess: Excess): void;
+}
+
+const LF = 0x0a;
+const CR = 0x0d;
+const COLON = 0x3a;
+const SPACE = 0x20;
+const BREAK = Buffer.from("\n");
+/** The longest value but of data that counts, and the longest name, in bytes. */
+const SHORT = { value: 4096, name: 16 };
+/** How long a server may ask to wait, in ms. */
+const LONGEST_RETRY = 300_000;
+
+type Field = "data" | "event" | "id" | "retry" | "other";
+const FIELDS: ReadonlyMap<string, Field> = new Map(
+  (["data", "event", "id", "retry"] as const).map((name) => [name, name]),
+);
+
+/**
+ * Reads server-sent events, as bytes (HTML standard, 9.2.6): lines end with CR, LF or both, chunks are cut anywhere. An event
+ * that was not ended is none.
+ */
+export class EventReader {
+  /** The id of the last event that named one. */
+  lastId: string | undefined;
+  /** How long the server wants to be left alone before its stream is asked for again, in ms. */
+  retry: number | undefined;
+  readonly #sink: EventSink;
+  readonly #data: Gathering;
+  #type = "";
+  #id: string | undefined;
+  #hasData = false;
+  /** The field of the line that is being read; undefined as long as its name has not ended. */
+  #field: Field | undefined;
+  #name = "";
+  #value = "";
+  #isEmpty = true;
+  #mayPad = false;
+  #isAfterCr = false;
+  #isFirst = true;
+
+  /** @param limit the most data that an event may have, in bytes */
+  constructor(limit: number, sink: EventSink) {
+    this.#sink = sink;
+    this.#data = new Gathering(limit);
+  }
+
+  /** The chunk belongs to the reader from now on. */
+  push(chunk: Buffer): void {
+    let at = 0;
+    let cr = chunk.indexOf(CR);
+    while (at < chunk.length) {
+      if (this.#isAfterCr) {
+        this.#isAfterCr = false;
+        if (chunk[at] === LF) {
+          at++;
+          continue;
+        }
+      }
+      if (cr >= 0 && cr < at) cr = chunk.indexOf(CR, at);
+      const lf = chunk.indexOf(LF, at);
+      const end = cr >= 0 && (lf < 0 || cr < lf) ? cr : lf;
+      if (end < 0) {
+        this.#take(chunk, at, chunk.length);
+        return;
+      }
+      if (end > at) this.#take(chunk, at, end);
+      this.#isAfterCr = end === cr;
+      at = end + 1;
+      this.#endLine();
+    }
+  }
+
+  #take(chunk: Buffer, start: number, end: number): void {
+    this.#isEmpty = false;
+    let from = start;
+    if (this.#field === undefined) {
+      const colon = chunk.indexOf(COLON, from);
+      const stop = colon < 0 || colon >= end ? end : colon;
+      if (this.#name.length <= SHORT.name) {
+        this.#name += chunk.toString("latin1", from, Math.min(stop, from + SHORT.name + 1));
+      }
+      if (stop === end) return;
+      this.#begin();
+      from = stop + 1;
+    }
+    if (this.#mayPad && from < end) {
+      this.#mayPad = false;
+      if (chunk[from] === SPACE) from++;
+    }
+    if (from === end || this.#field === "other") return;
+    if (this.#field === "data") {
+      this.#data.add(from === 0 && end === chunk.length ? chunk : chunk.subarray(from, end));
+    } else if (this.#value.length <= SHORT.value) {
+      this.#value += chunk.toString("latin1", from, Math.min(end, from + SHORT.value + 1));
+    }
+  }
+
+  /** The name of the field has ended. */
+  #begin(): void {
+    // A byte order mark may begin a stream.
+    const name = this.#isFirst ? this.#name.replace(/^\xef\xbb\xbf/, "") : this.#name;
+    this.#field = FIELDS.get(name) ?? "other";
+    this.#mayPad = true;
+    if (this.#field !== "data") return;
+    if (this.#hasData) this.#data.add(BREAK);
+    this.#hasData = true;
+  }
+
+  #endLine(): void {
+    if (this.#isEmpty) {
+      this.#dispatch();
+      return;
+    }
+    if (this.#field === undefined) this.#begin();
+    const value = this.#value;
+    if (value.length <= SHORT.value) {
+      if (this.#field === "event") this.#type = value;
+      else if (this.#field === "id" && !value.includes("\0")) this.#id = value;
+      else if (this.#field === "retry" && /^\d{1,9}$/.test(value)) {
+        this.retry = Math.min(Number(value), LONGEST_RETRY);
+      }
+    }
+    this.#isFirst = false;
+    this.#isEmpty = true;
+    this.#field = undefined;
+    this.#name = "";
+    this.#value = "";
+  }
+
+  #dispatch(): void {
+    const type = this.#type === "" ? "message" : this.#type;
+    this.#type = "";
+    if (this.#id !== undefined) this.lastId = this.#id === "" ? undefined : this.#id;
+    if (!this.#hasData) return;
+    this.#hasData = false;
+    const { size } = this.#data;
+    const data = this.#data.take();
+    if (isExcess(data)) this.#sink.oversized(data);
+    else if (size > 0) this.#sink.event(type, data);
+  }
+}

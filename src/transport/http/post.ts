@@ -1,0 +1,296 @@
+import { Buffer } from "node:buffer";
+import { joinPieces, type Piece, sizeOf, sliceOf } from "../../base/bytes.ts";
+import type { HubError } from "../../base/errors.ts";
+import { readEdges, readFrame } from "../../jsonrpc/parse.ts";
+import {
+  buildAnswer,
+  buildError,
+  type Frame,
+  type Message,
+  joinMessage,
+  piecesOf,
+} from "../../jsonrpc/message.ts";
+import type { Exchange, Outgoing } from "../transport.ts";
+import type { Customer, Delivery } from "./delivery.ts";
+import { isEventStream, isJson, READ } from "./excerpt.ts";
+import { CONTENT } from "./headers.ts";
+import { type Excess, Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Head } from "../http-client/head.ts";
+import type { Passage } from "./request.ts";
+import { Thread } from "./thread.ts";
+import { judge } from "./errors.ts";
+
+/** What a POST tells whose it is, and asks of it. */
+export interface PostOwner {
+  readonly passage: Passage;
+  /** The server has answered as one of MCP before. */
+  readonly isMet: boolean;
+  /** The headers that say what a message is; of a request that goes on from an event, without one. */
+  fieldsFor(info: Outgoing | undefined): string;
+  frame(frame: Frame, post: Post): void;
+  oversized(excess: Excess): void;
+  log(text: string): void;
+  /** The server has taken all of it. */
+  sent(post: Post): void;
+  /** The server has begun to answer, or will not. */
+  heard(post: Post, head: Head | undefined): void;
+  /** An answer with an HTTP error. @returns whether that is dealt with, and the post with it */
+  turnedAway(post: Post, status: number, otherwise: () => void): boolean;
+  /** It may not know the session any more. @returns whether that is found out, and the post dealt with then */
+  doubts(post: Post, otherwise: () => void): boolean;
+  /** Nothing could be sent. */
+  unreachable(cause: HubError): void;
+  over(post: Post): void;
+}
+
+/** How a server of the modern era is met: whatever goes wrong with that is a server's that does not know it. */
+const DISCOVER = "server/discover";
+
+/** One message to a server over Streamable HTTP, and what comes back on it. */
+export class Post implements Exchange, Customer {
+  readonly info: Outgoing | undefined;
+  readonly message: readonly Piece[];
+  /** Bytes. */
+  readonly size: number;
+  readonly #owner: PostOwner;
+  #delivery: Delivery | undefined;
+  #head: Head | undefined;
+  #thread: Thread | undefined;
+  #text: Gathering | undefined;
+  /** Where its owner has it, once it is to be sent. */
+  place = -1;
+  #isAnswered = false;
+  #isSent = false;
+  #isOver = false;
+
+  constructor(owner: PostOwner, message: Message, info: Outgoing | undefined) {
+    this.#owner = owner;
+    this.message = piecesOf(message);
+    this.info = info;
+    let size = 0;
+    for (const piece of this.message) size += sizeOf(piece);
+    this.size = size;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  get isAnswered(): boolean {
+    return this.#isAnswered;
+  }
+
+  /** The server may have all of it. */
+  get isSent(): boolean {
+    return this.#isSent;
+  }
+
+  start(): void {
+    if (this.#isOver) return;
+    const fields = `${CONTENT}${this.#owner.fieldsFor(this.info)}`;
+    const { passage } = this.#owner;
+    this.#delivery = passage.send({ method: "POST", fields, body: this.message }, this);
+  }
+
+  abandon(): void {
+    if (!this.#isAnswered) this.finish();
+  }
+
+  /** No answer comes; the owner of the message is told, if there was none. */
+  lose(cause: HubError): void {
+    if (this.#isOver) return;
+    this.finish();
+    if (!this.#isAnswered) this.#refuse(cause);
+  }
+
+  sent(): void {
+    this.#isSent = true;
+    this.#owner.sent(this);
+  }
+
+  head(head: Head): void {
+    if (this.#isOver) return;
+    this.#head = head;
+    const isGood = head.status >= 200 && head.status < 300;
+    if (isGood) this.#owner.passage.hasEntered = true;
+    this.#owner.heard(this, head);
+    const { maxMessage } = this.#owner.passage.target;
+    if (isGood && isEventStream(head)) {
+      this.#thread = new Thread(this.#owner.passage, {
+        fields: () => this.#owner.fieldsFor(undefined),
+        isDone: () => this.#isAnswered,
+        event: (type, data) => this.#event(type, data),
+        oversized: (excess) => this.#exceeded(excess),
+        lost: (cause) => this.lose(cause),
+        unreachable: (cause) => this.#owner.unreachable(cause),
+      });
+    } else {
+      this.#text = new Gathering(isJson(head) ? maxMessage : READ);
+    }
+  }
+
+  body(bytes: Buffer): void {
+    if (this.#isOver) return;
+    if (this.#thread === undefined) this.#text?.add(bytes);
+    else this.#thread.push(bytes);
+  }
+
+  end(): void {
+    if (this.#isOver) return;
+    if (this.#thread !== undefined) {
+      this.#thread.dropped();
+      return;
+    }
+    const content = withoutMark(this.#text?.take() ?? Buffer.alloc(0));
+    const head = this.#head;
+    if (head === undefined) return;
+    if (head.status >= 300) this.#judge(head, content);
+    else this.#read(head, content);
+  }
+
+  fail(cause: HubError): void {
+    if (this.#isOver) return;
+    this.#owner.heard(this, undefined);
+    if (cause.code === "unreachable" || cause.code === "tlsFailed") {
+      const { passage } = this.#owner;
+      const told = passage.hasEntered ? passage.error("notDelivered", cause.message) : cause;
+      this.lose(told);
+      this.#owner.unreachable(cause);
+    } else if (this.#thread !== undefined) {
+      this.#thread.dropped(cause);
+    } else {
+      this.lose(cause);
+    }
+  }
+
+  #event(type: string, data: Buffer): void {
+    if (type !== "message" || this.#isOver) return;
+    this.#deliver(readFrame(data));
+  }
+
+  #deliver(frame: Frame): void {
+    if (isAnswer(frame)) this.#isAnswered = true;
+    this.#owner.frame(frame, this);
+  }
+
+  #exceeded(excess: Excess): void {
+    const edges = readEdges(excess.head, excess.tail);
+    if (edges?.kind === "response") this.#isAnswered = true;
+    this.#owner.oversized(excess);
+  }
+
+  /** A whole answer that is no stream. */
+  #read(head: Head, content: Buffer | Excess): void {
+    const { passage } = this.#owner;
+    if (isExcess(content)) {
+      if (isJson(head)) this.#exceeded(content);
+      this.lose(
+        passage.error(
+          "messageTooLarge",
+          `it answered with ${content.size} bytes, which is over the limit (maxMessage).`,
+        ),
+      );
+      return;
+    }
+    if (isJson(head) && content.length > 0) {
+      const frame = readFrame(content);
+      if (frame.kind !== "invalid") {
+        this.#deliver(frame);
+        if (this.#isAnswered) this.finish();
+        else this.lose(passage.error("answerLost", "it answered with something that is none."));
+        return;
+      }
+    }
+    if (this.info === undefined) {
+      this.finish();
+      return;
+    }
+    const isNothing = content.length === 0;
+    this.lose(
+      isNothing
+        ? passage.error(
+            this.#owner.isMet ? "answerLost" : "serverRefused",
+            `it answered HTTP ${head.status} with nothing.`,
+          )
+        : judge(head, content, passage, this.#owner.isMet),
+    );
+  }
+
+  /** An answer with an HTTP error. */
+  #judge(head: Head, content: Buffer | Excess): void {
+    const { passage, isMet } = this.#owner;
+    const body = isExcess(content) ? content.head : content;
+    const answer = isExcess(content) ? undefined : this.#answerIn(content);
+    const otherwise = (): void => {
+      if (answer !== undefined && head.status < 500 && head.status !== 429)
+        this.#deliver(answer.frame);
+      this.lose(judge(head, body, passage, isMet));
+    };
+    if (answer?.isOwn !== true) {
+      if (!this.#owner.turnedAway(this, head.status, otherwise)) otherwise();
+      return;
+    }
+    const settle = (): void => {
+      this.#deliver(answer.frame);
+      this.finish();
+    };
+    if (head.status !== 404 || !this.#owner.doubts(this, settle)) settle();
+  }
+
+  /** An answer in JSON-RPC, with the id of this request even if the server has not read that far. */
+  #answerIn(content: Buffer): { readonly frame: Frame; readonly isOwn: boolean } | undefined {
+    if (content.length === 0) return undefined;
+    const frame = readFrame(content);
+    const id = this.#id();
+    if (id === undefined || frame.kind !== "response") return undefined;
+    if (frame.id === id) return { frame, isOwn: true };
+    if (frame.id !== undefined || frame.outcome !== "error") return undefined;
+    const { bytes, body } = frame;
+    const error = sliceOf(bytes, body.start, body.end);
+    return {
+      frame: readFrame(joinMessage(buildAnswer(id, "error", error))),
+      isOwn: false,
+    };
+  }
+
+  #refuse(cause: HubError): void {
+    const { info } = this;
+    if (info === undefined) {
+      this.#owner.log(cause.message);
+      return;
+    }
+    const id = this.#id();
+    const isMeeting = info.method === DISCOVER && !this.#owner.isMet && cause.step === undefined;
+    if (isMeeting && id !== undefined && cause.code !== "unauthorized") {
+      const error = { code: -32601, message: cause.message };
+      this.#owner.frame(readFrame(joinMessage(buildError(id, error))), this);
+      return;
+    }
+    info.unanswered?.(cause);
+  }
+
+  /** The id of the request. */
+  #id(): number | undefined {
+    const frame = readFrame(joinPieces(this.message));
+    return frame.kind === "request" && typeof frame.id.key === "number" ? frame.id.key : undefined;
+  }
+
+  /** Forgets it, and nobody is told. */
+  finish(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.#delivery?.drop();
+    this.#thread?.drop();
+    this.#owner.over(this);
+  }
+}
+
+function isAnswer(frame: Frame): boolean {
+  return frame.kind === "batch" ? frame.items.some(isAnswer) : frame.kind === "response";
+}
+
+/** Some write a byte order mark, which is none of JSON. */
+function withoutMark(content: Buffer | Excess): Buffer | Excess {
+  const isMarked = !isExcess(content) && content[0] === 0xef && content[1] === 0xbb;
+  return isMarked && content[2] === 0xbf ? content.subarray(3) : content;
+}

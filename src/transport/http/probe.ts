@@ -1,0 +1,45 @@
+import type { Buffer } from "node:buffer";
+import { utf8 } from "../../base/bytes.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
+import { codeOf } from "../../jsonrpc/message.ts";
+import { READ } from "./excerpt.ts";
+import { Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Head } from "../http-client/head.ts";
+import type { Passage } from "./request.ts";
+
+/** No id of the hub's own requests. */
+const ID = 0;
+const METHOD_NOT_FOUND = -32601;
+
+/**
+ * Finds out whether a server knows a session: some refuse what is sent in one that they have forgotten as they refuse any bad
+ * request, or as they answer one. Nothing is wrong with a ping but that: one that knows the session answers it, or does not know
+ * pings.
+ */
+export function probe(passage: Passage, fields: string): Promise<boolean> {
+  const text = new Gathering(READ);
+  const body = [utf8(`{"jsonrpc":"2.0","id":${ID},"method":"ping"}`)];
+  return new Promise((resolve) => {
+    let status = 0;
+    passage.send(
+      { method: "POST", fields, body },
+      {
+        head(head: Head) {
+          ({ status } = head);
+          if (status !== 400 && status !== 404) resolve(true);
+        },
+        body: (bytes: Buffer) => text.add(bytes),
+        end() {
+          const content = text.take();
+          const frame = isExcess(content) ? undefined : readFrame(content);
+          resolve(
+            frame?.kind === "response" &&
+              frame.id === ID &&
+              (frame.outcome === "result" || codeOf(frame) === METHOD_NOT_FOUND),
+          );
+        },
+        fail: () => resolve(true),
+      },
+    );
+  });
+}

@@ -1,0 +1,225 @@
+import type { Buffer } from "node:buffer";
+import { type Piece, sizeOf, textOf } from "../../base/bytes.ts";
+import type { HubError } from "../../base/errors.ts";
+import { readFrame } from "../../jsonrpc/parse.ts";
+import { within } from "../../base/grace.ts";
+import { type Message, piecesOf } from "../../jsonrpc/message.ts";
+import type { Exchange, Outgoing, Spoken } from "../transport.ts";
+import { PIPE_EXCHANGE } from "../memory.ts";
+import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
+import type { Customer, Delivery } from "./delivery.ts";
+import { READ } from "./excerpt.ts";
+import { Feed, type FeedEnd } from "./event-stream.ts";
+import { CONTENT } from "./headers.ts";
+import { Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Head } from "../http-client/head.ts";
+import { type Place, placeOf } from "../http-client/pool.ts";
+import type { Passage } from "./request.ts";
+import { Sequence } from "./message-order.ts";
+import { judge } from "./errors.ts";
+
+/** A message on its way. */
+export interface Held {
+  readonly message: readonly Piece[];
+  readonly info: Outgoing | undefined;
+}
+
+interface Sending extends Held {
+  readonly size: number;
+  delivery: Delivery | undefined;
+}
+
+/** The longest name of an endpoint, in bytes. */
+const LONGEST_ENDPOINT = 4096;
+
+/** HTTP with SSE as it was before Streamable HTTP (2024-11-05): all that the server says is on one stream, whose end is the end. */
+export class Sse implements Course {
+  readonly hasStreams = false;
+  readonly #passage: Passage;
+  readonly #events: CourseEvents;
+  readonly #refused: (cause: HubError, held: readonly Held[]) => boolean;
+  readonly #sequence = new Sequence<Sending>((sending) => this.#start(sending));
+  readonly #sendings = new Set<Sending>();
+  #feed: Feed | undefined;
+  #endpoint: Place | undefined;
+  #met: () => void = () => {};
+  #version = "";
+  #state: "new" | "open" | "closing" | "over" = "new";
+
+  /** @param refused called if the server has no such stream, with what was to be sent. @returns whether that is dealt with */
+  constructor(
+    passage: Passage,
+    events: CourseEvents,
+    refused: (cause: HubError, held: readonly Held[]) => boolean,
+  ) {
+    this.#passage = passage;
+    this.#events = events;
+    this.#refused = refused;
+  }
+
+  send(message: Message, info: Outgoing | undefined): Exchange {
+    const pieces = piecesOf(message);
+    let size = 0;
+    for (const piece of pieces) size += sizeOf(piece);
+    const sending: Sending = { message: pieces, info, size, delivery: undefined };
+    this.#sendings.add(sending);
+    this.#events.loaded(size);
+    if (this.#state === "new") this.#open();
+    if (this.#endpoint !== undefined) this.#sequence.add(sending, info === undefined);
+    return PIPE_EXCHANGE;
+  }
+
+  adopt({ version }: Spoken): void {
+    this.#version = `MCP-Protocol-Version: ${version}\r\n`;
+  }
+
+  async close(): Promise<void> {
+    if (this.#state === "over") return;
+    this.#state = "closing";
+    if (this.#endpoint !== undefined) this.#feed?.drop();
+    this.#passage.resume();
+    await within(FAREWELL, this.#said());
+    this.#end();
+  }
+
+  /** Settles when the server has what it was to be told. */
+  async #said(): Promise<void> {
+    if (this.#sendings.size > 0 && this.#endpoint === undefined) {
+      await new Promise<void>((resolve) => (this.#met = resolve));
+    }
+    await this.#sequence.drained();
+  }
+
+  #open(): void {
+    this.#state = "open";
+    this.#feed = new Feed(this.#passage, "", undefined, {
+      event: (type, data) => this.#event(type, data),
+      oversized: (excess) => this.#events.oversized(excess),
+      ended: (end) => this.#ended(end),
+    });
+  }
+
+  #event(type: string, data: Buffer): void {
+    if (type === "message") this.#events.frame(readFrame(data));
+    else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
+  }
+
+  /** The server says where messages go. */
+  #meet(data: Buffer): void {
+    const passage = this.#passage;
+    const { url } = passage.place;
+    const text = textOf(data.subarray(0, LONGEST_ENDPOINT));
+    const endpoint = URL.canParse(text, url.href) ? new URL(text, url.href) : undefined;
+    if (endpoint?.origin !== url.origin) {
+      const named = passage.redactor.cut(text, 200);
+      this.#fail(
+        passage.error("serverRefused", `it wants messages sent to another server (${named}).`),
+      );
+      return;
+    }
+    passage.hasEntered = true;
+    this.#endpoint = placeOf(endpoint);
+    this.#events.found("sse");
+    for (const sending of this.#sendings) this.#sequence.add(sending, sending.info === undefined);
+    this.#met();
+  }
+
+  #start(sending: Sending): void {
+    const customer = new Drop(this.#passage, {
+      sent: () => this.#taken(sending),
+      done: (cause) => this.#done(sending, cause),
+    });
+    const { message: body } = sending;
+    const fields = `${CONTENT}${this.#version}`;
+    sending.delivery = this.#passage.send(
+      { method: "POST", fields, body, place: this.#endpoint },
+      customer,
+    );
+  }
+
+  #taken(sending: Sending): void {
+    if (this.#sendings.delete(sending)) this.#events.loaded(-sending.size);
+  }
+
+  #done(sending: Sending, cause: HubError | undefined): void {
+    this.#taken(sending);
+    this.#sequence.settle(sending);
+    if (cause === undefined || this.#state !== "open") return;
+    if (sending.info === undefined) this.#events.log(cause.message);
+    else sending.info.unanswered?.(cause);
+  }
+
+  #ended(end: FeedEnd): void {
+    if (this.#state !== "open") return;
+    const passage = this.#passage;
+    if (this.#endpoint !== undefined) {
+      this.#fail(passage.error("connectionLost", "it has ended its stream of events."));
+      return;
+    }
+    const cause =
+      end.kind === "failed"
+        ? end.cause
+        : passage.error(
+            "serverRefused",
+            end.kind === "dropped"
+              ? "it ended its stream of events before it said where messages go."
+              : `it has no stream of events at ${passage.place.url.href} (HTTP ${end.status}).`,
+          );
+    const held = [...this.#sendings];
+    if (end.kind !== "failed" && this.#refused(cause, held)) {
+      this.#state = "over";
+      for (const sending of held) this.#taken(sending);
+      return;
+    }
+    for (const { info } of held) info?.unanswered?.(cause);
+    this.#fail(cause);
+  }
+
+  #fail(cause: HubError): void {
+    this.#end();
+    this.#events.ended(cause);
+  }
+
+  #end(): void {
+    this.#state = "over";
+    this.#feed?.drop();
+    for (const sending of this.#sendings) this.#taken(sending);
+    this.#passage.close();
+  }
+}
+
+/** One POST of the old way: what is answered to it says no more than whether it was taken. */
+class Drop implements Customer {
+  readonly #passage: Passage;
+  readonly #events: { sent(): void; done(cause: HubError | undefined): void };
+  readonly #text = new Gathering(READ);
+  #head: Head | undefined;
+
+  constructor(passage: Passage, events: { sent(): void; done(cause: HubError | undefined): void }) {
+    this.#passage = passage;
+    this.#events = events;
+  }
+
+  sent(): void {
+    this.#events.sent();
+  }
+
+  head(head: Head): void {
+    this.#head = head;
+    if (head.status < 300) this.#events.done(undefined);
+  }
+
+  body(bytes: Buffer): void {
+    this.#text.add(bytes);
+  }
+
+  end(): void {
+    if (this.#head === undefined || this.#head.status < 300) return;
+    const text = this.#text.take();
+    this.#events.done(judge(this.#head, isExcess(text) ? text.head : text, this.#passage, true));
+  }
+
+  fail(cause: HubError): void {
+    if (this.#head === undefined || this.#head.status >= 300) this.#events.done(cause);
+  }
+}

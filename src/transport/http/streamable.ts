@@ -1,0 +1,239 @@
+import { Register } from "../../base/id-table.ts";
+import { HubError } from "../../base/errors.ts";
+import { within } from "../../base/grace.ts";
+import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { Exchange, Outgoing, Spoken } from "../transport.ts";
+import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
+import { CONTENT, describe } from "./headers.ts";
+import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Head } from "../http-client/head.ts";
+import type { Passage } from "./request.ts";
+import { Post, type PostOwner } from "./post.ts";
+import { probe } from "./probe.ts";
+import { Sequence } from "./message-order.ts";
+import { Tidings } from "./tidings.ts";
+
+/** What greets a server of the legacy era. */
+const INITIALIZE = "initialize";
+/** So many answers may go on after all that is wanted of them: some servers forget to end them. */
+const LINGERING = 16;
+
+/** Streamable HTTP, in both eras: each message is a POST of its own. */
+export class Streamable implements Course, PostOwner {
+  readonly hasStreams = true;
+  readonly passage: Passage;
+  readonly #events: CourseEvents;
+  readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
+  readonly #posts = new Register<Post>();
+  readonly #unsent = new Register<Post>();
+  readonly #lingering = new Set<Post>();
+  readonly #sequence = new Sequence<Post>((post) => post.start());
+  #spoken: Spoken | undefined;
+  #session: string | undefined;
+  /** The headers that say in which session, and in which revision, a message is. */
+  #common = "";
+  #tidings: Tidings | undefined;
+  #doubt: Promise<boolean> | undefined;
+  #state: "open" | "closing" | "over" = "open";
+
+  /** @param tryOther what to do with a greeting that the server has turned away as one that does not know this way */
+  constructor(
+    passage: Passage,
+    events: CourseEvents,
+    tryOther?: (post: Post, otherwise: () => void) => void,
+  ) {
+    this.passage = passage;
+    this.#events = events;
+    this.#tryOther = tryOther;
+  }
+
+  get isMet(): boolean {
+    return this.#spoken !== undefined;
+  }
+
+  send(message: Message, info: Outgoing | undefined): Exchange {
+    const post = new Post(this, message, info);
+    // In the modern era there are only requests: to end one is all that can be said of it.
+    const isSaid = info !== undefined || this.#spoken?.era !== "modern";
+    if (!isSaid || this.#state !== "open") return post;
+    post.place = this.#posts.add(post);
+    this.#unsent.set(post.place, post);
+    this.#events.loaded(post.size);
+    this.#sequence.add(post, info === undefined);
+    return post;
+  }
+
+  adopt(spoken: Spoken): void {
+    this.#spoken = spoken;
+    this.#describe();
+  }
+
+  async close(): Promise<void> {
+    if (this.#state !== "open") return;
+    this.#state = "closing";
+    this.#tidings?.close();
+    for (const post of this.#posts.values()) if (post.info !== undefined) post.finish();
+    this.passage.resume();
+    await within(FAREWELL, this.#sequence.drained());
+    if (this.#session !== undefined) await within(FAREWELL, this.#leave());
+    this.#end();
+  }
+
+  fieldsFor(info: Outgoing | undefined): string {
+    if (info === undefined) return this.#common;
+    if (this.#spoken?.era === "legacy" && info.headers === undefined) return this.#common;
+    return `${this.#common}${describe(info, this.#spoken)}`;
+  }
+
+  frame(frame: Frame, post: Post): void {
+    if (post.isAnswered && !post.isOver) this.#linger(post);
+    this.#events.frame(frame, post);
+  }
+
+  oversized(excess: Excess): void {
+    this.#events.oversized(excess);
+  }
+
+  log(text: string): void {
+    this.#events.log(text);
+  }
+
+  sent(post: Post): void {
+    if (this.#unsent.take(post.place) !== undefined) this.#events.loaded(-post.size);
+  }
+
+  heard(post: Post, head: Head | undefined): void {
+    const { info } = post;
+    if (head !== undefined && head.status < 300) {
+      if (info?.method === INITIALIZE) this.#enter(head.fields.get("mcp-session-id"));
+      if (info !== undefined) this.#events.found("http");
+      else this.#listen();
+    }
+    if (info !== undefined) return;
+    this.#sequence.settle(post);
+    if (head !== undefined) this.#linger(post);
+  }
+
+  turnedAway(post: Post, status: number, otherwise: () => void): boolean {
+    if (status === 404 && this.#session !== undefined) {
+      this.#forgotten(post);
+      return true;
+    }
+    if (status === 400 && this.doubts(post, otherwise)) return true;
+    const isGreeting = post.info?.method === INITIALIZE && !this.isMet;
+    if (!isGreeting || this.#tryOther === undefined) return false;
+    if (status !== 400 && status !== 404 && status !== 405) return false;
+    this.#tryOther(post, otherwise);
+    return true;
+  }
+
+  doubts(post: Post, otherwise: () => void): boolean {
+    if (this.#session === undefined || !this.isMet) return false;
+    void this.#isKnown().then((isKnown) => (isKnown ? otherwise() : this.#forgotten(post)));
+    return true;
+  }
+
+  unreachable(cause: HubError): void {
+    // As long as it is at work for somebody it lives.
+    for (const post of this.#posts.values()) if (post.isSent) return;
+    if (this.#tidings?.isOpen === true) return;
+    const text = `it cannot be reached any more: ${cause.message}`;
+    this.#fail(this.passage.hasEntered ? this.passage.error("connectionLost", text) : cause);
+  }
+
+  over(post: Post): void {
+    this.#posts.take(post.place);
+    this.#lingering.delete(post);
+    this.sent(post);
+    this.#sequence.settle(post);
+  }
+
+  /** Whether the server still knows the session; asked once for all who doubt it. */
+  #isKnown(): Promise<boolean> {
+    this.#doubt ??= probe(this.passage, `${CONTENT}${this.#common}`).finally(() => {
+      this.#doubt = undefined;
+    });
+    return this.#doubt;
+  }
+
+  #enter(id: string | undefined): void {
+    this.#session = id !== undefined && /^[\x20-\x7e\x80-\xff]+$/.test(id) ? id : undefined;
+    this.#describe();
+  }
+
+  #describe(): void {
+    const session = this.#session === undefined ? "" : `Mcp-Session-Id: ${this.#session}\r\n`;
+    const version = this.#spoken && `MCP-Protocol-Version: ${this.#spoken.version}\r\n`;
+    this.#common = `${session}${version ?? ""}`;
+  }
+
+  /** The server knows now that it was met: it may have something to say. */
+  #listen(): void {
+    if (this.#spoken?.era !== "legacy" || this.#state !== "open") return;
+    this.#tidings ??= new Tidings({
+      passage: this.passage,
+      fields: () => this.#common,
+      frame: (frame) => this.#events.frame(frame),
+      oversized: (excess) => this.#events.oversized(excess),
+      forgotten: () => this.#forgotten(undefined),
+      unreachable: (cause) => this.unreachable(cause),
+    });
+  }
+
+  #linger(post: Post): void {
+    this.#lingering.add(post);
+    if (this.#lingering.size <= LINGERING) return;
+    for (const oldest of this.#lingering) {
+      oldest.finish();
+      return;
+    }
+  }
+
+  /** The session is lost, and with it all that was begun in it. */
+  #forgotten(refused: Post | undefined): void {
+    if (this.#state !== "open") return;
+    const { passage } = this;
+    this.#session = undefined;
+    // Whoever is told sends nothing more over this one.
+    this.#state = "closing";
+    const text = "it has forgotten the session";
+    refused?.lose(passage.error("notDelivered", `${text}, and so has not taken this.`));
+    for (const post of this.#posts.values()) {
+      const code = post.isSent ? "answerLost" : "notDelivered";
+      post.lose(passage.error(code, `${text} in which this was begun.`));
+    }
+    this.#end();
+    this.#events.ended(passage.error("connectionLost", `${text}: another has to be begun.`));
+  }
+
+  /** Tells the server that the session is over; it may know nothing of that. */
+  #leave(): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => resolve();
+      const letter = { method: "DELETE", fields: this.#common, body: undefined } as const;
+      this.passage.send(letter, { head: done, body() {}, end: done, fail: done });
+    });
+  }
+
+  #fail(cause: HubError): void {
+    if (this.#state !== "open") return;
+    // Whoever is told sends nothing more over this one.
+    this.#state = "closing";
+    // What had to wait for others has not gone out. Who is met yet hears why the link has ended.
+    if (this.passage.hasEntered) {
+      for (const post of this.#posts.values()) {
+        const code = post.isSent ? "answerLost" : "notDelivered";
+        post.lose(new HubError(code, cause.message, { server: cause.server, cause }));
+      }
+    }
+    this.#end();
+    this.#events.ended(cause);
+  }
+
+  #end(): void {
+    this.#state = "over";
+    this.#tidings?.close();
+    for (const post of this.#posts.values()) post.finish();
+    this.passage.close();
+  }
+}

@@ -1,0 +1,159 @@
+import { HubError } from "../../base/errors.ts";
+import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { DiscreetLink, Exchange, Link, LinkEvents, Outgoing, Spoken } from "../transport.ts";
+import { PIPE_EXCHANGE } from "../memory.ts";
+import { PRESSURE } from "../../jsonrpc/pipe.ts";
+import { repairText } from "../../jsonrpc/utf8.ts";
+import type { Course, CourseEvents } from "./variant.ts";
+import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import { Passage } from "./request.ts";
+import type { Post } from "./post.ts";
+import { Sse } from "./sse.ts";
+import { Streamable } from "./streamable.ts";
+import type { HttpTarget, Way } from "./target.ts";
+
+/**
+ * A server over HTTP as a Link: Streamable HTTP of both eras, or HTTP with SSE as it was before. Which of the two a server has
+ * is found out by what it makes of the first message.
+ */
+export function httpLink(target: HttpTarget): DiscreetLink {
+  return new HttpLink(target);
+}
+
+class HttpLink implements Link, CourseEvents {
+  readonly #target: HttpTarget;
+  readonly #passage: Passage;
+  #course: Course;
+  #events: LinkEvents | undefined;
+  #state: "new" | "open" | "closing" | "closed" = "new";
+  #closing: Promise<void> | undefined;
+  #queued = 0;
+  #isFull = false;
+
+  constructor(target: HttpTarget) {
+    this.#target = target;
+    this.#passage = new Passage(target, (challenge) => {
+      if (this.#state === "open") this.#events?.challenged?.(challenge);
+    });
+    this.#course = this.#choose();
+  }
+
+  get hasStreams(): true | undefined {
+    return this.#course.hasStreams ? true : undefined;
+  }
+
+  get queued(): number {
+    return this.#queued;
+  }
+
+  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+    if (signal.aborted || this.#state !== "new") {
+      return Promise.reject(new HubError("cancelled", "The link was not opened."));
+    }
+    this.#events = events;
+    this.#state = "open";
+    return Promise.resolve();
+  }
+
+  send(message: Message, info?: Outgoing): Exchange {
+    return this.#state === "open" ? this.#course.send(message, info) : PIPE_EXCHANGE;
+  }
+
+  adopt(spoken: Spoken): void {
+    this.#course.adopt(spoken);
+  }
+
+  redact(text: string): string {
+    return this.#passage.redactor.apply(text);
+  }
+
+  pause(): void {
+    this.#passage.pause();
+  }
+
+  resume(): void {
+    this.#passage.resume();
+  }
+
+  vitals(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  frame(frame: Frame, exchange?: Exchange): void {
+    if (this.#state !== "open") return;
+    const repaired = repairText(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
+    this.#events?.frame(repaired, exchange);
+  }
+
+  oversized({ head, tail, size }: Excess): void {
+    if (this.#state === "open") this.#events?.oversized(head, tail, size);
+  }
+
+  log(text: string): void {
+    if (this.#state === "open") this.#events?.log("warn", "stdout", text);
+  }
+
+  loaded(size: number): void {
+    this.#queued += size;
+    const isFull = this.#queued > (this.#isFull ? PRESSURE.low : PRESSURE.high);
+    if (isFull === this.#isFull) return;
+    this.#isFull = isFull;
+    if (this.#state === "open") this.#events?.pressure(isFull);
+  }
+
+  found(way: Way): void {
+    const { transport, wayfinder } = this.#target;
+    if (transport === "auto" && wayfinder.known !== way) wayfinder.found(way);
+  }
+
+  ended(cause: HubError): void {
+    if (this.#state !== "open") return;
+    this.#state = "closed";
+    this.#events?.closed(cause);
+  }
+
+  async #close(): Promise<void> {
+    const wasOpen = this.#state === "open";
+    if (this.#state !== "closed") this.#state = "closing";
+    await this.#course.close();
+    this.#state = "closed";
+    if (wasOpen) this.#events?.closed(new HubError("connectionLost", "The link was closed."));
+  }
+
+  #choose(): Course {
+    const { transport, wayfinder } = this.#target;
+    const way = transport === "auto" ? wayfinder.known : transport;
+    if (way === "sse") return this.#sse(transport === "auto");
+    return transport === "auto"
+      ? new Streamable(this.#passage, this, (post, otherwise) => this.#tryOther(post, otherwise))
+      : new Streamable(this.#passage, this);
+  }
+
+  /** One of the two that is known to be the right one may have been exchanged for the other. */
+  #sse(mayTurn: boolean): Sse {
+    return new Sse(this.#passage, this, (_, held) => {
+      if (!mayTurn) return false;
+      const course = new Streamable(this.#passage, this);
+      this.#course = course;
+      for (const { message, info } of held) course.send(message, info);
+      return true;
+    });
+  }
+
+  /** A server that turns away `initialize` may be one of the time before Streamable HTTP. */
+  #tryOther(post: Post, otherwise: () => void): void {
+    const before = this.#course;
+    const sse = new Sse(this.#passage, this, () => {
+      this.#course = before;
+      otherwise();
+      return true;
+    });
+    this.#course = sse;
+    sse.send(post.message, post.info);
+  }
+}

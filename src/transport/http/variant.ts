@@ -1,0 +1,31 @@
+import type { HubError } from "../../base/errors.ts";
+import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { Exchange, Outgoing, Spoken } from "../transport.ts";
+import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Way } from "./target.ts";
+
+/** One of the ways over HTTP, as a link goes it. */
+export interface Course {
+  /** Whether each request has its answer on a stream of its own. */
+  readonly hasStreams: boolean;
+  send(message: Message, info: Outgoing | undefined): Exchange;
+  adopt(spoken: Spoken): void;
+  /** Ends it, bounded in time: what was sent before is sent yet. */
+  close(): Promise<void>;
+}
+
+/** What a course tells its link. */
+export interface CourseEvents {
+  frame(frame: Frame, exchange?: Exchange): void;
+  oversized(excess: Excess): void;
+  log(text: string): void;
+  /** So many bytes were given to it; negative: the server has taken them, or they are not wanted any more. */
+  loaded(size: number): void;
+  /** The server goes this way. */
+  found(way: Way): void;
+  /** It cannot be gone any further. */
+  ended(cause: HubError): void;
+}
+
+/** How long the last words may take, and the good-bye, in ms. */
+export const FAREWELL = 600;

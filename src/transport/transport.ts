@@ -1,0 +1,141 @@
+import type { HubError } from "../base/errors.ts";
+import type { LogLevel } from "../base/events.ts";
+import type { Challenge } from "./http/credentials.ts";
+import type { Frame, Message } from "../jsonrpc/message.ts";
+import type { ProcessEntry } from "../process/process-table.ts";
+
+/**
+ * transport/: messages to and from one peer, over any wire.
+ * Main type: `Transport`, below, with `TransportEvents`; every implementation passes test/contract/link.ts.
+ * Read next: `stdio.ts` (child processes), `memory.ts` (in-process), `http/transport.ts` (Streamable HTTP and
+ * HTTP+SSE).
+ *
+ * A request sent on a Transport, and its response stream. Over HTTP that is the response to its own POST; on a shared
+ * pipe it is only the id in the message, and it ends with its response or with the transport.
+ */
+export interface Exchange {
+  /** Nobody waits for the response any more: HTTP closes the stream; on a shared pipe there is nothing to close. */
+  abandon(): void;
+  /** The sender's number for the request; messages on the stream are matched to it by this number. */
+  request?: number;
+}
+
+/** What a Transport needs to know of a message beyond its bytes; HTTP writes it into headers. */
+export interface Outgoing {
+  readonly method: string;
+  /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
+  readonly name?: string | undefined;
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * Called at most once: no response can arrive any more, although the transport is still open. `notDelivered`: the
+   * peer has certainly not executed the request; `answerLost`: it may have; `unauthorized`: it was rejected, see
+   * `challenged`.
+   */
+  unanswered?(cause: HubError): void;
+}
+
+/**
+ * The way back for one request of the peer, on a transport that has one per request (HTTP: the response to its POST).
+ * Transports with one shared way back, such as pipes, have none.
+ */
+export interface Inbound {
+  /**
+   * Sends a message that belongs to the request, before its response: progress, or a request to the client on its
+   * behalf.
+   */
+  notify(message: Message): void;
+  /** Sends the response; undefined: there will be none. Called exactly once, and last. */
+  respond(message: Message | undefined): void;
+}
+
+/** Malformed output of a server that does not affect the connection; it is only reported. */
+export type Flaw =
+  /** A line on stdout is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
+  | { readonly kind: "strayOutput"; readonly text: string | undefined }
+  /** A message was not valid UTF-8: the invalid sequences were replaced by U+FFFD. */
+  | { readonly kind: "invalidText" };
+
+/** What a Transport reports to its owner: synchronously, in the order of arrival, and never after `closed`. */
+export interface LinkEvents {
+  /**
+   * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
+   * the way back of a request or batch, if the transport has one per request.
+   */
+  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
+  /** A line for the peer's log: stderr, stray output, or a dropped message. */
+  log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
+  /** Called for each occurrence; the owner counts them. */
+  flaw?(flaw: Flaw): void;
+  /**
+   * A message over the size limit was discarded; the transport stays open.
+   * `head` and `tail` are its first and last bytes (up to 4 KiB each), in which its id may be found.
+   */
+  oversized(head: Uint8Array, tail: Uint8Array, size: number): void;
+  /**
+   * Backpressure. `isFull`: sent messages accumulate because the peer does not read; false once the queue has drained.
+   */
+  pressure(full: boolean): void;
+  /**
+   * The peer requires other credentials than the transport has or can obtain itself. Requests sent meanwhile are
+   * `unanswered`.
+   */
+  challenged?(challenge: Challenge): void;
+  /** The transport is closed: called exactly once after a successful open, whichever side closed it. */
+  closed(cause: HubError): void;
+}
+
+/** The negotiated era and protocol version. */
+export interface Spoken {
+  readonly era: "legacy" | "modern";
+  readonly version: string;
+}
+
+/** The processes that the transport has started. */
+export interface Vitals {
+  /** The process that was started; the others are its descendants. */
+  readonly pid: number;
+  readonly processes: number;
+  /** Resident memory of all processes together, in bytes. */
+  readonly memory: number;
+  /** One entry per process. */
+  readonly each: readonly ProcessEntry[];
+}
+
+/**
+ * Messages to and from one peer. It knows bytes and requests, not MCP.
+ * Every implementation passes `linkContract` (test/contract/link.ts).
+ */
+export interface Link {
+  /**
+   * Opens the transport; called once. Aborting `signal` cancels and leaves nothing behind.
+   * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
+   */
+  open(events: LinkEvents, signal: AbortSignal): Promise<void>;
+  /**
+   * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
+   * and must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
+   */
+  send(message: Message, info?: Outgoing): Exchange;
+  /** Queued bytes that the peer has not accepted yet. */
+  readonly queued: number;
+  /**
+   * Each request has its own response stream: a message on it belongs to the request, and in the modern era abandoning
+   * it cancels the request. Absent where all requests share one stream.
+   */
+  readonly hasStreams?: true | undefined;
+  /** Removes the transport's secrets from a text. Absent if it has none. */
+  redact?(text: string): string;
+  /** Sets the negotiated protocol, which HTTP sends in headers. */
+  adopt?(spoken: Spoken): void;
+  /** Stops reading from the peer, so that the peer sees backpressure; undone by `resume`. */
+  pause(): void;
+  resume(): void;
+  /** Memory and processor use of what the transport has started on this machine, if anything. */
+  vitals(): Promise<Vitals | undefined>;
+  /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
+  close(): Promise<void>;
+}
+
+/** A transport to a server: it holds secrets, and redacts them. */
+export type DiscreetLink = Link & Required<Pick<Link, "redact">>;

@@ -1,0 +1,59 @@
+import type { HubError } from "../base/errors.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
+import type { Era } from "../protocol/era.ts";
+import type { Verdict } from "../snapshot/snapshots.ts";
+import type { Session } from "./session.ts";
+
+/**
+ * The era that one server was found to speak, kept from one of its processes to the next, so that it is not probed each
+ * time.
+ */
+export class Dialects {
+  #verdict: Verdict | undefined;
+  /** A process of it exited when it was sent `server/discover`. */
+  #hasDied = false;
+
+  /** What was found; undefined if it is not to be relied on. */
+  get verdict(): Verdict | undefined {
+    return this.#verdict;
+  }
+
+  get known(): Era | undefined {
+    return this.#verdict?.era ?? (this.#hasDied ? "legacy" : undefined);
+  }
+
+  /** The server exited when it was sent `server/discover`: only a legacy server may. */
+  died(): void {
+    this.#verdict = undefined;
+    this.#hasDied = true;
+  }
+
+  /** Takes what an earlier run of the hub has saved, unless this run already knows better. */
+  recall(verdict: Verdict | undefined): void {
+    this.#verdict ??= verdict;
+  }
+
+  /** A session was opened. An era that the manifest prescribes is not a finding. */
+  met({ era, greeting }: Session, spec: RunnableServer): void {
+    const evidence = greeting?.evidence ?? "memory";
+    if (spec.era !== "auto") this.#verdict = undefined;
+    else if (evidence !== "memory" || this.#verdict?.era !== era) {
+      const isGuess = evidence === "silence";
+      this.#verdict = { era, askedAt: Date.now(), ...(isGuess && { isGuess }) };
+    }
+  }
+
+  /** The server has answered `server/discover` as a modern one after all, too late for this session. */
+  learn(): void {
+    this.#verdict = { era: "modern", askedAt: Date.now() };
+  }
+
+  /**
+   * A connection failed during the handshake: the remembered era may be why. The memory of an exit stays if the server
+   * has only exited again.
+   */
+  forget({ code }: HubError): void {
+    this.#verdict = undefined;
+    if (code !== "connectionLost") this.#hasDied = false;
+  }
+}

@@ -1,0 +1,137 @@
+import type { Clock } from "../base/clock.ts";
+import { HubError } from "../base/errors.ts";
+import type { Session } from "./session.ts";
+
+/** What is watched, and whom it is told. */
+export interface VigilParts {
+  readonly session: Pick<
+    Session,
+    "server" | "heard" | "calls" | "inFlight" | "isAtWork" | "subscriptions" | "ping"
+  >;
+  readonly clock: Clock;
+  /** How often a silent server is asked for a sign of life, and how long one may go unused; ms, 0 = never. */
+  readonly healthInterval: number;
+  readonly idleStop: number;
+  lost(cause: HubError): void;
+  responsive(responsive: boolean): void;
+  idle(): void;
+}
+
+/** So many signs of life in a row may fail to come. */
+const MAX_MISSES = 2;
+/** How often it is looked whether a server is used, within its idle time. */
+const IDLE_LOOKS = 4;
+
+/** Watches over a connected server: whether it lives, and whether anybody needs it. */
+export class Vigil {
+  readonly #parts: VigilParts;
+  readonly #health: Ticks | undefined;
+  readonly #use: Ticks | undefined;
+  #heard: number;
+  /** Whether a ping was sent since it was last heard. */
+  #asked = false;
+  #misses = 0;
+  #calls: number;
+  #usedAt: number;
+  #held = false;
+
+  constructor(parts: VigilParts) {
+    const { session, clock, healthInterval, idleStop } = parts;
+    this.#parts = parts;
+    this.#heard = session.heard;
+    this.#calls = session.calls;
+    this.#usedAt = clock.now();
+    if (healthInterval > 0) {
+      this.#health = new Ticks(clock, healthInterval, (isLate) => this.#look(isLate));
+    }
+    if (idleStop > 0) this.#use = new Ticks(clock, idleStop / IDLE_LOOKS, () => this.#lookForUse());
+  }
+
+  /** While nothing is read from the server, its silence says nothing. */
+  hold(held: boolean): void {
+    this.#held = held;
+    this.#forgive();
+  }
+
+  end(): void {
+    this.#health?.end();
+    this.#use?.end();
+  }
+
+  /** @param isLate time has jumped, as when the machine slept: nobody could answer meanwhile. */
+  #look(isLate: boolean): void {
+    const { session } = this.#parts;
+    if (session.heard !== this.#heard) {
+      this.#heard = session.heard;
+      this.#forgive();
+      this.#parts.responsive(true);
+      return;
+    }
+    if (this.#held) return;
+    if (isLate) this.#forgive();
+    if (this.#asked) this.#misses++;
+    if (this.#misses >= MAX_MISSES) {
+      // It may be busy with what it was asked; the calls' own deadlines decide.
+      if (session.inFlight > 0) this.#parts.responsive(false);
+      else {
+        this.#parts.lost(this.#silence());
+        return;
+      }
+    }
+    this.#asked = true;
+    session.ping();
+  }
+
+  #forgive(): void {
+    this.#asked = false;
+    this.#misses = 0;
+  }
+
+  #silence(): HubError {
+    const { session, healthInterval } = this.#parts;
+    const { server } = session;
+    const text = `Server "${server}" gave no sign of life for ${(MAX_MISSES + 1) * healthInterval} ms, and did not answer ${MAX_MISSES} pings.`;
+    return new HubError("notResponding", text, { server });
+  }
+
+  #lookForUse(): void {
+    const { session, clock, idleStop } = this.#parts;
+    const now = clock.now();
+    const isWatched = session.subscriptions?.isUsed === true;
+    if (isWatched || session.isAtWork || session.calls !== this.#calls) {
+      this.#calls = session.calls;
+      this.#usedAt = now;
+    } else if (now - this.#usedAt >= idleStop) {
+      this.#parts.idle();
+    }
+  }
+}
+
+/** Calls back at an interval, in ms, and says whether a tick came much later than it was due. */
+class Ticks {
+  readonly #clock: Clock;
+  readonly #interval: number;
+  readonly #tick: (isLate: boolean) => void;
+  #cancel: () => void = () => {};
+  #ended = false;
+
+  constructor(clock: Clock, interval: number, tick: (isLate: boolean) => void) {
+    this.#clock = clock;
+    this.#interval = interval;
+    this.#tick = tick;
+    this.#arm();
+  }
+
+  end(): void {
+    this.#ended = true;
+    this.#cancel();
+  }
+
+  #arm(): void {
+    const due = this.#clock.now() + this.#interval;
+    this.#cancel = this.#clock.after(this.#interval, () => {
+      this.#tick(this.#clock.now() > due + this.#interval / 2);
+      if (!this.#ended) this.#arm();
+    });
+  }
+}

@@ -1,0 +1,180 @@
+import { revise } from "../jsonrpc/parse.ts";
+import type { Edit } from "../base/bytes.ts";
+import { type Member, scanObject } from "../base/json.ts";
+import { removeMembers } from "../base/object.ts";
+import {
+  type Capabilities,
+  readAllSettings,
+  withoutTasks,
+  writeSettings,
+} from "../protocol/capabilities.ts";
+import { WITH_TASKS } from "../protocol/extension.ts";
+import { type Implementation, Method } from "../protocol/legacy.ts";
+import {
+  addEnvelope,
+  makeSeal,
+  MetaKey,
+  ModernMethod,
+  type ModernVersion,
+  type Seal,
+  writeEnvelope,
+} from "../protocol/modern.ts";
+import { removeTask } from "../protocol/tasks.ts";
+import type { Notification, Request } from "../jsonrpc/message.ts";
+import type { Listening } from "./listen.ts";
+import { readLog, relayLog } from "../protocol/notifications.ts";
+import type { Pending, PendingTable } from "./pending.ts";
+import type { Sender } from "./sender.ts";
+import type { Dialect, Topic } from "./dialects.ts";
+
+export interface ModernParts {
+  readonly server: string;
+  readonly version: ModernVersion;
+  /** Who the hub is, and what its clients can be asked for. */
+  readonly clientInfo: Implementation;
+  readonly capabilities: Capabilities;
+  readonly pending: PendingTable;
+  readonly listening: Listening;
+  /** A line of the server's log. */
+  log(text: string): void;
+}
+
+/** The members of what is listened for. */
+const MEMBERS = { resource: "resourceSubscriptions", task: "taskIds" } as const;
+
+/** What the hub says of itself, or of a client that cannot say it, in a request's `_meta`. */
+export function introduce(
+  version: ModernVersion,
+  client: Implementation,
+  capabilities: Capabilities,
+): object {
+  // What it asks of its own accord may be about tasks.
+  const whole = modernize(capabilities, true);
+  const envelope = { version, client, capabilities: whole, level: undefined };
+  return JSON.parse(`{${writeEnvelope(envelope)}}`) as object;
+}
+
+/** Every request says who it is from, nothing is kept between two of them, and the server sends no requests (2026-07-28). */
+export class ModernDialect implements Dialect {
+  readonly era = "modern";
+  readonly pulse = ModernMethod.discover;
+  readonly hasBatches = false;
+  readonly #parts: ModernParts;
+  readonly #envelope: object;
+  /** The last client of the legacy era that something was sent for, and its envelope. */
+  #last: { readonly sender: Sender; readonly seal: Seal } | undefined;
+
+  constructor(parts: ModernParts) {
+    this.#parts = parts;
+    this.#envelope = introduce(parts.version, parts.clientInfo, parts.capabilities);
+  }
+
+  begin(): void {
+    this.#parts.listening.begin();
+  }
+
+  complete(params: object | undefined): object {
+    return { ...params, _meta: this.#envelope };
+  }
+
+  dress(request: Request, sender: Sender, edits: Edit[]): void {
+    const { bytes, params } = request;
+    if (params === undefined) return;
+    if (sender.era === "modern") return;
+    const members = request.members ?? scanObject(bytes, params.start)?.items ?? [];
+    edits.push(...removeTask(bytes, params, members));
+    edits.push(...addEnvelope({ bytes, params, members }, this.#sealOf(sender)));
+  }
+
+  /** Servers alone decide that. */
+  mayMakeTask({ method }: Pick<Pending, "method">): boolean {
+    return method === Method.toolsCall;
+  }
+
+  subscribe(id: string, signal: AbortSignal, topic?: Topic): Promise<void> {
+    return this.#parts.listening.add(MEMBERS[topic ?? "resource"], id, signal);
+  }
+
+  unsubscribe(id: string, topic?: Topic): void {
+    this.#parts.listening.remove(MEMBERS[topic ?? "resource"], id);
+  }
+
+  /** The id of a subscription belongs to one hop. */
+  strip(notification: Notification): Notification {
+    const { bytes, params } = notification;
+    const members = (params && scanObject(bytes, params.start)?.items) ?? [];
+    const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
+      removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
+    );
+    return revise(notification, edits);
+  }
+
+  hear(notification: Notification, record: Pending | undefined): boolean {
+    switch (notification.method) {
+      case ModernMethod.acknowledged:
+        this.#parts.listening.acknowledged(notification);
+        return true;
+      case Method.cancelled:
+        this.#parts.listening.cancelled(notification);
+        return true;
+      case Method.message:
+        this.#logged(notification, record);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  close(): void {
+    this.#parts.listening.close();
+  }
+
+  /** On a pipe nothing says which request it belongs to: it goes to a client only if all that may have led to it are of that one. */
+  #logged(notification: Notification, record: Pending | undefined): void {
+    const { server, pending } = this.#parts;
+    const text = readLog(notification);
+    if (text !== undefined) this.#parts.log(text);
+    const line = relayLog(server, notification);
+    if (line === undefined) return;
+    if (record !== undefined) {
+      record.log?.(line.severity, line.message);
+      return;
+    }
+    pending.logged?.log?.(line.severity, line.message);
+  }
+
+  #sealOf(sender: Sender): Seal {
+    if (this.#last?.sender === sender) return this.#last.seal;
+    const { info, declared, level } = sender;
+    const { version } = this.#parts;
+    const capabilities = modernize(declared, sender.isDriven === true);
+    const seal = makeSeal(writeEnvelope({ version, client: info, capabilities, level }));
+    this.#last = { sender, seal };
+    return seal;
+  }
+}
+
+/**
+ * What a client of the legacy era declares, in the words of the modern one: changes of roots are not told there, and it has no
+ * such tasks. @param hasTasks the hub brings them to their end
+ */
+function modernize(declared: Capabilities, hasTasks: boolean): object {
+  const { roots, ...others } = withoutTasks(declared);
+  const { extensions, experimental } = readAllSettings(declared);
+  const own = hasTasks ? WITH_TASKS.extensions : {};
+  const settings = { extensions: { ...extensions, ...own }, experimental };
+  return { ...others, ...(roots && { roots: {} }), ...writeSettings(settings) };
+}
+
+interface Inner {
+  readonly range: Member;
+  readonly items: readonly Member[];
+}
+
+/** Every object of that key: servers' parsers differ on which of several counts. */
+function objectsOf(bytes: Uint8Array, members: readonly Member[], key: string): readonly Inner[] {
+  return members.flatMap((range) => {
+    const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
+    return items === undefined ? [] : [{ range, items }];
+  });
+}

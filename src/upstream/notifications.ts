@@ -1,0 +1,186 @@
+import { utf8 } from "../base/bytes.ts";
+import { HubError } from "../base/errors.ts";
+import { Method } from "../protocol/legacy.ts";
+import { lowestOf, type Severity } from "../protocol/log-level.ts";
+import { TaskMethod } from "../protocol/tasks.ts";
+import {
+  buildError,
+  buildResult,
+  type Id,
+  type Notification,
+  type Request,
+  type Response,
+  bytesOf,
+} from "../jsonrpc/message.ts";
+import type { Link } from "../transport/transport.ts";
+import { Asks, type AsksParts } from "./server-requests.ts";
+import { type Attendee, type Occasion, onlyOne } from "./audience.ts";
+import { Elicitations } from "./elicitations.ts";
+import type { Job } from "./tasks.ts";
+import type { Pending, PendingTable } from "./pending.ts";
+import { readElicited, readLog, relayLog } from "../protocol/notifications.ts";
+
+export interface VoiceParts extends Pick<
+  AsksParts,
+  "server" | "audience" | "attribution" | "clock" | "complain"
+> {
+  readonly link: Link;
+  /** What the server has yet to answer. */
+  readonly pending: PendingTable;
+  /** A line of the server's log. */
+  log(text: string): void;
+  /** Has the server do what it may be asked for twice, whatever comes of it. */
+  request(method: string, params: object): void;
+}
+
+const DEFAULT_LEVEL: Severity = "info";
+const EMPTY_RESULT = utf8("{}");
+/** A server's own requests are not answered while it has not taken so many bytes. */
+const MAX_UNREAD = 16 * 1024 * 1024;
+
+/** What one server says of its own accord, and the clients whom it may concern. */
+export class Voice {
+  readonly #parts: VoiceParts;
+  readonly #asks: Asks;
+  /** It is told what happens, as servers are that keep what they are told. */
+  #isTold = false;
+  readonly #elicitations = new Elicitations();
+  /** Whether its log has levels, and the one that it was last told. */
+  #hasLevels = false;
+  #level: Severity | undefined;
+
+  constructor(parts: VoiceParts) {
+    this.#parts = parts;
+    const { link, pending } = parts;
+    this.#asks = new Asks({
+      ...parts,
+      send: (message) => void link.send(message),
+      isBusy: (client) => pending.isBusyFor(client),
+      halt: (client, halted) => pending.halt(client, halted),
+      elicited: (id, client) => this.#elicitations.give(id, client),
+    });
+  }
+
+  /** The server can be told things now. */
+  begin(hasLevels: boolean): void {
+    this.#isTold = true;
+    this.#hasLevels = hasLevels;
+    this.adjustLevel();
+  }
+
+  /** Tells the server the lowest level that one of its clients wants, if that is another than before. */
+  adjustLevel(): void {
+    if (!this.#hasLevels) return;
+    const clients = this.#parts.audience.clients();
+    // What those want who have left is forgotten; without any wish a server decides itself.
+    const unwanted = this.#level && DEFAULT_LEVEL;
+    const level = lowestOf(clients.flatMap((client) => client.level ?? [])) ?? unwanted;
+    if (level === undefined || level === this.#level) return;
+    this.#level = level;
+    this.#parts.request(Method.setLevel, { level });
+  }
+
+  /** A client has left. */
+  left(client: Attendee): void {
+    this.#elicitations.forget(client);
+    this.adjustLevel();
+  }
+
+  /** The answer to a client's request is an error; undefined: one of somebody whom the server cannot tell anything. */
+  refused(response: Response, client: Attendee | undefined): void {
+    this.#elicitations.learn(response, client);
+  }
+
+  /** A request of its own. @param job the task that it belongs to @param record the request on whose stream it came */
+  asked(request: Request, job?: Job, record?: Pending): void {
+    const { link } = this.#parts;
+    // Who goes on asking and reads no answer would have them pile up here without end.
+    if (link.queued > MAX_UNREAD) return;
+    if (request.method !== Method.ping) this.#asks.take(request, job, record);
+    else link.send(buildResult(request.id, EMPTY_RESULT));
+  }
+
+  /** A request that servers of its era must not send. */
+  refuse(id: Id, method: string): void {
+    const { link, server } = this.#parts;
+    if (link.queued > MAX_UNREAD) return;
+    const text = `Server "${server}" sent a request "${method}", which its protocol revision does not have.`;
+    link.send(buildError(id, new HubError("methodNotFound", text, { server }).toRpc()));
+  }
+
+  /**
+   * A notification that is none of what the hub itself has asked for.
+   * @param job the task that it belongs to
+   * @param record the request on whose stream it came
+   */
+  notified(notification: Notification, job?: Job, record?: Pending): void {
+    const { server } = this.#parts;
+    const occasion = job === undefined ? record?.occasion : undefined;
+    switch (notification.method) {
+      case Method.cancelled:
+        this.#asks.cancel(notification);
+        return;
+      case Method.elicited:
+        for (const holder of this.#holders(notification, job, occasion)) {
+          holder.tell(server, bytesOf(notification));
+        }
+        return;
+      case TaskMethod.status:
+        job?.tell(notification);
+        return;
+      case Method.message: {
+        const line = relayLog(server, notification);
+        if (line !== undefined) {
+          const { severity, message } = line;
+          const client = job?.origin.client ?? this.#readerOf(notification);
+          if (occasion === undefined) client?.tellLog(server, severity, message);
+          else occasion.log(severity, message);
+        }
+        const text = readLog(notification);
+        if (text !== undefined) this.#parts.log(text);
+      }
+    }
+  }
+
+  /** Who was given the elicitation that is complete, or, if that is not known, who alone is there. */
+  #holders(
+    notification: Notification,
+    job: Job | undefined,
+    occasion: Occasion | undefined,
+  ): Iterable<Attendee> {
+    const id = readElicited(notification);
+    const known = id === undefined ? undefined : this.#elicitations.end(id);
+    const only =
+      job?.origin.client ?? occasion?.attendee ?? this.#parts.attribution.of(notification);
+    return known ?? (only === undefined ? [] : [only]);
+  }
+
+  /** The client that a line of the log is for, which says nothing of its request: among several, one that has set a level. */
+  #readerOf(notification: Notification): Attendee | undefined {
+    const { attribution } = this.#parts;
+    const client = attribution.of(notification);
+    return client?.level === undefined && attribution.isShared ? undefined : client;
+  }
+
+  /** The roots of a client are others: tells the server, if it may know of them. */
+  rootsChanged(notification: Notification): void {
+    const { audience, link } = this.#parts;
+    if (this.#isTold && audience.capabilities.roots && onlyOne(audience))
+      link.send(bytesOf(notification));
+  }
+
+  /** A request was given up; if it was the last of its client that the server was at work for, what it asks for its sake is over. */
+  abandon(): void {
+    if (this.#asks.isOpen) this.#asks.abandon();
+  }
+
+  /** A request has ended, in whatever way: what was asked on its stream is over. */
+  settled(record: Pending): void {
+    if (this.#asks.isOpen) this.#asks.settle(record);
+  }
+
+  /** The server is gone. */
+  close(): void {
+    this.#asks.close();
+  }
+}

@@ -1,0 +1,74 @@
+import type { Alerts } from "../base/alerts.ts";
+import type { RunnableServer } from "../manifest/schema.ts";
+import type { Memory, Recalled } from "./parts.ts";
+import type { Profile } from "./profile.ts";
+import type { Snapshots, Subject } from "../snapshot/snapshots.ts";
+
+/** Who a server is once its `${…}` are filled in; undefined if that is not possible now. */
+export type Identify = (
+  spec: RunnableServer,
+) => Promise<Omit<Subject, "era" | "capabilities"> | undefined>;
+
+/** Remembers what servers list, from one start to the next, and tells when a tool is described otherwise than before. */
+export class Recollection implements Memory {
+  readonly #snapshots: Snapshots;
+  readonly #identify: Identify;
+  readonly #alerts: Alerts;
+  readonly #redact: (text: string) => string;
+  readonly #keeping = new Set<Promise<void>>();
+
+  /** @param redact takes out of a server's words what it was given and must not be shown */
+  constructor(
+    snapshots: Snapshots,
+    identify: Identify,
+    alerts: Alerts,
+    redact: (text: string) => string,
+  ) {
+    this.#snapshots = snapshots;
+    this.#identify = identify;
+    this.#alerts = alerts;
+    this.#redact = redact;
+  }
+
+  async recall(spec: RunnableServer, profile: Profile): Promise<Recalled | undefined> {
+    const subject = await this.#subject(spec, profile);
+    return subject && (await this.#snapshots.load(subject));
+  }
+
+  keep(spec: RunnableServer, profile: Profile, recalled: Recalled): void {
+    const kept = this.#keep(spec, profile, recalled);
+    this.#keeping.add(kept);
+    void kept.then(() => this.#keeping.delete(kept));
+  }
+
+  /** Settles when all is kept. */
+  async flush(): Promise<void> {
+    await Promise.all(this.#keeping);
+    await this.#snapshots.flush();
+  }
+
+  async #keep(spec: RunnableServer, profile: Profile, { offer, verdict }: Recalled): Promise<void> {
+    const subject = await this.#subject(spec, profile);
+    if (subject === undefined) return;
+    const differences = await this.#snapshots.save(subject, offer, verdict);
+    if (differences.length === 0) return;
+    const { name: server } = spec;
+    const names = differences.map(({ name }) => `"${name}"`).join(", ");
+    const texts = differences.map(({ name, text }) => `${name}:\n${text}`);
+    const text = `Server "${server}" describes ${names} otherwise than before.\n${texts.join("\n")}`;
+    this.#alerts.raise({
+      kind: "toolsChanged",
+      server,
+      text: this.#redact(text).slice(0, LONGEST),
+    });
+  }
+
+  async #subject(spec: RunnableServer, profile: Profile): Promise<Subject | undefined> {
+    const identity = await this.#identify(spec);
+    const { era, capabilities } = profile;
+    return identity && { ...identity, era, capabilities };
+  }
+}
+
+/** The longest text of an alert, in characters: a server may have changed all that it has. */
+const LONGEST = 4000;

@@ -1,0 +1,57 @@
+import type { LogLevel } from "../base/events.ts";
+import type { Flaw } from "../transport/transport.ts";
+
+/** Lines of stdout that are not MCP messages. */
+export interface StrayOutput {
+  /** How many there were since the server is known. */
+  readonly lines: number;
+  /** The first line whose text is known; secrets are redacted. */
+  readonly example: string | undefined;
+}
+
+/** Stray output is reported again when its count has grown by this factor. */
+const GROWTH = 10;
+/** The length of an example, in UTF-16 units. */
+const EXAMPLE = 100;
+
+/**
+ * Reports malformed output of one server over all its connections and processes: each kind is explained once, then
+ * counted.
+ */
+export class Flaws {
+  #lines = 0;
+  #example: string | undefined;
+  /** The count of lines at which the next report is due. */
+  #due = 1;
+  #hasInvalidText = false;
+
+  /** undefined if there was none. */
+  get strayOutput(): StrayOutput | undefined {
+    return this.#lines === 0 ? undefined : { lines: this.#lines, example: this.#example };
+  }
+
+  /** Counts one occurrence, and reports it if a report is due. @param log writes to the server's log */
+  note(flaw: Flaw, log: (level: LogLevel, text: string) => void): void {
+    if (flaw.kind === "invalidText") {
+      if (this.#hasInvalidText) return;
+      this.#hasInvalidText = true;
+      log(
+        "warn",
+        "It sends text that is not valid UTF-8: the invalid bytes are replaced by U+FFFD.",
+      );
+      return;
+    }
+    this.#lines++;
+    this.#example ??= flaw.text?.slice(0, EXAMPLE);
+    if (this.#lines < this.#due) return;
+    this.#due *= GROWTH;
+    log("warn", `It ${describeStrayOutput({ lines: this.#lines, example: this.#example })}`);
+  }
+}
+
+/** Describes stray output as a predicate whose subject is the server. */
+export function describeStrayOutput({ lines, example }: StrayOutput): string {
+  const count = lines === 1 ? "1 line" : `${lines} lines`;
+  const such = example === undefined ? "" : `, such as ${JSON.stringify(example)}`;
+  return `writes to stdout what is not MCP (${count} so far${such}). That is ignored; its logging should go to stderr.`;
+}

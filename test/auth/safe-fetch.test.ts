@@ -1,0 +1,214 @@
+import assert from "node:assert/strict";
+import { chmod, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, it } from "node:test";
+import { array, assert as check, property, string } from "fast-check";
+import { openBrowser } from "../../src/auth/browser.ts";
+import { readChallenge } from "../../src/auth/challenge.ts";
+import { checkUrl, reach } from "../../src/auth/safe-fetch.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { dialer } from "../../src/transport/http-client/fetch.ts";
+import { Authority } from "../fixtures/authority.ts";
+import { poll } from "../harness/clock.ts";
+
+describe("what a server says that it wants", () => {
+  const read = (header: string | undefined): object => readChallenge({ status: 401, header });
+  const nothing = {
+    status: 401,
+    takesBearer: true,
+    resourceMetadata: undefined,
+    scopes: [],
+    error: undefined,
+  };
+  const rows: readonly [header: string | undefined, what: object][] = [
+    [undefined, {}],
+    ["", {}],
+    ["Bearer", {}],
+    ["bearer", {}],
+    [`Bearer realm="a"`, {}],
+    [`Bearer scope="a  b a"`, { scopes: ["a", "b"] }],
+    [`Bearer scope=a, error=invalid_token`, { scopes: ["a"], error: "invalid_token" }],
+    [`BEARER SCOPE="a"`, { scopes: ["a"] }],
+    [`Bearer realm="a \\"b\\", scope=c", scope="d"`, { scopes: ["d"] }],
+    [`Bearer scope="a", scope="b"`, { scopes: ["a"] }],
+    [`Bearer resource_metadata="https://x/y?a=b"`, { resourceMetadata: "https://x/y?a=b" }],
+    [
+      `Bearer resource_metadata = https://x/y , scope = "z"`,
+      { resourceMetadata: "https://x/y", scopes: ["z"] },
+    ],
+    [`Basic realm="x", Bearer scope="a"`, { scopes: ["a"] }],
+    [`Bearer scope="a", Basic realm="x", scope="b"`, { scopes: ["a"] }],
+    [`Negotiate YWJj==, Bearer scope="a"`, { scopes: ["a"] }],
+    [`Basic realm="x"`, { takesBearer: false }],
+    [`Basic realm="Bearer scope=a"`, { takesBearer: false }],
+    [`Negotiate`, { takesBearer: false }],
+    [`,,, Bearer ,, scope="a"`, { scopes: ["a"] }],
+    [`Bearer scope="a`, {}],
+  ];
+  for (const [header, what] of rows) {
+    it(`is read out of ${JSON.stringify(header)}`, () => {
+      assert.deepEqual(read(header), { ...nothing, ...what });
+    });
+  }
+
+  it("is read to its end whatever it is", () => {
+    const pieces = array(string(), { maxLength: 20 });
+    check(property(pieces, (parts) => void read(parts.join(`, Bearer a="b" `))));
+  });
+});
+
+describe("where requests for an authorization may go", () => {
+  const rows: readonly [target: string, home: string, isAllowed: boolean][] = [
+    ["https://auth.example/x", "https://mcp.example/mcp", true],
+    ["http://auth.example/x", "https://mcp.example/mcp", false],
+    ["http://mcp.example/x", "http://mcp.example/mcp", false],
+    ["https://169.254.169.254/latest", "https://mcp.example/mcp", false],
+    ["http://169.254.169.254/latest", "http://127.0.0.1/mcp", false],
+    ["https://169.254.169.254/latest", "https://169.254.0.1/mcp", true],
+    ["https://[::ffff:169.254.169.254]/", "https://mcp.example/mcp", false],
+    ["https://[fe80::1]/", "https://10.0.0.1/mcp", false],
+    ["https://10.1.2.3/", "https://mcp.example/mcp", false],
+    ["https://10.1.2.3/", "https://10.0.0.1/mcp", true],
+    ["https://192.168.1.1/", "https://mcp.example/mcp", false],
+    ["https://172.20.0.1/", "https://mcp.example/mcp", false],
+    ["https://172.32.0.1/", "https://mcp.example/mcp", true],
+    ["https://100.64.0.1/", "https://mcp.example/mcp", false],
+    ["https://[fd00::1]/", "https://mcp.example/mcp", false],
+    ["https://[2001:db8::1]/", "https://mcp.example/mcp", true],
+    ["http://127.0.0.1:8080/", "https://mcp.example/mcp", false],
+    ["http://localhost:8080/", "https://mcp.example/mcp", false],
+    ["http://2130706433/", "https://mcp.example/mcp", false],
+    ["http://0x7f.1/", "https://mcp.example/mcp", false],
+    ["http://[::1]:8080/", "http://127.0.0.1:1/mcp", true],
+    ["http://127.0.0.2:8080/", "http://localhost:1/mcp", true],
+    ["https://0.0.0.0/", "https://mcp.example/mcp", false],
+    ["https://localhost./", "https://mcp.example/mcp", false],
+    ["https://auth.localhost./", "https://mcp.example/mcp", false],
+    ["https://[64:ff9b::a9fe:a9fe]/", "https://mcp.example/mcp", false],
+    ["https://[64:ff9b::808:808]/", "https://mcp.example/mcp", true],
+    ["javascript:alert(1)", "https://mcp.example/mcp", false],
+    ["file:///etc/passwd", "https://mcp.example/mcp", false],
+    ["nonsense", "https://mcp.example/mcp", false],
+  ];
+  for (const [target, home, isAllowed] of rows) {
+    it(`is ${isAllowed ? "" : "not "}${target} for ${home}`, () => {
+      const go = (): URL => checkUrl(target, "s", [new URL(home)]);
+      if (isAllowed) assert.equal(go().href, new URL(target).href);
+      else assert.throws(go, HubError);
+    });
+  }
+
+  it("is where they were sent, however they are sent on", async () => {
+    const other = await Authority.open();
+    const authority = await Authority.open({ movedTo: `${other.url}/x` });
+    after(() => Promise.all([authority.close(), other.close()]));
+    const { signal } = new AbortController();
+    const dial = dialer({ ca: undefined, env: {} });
+    const fetch = reach({ server: "s", home: [new URL(authority.url)], dial, signal });
+    const place = `${authority.url}/.well-known/oauth-authorization-server`;
+    assert.equal((await fetch(place)).status, 302);
+    assert.deepEqual(other.noted, []);
+  });
+});
+
+describe("a browser", { timeout: 20_000 }, () => {
+  const URL_OF_LOGIN = "https://auth.example/authorize?a=b&c=$(touch%20x);d='e'";
+
+  async function withProgram(
+    run: (program: string, seen: () => Promise<string>) => Promise<void>,
+  ): Promise<void> {
+    const folder = await mkdtemp(join(tmpdir(), "toolmux-browser-"));
+    const [program, notes] = [join(folder, "browser"), join(folder, "seen")];
+    await writeFile(
+      program,
+      `#!/bin/sh\nprintf '%s\\n' "$@" >${notes}.part && mv ${notes}.part ${notes}\n`,
+    );
+    await chmod(program, 0o700);
+    try {
+      await run(program, async () => (await readFile(notes, "utf8")).trimEnd());
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+  const open = (
+    env: Readonly<Record<string, string | undefined>>,
+    platform = "linux",
+  ): Promise<boolean> =>
+    openBrowser(URL_OF_LOGIN, { env: { PATH: "/usr/bin:/bin", ...env }, platform });
+
+  it("is the program of BROWSER, which is given the page as it is, and no shell sees it", async () => {
+    await withProgram(async (program, seen) => {
+      assert.equal(await open({ BROWSER: program }), true);
+      assert.equal(await seen(), URL_OF_LOGIN);
+    });
+  });
+
+  it("is given the environment, without what is for toolmux alone", async () => {
+    await withProgram(async (program) => {
+      const [teller, notes] = [`${program}-env`, `${program}-told`];
+      await writeFile(teller, `#!/bin/sh\nenv >${notes}\n`, { mode: 0o700 });
+      const own = { TOOLMUX_SECRET_A: "canary", TOOLMUX_OWNER: "1/2/3", DISPLAY: ":7" };
+      assert.equal(await open({ ...own, BROWSER: teller }), true);
+      const told = await readFile(notes, "utf8");
+      assert.match(told, /^DISPLAY=:7$/m);
+      assert.doesNotMatch(told, /canary|TOOLMUX/);
+    });
+  });
+
+  it("is given the page where BROWSER says", async () => {
+    await withProgram(async (program, seen) => {
+      assert.equal(await open({ BROWSER: `${program} --new %s --end` }), true);
+      assert.equal(await seen(), `--new\n${URL_OF_LOGIN}\n--end`);
+    });
+  });
+
+  it("is the next program of BROWSER if one is not there, or fails", async () => {
+    await withProgram(async (program, seen) => {
+      assert.equal(await open({ BROWSER: `/nowhere/browser:/bin/false:${program}` }), true);
+      assert.equal(await seen(), URL_OF_LOGIN);
+    });
+  });
+
+  it("is not opened where there is no screen, nor where none is installed", async () => {
+    assert.equal(await open({}), false);
+    assert.equal(await open({ DISPLAY: ":0", PATH: "/nowhere" }), false);
+    assert.equal(await open({ BROWSER: "/nowhere/browser" }), false);
+  });
+
+  it("is what the system has", async () => {
+    await withProgram(async (program) => {
+      const folder = join(program, "..");
+      for (const [platform, name] of [
+        ["darwin", "open"],
+        ["win32", "rundll32"],
+        ["linux", "xdg-open"],
+      ] as const) {
+        const notes = join(folder, name);
+        await writeFile(notes, `#!/bin/sh\nprintf '%s' "$*" >"${notes}.seen"\n`, { mode: 0o700 });
+        assert.equal(
+          await open({ PATH: `${folder}:/usr/bin:/bin`, DISPLAY: ":0" }, platform),
+          true,
+        );
+        const seen = await readFile(`${notes}.seen`, "utf8");
+        assert.ok(seen.endsWith(URL_OF_LOGIN), seen);
+      }
+    });
+  });
+
+  it("that goes on and on is not waited for", async () => {
+    await withProgram(async (program) => {
+      const lasting = join(program, "..", "lasting");
+      await writeFile(lasting, `#!/bin/sh\necho $$ >${lasting}.pid\nexec sleep 60\n`, {
+        mode: 0o700,
+      });
+      assert.equal(await open({ BROWSER: lasting }), true);
+      const pid = await poll(
+        5000,
+        () => "its pid",
+        () => true,
+      ).then(() => readFile(`${lasting}.pid`, "utf8"));
+      process.kill(Number(pid), "SIGKILL");
+    });
+  });
+});

@@ -1,0 +1,451 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { joinPieces, applyEdits } from "../../src/base/bytes.ts";
+import { Chaos } from "../../src/bench/chaos.ts";
+import { chooseTool } from "../../src/bench/choice.ts";
+import { Latencies } from "../../src/bench/latencies.ts";
+import { type Line, Load } from "../../src/bench/load.ts";
+import { type Extent, type Loop, Schedule } from "../../src/bench/schedule.ts";
+import { Tally } from "../../src/bench/stats.ts";
+import { makeTemplate, MARK } from "../../src/bench/template.ts";
+import { judge, judgeLoss } from "../../src/bench/verdict.ts";
+import type { Item } from "../../src/catalog/listing.ts";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import { readSettings, type Settings } from "../../src/cli/commands/bench-options.ts";
+import { parseCommandLine } from "../../src/cli/args.ts";
+import { putTapBefore, TAP_VARIABLE, writeTap } from "../../src/cli/tap.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { selfCommand } from "../../src/base/runtime.ts";
+import type { Pending } from "../../src/upstream/pending.ts";
+import { readFrame } from "../../src/jsonrpc/parse.ts";
+import type { Response } from "../../src/jsonrpc/message.ts";
+import { VirtualClock } from "../fixtures/clock.ts";
+
+const OPEN: Loop = { kind: "open", rate: 100 };
+const CLOSED: Loop = { kind: "closed" };
+
+function toolOf(tool: object): Item {
+  const bytes = Buffer.from(JSON.stringify(tool));
+  return { key: String((tool as { name?: unknown }).name), bytes, keys: [], meta: undefined };
+}
+
+const ECHO = toolOf({ name: "echo", annotations: { readOnlyHint: true } });
+
+function responseOf(body: object): Response {
+  const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, ...body })));
+  assert.ok(frame.kind === "response");
+  return frame;
+}
+
+const RESULT = responseOf({ result: { content: [] } });
+
+/** A server that takes one call at a time, each for a millisecond, and stands still once. */
+class OneAtATime implements Line {
+  readonly #clock: VirtualClock;
+  readonly #stall: { readonly from: number; readonly to: number };
+  readonly #dropped = new Set<number>();
+  #freeAt = 0;
+  calls = 0;
+
+  constructor(clock: VirtualClock, stall = { from: Infinity, to: Infinity }) {
+    this.#clock = clock;
+    this.#stall = stall;
+  }
+
+  relay(record: Pending): number {
+    const id = ++this.calls;
+    const now = this.#clock.now();
+    let begin = Math.max(now, this.#freeAt);
+    if (begin >= this.#stall.from && begin < this.#stall.to) begin = this.#stall.to;
+    this.#freeAt = begin + 1;
+    if (Number.isFinite(begin)) {
+      this.#clock.after(begin + 1 - now, () => {
+        if (!this.#dropped.has(id)) record.settle(RESULT);
+      });
+    }
+    return id;
+  }
+
+  cancel(id: number): void {
+    this.#dropped.add(id);
+  }
+}
+
+interface Run {
+  readonly loop: Loop;
+  readonly extent: Extent;
+  readonly concurrency: number;
+  readonly stall?: { readonly from: number; readonly to: number };
+  readonly timeout?: number;
+}
+
+/** Drives a load against that server in virtual time. */
+async function drive({ loop, extent, concurrency, stall, timeout = 60_000 }: Run) {
+  const clock = new VirtualClock();
+  const server = new OneAtATime(clock, stall);
+  const tally = new Tally(true, 1000, String, () => {});
+  const load = new Load({
+    contact: { session: server, failure: undefined, events: undefined },
+    template: makeTemplate(ECHO, "{}", "legacy", false),
+    concurrency,
+    schedule: new Schedule(loop, extent, 0),
+    tally,
+    clock,
+    precise: clock,
+    timeout,
+  });
+  let isOver = false;
+  const done = load.run(new AbortController().signal).then(() => (isOver = true));
+  for (let i = 0; i < 200 && !isOver; i++) await clock.run(100);
+  assert.ok(isOver, "the load has an end");
+  await done;
+  return { server, found: tally.result() };
+}
+
+describe("an open loop", () => {
+  it("makes calls due at a constant rate that does not drift, also if it is asked late", () => {
+    const schedule = new Schedule({ kind: "open", rate: 3 }, { calls: 1000 }, 50);
+    const dues: number[] = [];
+    for (let now = 50; schedule.wait(now) !== undefined; now += 40_000) {
+      for (let due = schedule.take(now); due !== undefined; due = schedule.take(now)) {
+        dues.push(due);
+      }
+    }
+    assert.equal(dues.length, 1000);
+    dues.forEach((due, k) => assert.ok(Math.abs(due - (50 + (k * 1000) / 3)) < 1e-6));
+  });
+
+  it("charges a stall to every call that was due meanwhile, though few were in flight", async () => {
+    const stall = { from: 200, to: 1200 };
+    const { server, found } = await drive({
+      loop: OPEN,
+      extent: { duration: 2000 },
+      concurrency: 2,
+      stall,
+    });
+    assert.equal(server.calls, 200);
+    assert.equal(found.calls, 200);
+    const { latency, service } = found;
+    assert.ok(service !== undefined);
+    // A hundred calls were due within the second, and waited for half of it on average.
+    assert.ok(latency.p90 > 800_000, `p90 ${latency.p90}`);
+    assert.ok(latency.max > 999_000 && latency.max < 1_010_000, `max ${latency.max}`);
+    // Of those that were really sent, two were slow.
+    assert.ok(service.p90 < 3_000, `p90 of service ${service.p90}`);
+    assert.ok(service.max > 990_000, `max of service ${service.max}`);
+  });
+
+  it("counts what was due and never made, if the server does not keep up", async () => {
+    const { server, found } = await drive({
+      loop: { kind: "open", rate: 5000 },
+      extent: { duration: 1000 },
+      concurrency: 4,
+    });
+    const never = found.errors["never made"]?.count ?? 0;
+    assert.ok(never > 1000);
+    assert.equal(server.calls + never, 5000);
+    assert.equal(found.calls, server.calls);
+  });
+});
+
+describe("a closed loop", () => {
+  it("keeps as many calls in flight as there are callers, and shows a stall in these alone", async () => {
+    const stall = { from: 200, to: 1200 };
+    const { found } = await drive({
+      loop: CLOSED,
+      extent: { calls: 500 },
+      concurrency: 2,
+      stall,
+    });
+    assert.equal(found.calls, 500);
+    assert.ok(found.latency.p99 < 3_000, `p99 ${found.latency.p99}`);
+    assert.ok(found.latency.max > 990_000);
+  });
+
+  it("ends with its time, and waits for what is in flight", async () => {
+    const { server, found } = await drive({
+      loop: CLOSED,
+      extent: { duration: 300 },
+      concurrency: 3,
+    });
+    assert.equal(found.calls, server.calls);
+    assert.ok(server.calls >= 300 && server.calls <= 304, `${server.calls} calls`);
+  });
+
+  it("gives up calls that take too long, and goes on with others", async () => {
+    const { found } = await drive({
+      loop: CLOSED,
+      extent: { calls: 6 },
+      concurrency: 2,
+      stall: { from: 0, to: Infinity },
+      timeout: 500,
+    });
+    assert.equal(found.calls, 0);
+    assert.deepEqual(found.errors, {
+      timeout: { count: 6, example: "No answer within 500 ms." },
+    });
+  });
+});
+
+describe("an answer", () => {
+  const error = (code: number, message: string, data?: object) =>
+    responseOf({ error: { code, message, data } });
+
+  it("is a failure if it is an error, or a result that says so, by kinds", () => {
+    const long = "x".repeat(500);
+    const cases: [Response, string | undefined, string?][] = [
+      [RESULT, undefined],
+      [responseOf({ result: { content: [], isError: false } }), undefined],
+      [responseOf({ result: { structuredContent: { isError: true }, content: [] } }), undefined],
+      [responseOf({ result: { content: [{ type: "text", text: '"isError":true' }] } }), undefined],
+      [
+        responseOf({ result: { structuredContent: { isError: false }, isError: true } }),
+        "tool error",
+        "",
+      ],
+      [
+        responseOf({ result: { content: [{ type: "text", text: "no" }], isError: true } }),
+        "tool error",
+        "no",
+      ],
+      [responseOf({ result: { resultType: "input_required" } }), "not complete: input_required"],
+      [error(-32602, "bad"), "error -32602 invalid params", "bad"],
+      [error(-31003, "late", { code: "callTimeout" }), "error -31003 callTimeout", "late"],
+      [error(7, long), "error 7", `${long.slice(0, 300)}…`],
+    ];
+    for (const [response, kind, example] of cases) {
+      const found = judge(response);
+      assert.equal(found?.kind, kind);
+      if (example !== undefined) assert.equal(found?.example, example);
+    }
+  });
+
+  it("that never comes is a failure by its cause", () => {
+    const lost = judgeLoss(new HubError("connectionLost", "It has ended."));
+    assert.deepEqual(lost, { kind: "connection lost", example: "It has ended." });
+    assert.equal(judgeLoss(new HubError("answerLost", "?")).kind, "answerLost");
+  });
+});
+
+describe("a tally", () => {
+  it("tells kinds of errors apart up to a bound, and shows no secret", () => {
+    const tally = new Tally(
+      false,
+      1000,
+      (text) => text.replaceAll("hunter2", "•••"),
+      () => {},
+    );
+    tally.begin(0);
+    for (let i = 0; i < 100; i++) tally.fail({ kind: `kind ${i}`, example: "hunter2" });
+    tally.fail({ kind: "kind 0", example: "another" });
+    tally.end(1000);
+    const { errors } = tally.result();
+    assert.equal(Object.keys(errors).length, 51);
+    assert.deepEqual(errors["kind 0"], { count: 2, example: "•••" });
+    assert.equal(errors["others"]?.count, 50);
+  });
+
+  it("has its calls in spans, and time stands still between rounds", () => {
+    const tally = new Tally(false, 100, String, () => {});
+    tally.begin(0);
+    for (let now = 10; now <= 200; now += 10) {
+      tally.answered(now - 5, now - 5, now);
+      tally.roll(now);
+    }
+    tally.end(200);
+    tally.begin(5000);
+    tally.answered(5000, 5000, 5050);
+    tally.end(5100);
+    const { timeline, seconds, rate } = tally.result();
+    assert.equal(seconds, 0.3);
+    assert.equal(rate, 70);
+    assert.deepEqual(
+      timeline.map(({ at, calls }) => [at, calls]),
+      [
+        [0, 10],
+        [0.1, 10],
+        [0.2, 1],
+      ],
+    );
+  });
+});
+
+describe("latencies", () => {
+  it("have percentiles that are exact to three digits, in µs", () => {
+    const latencies = new Latencies();
+    for (let ms = 1; ms <= 1000; ms++) latencies.record(ms);
+    const { count, mean, p50, p99, p999, max, curve } = latencies.result();
+    assert.equal(count, 1000);
+    for (const [found, expected] of [
+      [mean, 500_500],
+      [p50, 500_000],
+      [p99, 990_000],
+      [p999, 999_000],
+      [max, 1_000_000],
+    ] as const) {
+      assert.ok(Math.abs(found / expected - 1) < 0.001, `${found} for ${expected}`);
+    }
+    assert.deepEqual(
+      curve.map(({ value }) => value),
+      curve.map(({ value }) => value).toSorted((a, b) => a - b),
+    );
+  });
+
+  it("are zeros where there are none, and bounded where they cannot be", () => {
+    const latencies = new Latencies();
+    assert.deepEqual(latencies.result().curve, []);
+    assert.equal(latencies.median, undefined);
+    latencies.record(-3);
+    latencies.record(1e12);
+    assert.equal(latencies.result().count, 2);
+    assert.equal(latencies.percentile(0), 0);
+  });
+});
+
+describe("the tool that is called", () => {
+  const tools = [
+    toolOf({ name: "write", annotations: { readOnlyHint: false } }),
+    toolOf({ name: "read", annotations: { readOnlyHint: true }, inputSchema: { required: ["a"] } }),
+    toolOf({ name: "list", annotations: { readOnlyHint: true }, inputSchema: { required: [] } }),
+  ];
+
+  it("is the one that was named, or one that changes nothing and wants nothing", () => {
+    assert.equal(chooseTool(tools, "write").key, "write");
+    assert.equal(chooseTool(tools, undefined).key, "list");
+  });
+
+  it("has to be named if there is no such tool; what there is is told", () => {
+    const refuses = (named: string | undefined, message: RegExp, some: readonly Item[] = tools) =>
+      assert.throws(
+        () => chooseTool(some, named),
+        (thrown) =>
+          thrown instanceof HubError && thrown.code === "usage" && message.test(thrown.message),
+      );
+    refuses("lisd", /no tool "lisd"\. Did you mean "list"\?/);
+    refuses("quite different", /There are: write, read, list\./);
+    refuses(
+      undefined,
+      /name one with --tool, and --args\. There are: write, read\./,
+      tools.slice(0, 2),
+    );
+    refuses(undefined, /It has no tools\./, []);
+  });
+});
+
+describe("a call", () => {
+  it("is written once, its arguments as they were spelled; copies differ by their marks", () => {
+    const args = '{"n": 1.0, "big":1234567890123456789}';
+    for (const era of ["legacy", "modern"] as const) {
+      const { request, rewrite } = makeTemplate(ECHO, args, era, true);
+      const { edits } = rewrite(4711);
+      const text = joinPieces(applyEdits(request.bytes, edits)).toString();
+      assert.ok(text.includes(`"arguments":${args}`));
+      const { params } = JSON.parse(text) as { params: { _meta: Record<string, unknown> } };
+      assert.equal(params._meta[MARK], 4711);
+      assert.equal(Object.keys(params._meta).length, era === "modern" ? 4 : 1);
+    }
+    const plain = makeTemplate(ECHO, "{}", "legacy", false);
+    assert.ok(!plain.request.bytes.includes("_meta"));
+  });
+});
+
+describe("kills", () => {
+  it("come amid rounds that are as long as the time between two, not as they end", async () => {
+    const clock = new VirtualClock();
+    const kills: number[] = [];
+    const vitals = (): Promise<undefined> => {
+      kills.push(clock.now());
+      return Promise.resolve(undefined);
+    };
+    const subject = { kind: "server", name: "x", makeLink: () => assert.fail() } as const;
+    const chaos = new Chaos({
+      chaos: { killEvery: 500, delay: null, cancelRate: 0 },
+      contact: { subject, heard: 0, vitals },
+      tally: new Tally(false, 1000, String, () => {}),
+      clock,
+    });
+    for (let round = 0; round < 4; round++) {
+      chaos.begin();
+      await clock.run(500);
+      chaos.end();
+      // Another has its turn.
+      await clock.run(500);
+    }
+    assert.deepEqual(kills, [150, 1150, 2150, 3150]);
+  });
+});
+
+describe("a tap", () => {
+  it("stands in front of a server, and of what may be started in its place, only where it is wanted", () => {
+    const program = { command: "a", args: ["-x"], others: [{ command: "b", args: [] }], cwd: "/" };
+    assert.equal(putTapBefore(program, {}), program);
+    const [own, ...before] = selfCommand();
+    const front = [...before, "demo", "tap", "--", "/some:where", "50"];
+    assert.deepEqual(putTapBefore(program, { [TAP_VARIABLE]: writeTap("/some:where", 50) }), {
+      command: own,
+      args: [...front, "a", "-x"],
+      others: [{ command: own, args: [...front, "b"] }],
+      cwd: "/",
+    });
+  });
+});
+
+describe("the command line", () => {
+  const read = (...argv: string[]): Settings => {
+    const request = parseCommandLine(["bench", ...argv], COMMANDS);
+    assert.ok(request.kind === "run");
+    return readSettings(request.invocation);
+  };
+
+  it("says how to measure", () => {
+    const { levels, loop, extent, warmUp, timeout, chaos, isCompared } = read();
+    assert.deepEqual(levels, [1, 4, 16, 64]);
+    assert.deepEqual({ loop, extent }, { loop: CLOSED, extent: { duration: 10_000 } });
+    assert.deepEqual({ warmUp, timeout }, { warmUp: { duration: 1000 }, timeout: 30_000 });
+    assert.deepEqual(chaos, { killEvery: null, delay: null, cancelRate: 0 });
+    assert.equal(isCompared, false);
+    const line =
+      "--concurrency 2,8 --rate 100 --calls=50 --warm-up 0 --kill-every 5s --delay 50ms " +
+      "--cancel-rate 0.1 --compare direct --tool t --era modern --timeout 2s";
+    const said = read(...line.split(" "), "--args", '{"a": 1.0}', "--", "x");
+    assert.deepEqual(said, {
+      levels: [2, 8],
+      loop: OPEN,
+      extent: { calls: 50 },
+      warmUp: undefined,
+      chaos: { killEvery: 5000, delay: 50, cancelRate: 0.1 },
+      tool: "t",
+      args: '{"a": 1.0}',
+      timeout: 2000,
+      era: "modern",
+      isCompared: true,
+    });
+  });
+
+  it("is refused with what is wrong with it", () => {
+    const wrong: [argv: string[], message: RegExp][] = [
+      [["--concurrency", "0"], /--concurrency is a list such as/],
+      [["--concurrency", "1,,2"], /--concurrency is a list such as/],
+      [["--concurrency", "1.5"], /--concurrency is a list such as/],
+      [["--duration", "10"], /--duration is a time such as 10s or 500ms, not "10"/],
+      [["--duration", "1s", "--calls", "5"], /Choose one of --duration and --calls/],
+      [["--calls", "1e400"], /--calls is a number of calls/],
+      [["--rate", "0"], /--rate is a number of calls a second, not "0"/],
+      [["--cancel-rate", "1.1"], /--cancel-rate is a number from 0 to 1/],
+      [["--kill-every", "0s"], /--kill-every is a time/],
+      [["--args", "{"], /--args is no JSON/],
+      [["--args", "[]"], /--args has to be a JSON object/],
+      [["--compare", "hub"], /--compare is one of direct/],
+      [["--era", "old"], /--era is one of legacy, modern/],
+      [["--timeout", "soon"], /--timeout is a time/],
+    ];
+    for (const [argv, message] of wrong) {
+      assert.throws(
+        () => read(...argv),
+        (thrown) => thrown instanceof HubError && message.test(thrown.message),
+        argv.join(" "),
+      );
+    }
+  });
+});

@@ -1,0 +1,256 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { createContext, runInContext, Script } from "node:vm";
+import type { BenchResult } from "../../src/bench/result.ts";
+import { type Chart, drawCharts, spreadCurve } from "../../src/bench/report/charts.ts";
+import { formatDocument } from "../../src/bench/report/html.ts";
+import { checkPage, writePage } from "../../src/cli/commands/file.ts";
+import { drawPage } from "../../src/bench/report/page.ts";
+import { tabulate } from "../../src/bench/report/tabulation.ts";
+import * as units from "../../src/bench/report/units.ts";
+import { comparison, latencyOf, levelOf, resultOf, subjectOf } from "../fixtures/bench.ts";
+
+const HOSTILE = `</script><script>alert(1)</script><img src=x onerror='alert(2)'>--><!-- " & \u2028`;
+
+const FORMATS = {
+  time: units.formatTime,
+  rate: units.formatRate,
+  count: units.formatCount,
+  bytes: units.formatBytes,
+  moment: units.formatMoment,
+  nines: units.formatNines,
+};
+
+/** A result in which others have said this wherever they can. */
+function saying(text: string): BenchResult {
+  const level = levelOf(4, 100, { errors: { [text]: { count: 1, example: text } } });
+  const result = resultOf([subjectOf("server", [level, levelOf(8, 100)], text)]);
+  return {
+    ...result,
+    load: { ...result.load, tool: text, arguments: JSON.stringify({ text }) },
+    machine: { ...result.machine, cpu: text },
+  };
+}
+
+/** The names of a document's elements in order, as far as its head and body are markup. */
+function tagsOf(html: string): string[] {
+  const markup = html
+    .replaceAll(/<!--[\s\S]*?-->/g, "")
+    .replaceAll(/(<(script|style)\b[^>]*>)[\s\S]*?(?=<\/\2)/g, "$1");
+  return [...markup.matchAll(/<([a-z0-9]+)/g)].map(([, name = ""]) => name);
+}
+
+function scriptsOf(html: string): { attributes: string; text: string }[] {
+  return [...html.matchAll(/<script([^>]*)>([\s\S]*?)<\/script/g)].map(
+    ([, attributes = "", text = ""]) => ({ attributes, text }),
+  );
+}
+
+function embedded(html: string, id: string): unknown {
+  const script = scriptsOf(html).find(({ attributes }) => attributes.includes(`id="${id}"`));
+  return JSON.parse(script?.text ?? "");
+}
+
+describe("the page of a measurement", () => {
+  const html = formatDocument(comparison());
+
+  it("has the whole result in it, as JSON", () => {
+    assert.deepEqual(embedded(html, "result"), comparison());
+    assert.deepEqual(
+      embedded(html, "charts"),
+      JSON.parse(JSON.stringify(drawCharts(comparison()))),
+    );
+  });
+
+  it("reaches for nothing outside of itself", () => {
+    const targets = [...html.matchAll(/\b(?:src|href|action|data)="([^"]*)"/g)].map(([, to]) => to);
+    assert.deepEqual(targets, ["#result"]);
+    assert.deepEqual(
+      tagsOf(html).filter((name) => ["link", "img", "iframe", "object", "base"].includes(name)),
+      [],
+    );
+    assert.doesNotMatch(html.replace(/\/\*! https:.* \*\//, ""), /https?:\/\/|@import|url\(/);
+  });
+
+  it("lets no script run but its own", () => {
+    const own = scriptsOf(html).filter(({ attributes }) => attributes === "");
+    assert.equal(own.length, 1);
+    const hash = createHash("sha256").update(own[0]?.text ?? "");
+    const policy = /Content-Security-Policy" content="([^"]*)"/.exec(html)?.[1];
+    assert.equal(
+      policy,
+      `default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-${hash.digest("base64")}'`,
+    );
+    assert.doesNotThrow(() => new Script(own[0]?.text ?? ""));
+  });
+
+  it("shows what servers say as text, whatever it is", () => {
+    const attacked = formatDocument(saying(HOSTILE));
+    assert.deepEqual(tagsOf(attacked), tagsOf(formatDocument(saying("tame"))));
+    assert.equal(scriptsOf(attacked).length, 3);
+    assert.deepEqual(embedded(attacked, "result"), saying(HOSTILE));
+  });
+
+  it("keeps the licence of what draws the charts", () => {
+    assert.match(html, /The MIT License \(MIT\)\s+Copyright \(c\) \d+ Leon Sorokin/);
+  });
+
+  it("has each number of the text, and each chart as a table too", () => {
+    const charts = drawCharts(comparison());
+    assert.equal(tagsOf(html).filter((name) => name === "details").length, charts.length);
+    for (const said of ["355,556/s", "+8.00 µs", "2.31 µs", "58.1 MB", "14.1 ms"]) {
+      assert.ok(html.includes(`>${said}<`) || html.includes(said), said);
+    }
+  });
+
+  it("runs code that uses nothing but what it is given and what browsers have", () => {
+    const charts = drawCharts(comparison());
+    const drawn: { series: { label: string }[] }[] = [];
+    class Plot {
+      constructor(options: { series: { label: string }[] }) {
+        drawn.push(options);
+      }
+      static join = (tables: readonly unknown[][]) => [tables[0]?.[0]];
+    }
+    const places = charts.map((_, at) => ({ dataset: { chart: String(at) }, clientWidth: 400 }));
+    const save = { href: "" };
+    const context = createContext({
+      matchMedia: () => ({ matches: false, addEventListener() {} }),
+      getComputedStyle: () => ({ getPropertyValue: () => " #123456 " }),
+      ResizeObserver: class {
+        observe() {}
+      },
+      Blob: Array,
+      URL: { createObjectURL: () => "blob:1" },
+      document: {
+        documentElement: {},
+        querySelectorAll: () => places,
+        querySelector: (query: string) => (query === "#save" ? save : { textContent: "{}" }),
+      },
+    });
+    const run = runInContext(`(${String(drawPage)})`, context);
+    const formats = Object.entries(FORMATS).map(([unit, write]) => [
+      unit,
+      runInContext(`(${String(write)})`, createContext({})),
+    ]);
+    run(Plot, charts, Object.fromEntries(formats));
+    assert.deepEqual(
+      JSON.parse(JSON.stringify(drawn)).map(({ series }: (typeof drawn)[number]) =>
+        series.slice(1).map(({ label }) => label),
+      ),
+      charts.map(({ curves }) => curves.map(({ name }) => name)),
+    );
+    assert.equal(save.href, "blob:1");
+    for (const [unit, format] of formats) {
+      assert.equal(format(1.5), FORMATS[unit as keyof typeof FORMATS](1.5));
+    }
+  });
+});
+
+describe("the charts of a measurement", () => {
+  const titles = (result: BenchResult) => drawCharts(result).map(({ title }) => title);
+
+  it("are left out where there is no curve to see", () => {
+    const one = levelOf(1, 100, { timeline: [] });
+    assert.deepEqual(titles(resultOf([subjectOf("server", [one])])), ["Latency by percentile"]);
+    const silent = { ...one, latency: { ...latencyOf(0), count: 0, curve: [] } };
+    assert.deepEqual(titles(resultOf([subjectOf("server", [silent])])), []);
+  });
+
+  it("set the hub beside the server alone in each of them", () => {
+    for (const { curves, title } of drawCharts(comparison())) {
+      assert.deepEqual(
+        [...new Set(curves.map(({ hue }) => hue))].toSorted(),
+        ["hub", "server"],
+        title,
+      );
+      assert.equal(new Set(curves.map(({ name }) => name)).size, curves.length, title);
+    }
+  });
+
+  it("spread the slow end of the percentiles, and end where the slowest call was", () => {
+    const curve = [0, 50, 90, 99, 100, 100].map((percentile, at) => ({
+      percentile,
+      value: at + 1,
+    }));
+    assert.deepEqual(
+      spreadCurve({ ...latencyOf(1, 1000), curve }).map(([x, y]) => [Number(x.toFixed(3)), y]),
+      [
+        [0, 1],
+        [0.301, 2],
+        [1, 3],
+        [2, 4],
+        [3, 6],
+      ],
+    );
+  });
+
+  it("add a span that was cut short to the one before, as its few calls say nothing", () => {
+    const spans = [
+      [0, 100, 5],
+      [1, 150, 6],
+      [2, 25, 9],
+      [2.25, 80, 4],
+    ];
+    const timeline = spans.map(([at = 0, calls = 0, p99 = 0]) => ({
+      at,
+      calls,
+      errors: 0,
+      p50: 1,
+      p99,
+    }));
+    const result = resultOf([subjectOf("server", [levelOf(1, 100, { seconds: 3.05, timeline })])]);
+    const pointsOf = (title: string) =>
+      drawCharts(result).find((each) => each.title === title)?.curves[0]?.points;
+    const rounded = pointsOf("Throughput over time")?.map(([x, y]) => [x, Math.round(y)]);
+    assert.deepEqual(rounded, [
+      [0, 100],
+      [1, 140],
+      [2.25, 100],
+    ]);
+    assert.deepEqual(pointsOf("p99 over time"), [
+      [0, 5],
+      [1, 9],
+      [2.25, 4],
+    ]);
+  });
+
+  it("have the same numbers as tables", () => {
+    const chart = (title: string): Chart => {
+      const found = drawCharts(comparison()).find((each) => each.title === title);
+      assert.ok(found);
+      return found;
+    };
+    const rates = tabulate(chart("Throughput"), FORMATS);
+    assert.deepEqual(
+      rates.columns.map(({ title }) => title),
+      ["calls in flight", "hub", "direct"],
+    );
+    assert.deepEqual(rates.rows[3], ["64", "355,556/s", "374,269/s"]);
+    const percentiles = tabulate(chart("Latency by percentile"), FORMATS);
+    assert.deepEqual(percentiles.rows.find(([at]) => at === "50%")?.slice(0, 2), [
+      "50%",
+      "66.0 µs",
+    ]);
+  });
+});
+
+describe("the file of a page", () => {
+  it("is for its owner alone, and refused before anything is measured where it cannot be", async (t) => {
+    const folder = mkdtempSync(join(tmpdir(), "toolmux-page-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    const path = join(folder, "page.html");
+    await checkPage(path);
+    await writePage(path, comparison());
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    assert.equal(readFileSync(path, "utf8"), formatDocument(comparison()));
+    writeFileSync(join(folder, "file"), "");
+    for (const wrong of [folder, join(folder, "none", "page.html"), join(folder, "file", "page")]) {
+      await assert.rejects(checkPage(wrong), { code: "usage" });
+    }
+  });
+});

@@ -1,0 +1,246 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import picocolors from "picocolors";
+import type { BenchResult, LevelResult } from "../../src/bench/result.ts";
+import { describeResult, formatPart } from "../../src/bench/report/tables.ts";
+import { describeLevel, Live } from "../../src/bench/report/progress.ts";
+import { summarize } from "../../src/bench/report/summary.ts";
+import { formatFigures } from "../../src/bench/report/text.ts";
+import {
+  formatBytes,
+  formatCount,
+  formatMoment,
+  formatNines,
+  formatRate,
+  formatTime,
+} from "../../src/bench/report/units.ts";
+import {
+  CLOSED,
+  comparison,
+  COST,
+  latencyOf,
+  levelOf,
+  resultOf,
+  subjectOf,
+} from "../fixtures/bench.ts";
+import { VirtualClock } from "../fixtures/clock.ts";
+
+const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
+
+function print(result: BenchResult, width = Infinity): string {
+  return formatFigures(describeResult(result), { ...PAPER, width });
+}
+
+/** One server under one load. */
+function alone(level: Partial<LevelResult>, more: Partial<BenchResult> = {}): BenchResult {
+  return resultOf([subjectOf("server", [levelOf(16, 100, level)])], more);
+}
+
+describe("what a measurement found, as text", () => {
+  it("has a line for each level under aligned titles", () => {
+    const levels = [levelOf(1, 66, { hub: COST, server: COST }), levelOf(64, 1180)];
+    assert.equal(
+      print(resultOf([subjectOf("hub", levels)])),
+      `toolmux, 1 server
+tool echo__echo with {"text":"hello"}; closed loop; 10.0 s a level
+toolmux 0.1.0, bun 1.4.5 on linux 6.1 x64, Example 9000 (2 cores), 8.20 GB of memory
+
+Calls
+Ready in 12.4 ms, 3 tools listed in 14.1 ms.
+IN FLIGHT      RATE      P50      P90      P99    P99.9      MAX    CALLS  ERRORS
+        1  15,152/s  66.0 µs  82.1 µs   161 µs   306 µs   795 µs  151,515       0
+       64  54,237/s  1.18 ms  1.47 ms  2.88 ms  5.48 ms  14.2 ms  542,373       0
+
+CPU and memory
+IN FLIGHT  OF      PROCESSES  CPU PER CALL            CPU   MEMORY     PEAK
+        1  hub             1       2.31 µs  82% of a core  43.2 MB  51.8 MB
+        1  server          1       2.31 µs  82% of a core  43.2 MB  51.8 MB`,
+    );
+  });
+
+  it("sets the hub beside the server alone, and says what it adds", () => {
+    const text = print(comparison());
+    assert.match(text, /^bun echo\.ts, with and without the hub\n/);
+    assert.match(text, /^Calls, through the hub$/m);
+    assert.match(text, /^Calls, direct$/m);
+    const overhead = text.slice(text.indexOf("What the hub costs"));
+    assert.match(
+      overhead,
+      /^ +1 +58\.0 µs +66\.0 µs +\+8\.00 µs +142 µs +161 µs +\+19\.5 µs +88%$/m,
+    );
+  });
+
+  it("says what a comparison took away with its sign", () => {
+    const faster = { concurrency: 1, p50: -4, p99: 0, rate: 1.04 };
+    const text = print({ ...comparison(), overhead: [faster] });
+    assert.match(text, /−4\.00 µs .*\+0 µs +104%/);
+  });
+
+  it("fits 100 columns, whatever is in it", () => {
+    const level = levelOf(256, 1_234_567, {
+      rate: 123_456.7,
+      calls: 12_345_678,
+      errors: { timeout: { count: 123_456, example: "no answer ".repeat(30) } },
+      service: latencyOf(345_678),
+      cancels: { count: 123_456, seen: 123_455, latency: latencyOf(345_678), late: 12_345 },
+      kills: { count: 123, lost: 123_456, strays: 12_345, recovery: latencyOf(345_678) },
+      hub: COST,
+      server: COST,
+    });
+    const text = print(
+      resultOf([subjectOf("hub", [level]), subjectOf("server", [level])], {
+        load: { ...CLOSED, loop: { kind: "open", rate: 1000 } },
+        overhead: [{ concurrency: 256, p50: -345_678, p99: 345_678, rate: 0.123 }],
+      }),
+      100,
+    );
+    const long = text.split("\n").filter((line) => line.length > 100);
+    assert.deepEqual(long, []);
+  });
+
+  it("counts errors by their kind, with what the first of each said", () => {
+    const text = print(
+      alone({
+        errors: {
+          "rpc -32602": { count: 3, example: "no such\ntool \u001b[31m" },
+          timeout: { count: 1200, example: "no answer within 60 s" },
+        },
+      }),
+    );
+    assert.match(text, /^ +16 +1,200 {2}timeout +no answer within 60 s$/m);
+    assert.match(text, /^ +16 +3 {2}rpc -32602 +no such tool {2}\[31m$/m);
+    assert.match(text, / 1,203$/m);
+  });
+
+  it("shows of an open loop both when calls were due and when they were sent", () => {
+    const text = print(
+      alone(
+        { service: latencyOf(50) },
+        { load: { ...CLOSED, loop: { kind: "open", rate: 1234 }, extent: { calls: 5000 } } },
+      ),
+    );
+    assert.match(text, /open loop, calls due at 1,234\/s; 5,000 calls a level/);
+    assert.match(text, /counts from when a call was due/);
+    assert.match(text, /^Service time\n.*\n.*\n +16 +50\.0 µs/m);
+  });
+
+  it("tells of cancelled calls and killed servers only where there were any", () => {
+    const chaos = { killEvery: 5000, delay: 50, cancelRate: 0.1 };
+    const text = print(
+      alone(
+        {
+          cancels: { count: 90, seen: 0, latency: null, late: 2 },
+          kills: { count: 3, lost: 31, strays: 1, recovery: latencyOf(120_000, 2) },
+        },
+        { load: { ...CLOSED, chaos } },
+      ),
+    );
+    assert.match(
+      text,
+      /server killed every 5\.00 s; answers held back by 50\.0 ms; 10% of the calls cancelled/,
+    );
+    assert.match(text, /^ +16 +90 +0 +– +– +– +– +2$/m);
+    assert.match(text, /^ +16 +3 +31 +1 +2 +120 ms/m);
+    assert.doesNotMatch(print(alone({})), /ancel|kill/i);
+    const unseen = { count: 90, seen: null, latency: null, late: 2 };
+    const blind = print(alone({ cancels: unseen }, { load: { ...CLOSED, chaos } }));
+    assert.match(blind, /^ +16 +90 +– +– +– +– +– +2$/m);
+  });
+
+  it("does not claim what a call costs where none was answered, or systems count too roughly", () => {
+    const text = print(alone({ server: COST }));
+    assert.match(text, /^ +16 {2}server +1 +2\.31 µs +82% of a core/m);
+    const failed = print(alone({ server: COST, calls: 0 }));
+    assert.match(failed, /^ +16 {2}server +1 +– +82% of a core/m);
+    const short = print(alone({ server: COST, seconds: 0.05 }));
+    assert.match(short, /^ +16 {2}server +1 +– +– /m);
+  });
+
+  it("does not claim a latency where nothing was answered", () => {
+    const latency = { ...latencyOf(0), count: 0 };
+    const text = print(alone({ calls: 0, rate: 0, latency }));
+    assert.match(text, /^ +16 +0\/s +– +– +– +– +– +0 +0$/m);
+    assert.deepEqual(summarize(alone({ calls: 0, rate: 0, latency })), []);
+  });
+});
+
+describe("quantities", () => {
+  const cases: readonly (readonly [string, string])[] = [
+    [formatTime(0), "0 µs"],
+    [formatTime(0.004), "0.01 µs"],
+    [formatTime(9.4), "9.40 µs"],
+    [formatTime(999.4), "999 µs"],
+    [formatTime(999.6), "1.00 ms"],
+    [formatTime(999_400), "999 ms"],
+    [formatTime(999_600), "1.00 s"],
+    [formatTime(1_234_000_000), "1234 s"],
+    [formatRate(0), "0/s"],
+    [formatRate(0.5), "0.500/s"],
+    [formatRate(99.97), "100/s"],
+    [formatRate(1_234_567.8), "1,234,568/s"],
+    [formatCount(999), "999"],
+    [formatCount(1000), "1,000"],
+    [formatBytes(640), "640 B"],
+    [formatBytes(999.7), "1.00 KB"],
+    [formatBytes(999_700), "1.00 MB"],
+    [formatBytes(8_200_000_000), "8.20 GB"],
+    [formatMoment(2.5), "2.5 s"],
+    [formatNines(0), "0%"],
+    [formatNines(Math.log10(2)), "50%"],
+    [formatNines(1), "90%"],
+    [formatNines(2), "99%"],
+    [formatNines(5), "99.999%"],
+    [formatPart(0.005), "0.5%"],
+    [formatPart(0.953), "95%"],
+  ];
+  for (const [got, wanted] of cases) {
+    it(`are written as ${wanted}`, () => assert.equal(got, wanted));
+  }
+});
+
+describe("a measurement that goes on", () => {
+  const at = { subject: "toolmux, 1 server", concurrency: 16 };
+  const span = (since: number, calls: number, errors = 0) => ({
+    at: since,
+    calls,
+    errors,
+    p50: 320,
+    p99: 1230,
+  });
+
+  it("is told with its rate, its latencies, its errors and the time that is left", () => {
+    const clock = new VirtualClock();
+    const live = new Live(clock);
+    live.describe({ kind: "span", ...at, done: 0.1, span: span(0, 500) });
+    clock.advanceTo(1000);
+    assert.equal(
+      live.describe({ kind: "span", ...at, done: 0.3, span: span(0.5, 1000, 2) }),
+      "toolmux, 1 serv…, 16 in flight ━━──────  1,000/s  p50 320 µs  p99 1.23 ms  2 errors  3.5 s left  ▅█",
+    );
+  });
+
+  it("begins anew with each level, and leaves nothing behind", () => {
+    const live = new Live(new VirtualClock());
+    const { subject } = at;
+    assert.equal(live.describe({ kind: "starting", subject }), "starting toolmux, 1 server …");
+    assert.match(live.describe({ kind: "warmUp", ...at }) ?? "", /16 in flight: warming up/);
+    live.describe({ kind: "span", ...at, done: 0.5, span: span(0, 9, 7) });
+    assert.equal(live.describe({ kind: "level", subject, level: levelOf(16, 100) }), undefined);
+    const next = { kind: "span", subject, concurrency: 64, done: 0.1, span: span(0, 5) } as const;
+    assert.match(live.describe(next) ?? "", /64 in flight .* 0 errors {2}█$/);
+  });
+
+  it("is said in a line when a level is done", () => {
+    const errors = { timeout: { count: 1, example: "" } };
+    assert.equal(
+      describeLevel("echo", levelOf(16, 100, { errors })),
+      "echo, 16 in flight: 160,000/s, p50 100 µs, p99 244 µs, 1 error",
+    );
+  });
+
+  it("is not pushed off its line by a long name", () => {
+    const subject = "npx -y @modelcontextprotocol/server-everything";
+    const text = new Live(new VirtualClock()).describe({ kind: "warmUp", subject, concurrency: 1 });
+    assert.equal(text, "npx -y @modelco…, 1 in flight: warming up …");
+  });
+});

@@ -1,0 +1,130 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { textOf } from "../../src/base/bytes.ts";
+import { chooseTool } from "../../src/bench/choice.ts";
+import { Contact } from "../../src/bench/target.ts";
+import { answerEcho } from "../../src/bench/echo-server.ts";
+import type { Subject } from "../../src/bench/subject.ts";
+import { makeTemplate } from "../../src/bench/template.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { Method } from "../../src/protocol/legacy.ts";
+import type { Era } from "../../src/protocol/era.ts";
+import type { Link } from "../../src/transport/transport.ts";
+import { buildResult, type Response } from "../../src/jsonrpc/message.ts";
+import { memoryPair } from "../../src/transport/memory.ts";
+
+const never = new AbortController().signal;
+
+/**
+ * The echo server in this process; `links` are the server's ends, one for each time that it was started.
+ * @param empty so many of its lists lack its tool
+ */
+function makeSubject(empty = 0): { subject: Subject; links: Link[] } {
+  let lists = 0;
+  const links: Link[] = [];
+  const makeLink: Subject["makeLink"] = async () => {
+    const [ours, theirs] = memoryPair();
+    links.push(theirs);
+    await theirs.open(
+      {
+        frame: (frame) => {
+          if (frame.kind !== "request") return;
+          const isEmpty = frame.method === Method.toolsList && lists++ < empty;
+          theirs.send(
+            isEmpty ? buildResult(frame.id, Buffer.from('{"tools":[]}')) : answerEcho(frame),
+          );
+        },
+        log() {},
+        oversized() {},
+        pressure() {},
+        closed() {},
+      },
+      never,
+    );
+    return Object.assign(ours, { redact: (text: string) => text });
+  };
+  return { subject: { kind: "server", name: "echo", makeLink }, links };
+}
+
+function call(contact: Contact, args: string): Promise<Response> {
+  const [tool] = contact.tools;
+  assert.ok(tool !== undefined);
+  const { request, rewrite, tool: name } = makeTemplate(tool, args, contact.era, true);
+  return new Promise((settle, fail) => {
+    const record = { method: request.method, name, settle, fail, progress() {} };
+    contact.session?.relay(record, request, rewrite(7));
+  });
+}
+
+describe("a subject", () => {
+  for (const era of ["legacy", "modern"] satisfies Era[]) {
+    it(`is met in the ${era} era if that is wanted, and echoes texts as they are spelled`, async () => {
+      const { subject } = makeSubject();
+      const contact = await Contact.open(subject, era, never);
+      assert.equal(contact.era, era);
+      assert.deepEqual(
+        contact.tools.map(({ key }) => key),
+        ["echo"],
+      );
+      const spelled = '"h\\u00e9, \\/"';
+      const { bytes, body } = await call(contact, `{"text":${spelled}}`);
+      assert.ok(textOf(bytes, body.start, body.end).includes(`{"type":"text","text":${spelled}}`));
+      const sized = await call(contact, '{"size":1000}');
+      assert.ok(sized.bytes.includes(Buffer.from(`"${"x".repeat(1000)}"`)));
+      await contact.close();
+    });
+  }
+
+  it("that is lost is found again, and its answers are counted on", async () => {
+    const { subject, links } = makeSubject();
+    const contact = await Contact.open(subject, "legacy", never);
+    const before = contact.heard;
+    await call(contact, "{}");
+    assert.equal(contact.heard, before + 1);
+    const returned = new Promise<void>((resolve, reject) => {
+      contact.events = { returned: resolve, failed: reject };
+    });
+    await links[0]?.close();
+    assert.equal(contact.session, undefined);
+    await returned;
+    assert.equal(links.length, 2);
+    await call(contact, "{}");
+    assert.equal(contact.heard, before + 2);
+    await contact.close();
+  });
+
+  it("that lists before its servers have started is asked again for what is missing", async () => {
+    const { subject } = makeSubject(2);
+    const contact = await Contact.open({ ...subject, listWait: 0 }, "legacy", never);
+    assert.deepEqual(contact.tools, []);
+    const tool = await contact.find((tools) => chooseTool(tools, "echo"));
+    assert.equal(tool.key, "echo");
+    assert.ok(contact.ready.listed >= 400, "its tools are listed when they are there");
+    await contact.close();
+    const whole = await Contact.open(
+      { ...makeSubject(1).subject, listWait: 60_000 },
+      "legacy",
+      never,
+    );
+    await assert.rejects(
+      whole.find((tools) => chooseTool(tools, "echo")),
+      /There is no tool "echo"/,
+    );
+    await whole.close();
+  });
+
+  it("that is lost is not looked for once nobody measures it", async () => {
+    const { subject, links } = makeSubject();
+    const contact = await Contact.open(subject, "legacy", never);
+    await contact.close();
+    await links[0]?.close();
+    assert.equal(links.length, 1);
+  });
+
+  it("that cannot be met is told by what it fails with", async () => {
+    const cause = new HubError("unreachable", "Nobody is there.");
+    const subject: Subject = { kind: "server", name: "x", makeLink: () => Promise.reject(cause) };
+    await assert.rejects(Contact.open(subject, "legacy", never), cause);
+  });
+});

@@ -1,0 +1,364 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { describe, it } from "node:test";
+import { textOf, utf8 } from "../../src/base/bytes.ts";
+import { buildCatalog, type Catalog, type Source } from "../../src/catalog/catalog.ts";
+import { readHints, readPage } from "../../src/catalog/listing.ts";
+import { NO_OFFER } from "../../src/catalog/offer.ts";
+import type { ShapeRules } from "../../src/catalog/shape.ts";
+
+const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const names = { separator: "__", limit: 50 };
+
+function source(server: string, tools: string[], rules: Partial<ShapeRules> = {}): Source {
+  const bytes = utf8(`{"tools":[${tools.join(",")}]}`);
+  const page = readPage(bytes, { start: 0, end: bytes.length }, "tools");
+  assert.ok(page);
+  const all = { prefix: server, allow: undefined, deny: [], rename: {}, ...rules };
+  const limits = { timeout: 1, maxTimeout: 2 };
+  const offer = { ...NO_OFFER, tools: page.items };
+  return { server, offer, rules: { tools: all, prompts: all }, limits: () => limits };
+}
+
+const INPUT = '"inputSchema":{"type":"object"}';
+const tool = (name: string, rest = ""): string =>
+  `{"name":${JSON.stringify(name)}${rest},${INPUT}}`;
+const build = (...sources: Source[]): Catalog => buildCatalog(sources, names, digest);
+const exposed = (catalog: Catalog): string[] => catalog.tools.routes.map((route) => route.name);
+const list = (catalog: Catalog): string => textOf(catalog.tools.result);
+
+describe("a catalog", () => {
+  it("lists every server's tools under its prefix, sorted by exposed name", () => {
+    const catalog = build(source("b", [tool("x"), tool("a")]), source("a", [tool("z")]));
+    assert.deepEqual(exposed(catalog), ["a__z", "b__a", "b__x"]);
+    const listed = ["a__z", "b__a", "b__x"].map((name) => tool(name));
+    assert.equal(list(catalog), `{"tools":[${listed.join(",")}]}`);
+  });
+
+  it("has an empty list where there is nothing", () => {
+    assert.equal(list(build()), '{"tools":[]}');
+  });
+
+  it("routes an exposed name to its server and remote name", () => {
+    const route = build(source("fs", [tool('od"d')])).tools.find(`fs__od_d_${"x".repeat(6)}`);
+    assert.equal(route, undefined);
+    const found = build(source("fs", [tool('od"d')])).tools.routes[0];
+    assert.equal(found?.remoteName, 'od"d');
+    assert.equal(found && textOf(found.remoteNameJson), '"od\\"d"');
+  });
+
+  it("gives two catalogs of the same listings the same bytes", () => {
+    const make = (): string => list(build(source("b", [tool("x")]), source("a", [tool("y")])));
+    assert.equal(make(), make());
+  });
+
+  it("is what it would be without those before it, whichever of their servers it has", () => {
+    // Prefixes that make runs of names meet, and servers without one, whose names others take.
+    const drawn = [3, 7, 1, 5, 0, 6, 2, 4, 7, 0, 3, 5];
+    const make = (prefix: string, at: number): Source => {
+      const rules = { prefix, rename: at % 3 === 0 ? { x: "y" } : {} };
+      return source(
+        `s${at}`,
+        ["x", "y", `z${at}`, "_a", "a__x"].map((name) => tool(name)),
+        rules,
+      );
+    };
+    const all = ["", "a", "b", "", "a_b", "", "B", "ab"].map(make);
+    for (let from = 0; from + 4 <= drawn.length; from++) {
+      const taken = [...new Set(drawn.slice(from, from + 4))].flatMap((at) => all[at] ?? []);
+      const before = build(...taken);
+      const fresh = build(...taken.map((one) => ({ ...one })));
+      assert.equal(list(before), list(fresh));
+      assert.deepEqual(before.remarks, fresh.remarks);
+      assert.ok(before.tools.isSame(fresh.tools) && fresh.tools.isSame(before.tools));
+      for (const { name, server } of fresh.tools.routes) {
+        assert.equal(before.tools.find(name)?.server, server);
+      }
+    }
+  });
+
+  it("shapes anew only what another server lists, or all if names are made in another way", () => {
+    const [one, two] = [source("a", [tool("x")]), source("b", [tool("x")])];
+    const before = build(one, two).tools;
+    const after = build(one, source("b", [tool("x"), tool("y")])).tools;
+    assert.equal(after.find("a__x"), before.find("a__x"));
+    assert.notEqual(after.find("b__x"), before.find("b__x"));
+    const dotted = buildCatalog([one, two], { separator: "-", limit: 50 }, digest).tools;
+    assert.deepEqual(
+      dotted.routes.map(({ name }) => name),
+      ["a-x", "b-x"],
+    );
+  });
+
+  it("finds the very same route each time, and the one that it lists", () => {
+    const { tools } = build(source("a", [tool("x"), tool("y")]));
+    assert.ok(tools.find("a__y"));
+    assert.equal(tools.find("a__y"), tools.routes[1]);
+    assert.equal(tools.find("a__y"), tools.find("a__y"));
+  });
+
+  it("has other bytes for those entries of which some are made, and stays what it is if none are", () => {
+    const { tools } = build(source("a", [tool("x"), tool("y")]));
+    const dressed = tools.dress(({ name }) => (name === "a__y" ? utf8("{}") : undefined));
+    assert.equal(textOf(dressed.result), `{"tools":[${tool("a__x")},{}]}`);
+    assert.equal(dressed.find("a__y"), tools.find("a__y"));
+    assert.ok(!dressed.isSame(tools));
+    assert.equal(
+      tools.dress(() => undefined),
+      tools,
+    );
+  });
+
+  it("writes an entry the same way whether its bytes were asked for before or not", () => {
+    const tools = ['{"name":"x","title":"é"}', '{"name":"a","name":"y"}', tool("b.c"), tool("z")];
+    const asked = build(source("s", tools)).tools;
+    asked.dress(({ bytes }) => void bytes);
+    assert.equal(textOf(asked.result), list(build(source("s", tools))));
+  });
+
+  it("is compared with each other one by what clients see, however often and with whichever", () => {
+    const [one, same, other] = ["x", "x", "y"].map(
+      (name) => build(source("s", [tool(name)])).tools,
+    );
+    assert.ok(one && same && other);
+    const told = [same, other, same, other, one, same].map((section) => one.isSame(section));
+    assert.deepEqual(told, [true, false, true, false, true, true]);
+  });
+
+  it("changes nothing in a tool but its name, whatever the tool looks like", () => {
+    const odd =
+      '{ "z":1.0 ,"name" : "n", "inputSchema":{"name":"inner","type":"object","b":1234567890123456789,"a":"\\u00e9"}, "x-unknown":[ ] }';
+    assert.equal(list(build(source("s", [odd]))), `{"tools":[${odd.replace('"n"', '"s__n"')}]}`);
+  });
+
+  it("passes a tool on as it is where nothing in front of its name is wanted", () => {
+    const odd = `{ "name":"n" ,"a":1e5, ${INPUT}}`;
+    assert.equal(list(build(source("s", [odd], { prefix: "" }))), `{"tools":[${odd}]}`);
+  });
+
+  it("replaces the name wherever a tool spells it twice", () => {
+    const twice = `{"name":"first","n\\u0061me":"last",${INPUT}}`;
+    const catalog = build(source("s", [twice]));
+    assert.deepEqual(exposed(catalog), ["s__last"]);
+    assert.equal(list(catalog), `{"tools":[{"name":"s__last","n\\u0061me":"s__last",${INPUT}}]}`);
+  });
+
+  it("leaves a tool that has no name out", () => {
+    assert.deepEqual(exposed(build(source("s", ['{"title":"x"}', "7", '{"name":3}', tool("a")]))), [
+      "s__a",
+    ]);
+  });
+
+  for (const [shape, rest, meta] of [
+    ["no _meta", "", '"_meta":{"toolmux/fullName":"s__a.b"}'],
+    ["an empty _meta", ',"_meta":{ }', '"_meta":{"toolmux/fullName":"s__a.b" }'],
+    ["a _meta", ',"_meta":{"k":1.0}', '"_meta":{"toolmux/fullName":"s__a.b","k":1.0}'],
+    ["a _meta of another type", ',"_meta":3', '"_meta":{"toolmux/fullName":"s__a.b"}'],
+  ] as const) {
+    it(`says the full name of a shortened tool that has ${shape}`, () => {
+      const text = list(build(source("s", [tool("a.b", rest)])));
+      assert.ok(text.includes(meta), text);
+      const parsed = JSON.parse(text) as { tools: { _meta: Record<string, unknown> }[] };
+      assert.equal(parsed.tools[0]?._meta["toolmux/fullName"], "s__a.b");
+    });
+  }
+
+  it("lets through only what tools.allow names and tools.deny does not", () => {
+    const all = ["read_a", "read_b", "list", "read_delete"].map((name) => tool(name));
+    const rules = { allow: ["read_*"], deny: ["*_delete"] };
+    assert.deepEqual(exposed(build(source("s", all, rules))), ["s__read_a", "s__read_b"]);
+  });
+
+  it("filters by remote names, not by what a tool is renamed to", () => {
+    const rules = { deny: ["new"], rename: { old: "new" } };
+    assert.deepEqual(exposed(build(source("s", [tool("old")], rules))), ["s__new"]);
+  });
+
+  it("gives a renamed tool the name before an original of the same name, which is hidden and remarked on", () => {
+    const catalog = build(source("s", [tool("cat"), tool("dog")], { rename: { dog: "cat" } }));
+    assert.deepEqual(exposed(catalog), ["s__cat"]);
+    assert.equal(catalog.tools.find("s__cat")?.remoteName, "dog");
+    assert.deepEqual(
+      catalog.remarks.map(({ kind, remoteName }) => [kind, remoteName]),
+      [["clash", "cat"]],
+    );
+  });
+
+  it("does not take a tool called like a property of every object for a renamed one", () => {
+    const tools = ["constructor", "__proto__", "toString"].map((name) => tool(name));
+    const expected = ["s____proto__", "s__constructor", "s__toString"];
+    assert.deepEqual(exposed(build(source("s", tools))), expected);
+  });
+
+  it("keeps the first of two tools of one name from one server and remarks on the other", () => {
+    const catalog = build(source("s", [tool("a", ',"first":true'), tool("a")]));
+    assert.equal(list(catalog), `{"tools":[${tool("s__a", ',"first":true')}]}`);
+    assert.equal(catalog.remarks[0]?.kind, "duplicate");
+  });
+
+  it("hides the later server's tool in a clash, and nothing else", () => {
+    const one = source("one", [tool("a"), tool("b")], { prefix: "" });
+    const two = source("two", [tool("b"), tool("c")], { prefix: "" });
+    const catalog = build(one, two);
+    assert.deepEqual(exposed(catalog), ["a", "b", "c"]);
+    assert.equal(catalog.tools.find("b")?.server, "one");
+    assert.match(catalog.remarks[0]?.text ?? "", /already b of server "one"/);
+  });
+
+  it("lets an unprefixed name lose to a prefixed one, also when its server comes first", () => {
+    const bare = source("bare", [tool("fs__a")], { prefix: "" });
+    assert.equal(build(bare, source("fs", [tool("a")])).tools.find("fs__a")?.server, "fs");
+  });
+
+  it("renames nothing when a server is added", () => {
+    const fs = source("fs", [tool("a.b"), tool("c")]);
+    const alone = exposed(build(fs));
+    const together = exposed(build(source("aa", [tool("a.b"), tool("c")]), fs));
+    assert.deepEqual(
+      together.filter((name) => alone.includes(name)),
+      alone,
+    );
+  });
+});
+
+describe("a page of a listing", () => {
+  const read = (text: string): ReturnType<typeof readPage> => {
+    const bytes = utf8(text);
+    return readPage(bytes, { start: 0, end: bytes.length }, "tools");
+  };
+
+  it("has the cursor of the next one", () => {
+    assert.equal(read('{"tools":[],"nextCursor":"c\\u0031"}')?.nextCursor, "c1");
+  });
+  it("has an empty cursor, which is a cursor", () => {
+    assert.equal(read('{"tools":[],"nextCursor":""}')?.nextCursor, "");
+  });
+  it("has none where it is null", () => {
+    assert.equal(read('{"tools":[],"nextCursor":null}')?.nextCursor, undefined);
+  });
+  it("counts entries without a usable name", () => {
+    assert.equal(read('{"tools":[{"name":"a"},{},null]}')?.unnamed, 2);
+  });
+  for (const text of ["[]", "{}", '{"tools":{}}', '{"tools":[}', '{"tools":[]}x', "null"]) {
+    it(`is not read from ${text}`, () => assert.equal(read(text), undefined));
+  }
+});
+
+describe("hints", () => {
+  const hints = (annotations: string): ReturnType<typeof readHints> => {
+    const [item] = source("s", [tool("a", annotations)]).offer.tools;
+    assert.ok(item);
+    return readHints(item);
+  };
+  it("are read from the annotations", () => {
+    const both = ',"annotations":{"readOnlyHint":true,"idempotentHint":true}';
+    assert.deepEqual(hints(both), { readOnly: true, idempotent: true });
+  });
+  it("are false where the annotations are silent, odd or missing", () => {
+    const none = { readOnly: false, idempotent: false };
+    for (const odd of ["", ',"annotations":null', ',"annotations":{"readOnlyHint":"true"}']) {
+      assert.deepEqual(hints(odd), none);
+    }
+  });
+});
+
+describe("what the manifest sets of a server's tools", () => {
+  // Every tool has a schema; it is of no interest here.
+  const SCHEMA = ',"inputSchema":{"type":"object"}';
+  const only = (listed: string, rules: Partial<ShapeRules>): string => {
+    const whole = listed.replace(/"name" ?:"x"/, `$&${SCHEMA}`);
+    const shown = list(build(source("s", [whole], { prefix: "", ...rules })));
+    return shown.slice('{"tools":['.length, -2).replace(SCHEMA, "");
+  };
+
+  it("replaces a description, or adds one, and leaves every other byte", () => {
+    const descriptions = { x: 'Says "é".' };
+    assert.equal(
+      only('{ "name":"x" , "n":1.0, "description" : "old" }', { describe: descriptions }),
+      '{ "name":"x" , "n":1.0, "description" : "Says \\"é\\"." }',
+    );
+    assert.equal(
+      only('{"name":"x","n":1e2}', { describe: descriptions }),
+      `{"name":"x","n":1e2,"description":"Says \\"é\\"."}`,
+    );
+  });
+
+  it("sets members of _meta one by one, and leaves the server's others as they are spelled", () => {
+    const meta = { x: { "a/b": true, c: [1, { d: null }] } };
+    assert.equal(
+      only('{"name":"x"}', { meta }),
+      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
+    );
+    assert.equal(
+      only('{"name":"x","_meta":{"k":1.0,"c":2}}', { meta }),
+      '{"name":"x","_meta":{"k":1.0,"c":[1,{"d":null}],"a/b":true}}',
+    );
+    assert.equal(
+      only('{"name":"x","_meta":null}', { meta }),
+      '{"name":"x","_meta":{"a/b":true,"c":[1,{"d":null}]}}',
+    );
+    assert.equal(only('{"name":"x","_meta":{}}', { meta: { x: {} } }), '{"name":"x","_meta":{}}');
+  });
+
+  it("sets annotations, by which is also decided whether a call may be repeated", () => {
+    const catalog = build(
+      source("s", [`{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false,"title":"T"}}`], {
+        annotations: { x: { readOnlyHint: true } },
+      }),
+    );
+    const route = catalog.tools.find("s__x");
+    assert.ok(route);
+    assert.equal(
+      textOf(route.item.bytes),
+      `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":true,"title":"T"}}`,
+    );
+    assert.equal(readHints(route.item).readOnly, true);
+  });
+
+  it("wins over every member of that key, whichever of them a parser takes", () => {
+    const descriptions = { x: "new" };
+    assert.equal(
+      only('{"description":"a","name":"x","description":"b"}', { describe: descriptions }),
+      '{"description":"new","name":"x","description":"new"}',
+    );
+  });
+
+  it("is set by the server's own name of a tool that is renamed, prefixed or shortened", () => {
+    const rules = { rename: { x: "a.b" }, meta: { x: { k: 1 } } };
+    const catalog = build(source("s", [tool("x")], rules));
+    const [entry] = catalog.tools.routes;
+    assert.ok(entry);
+    assert.match(list(catalog), /"_meta":\{"toolmux\/fullName":"s__a\.b","k":1\}/);
+  });
+
+  it("is remarked on where it names a tool that is not listed or not shown", () => {
+    const rules = { describe: { nobody: "n" }, meta: { hidden: { k: 1 } }, deny: ["hidden"] };
+    const { remarks } = build(source("s", [tool("x"), tool("hidden")], rules));
+    const idle = remarks
+      .filter(({ list: kind }) => kind === "tools")
+      .filter(({ kind }) => kind === "idleOverride");
+    assert.deepEqual(
+      idle.map(({ remoteName }) => remoteName),
+      ["nobody", "hidden"],
+    );
+  });
+
+  it("is remarked on where the server says another value of an annotation or in _meta, and not where it says the same", () => {
+    const listed = `{"name":"x"${SCHEMA},"annotations":{"readOnlyHint":false},"_meta":{"k":[1],"l":2}}`;
+    const rules = { annotations: { x: { readOnlyHint: true } }, meta: { x: { k: [1], l: 3 } } };
+    const remarks = build(source("s", [listed], rules)).remarks.filter(
+      ({ list: kind }) => kind === "tools",
+    );
+    assert.deepEqual(
+      remarks.map(({ kind }) => kind),
+      ["conflict"],
+    );
+    assert.match(remarks[0]?.text ?? "", /annotations\.readOnlyHint, _meta\.l/);
+  });
+
+  it("changes nothing of tools that it does not name", () => {
+    const rules = { describe: { y: "n" }, meta: {}, annotations: {} };
+    const listed = '{ "name" :"x","a":1.0}';
+    assert.equal(only(listed, rules), listed);
+  });
+});

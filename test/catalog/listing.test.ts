@@ -1,0 +1,243 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { MOST_ITEMS } from "../../src/catalog/listing.ts";
+import type { Offer } from "../../src/catalog/offer.ts";
+import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
+import { turn } from "../fixtures/clock.ts";
+import { Script, setStage, statusOf } from "../fixtures/memory.ts";
+
+const NEVER = { ...LIMIT_DEFAULTS.reconnect, policy: "none" } as const;
+const LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"];
+const FAILURE = '"error":{"code":-32603,"message":"out of order"}';
+const UNKNOWN = '"error":{"code":-32601,"message":"no such method"}';
+
+/** A hub over one server, and what that was last seen to offer. */
+async function connect(script: Script, kept?: Offer) {
+  let offer: Offer | undefined;
+  const stage = setStage(
+    { a: script },
+    {
+      servers: { a: { connectTimeout: 1000, reconnect: NEVER } },
+      snapshots: {
+        load: () => Promise.resolve(kept && { offer: kept, savedAt: 0 }),
+        save: async (_, found) => {
+          offer = found;
+          return [];
+        },
+        flush: () => Promise.resolve(),
+      },
+    },
+  );
+  stage.hub.startAll();
+  await turn();
+  const warnings = (): string[] =>
+    stage.events.flatMap((event) =>
+      event.kind === "log" && event.level === "warn" ? [event.text] : [],
+    );
+  return { ...stage, warnings, offer: () => offer };
+}
+
+/** By keys. */
+function shown(offer: Offer | undefined): unknown {
+  if (offer === undefined) return undefined;
+  const { tools, prompts, resources, resourceTemplates } = offer;
+  return [tools, prompts, resources, resourceTemplates].map((items) => items.map(({ key }) => key));
+}
+
+function makeServer(): Script {
+  const script = new Script("t");
+  script.lists = {
+    prompts: [{ name: "p" }],
+    resources: [{ uri: "a://r", name: "r" }],
+    resourceTemplates: [{ uriTemplate: "a://{x}", name: "x" }],
+  };
+  return script;
+}
+
+describe("what a server offers", () => {
+  it("is counted without asking, also while it is known only from earlier", async () => {
+    const script = makeServer();
+    script.tools = [];
+    const counts = ({ hub }: Awaited<ReturnType<typeof connect>>): unknown => {
+      const { listing, tools, prompts, resources } = statusOf(hub, "a");
+      return [listing, tools, prompts, resources];
+    };
+    const first = await connect(script);
+    assert.deepEqual(counts(first), ["server", 0, 1, 1]);
+    const asked = LISTS.map((method) => script.asked(method).length);
+    assert.deepEqual(asked, [1, 1, 1, 1]);
+    const dead = new Script();
+    dead.onInitialize = () => FAILURE;
+    assert.deepEqual(counts(await connect(dead, first.offer())), ["snapshot", 0, 1, 1]);
+    assert.deepEqual(counts(await connect(dead)), [undefined, undefined, undefined, undefined]);
+  });
+
+  it("is all that it lists, and its instructions", async () => {
+    const script = makeServer();
+    script.instructions = "Be kind.";
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], ["a://{x}"]]);
+    assert.equal(offer()?.instructions, "Be kind.");
+  });
+
+  it("is asked for only where it declares it", async () => {
+    const script = new Script("t");
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], [], [], []]);
+    assert.deepEqual(
+      LISTS.map((method) => script.asked(method).length),
+      [1, 0, 0, 0],
+    );
+  });
+
+  it("is there without a kind that it cannot list, which is a warning", async () => {
+    const script = makeServer();
+    script.on = { "prompts/list": () => FAILURE, "resources/list": () => '"result":{}' };
+    const { hub, offer, warnings } = await connect(script);
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.deepEqual(shown(offer()), [["t"], [], [], ["a://{x}"]]);
+    assert.deepEqual(warnings(), [
+      'Server "a" answered with an error: out of order.',
+      'Server "a" sent a list of resources that is malformed.',
+    ]);
+  });
+
+  for (const [what, answer, text] of [
+    ["no error", '"error":null', "an error."],
+    ["one without words", '"error":{"code":1,"message":{"toString":1}}', "an error."],
+    [
+      "one of many words",
+      `"error":{"code":1,"message":"${"x".repeat(9000)}"}`,
+      `an error: ${"x".repeat(2000)}.`,
+    ],
+    [
+      "an odd version",
+      `"result":{"protocolVersion":["${"x".repeat(9000)}"]}`,
+      `the unknown protocol version ["${"x".repeat(98)}.`,
+    ],
+  ] as const) {
+    it(`is nothing if it introduces itself by ${what}, which is told in few words`, async () => {
+      const script = makeServer();
+      script.onInitialize = () => answer;
+      const { hub } = await connect(script);
+      assert.equal(statusOf(hub, "a").cause?.message, `Server "a" answered with ${text}`);
+    });
+  }
+
+  it("is as much as can be kept, and no more", async () => {
+    const names = (count: number, from = 0): string[] =>
+      Array.from({ length: count }, (_, i) => `{"name":"t${from + i}","inputSchema":{}}`);
+    const script = new Script();
+    script.tools = names(MOST_ITEMS);
+    const whole = await connect(script);
+    assert.deepEqual([statusOf(whole.hub, "a").tools, whole.warnings()], [MOST_ITEMS, []]);
+    script.tools = [...names(MOST_ITEMS - 1), "{}", ...names(1, MOST_ITEMS)];
+    const cut = await connect(script);
+    const text = `Only the first ${MOST_ITEMS} tools are listed.`;
+    assert.equal(statusOf(cut.hub, "a").tools, MOST_ITEMS - 1);
+    assert.deepEqual(cut.warnings(), ["A tool without a name was left out.", text]);
+    script.onList = ({ params }) => {
+      const page = Number(params?.["cursor"] ?? 0);
+      const next = page < 3 ? `,"nextCursor":"${page + 1}"` : "";
+      return `"result":{"tools":[${names(MOST_ITEMS / 2, (page * MOST_ITEMS) / 2).join()}]${next}}`;
+    };
+    const paged = await connect(script);
+    assert.deepEqual([statusOf(paged.hub, "a").tools, paged.warnings()], [MOST_ITEMS, [text]]);
+  });
+
+  it("is told of as far as it is odd, but not without end", async () => {
+    const script = new Script();
+    const odd = (round: number): void => {
+      const names = Array.from({ length: 90 }, (_, i) => `${round} ${i} ${"n".repeat(2000)}`);
+      script.tools = [...new Script(...names).tools, "{}"];
+    };
+    odd(0);
+    const { hub, events, clock, warnings } = await connect(script);
+    await clock.run(100);
+    assert.deepEqual(warnings(), ["A tool without a name was left out."]);
+    const remarks = (): string[] =>
+      events.flatMap((event) =>
+        event.kind === "log" && event.source === "hub" ? [event.text] : [],
+      );
+    assert.equal(remarks().length, 90);
+    assert.ok(remarks().every((text) => text.length === 1000));
+    for (const round of [1, 2]) {
+      odd(round);
+      await Promise.all([hub.refresh("a"), clock.run(10_000)]);
+    }
+    assert.equal(remarks().length, 101);
+    assert.equal(remarks().at(-1), 'No more is said of what server "a" lists.');
+  });
+
+  it("is there without a kind that takes too long", async () => {
+    const script = makeServer();
+    script.on = { "prompts/list": () => undefined };
+    const { hub, offer, clock, warnings } = await connect(script);
+    await clock.run(600);
+    assert.equal(statusOf(hub, "a").state, "connected");
+    assert.deepEqual(shown(offer()), [["t"], [], ["a://r"], ["a://{x}"]]);
+    assert.equal(warnings().length, 1);
+    assert.equal(script.asked("notifications/cancelled").length, 1);
+  });
+
+  it("has no templates if it does not know the method, which is usual", async () => {
+    const script = makeServer();
+    script.on = { "resources/templates/list": () => UNKNOWN };
+    const { offer, warnings } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], []]);
+    assert.deepEqual(warnings(), []);
+  });
+
+  it("fails if the tools cannot be listed", async () => {
+    const script = makeServer();
+    script.onList = () => FAILURE;
+    const { offer } = await connect(script);
+    assert.equal(offer(), undefined);
+  });
+
+  it("leaves a kind as it was that cannot be listed again", async () => {
+    const kept = (await connect(makeServer())).offer();
+    const script = makeServer();
+    script.on = { "prompts/list": () => FAILURE };
+    script.lists = { ...script.lists, resources: [] };
+    const { offer } = await connect(script, kept);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], [], ["a://{x}"]]);
+  });
+
+  for (const [kind, methods] of [
+    ["tools", ["tools/list"]],
+    ["prompts", ["prompts/list"]],
+    ["resources", ["resources/list", "resources/templates/list"]],
+  ] as const) {
+    it(`is listed again where a change of ${kind} is announced, and nowhere else`, async () => {
+      const script = makeServer();
+      const { offer } = await connect(script);
+      script.tools = [];
+      script.lists = { prompts: [], resources: [], resourceTemplates: [] };
+      script.peer?.send({ jsonrpc: "2.0", method: `notifications/${kind}/list_changed` });
+      await turn();
+      assert.deepEqual(
+        LISTS.map((method) => script.asked(method).length),
+        LISTS.map((method) => ((methods as readonly string[]).includes(method) ? 2 : 1)),
+      );
+      const left = { tools: ["t"], prompts: ["p"], resources: ["a://r"], templates: ["a://{x}"] };
+      if (kind === "tools") left.tools = [];
+      else if (kind === "prompts") left.prompts = [];
+      else Object.assign(left, { resources: [], templates: [] });
+      assert.deepEqual(shown(offer()), Object.values(left));
+    });
+  }
+
+  it("is asked for again where a change is announced while it is listed", async () => {
+    const script = makeServer();
+    script.on = {
+      "prompts/list": () => {
+        script.on = {};
+        script.peer?.send({ jsonrpc: "2.0", method: "notifications/prompts/list_changed" });
+        return FAILURE;
+      },
+    };
+    const { offer } = await connect(script);
+    assert.deepEqual(shown(offer()), [["t"], ["p"], ["a://r"], ["a://{x}"]]);
+  });
+});

@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { describe, it } from "node:test";
+import { isExposable, matchesGlob, prefixName, shortenName } from "../../src/catalog/names.ts";
+
+const digest = (text: string): Uint8Array => createHash("sha256").update(text).digest();
+const rules = { separator: "__", limit: 50 };
+const expose = (server: string, prefix: string, remoteName: string, name = remoteName): string => {
+  const full = prefixName(rules, prefix, name);
+  return isExposable(rules, full) ? full : shortenName(rules, full, { server, remoteName }, digest);
+};
+
+describe("an exposed name", () => {
+  const table: [string, string, string, RegExp | string][] = [
+    ["is prefix, separator and tool", "fs", "read_file", "fs__read_file"],
+    ["is the bare tool where the prefix is empty", "", "read_file", "read_file"],
+    ["keeps letters of both cases, digits, _ and -", "A-1", "b_C-2", "A-1__b_C-2"],
+    ["has a dot replaced and a hash added", "fs", "read.file", /^fs__read_file_[a-z2-7]{6}$/],
+    ["has a slash replaced", "fs", "a/b", /^fs__a_b_[a-z2-7]{6}$/],
+    ["has one _ for a character beyond the BMP", "fs", "x😀y", /^fs__x_y_[a-z2-7]{6}$/],
+    ["has something to it when the tool's name is empty", "", "", /^_[a-z2-7]{6}$/],
+    ["is cut when it is too long", "fs", "t".repeat(60), /^fs__t{39}_[a-z2-7]{6}$/],
+    ["is whole when it just fits", "fs", "t".repeat(46), `fs__${"t".repeat(46)}`],
+  ];
+  for (const [rule, prefix, tool, expected] of table) {
+    it(rule, () => {
+      const name = expose("server", prefix, tool);
+      if (typeof expected === "string") assert.equal(name, expected);
+      else assert.match(name, expected);
+      assert.match(name, /^[A-Za-z0-9_-]{1,50}$/);
+    });
+  }
+
+  it("differs for two long names that are the same up to the cut", () => {
+    assert.notEqual(expose("s", "p", `${"t".repeat(60)}a`), expose("s", "p", `${"t".repeat(60)}b`));
+  });
+
+  it("differs for two tools that become the same by replacement", () => {
+    assert.notEqual(expose("s", "p", "a.b"), expose("s", "p", "a/b"));
+  });
+
+  it("has the hash of the server and the remote name, whatever the tool was renamed to", () => {
+    const hash = (name: string): string => name.slice(-6);
+    const one = expose("s", "p", "a.b", "new.name");
+    assert.equal(hash(one), hash(expose("s", "p", "a.b", "other.name")));
+    assert.notEqual(hash(one), hash(expose("t", "p", "a.b", "new.name")));
+  });
+
+  it("is the one that SHA-256 in base32 gives", () => {
+    // The first six base32 characters of SHA-256("server\0a.b").
+    const bits = [...digest("server\0a.b")].map((b) => b.toString(2).padStart(8, "0")).join("");
+    const letters = [0, 5, 10, 15, 20, 25].map(
+      (at) => "abcdefghijklmnopqrstuvwxyz234567"[Number.parseInt(bits.slice(at, at + 5), 2)],
+    );
+    assert.equal(expose("server", "fs", "a.b"), `fs__a_b_${letters.join("")}`);
+  });
+});
+
+describe("a glob", () => {
+  const table: [string, string, boolean][] = [
+    ["read_*", "read_file", true],
+    ["read_*", "write_read_", false],
+    ["*_delete", "x_delete", true],
+    ["*_delete", "x_deleted", false],
+    ["*", "", true],
+    ["?", "a", true],
+    ["?", "ab", false],
+    ["?", "😀", true],
+    ["a.b", "axb", false],
+    ["a.b", "a.b", true],
+    ["(a|b)[c]", "(a|b)[c]", true],
+    ["a*c", "a\nc", true],
+    ["^a$", "a", false],
+    ["a\\b", "a\\b", true],
+    ["", "", true],
+    ["", "a", false],
+    ["a", "", false],
+    ["**", "a", true],
+    ["a*", "a", true],
+    ["*a*b", "aab", true],
+    ["*ab*ba", "aba", false],
+    ["*ab*ba", "abba", true],
+    ["a*b*c", "abcbd", false],
+    ["*?", "", false],
+    ["*?a", "aaba", true],
+    ["*", "*", true],
+    ["?*", "*?", true],
+    ["\ud83d*", "😀", false],
+  ];
+  for (const [glob, name, expected] of table) {
+    it(`${JSON.stringify(glob)} ${expected ? "matches" : "does not match"} ${JSON.stringify(name)}`, () => {
+      assert.equal(matchesGlob(glob, name), expected);
+    });
+  }
+
+  it("takes no longer the more ways there are to read a name", () => {
+    assert.equal(matchesGlob("*read*read*file*?", "read".repeat(100_000)), false);
+  });
+});

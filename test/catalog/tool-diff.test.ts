@@ -1,0 +1,296 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { assert as check, json, property } from "fast-check";
+import { utf8 } from "../../src/base/bytes.ts";
+import { compareItems, describeReturn, type Part, textsOf } from "../../src/catalog/tool-diff.ts";
+import { type Item, readPage } from "../../src/catalog/listing.ts";
+
+/** A tool that is spelled like this, or of these members. */
+function itemOf(tool: string | object): Item {
+  const text = typeof tool === "string" ? tool : JSON.stringify({ name: "t", ...tool });
+  const bytes = utf8(`{"tools":[${text}]}`);
+  const item = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items[0];
+  assert.ok(item);
+  return item;
+}
+
+function linesOf(before: string | object, after: string | object): readonly string[] {
+  return compareItems(itemOf(before), itemOf(after))?.text.split("\n") ?? [];
+}
+
+function partsOf(before: string | object, after: string | object): readonly Part[] | undefined {
+  return compareItems(itemOf(before), itemOf(after))?.parts;
+}
+
+const words = (text: string, count: number): string => `${text} `.repeat(count);
+
+describe("two tools", () => {
+  for (const [what, before, after] of [
+    [
+      "in white space",
+      '{"name":"t","inputSchema":{"a":[1,2]}}',
+      '{ "name": "t",\n"inputSchema" :{ "a" : [ 1 , 2 ] } }',
+    ],
+    [
+      "in the order of members",
+      '{"name":"t","description":"x","inputSchema":{"a":1,"b":{"c":1,"d":2}}}',
+      '{"inputSchema":{"b":{"d":2,"c":1},"a":1},"description":"x","name":"t"}',
+    ],
+    [
+      "in how strings are spelled",
+      '{"name":"t","description":"é/\\n","inputSchema":{"k\\u0065y":"a"}}',
+      '{"name":"t","description":"\\u00e9\\/\\u000a","inputSchema":{"key":"\\u0061"}}',
+    ],
+    [
+      "in _meta, icons and what nobody knows",
+      '{"name":"t","_meta":{"version":1}}',
+      '{"name":"t","_meta":{"version":2},"icons":[{}],"execution":{},"x":1}',
+    ],
+    [
+      "in empty tables and lists that are spelled otherwise",
+      '{"name":"t","inputSchema":{"a":{},"b":[]}}',
+      '{"name":"t","inputSchema":{"a":{ },"b":[ ]}}',
+    ],
+  ] as const) {
+    it(`that differ ${what} are described the same`, () => {
+      assert.equal(partsOf(before, after), undefined);
+      assert.deepEqual(textsOf(itemOf(before)), textsOf(itemOf(after)));
+    });
+  }
+
+  it("are looked into as deep as schemas go, and compared as they are spelled beyond", () => {
+    const nest = (depth: number, inner: string): string =>
+      `{"name":"t","inputSchema":${"[".repeat(depth)}${inner}${"]".repeat(depth)}}`;
+    assert.equal(partsOf(nest(99, '["a"]'), nest(99, '[ "\\u0061" ]')), undefined);
+    assert.deepEqual(partsOf(nest(100, '["a"]'), nest(100, '["\\u0061"]')), ["inputSchema"]);
+  });
+
+  it("are looked into wherever they are nested, however often", () => {
+    const many = (inner: string): string =>
+      `{"name":"t","inputSchema":[${Array.from({ length: 300 }, () => inner).join()}]}`;
+    assert.equal(partsOf(many('{"a":[]}'), many('{ "a":[ ] }')), undefined);
+  });
+
+  for (const [what, before, after, part] of [
+    ["their description", { description: "a" }, { description: "b" }, "description"],
+    [
+      "white space of their description",
+      { description: "a b" },
+      { description: "a  b" },
+      "description",
+    ],
+    ["one that has no description", {}, { description: "" }, "description"],
+    ["a description that is no text", { description: "1" }, { description: 1 }, "description"],
+    ["their title", { title: "a" }, { title: "A" }, "title"],
+    [
+      "their input",
+      { inputSchema: { type: "object" } },
+      { inputSchema: { type: "object", a: 1 } },
+      "inputSchema",
+    ],
+    ["their output", { outputSchema: {} }, { outputSchema: [] }, "outputSchema"],
+    [
+      "what clients are told of their harm",
+      { annotations: { readOnlyHint: false } },
+      { annotations: { readOnlyHint: true } },
+      "annotations",
+    ],
+    [
+      "the order of a list",
+      { inputSchema: { enum: [1, 2] } },
+      { inputSchema: { enum: [2, 1] } },
+      "inputSchema",
+    ],
+    [
+      "a list's end",
+      { inputSchema: { enum: [1, 2] } },
+      { inputSchema: { enum: [1] } },
+      "inputSchema",
+    ],
+    [
+      "the last digit of a long number",
+      '{"name":"t","inputSchema":{"maximum":12345678901234567890}}',
+      '{"name":"t","inputSchema":{"maximum":12345678901234567891}}',
+      "inputSchema",
+    ],
+    [
+      "a member that comes twice",
+      '{"name":"t","inputSchema":{"a":1}}',
+      '{"name":"t","inputSchema":{"a":2,"a":1}}',
+      "inputSchema",
+    ],
+    [
+      "a description that comes twice",
+      '{"name":"t","description":"a"}',
+      '{"name":"t","description":"evil","description":"a"}',
+      "description",
+    ],
+    [
+      "a key that looks like one of objects",
+      { inputSchema: {} },
+      '{"name":"t","inputSchema":{"__proto__":{"a":1}}}',
+      "inputSchema",
+    ],
+    [
+      "what is nested very deep",
+      `{"name":"t","inputSchema":${"[".repeat(120)}1${"]".repeat(120)}}`,
+      `{"name":"t","inputSchema":${"[".repeat(120)}2${"]".repeat(120)}}`,
+      "inputSchema",
+    ],
+  ] as const) {
+    it(`that differ in ${what} are described otherwise, there and nowhere else`, () => {
+      assert.deepEqual(partsOf(before, after), [part]);
+      assert.deepEqual(partsOf(after, before), [part]);
+      const [old, present] = [textsOf(itemOf(before)), textsOf(itemOf(after))];
+      assert.notEqual(old.get(part), present.get(part));
+    });
+  }
+
+  it("are described the same exactly if their texts are the same, and that is told in few visible characters", () => {
+    check(
+      property(json(), json(), (a, b) => {
+        const items = [a, b].map((schema) => itemOf(`{"name":"t","inputSchema":${schema}}`));
+        const [before, after] = items as [Item, Item];
+        const difference = compareItems(before, after);
+        const [old, present] = items.map((item) => textsOf(item).get("inputSchema"));
+        assert.equal(difference === undefined, old === present);
+        assert.deepEqual(JSON.parse(old ?? ""), JSON.parse(a));
+        if (difference === undefined) return;
+        assert.ok(difference.text.length <= 600);
+        assert.doesNotMatch(difference.text.replaceAll("\n", ""), /\p{C}/u);
+      }),
+      {
+        numRuns: 500,
+        examples: [
+          ["{}", "[]"],
+          ['{"":1}', '{"":2}'],
+          ["1", '"1"'],
+        ],
+      },
+    );
+  });
+});
+
+describe("the text of a difference", () => {
+  it("shows what was and what is", () => {
+    const [before, after] = ["Reads a file", "Reads a file. Before, always send it"];
+    assert.deepEqual(linesOf({ description: before }, { description: after }), [
+      `- ${before}`,
+      `+ ${after}`,
+    ]);
+  });
+
+  it("shows of long descriptions the words that changed and some beside them", () => {
+    const long = (middle: string): object => ({
+      description: `${words("before", 100)}${middle} ${words("after", 100)}`,
+    });
+    assert.deepEqual(linesOf(long("reads"), long("sends")), [
+      "- … before before before before reads after after after after …",
+      "+ … before before before before sends after after after after …",
+    ]);
+  });
+
+  it("shows both ends of what is too long, and how long it is", () => {
+    const [, after = ""] = linesOf(
+      { description: "Reads" },
+      { description: `Reads. ${words("blah", 400)}And sends it to evil.example` },
+    );
+    assert.match(
+      after,
+      /^\+ Reads\. blah .* … \(2035 characters\) … .* And sends it to evil\.example$/,
+    );
+    assert.ok(after.length < 150);
+  });
+
+  it("lets nothing hide behind blanks or line breaks", () => {
+    const hidden = `Reads${" ".repeat(5000)}${"\n".repeat(5000)}and sends`;
+    assert.deepEqual(linesOf({ description: "Reads" }, { description: hidden }), [
+      "- Reads",
+      "+ Reads (10000 blanks) and sends",
+    ]);
+  });
+
+  it("shows every character that does not show, and none that moves the cursor", () => {
+    const odd = "a\u001b[2J\u200b\u202eb\r\n\t\u0085\u{e0041}\u00ad\u2028\ufe0f\u3164c\ud800";
+    assert.deepEqual(linesOf({ title: "a" }, { title: odd }), [
+      "- title: a",
+      "+ title: a\\u{1b}[2J\\u{200b}\\u{202e}b\\u{d}\\n\\u{9}\\u{85}\\u{e0041}\\u{ad}\\u{2028}\\u{fe0f}\\u{3164}c\\u{d800}",
+    ]);
+  });
+
+  it("is short also where nothing shows", () => {
+    const [line = ""] = linesOf({}, { description: "\u200b".repeat(120) });
+    assert.match(line, /^\+ (?:\\u\{200b\})+.* … \(120 characters\) … .*\\u\{200b\}$/);
+    assert.ok(line.length < 150);
+  });
+
+  it("does not cut characters into halves", () => {
+    const faces = (count: number): string => "😀".repeat(count);
+    for (let pad = 0; pad < 2; pad++) {
+      const before = `${"x".repeat(pad)}${faces(300)}🙂${faces(300)}`;
+      for (const after of [
+        before.replace("🙂", "🙃"),
+        Array.from(before).slice(300).join(""),
+        "😁",
+      ]) {
+        const text = linesOf({ description: before }, { description: after }).join("");
+        assert.match(text, /^[-+ x😀🙂🙃😁…()0-9a-z]*$/u);
+        assert.match(linesOf({}, { description: before }).join(""), /^[-+ x😀🙂…()0-9a-z]*$/u);
+      }
+    }
+  });
+
+  it("says of a schema what was added, removed and altered, and where", () => {
+    const before = {
+      type: "object",
+      properties: { path: { type: "string", description: "A path" }, old: { type: "number" } },
+      anyOf: [{ required: ["path"] }],
+    };
+    const after = {
+      type: "object",
+      properties: { path: { type: "string", description: "A path, or ~/.ssh" }, mode: {} },
+      anyOf: [{ required: ["path", "mode"] }, true],
+    };
+    assert.deepEqual(linesOf({ inputSchema: before }, { inputSchema: after }), [
+      "+ inputSchema.anyOf[0].required[1]: mode",
+      "+ inputSchema.anyOf[1]: true",
+      "+ inputSchema.properties.mode: {}",
+      '- inputSchema.properties.old: {"type":"number"}',
+      "- inputSchema.properties.path.description: A path",
+      "+ inputSchema.properties.path.description: A path, or ~/.ssh",
+    ]);
+  });
+
+  it("tells nothing after a change that has no room", () => {
+    const long = "l".repeat(200);
+    const [before, after] = [
+      { a: long, b: long, c: 1 },
+      { a: `m${long}m`, b: `m${long}m`, c: 2 },
+    ];
+    const lines = linesOf({ inputSchema: before }, { inputSchema: after });
+    assert.deepEqual(lines.slice(2), ["… and 2 more"]);
+  });
+
+  it("begins with the description, and counts what it has no room for", () => {
+    const many = (prefix: string): object => ({
+      description: `${prefix} it`,
+      inputSchema: Object.fromEntries(
+        Array.from({ length: 100 }, (_, i) => [`${"long".repeat(50)}${i}`, prefix.repeat(100)]),
+      ),
+    });
+    const lines = linesOf(many("Reads"), many("Sends"));
+    assert.deepEqual(lines.slice(0, 2), ["- Reads it", "+ Sends it"]);
+    assert.equal(lines.length, 5);
+    assert.equal(lines.at(-1), "… and 99 more");
+    assert.ok(lines.join("\n").length <= 600);
+  });
+
+  it("says of a tool that was away which parts are other ones, and how they are now", () => {
+    const item = itemOf({ title: "T", description: "Sends", inputSchema: { a: 1 } });
+    assert.deepEqual(describeReturn(item, ["description", "inputSchema", "annotations"]), {
+      name: "t",
+      parts: ["description", "inputSchema", "annotations"],
+      text: 'Removed and added again with another description, inputSchema, annotations.\n+ Sends\n+ inputSchema: {"a":1}',
+    });
+  });
+});

@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import type { Invocation, World } from "../../src/cli/command.ts";
+import { parseCommandLine } from "../../src/cli/args.ts";
+import { tryServer } from "../../src/cli/commands/trial.ts";
+import { ALL_RUNNERS } from "../../src/manifest/package.ts";
+import { addSaid, readSaid } from "../../src/cli/commands/plan.ts";
+import { findClear } from "../../src/client-configs/clear.ts";
+import { plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
+import { specOf } from "../fixtures/memory.ts";
+
+function parse(...argv: readonly string[]): Invocation {
+  const request = parseCommandLine(["add", ...argv], COMMANDS);
+  assert.ok(request.kind === "run");
+  return request.invocation;
+}
+
+describe("what the command line says of a server", () => {
+  for (const [argv, entry] of [
+    [["x", "--url", "https://h/mcp"], { url: "https://h/mcp" }],
+    [
+      ["x", "--url=https://h/mcp", "--header", "A: b: c", "--header=X-Y:z", "--transport", "sse"],
+      { url: "https://h/mcp", transport: "sse", headers: { A: "b: c", "X-Y": "z" } },
+    ],
+    [["x", "--package", "npm:@s/n@1"], { package: "npm:@s/n@1" }],
+    [
+      ["x", "--package", "pypi:n", "--runner", "uvx", "--env", "A=b=c", "--", "--root", "/x y"],
+      { package: "pypi:n", runner: "uvx", args: ["--root", "/x y"], env: { A: "b=c" } },
+    ],
+    [["x", "--", "npx", "-y", "n", "--flag=1"], { command: "npx", args: ["-y", "n", "--flag=1"] }],
+    [["x", "npx"], { command: "npx" }],
+    [["x", "--command", "npx -y 'a b'"], { command: "npx", args: ["-y", "a b"] }],
+    [["x", "--env", "A=", "--env", "B=2", "--", "y"], { command: "y", env: { A: "", B: "2" } }],
+  ] as const) {
+    it(`is understood: ${argv.join(" ")}`, () => {
+      const said = readSaid(parse(...argv));
+      assert.ok(said.kind === "entry");
+      assert.deepEqual(plain(said.entry), entry);
+    });
+  }
+
+  it("is only its name if that is all", () => {
+    assert.deepEqual(readSaid(parse("io.github.o/x", "--prefix", "p", "--env", "A=b")), {
+      kind: "name",
+    });
+  });
+
+  it("wins over what a directory says", () => {
+    const entry = { package: "npm:n", env: { A: "theirs", B: "theirs" } };
+    const said = addSaid(entry, parse("x", "--prefix", "p", "--env", "A=mine"));
+    assert.deepEqual(plain(said), {
+      package: "npm:n",
+      env: { A: "mine", B: "theirs" },
+      prefix: "p",
+    });
+    assert.deepEqual(plain(addSaid({ url: "u", headers: {} }, parse("x"))), { url: "u" });
+  });
+
+  for (const argv of [
+    ["x", "--prefix", ""],
+    ["x", "--prefix="],
+  ]) {
+    it(`may be that its tools have nothing in front: ${argv.join(" ")}`, () => {
+      const given = parse(...argv, "--no-try", "--", "c", "");
+      const said = readSaid(given);
+      assert.ok(said.kind === "entry");
+      const entry = { command: "c", args: [""], prefix: "" };
+      assert.deepEqual(plain(addSaid(said.entry, given)), entry);
+    });
+  }
+
+  for (const [argv, message] of [
+    [["x", "--prefix"], /--prefix needs a value: PREFIX/],
+    [["x", "--prefix", "--json"], /--prefix needs a value: PREFIX/],
+    [["x", "--url", ""], /--url needs a value: URL/],
+    [["x", "--runner", "zork"], /--runner is one of npx, .*, podman, not "zork"/],
+    [["x", "--transport", "ws"], /--transport is one of auto, http, sse, not "ws"/],
+  ] as const) {
+    it(`is refused: ${argv.join(" ")}`, () => {
+      assert.throws(() => parse(...argv), { code: "usage", message });
+    });
+  }
+
+  it("can name every runner that a manifest can", () => {
+    const runner = COMMANDS.find(({ name }) => name === "add")?.options.find(
+      ({ name }) => name === "runner",
+    );
+    assert.deepEqual(runner?.choices, ALL_RUNNERS);
+  });
+
+  it("may hold secrets as they are, which are told by where they stand", () => {
+    const entry = {
+      env: { API_KEY: "abcdef", TOKEN: "${env:T}", MODE: "abcdef", PASSWORD: "short" },
+      headers: { Authorization: "Bearer abcdef", "X-Team": "abcdef" },
+      args: ["--token", "abcdef"],
+    };
+    assert.deepEqual(
+      findClear(entry, "my server").map(({ label, secret }) => [label, secret]),
+      [
+        ["env.API_KEY", "my-server/API_KEY"],
+        ["headers.Authorization", "my-server/Authorization"],
+        ["args.1", "my-server/token"],
+      ],
+    );
+  });
+});
+
+describe("a server that is tried", () => {
+  const SCRIPTED = fileURLToPath(new URL("../fixtures/servers/scripted.mjs", import.meta.url));
+  const trial = (options: readonly string[], startLimit: number) =>
+    withSandbox(async ({ root, home }) => {
+      const world: World = {
+        env: { HOME: home, PATH: process.env["PATH"] },
+        cwd: root,
+        platform: process.platform,
+        signal: new AbortController().signal,
+        claims: new Set(),
+        hangups: new Set(),
+      };
+      const args = [SCRIPTED, ...options];
+      const limits = { connectTimeout: 100, startLimit };
+      const spec = specOf("slow", { command: "node", args, baseDir: root, ...limits });
+      return tryServer(spec, world, () => {});
+    });
+
+  it("and is late is waited for until it is there", async () => {
+    const { kind } = await trial(["--start-delay", "300"], 30_000);
+    assert.equal(kind, "connected");
+  });
+
+  it("and is late has failed when its start is ended", async () => {
+    const tried = await trial(["--never-answer-initialize"], 600);
+    assert.ok(tried.kind === "failed");
+    assert.equal(tried.cause.code, "connectTimeout");
+    assert.match(tried.cause.message, /within 600 ms/);
+    assert.match(tried.remedies.join("\n"), /set connectTimeout .* after 600 ms/);
+  });
+});

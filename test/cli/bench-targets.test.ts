@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { makeFolder } from "../../src/cli/commands/folder.ts";
+import {
+  listVariables,
+  readTarget,
+  type Target,
+  writeManifest,
+} from "../../src/cli/commands/target.ts";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import type { World } from "../../src/cli/command.ts";
+import { parseCommandLine } from "../../src/cli/args.ts";
+import { HubError } from "../../src/base/errors.ts";
+
+const WORLD = { cwd: "/here" } as World;
+
+function read(...argv: string[]): Target | undefined {
+  const request = parseCommandLine(["bench", ...argv], COMMANDS);
+  assert.ok(request.kind === "run");
+  return readTarget(request.invocation, WORLD);
+}
+
+function write(target: Target | undefined): { hub: { listWait: string }; servers: object } {
+  assert.ok(target !== undefined);
+  return JSON.parse(writeManifest(target, { HOME: "/home", TOOLMUX_TAP: "0:/x", "a b": "" }));
+}
+
+describe("the server that a bench names", () => {
+  it("is started as it would be in a shell, and a hub waits until it has", () => {
+    const target = read("--", "./run", "${HOME}");
+    assert.deepEqual(target, { kind: "command", command: "/here/run", args: ["${HOME}"] });
+    const { hub, servers } = write(target);
+    assert.equal(hub.listWait, "60s");
+    assert.deepEqual(servers, {
+      server: { command: "/here/run", args: ["$${HOME}"], inheritEnv: ["HOME"], prefix: "" },
+    });
+  });
+
+  it("gets headers whose values stand in no file", () => {
+    const target = read("--url", "http://a/mcp", "--header", "Key: one", "--header", "X-Two: 2: b");
+    const { servers } = write(target);
+    const headers = {
+      Key: "${env:TOOLMUX_BENCH_HEADER_0}",
+      "X-Two": "${env:TOOLMUX_BENCH_HEADER_1}",
+    };
+    assert.deepEqual(servers, { server: { url: "http://a/mcp", headers, prefix: "" } });
+    assert.ok(target !== undefined);
+    assert.deepEqual(listVariables(target), {
+      TOOLMUX_BENCH_HEADER_0: "one",
+      TOOLMUX_BENCH_HEADER_1: "2: b",
+    });
+  });
+
+  it("is refused if it cannot be one", () => {
+    const wrong: [argv: string[], message: RegExp][] = [
+      [["--url", "localhost:80"], /--url is one that begins with http/],
+      [["--url", "ftp://a/b"], /--url is one that begins with http/],
+      [["--url", "http://a/", "--", "x"], /--url and a command say different things/],
+      [["--header", "Key: one"], /--header means something only beside --url/],
+      [["--url", "http://a/", "--header", "secret"], /^--header is written NAME: VALUE\.$/],
+    ];
+    for (const [argv, message] of wrong) {
+      assert.throws(
+        () => read(...argv),
+        (thrown) =>
+          thrown instanceof HubError && thrown.code === "usage" && message.test(thrown.message),
+        argv.join(" "),
+      );
+    }
+  });
+});
+
+describe("the folder of a bench", () => {
+  it("takes the place of those whose bench was killed long ago, and of no other", async () => {
+    const parent = mkdtempSync(join(tmpdir(), "folders-"));
+    try {
+      const { pid } = spawnSync(process.execPath, ["--version"]);
+      const killed = `toolmux-bench-${pid}-abc`;
+      const recent = `toolmux-bench-${pid}-def`;
+      const living = `toolmux-bench-${process.pid}-abc`;
+      const foreign = `toolmux-bench-${pid}-abc.txt`;
+      const long = new Date(Date.now() - 7_200_000);
+      for (const name of [killed, recent, living, foreign]) {
+        mkdirSync(join(parent, name, "in"), { recursive: true });
+        if (name !== recent) utimesSync(join(parent, name), long, long);
+      }
+      const made = basename(await makeFolder(parent));
+      assert.match(made, new RegExp(`^toolmux-bench-${process.pid}-`));
+      assert.deepEqual(readdirSync(parent).sort(), [recent, living, foreign, made].sort());
+    } finally {
+      rmSync(parent, { recursive: true });
+    }
+  });
+});

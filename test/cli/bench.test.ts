@@ -1,0 +1,610 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { execFileSync, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { answerSize, answerText } from "../../bench/answer.ts";
+import { SHAPES } from "../../bench/contestants.ts";
+import { Flight } from "../../bench/flight.ts";
+import { judge, setGoals } from "../../bench/goals.ts";
+import { type Message, Visitor } from "../../bench/http/visitor.ts";
+import type { LoadJob, LoadResult } from "../../bench/job.ts";
+import type { Command } from "../../bench/peer.ts";
+import { parsePlan } from "../../bench/plan.ts";
+import { summarize } from "../../bench/relay.ts";
+import { formatGoals, formatNumber, formatTable } from "../../bench/report.ts";
+import { killAll, runJob } from "../../bench/runner.ts";
+import { median, quantile } from "../../bench/stats.ts";
+import { readUsage } from "../../bench/usage.ts";
+import { missingPrograms, skipWithout, skipWithoutLinux } from "../harness/needs.ts";
+
+/** The load client and the peers are programs for bun. */
+const skip = "Bun" in globalThis ? false : "runs on bun only";
+
+const path = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
+
+async function inFolder(work: (folder: string) => Promise<void>): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), "bench-"));
+  try {
+    await work(folder);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** The ids of requests, which are their keys as well. */
+function idsOf(requests: Buffer): number[] {
+  const lines = requests.toString().trimEnd().split("\n");
+  return lines.map((line) => {
+    const { id, params } = JSON.parse(line);
+    assert.equal(params.arguments.key, String(id));
+    return id;
+  });
+}
+
+function answer(id: number, key = id, more = ""): Buffer {
+  const content = [{ type: "text", text: answerText(key, 1) + more }];
+  return Buffer.from(`${JSON.stringify({ jsonrpc: "2.0", id, result: { content } })}\n`);
+}
+
+/** As if the bytes had been read at that time. */
+function feed(flight: Flight, bytes: Buffer, now: number): void {
+  const { bytes: room, offset } = flight.room();
+  bytes.copy(room, offset);
+  flight.accept(bytes.length, now);
+}
+
+describe("a flight of calls", () => {
+  it("measures each call from its request to the end of its answer, in whatever order answers come", () => {
+    const flight = new Flight(["echo"], 1, 3);
+    flight.record();
+    const [a = 0, b = 0, c = 0] = idsOf(flight.take(10));
+    feed(flight, answer(c), 11);
+    const [d = 0] = idsOf(flight.take(12));
+    feed(flight, Buffer.concat([answer(a), answer(d), answer(b)]), 15);
+    assert.deepEqual([...flight.latencies()], [1000, 3000, 5000, 5000]);
+    assert.equal(flight.answered, 4);
+    assert.equal(flight.free, 3);
+    flight.verify();
+  });
+
+  it("reads answers that come in pieces, and looks past what is no answer", () => {
+    const flight = new Flight(["echo"], 1, 8);
+    const ids = idsOf(flight.take(0));
+    const note = Buffer.from('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n');
+    const stream = Buffer.concat(ids.flatMap((id) => [answer(id), note]));
+    for (let at = 0; at < stream.length; at += 7) feed(flight, stream.subarray(at, at + 7), 1);
+    assert.equal(flight.answered, 8);
+  });
+
+  it("calls its tools in turn, with bytes that nobody needs, and refuses names of different lengths", () => {
+    const flight = new Flight(["a_echo", "b_echo"], 1, 4, {}, 100);
+    const requests = flight.take(0).toString().trimEnd().split("\n");
+    const calls = requests.map((line) => JSON.parse(line).params);
+    const names = calls.map(({ name }) => name);
+    assert.deepEqual(names, [names[0], names[1], names[0], names[1]]);
+    assert.deepEqual(new Set(names), new Set(["a_echo", "b_echo"]));
+    assert.equal(calls[0].arguments.pad.length, 100);
+    assert.throws(() => new Flight(["a", "bb"], 1, 1), /length/);
+  });
+
+  it("forgets the latencies so far when it is told to record", () => {
+    const flight = new Flight(["echo"], 1, 1);
+    for (const latency of [1, 2, 3]) {
+      flight.record();
+      const [id = 0] = idsOf(flight.take(10));
+      feed(flight, answer(id), 10 + latency);
+    }
+    assert.deepEqual([...flight.latencies()], [3000]);
+  });
+
+  it("survives more bytes than it has room for at once", () => {
+    const flight = new Flight(["echo"], 1, 64);
+    let rest = Buffer.alloc(0);
+    for (let round = 0; round < 400; round++) {
+      const stream = Buffer.concat([rest, ...idsOf(flight.take(0)).map((id) => answer(id))]);
+      // There always is the beginning of a line that has to be kept.
+      feed(flight, stream.subarray(0, -5), 1);
+      rest = stream.subarray(-5);
+    }
+    assert.ok(flight.answered * answerSize(1) > flight.room().bytes.length);
+    flight.verify();
+  });
+
+  it("refuses an answer with another call's key, a second answer, and an error", () => {
+    const fly = () => {
+      const flight = new Flight(["echo"], 1, 2);
+      const [a = 0, b = 0] = idsOf(flight.take(0));
+      feed(flight, answer(a), 1);
+      return { flight, a, b };
+    };
+    const mixed = fly();
+    assert.throws(() => feed(mixed.flight, answer(mixed.b, mixed.a), 1), /not the answer/);
+    const twice = fly();
+    assert.throws(() => feed(twice.flight, answer(twice.a), 1), /twice/);
+    const failed = fly();
+    const error = `{"jsonrpc":"2.0","id":${failed.b},"error":{"code":1,"message":"no"}}\n`;
+    assert.throws(() => feed(failed.flight, Buffer.from(error), 1), /"message":"no"/);
+  });
+
+  it("finds a changed text in a sampled answer, which its quick look passes over", () => {
+    const flight = new Flight(["echo"], 1, 1);
+    for (let call = 0; call < 101; call++) {
+      const [id = 0] = idsOf(flight.take(0));
+      const line = answer(id);
+      if (call === 100) line[line.indexOf("utf8")] = 0x55;
+      feed(flight, line, 1);
+    }
+    assert.throws(() => flight.verify(), /not the answer/);
+  });
+});
+
+describe("a client over HTTP", () => {
+  /** A server that answers whatever comes with these bytes, so many at a time. */
+  async function answered(text: string, step: number): Promise<Message[]> {
+    const bytes = Buffer.from(text);
+    const server = createServer((socket: Socket) => {
+      socket.setNoDelay(true);
+      socket.on("error", () => {});
+      socket.on("data", (request) => {
+        if (!request.includes('"initialize"')) {
+          for (let at = 0; at < bytes.length; at += step)
+            socket.write(bytes.subarray(at, at + step));
+          return;
+        }
+        const head = "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-length: 2";
+        socket.write(`${head}\r\n\r\n{}`);
+      });
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const visitor = await Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`));
+    try {
+      await visitor.ask("ping", {});
+      return await visitor.ask("ping", {});
+    } finally {
+      visitor.close();
+      server.close();
+    }
+  }
+  const step = { method: "step", params: { text: "a: \r\n\r\n0\r\n" } };
+  const result = { id: 1, result: {} };
+
+  for (const size of [1, 7, 10_000]) {
+    it(`reads answers of known length and in chunks, ${size} bytes at a time`, async () => {
+      const json = JSON.stringify(result);
+      const plain = `HTTP/1.1 200 OK\r\nContent-Length: ${json.length}\r\n\r\n${json}`;
+      assert.deepEqual(await answered(plain, size), [result]);
+      const events = [step, result].map((message) => `id: 1\ndata: ${JSON.stringify(message)}\n\n`);
+      const chunks = [...events, ""].map((text) => `${text.length.toString(16)}\r\n${text}\r\n`);
+      const type = "content-type: text/event-stream\r\ntransfer-encoding: chunked";
+      const stream = `HTTP/1.1 200 OK\r\n${type}\r\n\r\n${chunks.join("")}`;
+      assert.deepEqual(await answered(stream, size), [step, result]);
+    });
+  }
+
+  it("knows an answer without a body, and fails when the connection is lost", async () => {
+    assert.deepEqual(await answered("HTTP/1.1 202 Accepted\r\n\r\n", 1), []);
+    const server = createServer((socket: Socket) => void socket.on("data", () => socket.destroy()));
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    await assert.rejects(Visitor.arrive(new URL(`http://127.0.0.1:${port}/mcp`)), /closed|reset/i);
+    server.close();
+  });
+});
+
+describe("the figures", () => {
+  it("are medians and quantiles, between neighbours where they have to be", () => {
+    assert.equal(median([3, 1, 2]), 2);
+    assert.equal(median([4, 1, 2, 3]), 2.5);
+    assert.equal(quantile(Float64Array.of(0, 10, 20, 30, 40), 0.99), 39.6);
+    assert.ok(Number.isNaN(median([])));
+  });
+
+  it("compare contestants within a round, not across rounds of different speed", () => {
+    const result = (rate: number): LoadResult => ({
+      calls: 1,
+      p50: 1000 / rate,
+      p99: 1,
+      rate,
+      cpu: null,
+      base: 5,
+      rss: 5,
+      peak: 5,
+    });
+    const { toolmux, sdk } = summarize([
+      { pump: result(100), toolmux: result(90) },
+      { pump: result(10), toolmux: result(9) },
+      { pump: result(50), toolmux: result(20) },
+    ]);
+    assert.equal(toolmux?.toPump.rate, 0.9);
+    assert.equal(toolmux?.rate, 20);
+    assert.equal(toolmux?.cpu, null);
+    assert.ok(Number.isNaN(toolmux?.toSdk.rate));
+    assert.equal(sdk, undefined);
+  });
+
+  it(
+    "of a process are its own processor time and memory",
+    { skip: skipWithoutLinux("processor time and memory of a process") },
+    () => {
+      const before = readUsage(process.pid)!;
+      const used = () => process.cpuUsage().user;
+      for (const end = used() + 50_000; used() < end;);
+      const after = readUsage(process.pid)!;
+      assert.ok(after.cpu - before.cpu >= 20_000, "50 ms of work show");
+      assert.ok(after.rss > 1e6 && after.peak >= after.rss);
+      assert.equal(readUsage(2 ** 30), undefined);
+    },
+  );
+
+  it("are printed with three digits, in columns", () => {
+    assert.equal(formatNumber(0.123456), "0.123");
+    assert.equal(formatNumber(1234567.8), "1,234,568");
+    assert.equal(formatNumber(null), "–");
+    assert.equal(
+      formatTable([
+        ["a", "22"],
+        ["bbb", "1"],
+      ]),
+      "  a    22\n  bbb   1",
+    );
+  });
+});
+
+describe("a table of goals", () => {
+  const goal = { bound: "atMost", limit: 2, unit: "×" } as const;
+
+  it("has those that were measured, and says how many were not", () => {
+    const told = formatGoals([
+      { ...goal, name: "start", figure: 1.5 },
+      { ...goal, name: "end", figure: 3 },
+      { ...goal, name: "middle", figure: undefined },
+      { ...goal, name: "rest", figure: Number.NaN },
+    ]);
+    const cells = told.split("\n").map((line) => line.trim().split(/ {2,}/));
+    assert.deepEqual(cells, [
+      ["goals"],
+      ["figure", "goal"],
+      ["start", "1.5 ×", "≤ 2 ×", "reached"],
+      ["end", "3 ×", "≤ 2 ×", "missed"],
+      ["2 of 4 were not measured"],
+    ]);
+  });
+
+  it("is only the number of those that were not measured if none was", () => {
+    assert.equal(
+      formatGoals([{ ...goal, name: "start", figure: undefined }]),
+      "goals\n  1 of 1 were not measured",
+    );
+  });
+});
+
+describe("the goals", () => {
+  const relay = (name: string, p50: number) => {
+    const [load] = parsePlan(["--only", name]).loads;
+    const ratios = { p50, rate: 1, cpu: 1 };
+    const toolmux = { calls: 1, p50, p99: 1, rate: 1, cpu: 1, base: 1, rss: 1, peak: 1 };
+    return { load: load!, contestants: { toolmux: { ...toolmux, toPump: ratios, toSdk: ratios } } };
+  };
+
+  it("take the worst of the loads that count, and not what has to be parsed", () => {
+    const measured = [
+      ["small-1-head", 1.01],
+      ["small-1-tail", 1.09],
+      ["small-1-spaced", 9],
+    ] as const;
+    const [first] = setGoals({ relay: measured.map(([name, p50]) => relay(name, p50)) });
+    assert.equal(first?.figure, 1.09);
+    assert.equal(judge(first), "reached");
+  });
+
+  it("count a change of weight either way, and of memory only after a rest", () => {
+    const before = { rss: 100, descriptors: 20 };
+    const kills = { kills: 1, seconds: 1, calls: 1, errors: 0, faults: 2, examples: [] };
+    const figures = (rest: number) =>
+      setGoals({
+        relay: [],
+        kills: { ...kills, rest, before, after: { rss: 80, descriptors: 23 } },
+      })
+        .filter(({ name }) => name.startsWith("servers killed"))
+        .map(({ figure }) => figure && Math.round(figure));
+    assert.deepEqual(figures(1), [2, 20, 15]);
+    assert.deepEqual(figures(0), [2, undefined, 15]);
+  });
+
+  it("weigh sessions only after a rest, and count what they hear twice", () => {
+    const figures = (rest: number, each: number | null) => {
+      const streams = { sessions: 9, changes: 9, slowest: 9, missed: 1, strays: 2, rest, each };
+      const tally = { kills: 1, requests: 1, errors: 1, cancelled: 1, slowest: 1, examples: [] };
+      const face = { rate: 1, p50: 1, p99: 1, cpu: 1 };
+      const faces = { toolmux: face, sdk: face };
+      const http = { faces, toSdk: 3, streams, mix: { ...tally, faults: 4 } };
+      return setGoals({ relay: [], http })
+        .slice(-4)
+        .map(({ figure }) => figure);
+    };
+    assert.deepEqual(figures(1, 7000), [3, 3, 7, 4]);
+    assert.deepEqual(figures(0, 7000), [3, 3, undefined, 4]);
+    assert.deepEqual(figures(1, null), [3, 3, undefined, 4]);
+  });
+
+  it("count whatever overlaps or is left, but nothing that went", () => {
+    const figure = (descriptors: number | null) => {
+      const left = { processes: 1, descriptors, timers: 2 };
+      const times = { atOnce: 1, turnByTurn: 1, atRandom: 1, oneByOne: 1, reconnects: 1 };
+      const cycles = { times, lives: 9, overlaps: 4, left };
+      return setGoals({ relay: [], cycles }).find(({ name }) => name.includes("overlaps"))?.figure;
+    };
+    assert.deepEqual([figure(3), figure(-3), figure(null)], [10, 7, 7]);
+  });
+
+  it("are missed on the wrong side of their limit, and open without a figure", () => {
+    const goal = { name: "g", limit: 5, unit: "×" } as const;
+    assert.equal(judge({ ...goal, bound: "atLeast", figure: 4.9 }), "missed");
+    assert.equal(judge({ ...goal, bound: "atLeast", figure: 5 }), "reached");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: 5.1 }), "missed");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: undefined }), "not measured");
+    assert.equal(judge({ ...goal, bound: "atMost", figure: Number.NaN }), "not measured");
+  });
+});
+
+describe("the plan", () => {
+  it("holds what is named, also in a quick run", () => {
+    const plan = parsePlan(["--quick", "--only", "large-16", "--only", "soak", "--rounds", "2"]);
+    assert.deepEqual(
+      plan.loads.map(({ name }) => name),
+      ["large-16-head"],
+    );
+    assert.deepEqual([plan.scenarios, plan.rounds], [["soak"], 2]);
+  });
+
+  it("leaves the soak out of a quick run unless it is asked for", () => {
+    assert.ok(parsePlan([]).scenarios.includes("soak"));
+    assert.ok(!parsePlan(["--quick"]).scenarios.includes("soak"));
+    assert.ok(parsePlan(["--quick", "--soak"]).scenarios.includes("soak"));
+  });
+
+  it("refuses names and numbers that mean nothing", () => {
+    for (const argv of [["--only", "nothing"], ["--rounds", "0"], ["--rounds", "x"], ["--fast"]]) {
+      assert.throws(() => parsePlan(argv), TypeError);
+    }
+  });
+});
+
+describe("the programs", () => {
+  const echo: Command = { file: process.execPath, args: [path("bench/peers/echo.ts")], env: {} };
+  const job: LoadJob = {
+    kind: "load",
+    peer: echo,
+    tool: "echo",
+    flight: 4,
+    lines: 1,
+    warmUp: 20,
+    duration: 50,
+  };
+
+  /** The echo server in C; undefined without a compiler. */
+  const noCompiler = skipWithout({
+    isMet: missingPrograms(["cc"]).length === 0,
+    tests: "the echo server of the benchmark in C",
+    cure: "there is no cc (apt-get install gcc libc6-dev)",
+  });
+  /** @returns undefined if there is no compiler */
+  const compileEcho = (folder: string): string | undefined => {
+    if (noCompiler !== false) return undefined;
+    const file = join(folder, "echo");
+    const { status } = spawnSync("cc", ["-o", file, path("bench/peers/echo.c")]);
+    return status === 0 ? file : undefined;
+  };
+
+  it("that echo answer alike in C and in JavaScript", { skip: skip || noCompiler }, () => {
+    const folder = mkdtempSync(join(tmpdir(), "bench-"));
+    try {
+      const file = compileEcho(folder);
+      assert.ok(file !== undefined, "cc cannot compile");
+      const commands = [[file], [process.execPath, ...echo.args]];
+      const methods = ["initialize", "notifications/initialized", "tools/list", "server/discover"];
+      const requests = methods.map((method, id) => ({
+        jsonrpc: "2.0",
+        method,
+        ...(id !== 1 && { id }),
+      }));
+      const key = "12345678";
+      const call = (id: string, params: object) => ({
+        method: "tools/call",
+        params,
+        jsonrpc: "2.0",
+        id,
+      });
+      const calls = [
+        call("long", { name: "echo", arguments: { key, lines: 10_000, pad: "x".repeat(1 << 20) } }),
+        call("parked", { name: "park", arguments: { key } }),
+        call("noted", {
+          name: "echo",
+          arguments: { key, notes: 2 },
+          _meta: { progressToken: "t" },
+        }),
+        call("changed", { name: "change", arguments: { key } }),
+        { jsonrpc: "2.0", id: "again", method: "tools/list" },
+      ];
+      const input = [...requests, ...calls].map((each) => `${JSON.stringify(each)}\n`).join("");
+      for (const shape of [...SHAPES, "modern"]) {
+        const [c, js] = commands.map(([command = "", ...args]) =>
+          execFileSync(command, [...args, shape, "5", "0"], { input }).toString(),
+        );
+        assert.equal(c, js);
+        const lines = c!.trimEnd().split("\n");
+        const messages = lines.map((line) => JSON.parse(line));
+        const progress = (at: number) => ({ progressToken: "t", progress: at });
+        const notes: unknown[] = [progress(1), progress(2)];
+        const last = ["changed", "notifications/tools/list_changed", "again"];
+        assert.deepEqual(
+          messages.map(({ id, method, params }) => id ?? params ?? method),
+          [0, 2, 3, "long", ...notes, "noted", ...last],
+        );
+        const answers = new Map(messages.map(({ id, result }) => [id, result]));
+        const { tools } = answers.get(2);
+        assert.deepEqual([tools.length, tools[2].name], [5, "park"]);
+        assert.match(answers.get("again").tools[3].description, /1 times/);
+        const isModern = shape === "modern";
+        for (const id of [2, 3, "long"]) {
+          assert.equal(answers.get(id).resultType, isModern ? "complete" : undefined);
+        }
+        assert.equal("supportedVersions" in answers.get(3), isModern);
+        assert.equal(answers.get("long").content[0].text, answerText(key, 10_000));
+      }
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it("that echo tell their pid, and are mute while there is a file", { skip }, () => {
+    const folder = mkdtempSync(join(tmpdir(), "bench-"));
+    try {
+      const file = compileEcho(folder);
+      const commands = [[process.execPath, ...echo.args], ...(file === undefined ? [] : [[file]])];
+      const params = { name: "pid", arguments: { key: "12345678" } };
+      const request = { jsonrpc: "2.0", id: 1, method: "tools/call", params };
+      const mute = join(folder, "mute");
+      const ask = ([command = "", ...args]: string[]) => {
+        const words = [...args, "head", "2", "0", mute];
+        const { stdout, pid } = spawnSync(command, words, {
+          input: `${JSON.stringify(request)}\n`,
+        });
+        return { answer: stdout.toString(), pid };
+      };
+      for (const command of commands) {
+        const { answer: line, pid } = ask(command);
+        assert.equal(JSON.parse(line).result.content[0].text, `12345678 ${pid}`);
+      }
+      writeFileSync(mute, "");
+      for (const command of commands) assert.equal(ask(command).answer, "");
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it("that make load measure a server", { skip }, async () => {
+    const { calls, p50, p99, rate } = await runJob(job);
+    assert.ok(calls > 0 && rate > 0);
+    assert.ok(p50 > 0 && p99 >= p50);
+  });
+
+  it(
+    "that ask for a first list measure each start, and fail if it is not complete",
+    { skip },
+    async () => {
+      const peer = { ...echo, args: [...echo.args, "head", "3", "0"] };
+      const { times } = await runJob({ kind: "first", peer, tools: 3, runs: 2 });
+      assert.equal(times.length, 2);
+      assert.ok(times.every((time) => time > 0));
+      await assert.rejects(
+        runJob({ kind: "first", peer, tools: 4, runs: 1 }),
+        /3 tools in the first/,
+      );
+    },
+  );
+
+  it("that kill servers find every call answered by a hub that survives it", { skip }, async () => {
+    await inFolder(async (folder) => {
+      const server = { command: process.execPath, args: [...echo.args, "head", "2", "0"] };
+      const manifest = join(folder, "toolmux.json");
+      writeFileSync(manifest, JSON.stringify({ servers: { a: server, b: server } }));
+      const args = [path("src/main.ts"), "serve", "--config", manifest];
+      const env = { PATH: process.env["PATH"] ?? "", HOME: folder };
+      const peer = { file: process.execPath, args, env };
+      const sizes = { flight: 8, warmUp: 2, kills: 6, rest: 0 };
+      const result = await runJob({ kind: "kills", peer, servers: ["a", "b"], ...sizes });
+      assert.deepEqual([result.faults, result.examples], [0, []]);
+      assert.ok(result.calls > result.kills);
+      // Between the two the hub may have begun, or ended, to read a file of its own.
+      const [before = 0, after = 0] = [result.before?.descriptors, result.after?.descriptors];
+      assert.ok(before > 0 && Math.abs(after - before) <= 2, `${after} after ${before}`);
+    });
+  });
+
+  it(
+    "that kill servers find answers that are another's, that come twice, and that say nothing",
+    { skip },
+    async () => {
+      const args = [path("test/fixtures/servers/liar.mjs")];
+      const peer = { ...echo, args, env: { PATH: process.env["PATH"] ?? "" } };
+      const sizes = { flight: 1, warmUp: 0, kills: 2, rest: 0 };
+      const result = await runJob({ kind: "kills", peer, servers: ["a"], ...sizes });
+      assert.equal(result.faults, 3, result.examples.join("\n"));
+      assert.match(
+        result.examples.join("\n"),
+        /waits for .*twice[^]*no clear.*other[^]*no clear.*vague/,
+      );
+    },
+  );
+
+  it("that keep a diary note each other one that lives", { skip }, async () => {
+    await inFolder(async (folder) => {
+      const file = join(folder, "diary");
+      const live = () => spawn(process.execPath, [path("bench/peers/diary.ts"), file]);
+      const first = live();
+      first.stdin.write('{"jsonrpc":"2.0","id":1,"method":"ping"}\n');
+      await once(first.stdout, "data");
+      const pids = [first.pid];
+      for (const before of [undefined, first]) {
+        if (before !== undefined) {
+          before.stdin.end();
+          await once(before, "exit");
+        }
+        const next = live();
+        next.stdin.end();
+        await once(next, "exit");
+        pids.push(next.pid);
+      }
+      const [a, b, c] = pids;
+      const lines = [`start ${a}`, `start ${b}`, `meet ${a}`, `end ${b}`, `end ${a}`];
+      assert.deepEqual(readFileSync(file, "utf8").trim().split("\n"), [
+        ...lines,
+        `start ${c}`,
+        `end ${c}`,
+      ]);
+    });
+  });
+
+  it(
+    "that start and stop servers find one life at a time, and nothing left",
+    { skip },
+    async () => {
+      await inFolder(async (folder) => {
+        const sizes = { servers: 1, cycles: 4, reconnects: 5 };
+        const { lives, overlaps, left } = await runJob({ kind: "cycles", folder, ...sizes });
+        assert.ok(lives >= 4 + 2, `${lives} lives`);
+        assert.equal(overlaps, 0);
+        assert.deepEqual(left, { processes: 0, descriptors: left.descriptors && 0, timers: 0 });
+      });
+    },
+  );
+
+  it("that make load fail with the reason when a server ends too early", { skip }, async () => {
+    const peer = { ...echo, args: ["-e", "0"] };
+    await assert.rejects(runJob({ ...job, peer }), /the peer has ended|EPIPE/);
+  });
+
+  it("that wait for a mute server can be killed, and it with them", { skip }, async () => {
+    const listener = createServer().listen(0, "127.0.0.1");
+    await once(listener, "listening");
+    const { port } = listener.address() as AddressInfo;
+    const args = ["-e", `require("node:net").connect(${port}, "127.0.0.1").on("error", () => {})`];
+    const running = assert.rejects(runJob({ ...job, peer: { ...echo, args } }), /SIGKILL/);
+    const [socket] = (await once(listener, "connection")) as [Socket];
+    socket.resume().on("error", () => {});
+    killAll();
+    await Promise.all([running, once(socket, "close")]);
+    listener.close();
+  });
+});

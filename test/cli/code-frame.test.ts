@@ -1,0 +1,180 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { assert as check, constantFrom, nat, property } from "fast-check";
+import picocolors from "picocolors";
+import { drawProblem } from "../../src/cli/code-frame.ts";
+import { loadManifest } from "../../src/manifest/load.ts";
+import { withSandbox } from "../fixtures/manifest/sandbox.ts";
+
+const PLAIN = { width: Infinity, colors: picocolors.createColors(false) };
+
+/** The pictures of all problems of a file. */
+function draw(source: string, name = "t.toml", paper = PLAIN): Promise<string[]> {
+  return withSandbox(async (box) => {
+    const file = await box.write(name, source);
+    const { cwd, home: HOME } = box;
+    const loaded = await loadManifest({ files: [file], env: { HOME }, cwd, platform: "linux" });
+    assert.ok(loaded.problems.length > 0, "the manifest has no problem");
+    return loaded.problems.flatMap((problem) => drawProblem(problem, source, paper) ?? []);
+  });
+}
+
+const SERVER = '[servers.a]\ncommand = "npx"\n';
+
+/** A file, and what is shown of its first problem. */
+const SHOWN: readonly (readonly [source: string, ...picture: readonly string[]])[] = [
+  [`${SERVER}callTimeout = "soon"`, ' 3 | callTimeout = "soon"', "   |               ^"],
+  [`${SERVER}calTimeout = "5s"`, ' 3 | calTimeout = "•••"', "   | ^"],
+  [`${SERVER}enabled = 1 # was token`, " 3 | enabled = 1", "   |           ^"],
+  [`${SERVER}tools.alow = []`, " 3 | tools.alow = []", "   |       ^"],
+  [
+    `${SERVER}\ttools = { alow = [], deny = ["x"] }`,
+    ' 3 |  tools = { alow = [], deny = ["•••"] }',
+    "   |            ^",
+  ],
+  ['[servers.a]\nplugin = "./x"', ' 2 | plugin = "./x"', "   |          ^"],
+  ['[[plugins]]\nuse = "./none.ts"', ' 2 | use = "./none.ts"', "   |       ^"],
+  ['[[plugins]]\nuse = "x"\ntools = ["a", 5]', ' 3 | tools = ["•••", 5]', "   |                 ^"],
+  ['[[plugins]]\nuse = "x"\noptions = "sk-1"', ' 3 | options = "•••"', "   |           ^"],
+  ["[hub]\nname = ''", " 2 | name = ''", "   |        ^"],
+  ["[server.a]", " 1 | [server.a]", "   |  ^"],
+  ["[servers.a]\nargs = []", " 1 | [servers.a]", "   |          ^"],
+  ['[servers.a]\ncommand = ""', ' 2 | command = "•••"', "   |           ^"],
+  [
+    `${SERVER}env = { A = 1234, "B C" = "x" }`,
+    ' 3 | env = { A = •••, "B C" = "•••" }',
+    "   |             ^",
+  ],
+  [`${SERVER}[servers.a.env]\nTOKEN = 99887766`, " 4 | TOKEN = •••", "   |         ^"],
+  [`${SERVER}args = ["--token", true]`, ' 3 | args = ["•••", •••]', "   |                ^"],
+  ["[hub]\nname = npx", " 2 | name = •••", "   |        ^"],
+  ["[servers.a.env]\nTOKEN=sk-123", " 2 | TOKEN=•••", "   |       ^"],
+];
+
+describe("the picture of a problem", () => {
+  for (const [source, ...picture] of SHOWN) {
+    it(`is its line with a caret under the place: ${JSON.stringify(source)}`, async () => {
+      assert.equal((await draw(source))[0], picture.join("\n"));
+    });
+  }
+
+  it("is drawn for JSON with comments, too", async () => {
+    const source = '{\n  // old: "sk-1"\n  "hub": { "nmae": "x" }, // sk-2\n  "servers": {}\n}';
+    assert.deepEqual(await draw(source, "t.json"), [
+      ' 3 |   "hub": { "nmae": "•••" },\n   |            ^',
+    ]);
+  });
+
+  it("masks all of a line in which a comment ends, as it may have begun before", async () => {
+    const source = '{\n  // old: "sk-1"\n  "hub": { "nmae": "x" /* sk-2 */ },\n  "servers": {}\n}';
+    assert.deepEqual(await draw(source, "t.json"), [' 3 |   "•••\n   |   ^']);
+  });
+
+  it("shows what there is room for around the place, with marks where it was cut", async () => {
+    const names = Array.from({ length: 40 }, (_, i) => `a${i} = 1`).join(", ");
+    const source = `${SERVER}tools = { ${names}, alow = [], ${names.replaceAll("a", "b")} }`;
+    const pictures = await draw(source, "t.toml", { ...PLAIN, width: 60 });
+    const picture = pictures.find(
+      (one) => / alow = \[\]/.test(one) && one.split("^")[0]?.endsWith(" "),
+    );
+    for (const [line = "", caret = ""] of pictures.map((one) => one.split("\n"))) {
+      assert.ok(line.length <= 60, line);
+      assert.ok(/^[ab]\d+|^alow/.test(line.slice(caret.indexOf("^"))), `${line}\n${caret}`);
+    }
+    assert.ok(picture);
+  });
+
+  it("has colours only if they are wanted", async () => {
+    const [picture = ""] = await draw(`${SERVER}enabled = 1`, "t.toml", {
+      width: Infinity,
+      colors: picocolors.createColors(true),
+    });
+    assert.ok(picture.includes("\u001b[31m^"));
+  });
+
+  it("has nothing in it that moves a terminal's cursor", async () => {
+    for (const picture of await draw(`${SERVER}enabled = "\u009b2J"`))
+      assert.ok(!picture.includes("\u009b"));
+  });
+
+  const SECRET = "s3cr3t-Value.0123456789/+abcdef";
+
+  for (const [name, source] of Object.entries({
+    "beside the problem": `servers.a = { command = "x", env = { TOKEN = "${SECRET}" }, calTimeout = 3 }`,
+    "in a literal": `servers.a = { command = 'x', env = { TOKEN = '${SECRET}' }, calTimeout = 3 }`,
+    "before the problem": `servers.a = { env = { "MY TOKEN" = "${SECRET}" }, command = 5 }`,
+    "in a comment": `${SERVER}enabled = 1 # TOKEN = "${SECRET}"`,
+    "without quotes": `[servers.a.env]\nTOKEN = ${SECRET}`,
+    "without an end": `[servers.a.env]\nTOKEN = "${SECRET}`,
+    "without a key": `[servers.a.env]\n${SECRET}`,
+    "with a wrong escape": `[servers.a.env]\nTOKEN = "${SECRET}\\q"`,
+    "in several lines": `[servers.a]\nargs = ["""\n${SECRET}\n${SECRET}\\q=="""]`,
+    "in several lines that look like keys": `[servers.a]\nargs = ["""\nx = 1, y = ${SECRET} \\q"""]`,
+    "before the end of several lines": `servers.a = { command = """\n${SECRET}""", calTimeout = 3 }`,
+    "that looks like a key, before the end of several lines": `servers.a = { command = """\ns3cr3t = 1""", calTimeout = 3 }`,
+    "that looks like a key, before the end of several lines that are broken": `servers.a = { command = """\ns3cr3t = 1""", calTimeout 3 }`,
+    "of an unknown key": `${SERVER}apiKey = "${SECRET}"`,
+    "in headers": `${SERVER}headers = { Authorization = "Bearer ${SECRET}" }`,
+    "in arguments": `${SERVER}args = ["--token=${SECRET}", 5]`,
+    "as a number": `${SERVER}env = { PIN = 0.123456789 }`.replace("0.123456789", "8675309"),
+    "that has a quote in it": `servers.a = { command = "x", env = { T = "a\\"${SECRET}" }, calTimeout = 3 }`,
+    "in the place of a server": `servers.a = "x --token ${SECRET}"`,
+    "in the place of all servers": `servers = "${SECRET}"`,
+    "in the place of the settings": `hub = "${SECRET}"`,
+    "of a server that is called like a setting": `servers."x.enabled" = "${SECRET}"`,
+    "of a table that is none": `${SERVER}env = "TOKEN=${SECRET}"`,
+  })) {
+    it(`never shows a secret: ${name}`, async () => {
+      const pictures = await draw(source);
+      const text = pictures.join("\n");
+      assert.ok(!/s3cr3t|0123456789|8675309/.test(text), text);
+    });
+  }
+
+  it("never shows a secret of broken JSON", async () => {
+    for (const source of [
+      `{"servers":{"a":{"command":"x","env":{"TOKEN":"${SECRET}"},}, nope}}`,
+      `{"servers": {"a": {\n  "command": "x"\n  "env": {"TOKEN":"${SECRET}"}}}}`,
+      `{"servers": {"a": {"env": {\n"TOKEN": ${SECRET} }}}}`,
+      `{"servers": {"a": {"env": {\n"TOKEN": "${SECRET}\n }}}}`,
+    ]) {
+      const text = (await draw(source, "t.json")).join("\n");
+      assert.ok(!/s3cr3t|0123456789/.test(text), text);
+    }
+  });
+
+  it("never shows a secret, wherever in a line the problem is said to be", () => {
+    const lines = [
+      `  TOKEN = "${SECRET}", B = '${SECRET}' # ${SECRET}`,
+      `{"env": {"TOKEN": "${SECRET}", "n": ["${SECRET}"]}} // ${SECRET}`,
+      `"TOKEN": "${SECRET}\\" ${SECRET}",`,
+    ];
+    check(
+      property(
+        constantFrom(...lines),
+        nat(120),
+        constantFrom(
+          "",
+          "servers.a.env.TOKEN",
+          "servers.a",
+          'servers."b.prefix"',
+          "servers.a.args[0]",
+        ),
+        (line, at, path) => {
+          const problem = { file: "/t", position: { line: 1, column: at + 1 }, path, message: "" };
+          assert.ok(!/s3cr3t|0123456789/.test(drawProblem(problem, line, PLAIN) ?? ""));
+        },
+      ),
+    );
+  });
+
+  it("is left out where there is no line to show", () => {
+    const problem = { file: "/t", path: "a", message: "m" };
+    assert.equal(drawProblem(problem, "a", PLAIN), undefined);
+    for (const line of [2, 3])
+      assert.equal(
+        drawProblem({ ...problem, position: { line, column: 1 } }, "a\n\n", PLAIN),
+        undefined,
+      );
+  });
+});

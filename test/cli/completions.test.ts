@@ -1,0 +1,198 @@
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { promisify } from "node:util";
+import { COMMANDS } from "../../src/cli/commands.ts";
+import { writeCompletions } from "../../src/cli/completions.ts";
+import { SHELLS } from "../../src/cli/command.ts";
+import { GLOBAL_OPTIONS } from "../../src/cli/args.ts";
+import { missingPrograms, skipWithout } from "../harness/needs.ts";
+
+type Shell = (typeof SHELLS)[number];
+
+const COMMAND_NAMES = COMMANDS.map(({ name }) => name).toSorted();
+const FILES = ["a folder", "folder", "one.toml", "two words.json"];
+const FOLDERS = ["a folder", "folder"];
+const LEVELS = ["debug", "error", "info", "warn"];
+
+/** What is typed, the cursor at its end, and what is offered for the last word. */
+const OFFERED: readonly (readonly [typed: string, offered: readonly string[]])[] = [
+  ["toolmux ", COMMAND_NAMES],
+  ["toolmux c", ["call", "check", "completions"]],
+  ["toolmux list ", ["prompts", "resources", "servers", "skills", "tools"]],
+  ["toolmux list t", ["tools"]],
+  ["toolmux list tools ", []],
+  ["toolmux list --json ", ["prompts", "resources", "servers", "skills", "tools"]],
+  ["toolmux completions ", ["bash", "fish", "zsh"]],
+  ["toolmux help ch", ["check"]],
+  ["toolmux --log-level ", LEVELS],
+  ["toolmux list --log-level w", ["warn"]],
+  ["toolmux --config ", FILES],
+  ["toolmux --config one.toml li", ["list"]],
+  ["toolmux --config one.toml --log-level info list s", ["servers", "skills"]],
+  ["toolmux trust o", ["one.toml"]],
+  ["toolmux call x --output ", FOLDERS],
+  ["toolmux call x -o fo", ["folder"]],
+  ["toolmux call --str", ["--structured"]],
+  ["toolmux call --json ", []],
+  ["toolmux call ", []],
+  ["toolmux check --j", ["--json"]],
+  ["toolmux --conf", ["--config"]],
+];
+
+/** Before what is offered for the next line. */
+const NEXT = "\u0001";
+
+/**
+ * A program for each shell that asks its own completion for every line ($2 …) after it has read the script ($1),
+ * and prints one offer in each line.
+ */
+const ASK: Readonly<Record<Shell, readonly string[]>> = {
+  bash: [
+    "--norc",
+    "-c",
+    `source "$1"
+     for typed in "\${@:2}"; do
+       # What readline does: = is a word of its own.
+       read -ra COMP_WORDS <<<"\${typed//=/ = }"
+       [[ $typed == *' ' ]] && COMP_WORDS+=("")
+       COMP_CWORD=$((\${#COMP_WORDS[@]} - 1))
+       _toolmux
+       printf '%s\\n' "${NEXT}" "\${COMPREPLY[@]}"
+     done`,
+    "bash",
+  ],
+  // A shell of its own in a terminal of its own, whose compadd notes what it is given in a file.
+  zsh: [
+    "-f",
+    "-c",
+    `zmodload zsh/zpty
+     zpty shell zsh -f -i
+     zpty -w shell "source \${(q)1}.setup; source \${(q)1}"
+     for typed in "\${@:2}"; do
+       : > $1.offers
+       zpty -w -n shell "$typed"$'\\t'
+       zpty -r shell line '*offers noted*'
+       zpty -w -n shell $'\\x15'
+       print "${NEXT}"
+       cat $1.offers
+     done
+     zpty -d shell`,
+    "zsh",
+  ],
+  fish: [
+    "--no-config",
+    "-c",
+    `source $argv[1]
+     for typed in $argv[2..]
+       echo "${NEXT}"
+       complete -C $typed | string replace -r '\\t.*' ''
+     end
+     true`,
+  ],
+};
+
+/** For zsh, read before the script: completion as a user has it, and notes of it. */
+const ZSH_SETUP = (script: string) => `
+PS1= PS2=
+stty -echo
+autoload -Uz compinit && compinit -u -D
+zstyle ':completion:*' list-rows-first yes
+compadd() {
+  if [[ "$*" == *(-A|-O|-D)* ]]; then builtin compadd "$@"; return; fi
+  local -a offers
+  builtin compadd -A offers "$@"
+  (( \${#offers} )) && print -rl -- $offers >> ${script}.offers
+  builtin compadd "$@"
+}
+finished() { zle complete-word; : >> ${script}.offers; print 'offers noted' }
+zle -C complete-word .complete-word _main_complete
+zle -N finished
+bindkey '^I' finished
+`;
+
+const run = promisify(execFile);
+
+/** What a shell offers for each line. */
+async function askShell(
+  shell: Shell,
+  lines: readonly string[],
+): Promise<ReadonlyMap<string, readonly string[]>> {
+  const root = await mkdtemp(join(tmpdir(), "toolmux-completions-"));
+  const cwd = join(root, "here");
+  try {
+    for (const folder of FOLDERS) await mkdir(join(cwd, folder), { recursive: true });
+    for (const file of FILES.filter((one) => one.includes(".")))
+      await writeFile(join(cwd, file), "");
+    const script = join(root, "script");
+    await writeFile(script, `${writeCompletions(shell, COMMANDS)}\n`);
+    await writeFile(`${script}.setup`, ZSH_SETUP(script));
+    const { PATH = "" } = process.env;
+    const { stdout, stderr } = await run(shell, [...ASK[shell], script, ...lines], {
+      cwd,
+      env: { PATH, HOME: root, TERM: "xterm" },
+      timeout: 20_000,
+    });
+    assert.equal(stderr, "");
+    const [before, ...answers] = stdout.split(`${NEXT}\n`);
+    assert.deepEqual([before, answers.length], ["", lines.length]);
+    return new Map(answers.map((answer, i) => [lines[i] ?? "", readOffers(answer)]));
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}
+
+/** Without the slash behind a folder and the backslash before a space. */
+function readOffers(answer: string): readonly string[] {
+  const offers = answer.split("\n").map((line) => line.trim().replace(/\/$/, ""));
+  const plain = offers.map((line) => line.replace(/\\(.)/g, "$1"));
+  return [...new Set(plain.filter((line) => line !== ""))].toSorted();
+}
+
+/** Where = is a word of its own, a value may still be completed. */
+const BASH_ONLY = ["toolmux --config=o", "toolmux list --config=o"];
+
+describe("the completions", () => {
+  for (const shell of SHELLS) {
+    const skip = skipWithout({
+      isMet: missingPrograms([shell]).length === 0,
+      tests: `the completions of ${shell}`,
+      cure: `there is no ${shell} (apt-get install ${shell})`,
+    });
+    const expected = [
+      ...OFFERED,
+      ...(shell === "bash" ? BASH_ONLY.map((typed) => [typed, ["one.toml"]] as const) : []),
+    ];
+    let asked: ReturnType<typeof askShell> | undefined;
+    for (const [typed, offered] of expected) {
+      it(
+        `of ${shell} offer for "${typed}" ${offered.join(", ") || "nothing"}`,
+        { skip, timeout: 30_000 },
+        async () => {
+          asked ??= askShell(
+            shell,
+            expected.map(([line]) => line),
+          );
+          const offers = (await asked).get(typed) ?? [];
+          // Where there is nothing else, zsh offers the options.
+          const found =
+            offered.length > 0 ? offers : offers.filter((word) => !word.startsWith("-"));
+          assert.deepEqual(found, offered);
+        },
+      );
+    }
+
+    it(`of ${shell} know every command and every option`, () => {
+      const script = writeCompletions(shell, COMMANDS);
+      for (const { name, options } of COMMANDS) {
+        assert.match(script, new RegExp(`\\b${name}\\b`));
+        for (const option of [...options, ...GLOBAL_OPTIONS])
+          assert.match(script, new RegExp(`(?:--|-l )${option.name}\\b`), option.name);
+      }
+    });
+  }
+});

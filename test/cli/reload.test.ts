@@ -1,0 +1,409 @@
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { renameSync } from "node:fs";
+import { appendFile, mkdir, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { stateFolder } from "../../src/base/paths.ts";
+import type { LoadResult } from "../../src/manifest/load.ts";
+import { watchManifest } from "../../src/manifest/watch.ts";
+import { runtimeName } from "../../src/base/runtime.ts";
+import { listeningClock } from "../fixtures/manifest/clock.ts";
+import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+import { deadline } from "../harness/clock.ts";
+import { skipWithout } from "../harness/needs.ts";
+
+const server = (name: string) => `[servers.${name}]\ncommand = "x"\n`;
+
+/** Half a minute after a look everything is read again: no test lasts that long, so what is told comes of the watch. */
+const ROUND = 30_000;
+
+/** What a watch tells, and its looks, for a test to wait for. */
+class Watched {
+  readonly #loads: LoadResult[] = [];
+  readonly #troubles: string[] = [];
+  readonly #checks = new Set<() => void>();
+  #looks = 0;
+  #isOpen = true;
+  readonly #handle: { close(): void };
+
+  constructor(box: Sandbox, files: readonly string[], edition: string) {
+    this.#handle = watchManifest(
+      { files, env: { HOME: box.home }, cwd: box.cwd, platform: "linux" },
+      {
+        edition,
+        onLoad: (result) => {
+          this.#loads.push(result);
+          this.#check();
+        },
+        onTrouble: (text) => void this.#troubles.push(text),
+        clock: listeningClock((ms) => {
+          if (ms !== ROUND) return;
+          this.#looks++;
+          this.#check();
+        }),
+      },
+    );
+  }
+
+  /** Waits until `change` is made and one more look is over. */
+  async settle(change?: Promise<unknown>): Promise<void> {
+    const goal = this.#looks + 1;
+    await change;
+    await this.#until("a look", () => (this.#looks >= goal ? true : undefined));
+  }
+
+  /** What is told next: the servers, or "problems"; and the files that are not trusted. */
+  async next(): Promise<string> {
+    const result = await this.#until("a load", () => this.#loads.shift());
+    const names = result.ok ? result.manifest.servers.map(({ name }) => name) : ["problems"];
+    return [...names, ...result.distrusted.map((file) => `!${file.split("/").at(-1)}`)].join(" ");
+  }
+
+  close(): void {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    this.#handle.close();
+    assert.deepEqual([this.#loads, this.#troubles], [[], []], "more was told than expected");
+  }
+
+  #until<T>(what: string, find: () => T | undefined): Promise<T> {
+    return deadline(
+      10_000,
+      () => what,
+      (resolve) => {
+        const check = (): void => {
+          const found = find();
+          if (found === undefined) return;
+          this.#checks.delete(check);
+          resolve(found);
+        };
+        this.#checks.add(check);
+        check();
+      },
+    );
+  }
+
+  #check(): void {
+    for (const check of this.#checks) check();
+  }
+}
+
+/** Runs `use` with a watch that has looked once, on `files` below the root of the sandbox. */
+async function watching(
+  box: Sandbox,
+  files: readonly string[],
+  use: (watched: Watched) => Promise<void>,
+): Promise<void> {
+  const named = files.map((file) => join(box.root, file));
+  const { edition } = await box.load({ files: named });
+  const watched = new Watched(box, named, edition);
+  try {
+    await watched.settle();
+    await use(watched);
+  } finally {
+    watched.close();
+  }
+}
+
+/** As editors save: into another file, which then takes the name. */
+async function replace(path: string, text: string): Promise<void> {
+  await writeFile(`${path}~`, text);
+  await rename(`${path}~`, path);
+}
+
+/** As `ln -sfn`: the link is never missing. */
+async function point(path: string, target: string): Promise<void> {
+  await symlink(target, `${path}~`);
+  await rename(`${path}~`, path);
+}
+
+describe("a named manifest", () => {
+  it("is read again after it was written to, replaced, taken away, and put back", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("conf/a.toml", server("a"));
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await writeFile(file, server("b"));
+        assert.equal(await watched.next(), "b");
+        await replace(file, server("c"));
+        assert.equal(await watched.next(), "c");
+        await appendFile(file, server("d"));
+        assert.equal(await watched.next(), "c d");
+        await rm(file);
+        assert.equal(await watched.next(), "problems");
+        await replace(file, server("e"));
+        assert.equal(await watched.next(), "e");
+        await writeFile(file, server("f"));
+        assert.equal(await watched.next(), "f");
+      });
+    }));
+
+  it("is one of several that are all watched", () =>
+    withSandbox(async (box) => {
+      const one = await box.write("one/a.toml", server("a"));
+      const two = await box.write("two/b.toml", server("b"));
+      await watching(box, ["one/a.toml", "two/b.toml"], async (watched) => {
+        await replace(two, server("c"));
+        assert.equal(await watched.next(), "a c");
+        await replace(one, server("d"));
+        assert.equal(await watched.next(), "d c");
+      });
+    }));
+
+  it("is found once it is there, in a folder in a folder that was not", () =>
+    withSandbox(async (box) => {
+      await watching(box, ["x/y/a.toml"], async (watched) => {
+        await watched.settle(mkdir(join(box.root, "x")));
+        await watched.settle(mkdir(join(box.root, "x/y")));
+        const file = await box.write("x/y/a.toml", server("a"));
+        assert.equal(await watched.next(), "a");
+        await replace(file, server("b"));
+        assert.equal(await watched.next(), "b");
+      });
+    }));
+
+  it("is found where the folders on its way appear all at once", () =>
+    withSandbox(async (box) => {
+      await watching(box, ["x/y/z/a.toml"], async (watched) => {
+        const file = await box.write("x/y/z/a.toml", server("a"));
+        assert.equal(await watched.next(), "a");
+        await replace(file, server("b"));
+        assert.equal(await watched.next(), "b");
+      });
+    }));
+
+  it("is read again after its folder was moved away, and another one took its place", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("conf/a.toml", server("a"));
+      await box.write("other/a.toml", server("b"));
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await rename(dirname(file), join(box.root, "old"));
+        assert.equal(await watched.next(), "problems");
+        await rename(join(box.root, "other"), dirname(file));
+        assert.equal(await watched.next(), "b");
+        await writeFile(file, server("c"));
+        assert.equal(await watched.next(), "c");
+      });
+    }));
+
+  it("is read again after its folder was exchanged for another in one go", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("conf/a.toml", server("a"));
+      await box.write("other/a.toml", server("b"));
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        // No look comes in between.
+        renameSync(dirname(file), join(box.root, "old"));
+        renameSync(join(box.root, "other"), dirname(file));
+        assert.equal(await watched.next(), "b");
+        await writeFile(file, server("c"));
+        assert.equal(await watched.next(), "c");
+      });
+    }));
+
+  it("is read again after its folder was deleted and made anew", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("conf/a.toml", server("a"));
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await rm(dirname(file), { recursive: true });
+        assert.equal(await watched.next(), "problems");
+        await box.write("conf/a.toml", server("b"));
+        assert.equal(await watched.next(), "b");
+        await writeFile(file, server("c"));
+        assert.equal(await watched.next(), "c");
+      });
+    }));
+
+  it("that is a link is read again when its target changes, and when it gets another", () =>
+    withSandbox(async (box) => {
+      const one = await box.write("dotfiles/one.toml", server("a"));
+      const two = await box.write("elsewhere/two.toml", server("two"));
+      const link = join(box.root, "conf/a.toml");
+      await mkdir(dirname(link));
+      await symlink("../dotfiles/one.toml", link);
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await writeFile(one, server("b"));
+        assert.equal(await watched.next(), "b");
+        await replace(one, server("c"));
+        assert.equal(await watched.next(), "c");
+        await point(link, two);
+        assert.equal(await watched.next(), "two");
+        await replace(two, server("three"));
+        assert.equal(await watched.next(), "three");
+      });
+    }));
+
+  it("is read again when a link to its folder's whole content is exchanged, as Kubernetes does", () =>
+    withSandbox(async (box) => {
+      await box.write("volume/..1/a.toml", server("a"));
+      const data = join(box.root, "volume/..data");
+      await symlink("..1", data);
+      await symlink("..data/a.toml", join(box.root, "volume/a.toml"));
+      await watching(box, ["volume/a.toml"], async (watched) => {
+        for (const turn of [2, 3]) {
+          await box.write(`volume/..${turn}/a.toml`, server(`a${turn}`));
+          await point(data, `..${turn}`);
+          await rm(join(box.root, `volume/..${turn - 1}`), { recursive: true });
+          assert.equal(await watched.next(), `a${turn}`);
+        }
+      });
+    }));
+
+  it("is read again when the file of a plugin is written to, replaced, taken away, and put back", () =>
+    withSandbox(async (box) => {
+      const code = await box.write("code/x.ts", "one");
+      const text = `${server("a")}[[plugins]]\nuse = "../code/x.ts"\n`;
+      await box.write("conf/a.toml", text);
+      await watching(box, ["conf/a.toml"], async (watched) => {
+        await writeFile(code, "two");
+        assert.equal(await watched.next(), "a");
+        await replace(code, "three");
+        assert.equal(await watched.next(), "a");
+        await rm(code);
+        assert.equal(await watched.next(), "problems");
+        await replace(code, "four");
+        assert.equal(await watched.next(), "a");
+        await watched.settle(replace(code, "four"));
+      });
+    }));
+
+  it("is read again when it names the file of a plugin that then changes, in a folder that was not", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("a.toml", server("a"));
+      await watching(box, ["a.toml"], async (watched) => {
+        await appendFile(file, '[[plugins]]\nuse = "./x/y.ts"\n');
+        assert.equal(await watched.next(), "problems");
+        await box.write("x/y.ts", "one");
+        assert.equal(await watched.next(), "a");
+        await appendFile(join(box.root, "x/y.ts"), "two");
+        assert.equal(await watched.next(), "a");
+      });
+    }));
+
+  it("that changed before the watch began is told", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("a.toml", server("a"));
+      const { edition } = await box.load({ files: [file] });
+      await writeFile(file, server("b"));
+      const watched = new Watched(box, [file], edition);
+      assert.equal(await watched.next(), "b");
+      watched.close();
+    }));
+});
+
+describe("without a named file", () => {
+  const user = "home/.config/toolmux/toolmux.toml";
+
+  it("the user's manifest is found when it comes to be, and read again when it changes", () =>
+    withSandbox(async (box) => {
+      await watching(box, [], async (watched) => {
+        const file = await box.write(user, server("a"));
+        assert.equal(await watched.next(), "a");
+        await replace(file, server("b"));
+        assert.equal(await watched.next(), "b");
+      });
+    }));
+
+  it("the user's folder may be a link", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("dotfiles/toolmux/toolmux.toml", server("a"));
+      await mkdir(join(box.home, ".config"), { recursive: true });
+      const link = join(box.home, ".config/toolmux");
+      await symlink(dirname(file), link);
+      await watching(box, [], async (watched) => {
+        await replace(file, server("b"));
+        assert.equal(await watched.next(), "b");
+        await box.write("other/toolmux.toml", server("c"));
+        await point(link, join(box.root, "other"));
+        assert.equal(await watched.next(), "c");
+      });
+    }));
+
+  it("trust that is given takes effect, and a change that takes it away is told as such", () =>
+    withSandbox(async (box) => {
+      await box.write(user, server("user"));
+      const state = stateFolder({ HOME: box.home }, "linux");
+      await watching(box, [], async (watched) => {
+        const file = await box.write("work/toolmux.toml", server("local"));
+        assert.equal(await watched.next(), "user !toolmux.toml");
+        await box.trust(file, state);
+        assert.equal(await watched.next(), "user local");
+        await replace(file, server("evil"));
+        assert.equal(await watched.next(), "user !toolmux.toml");
+        await box.trust(file, state);
+        assert.equal(await watched.next(), "user evil");
+        await rm(file);
+        assert.equal(await watched.next(), "user");
+        await box.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
+        assert.equal(await watched.next(), "user !.mcp.json");
+      });
+    }));
+
+  it("a file that is not trusted may change as it likes: nothing is told of it", () =>
+    withSandbox(async (box) => {
+      await box.write(user, server("user"));
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await watching(box, [], async (watched) => {
+        await watched.settle(replace(file, server("other")));
+        await watched.settle(replace(file, server("another")));
+      });
+    }));
+});
+
+/** Runs a command until it ends: its exit code and what it wrote. */
+async function run(command: string, args: readonly string[]): Promise<[number | null, string]> {
+  const child = spawn(command, args, { stdio: ["ignore", "pipe", "inherit"] });
+  let output = "";
+  child.stdout.on("data", (chunk: Buffer) => (output += chunk.toString()));
+  const code = await deadline<number | null>(
+    20_000,
+    () => `${command} to end, which has said ${JSON.stringify(output)}`,
+    (resolve) => {
+      child.on("close", resolve);
+      return () => child.kill("SIGKILL");
+    },
+  );
+  return [code, output];
+}
+
+/** The command that watches a file, and adds a server called "more" to it. */
+function watcher(file: string): readonly [command: string, ...args: string[]] {
+  const script = fileURLToPath(new URL("../fixtures/manifest/watcher.ts", import.meta.url));
+  const before = runtimeName === "deno" ? ["run", "-A", "--no-check"] : [];
+  return [process.execPath, ...before, script, file];
+}
+
+describe("a process that watches a manifest", () => {
+  it("is told of changes, and ends when it has nothing else to do", () =>
+    withSandbox(async (box) => {
+      const [command, ...args] = watcher(await box.write("a.toml", server("a")));
+      assert.deepEqual(await run(command, args), [0, "a more\n"]);
+    }));
+
+  it("ends though nothing has changed", () =>
+    withSandbox(async (box) => {
+      const [command, ...args] = watcher(await box.write("a.toml", server("a")));
+      assert.deepEqual(await run(command, [...args, "idle"]), [0, ""]);
+    }));
+
+  for (const limit of ["max_inotify_watches", "max_inotify_instances"]) {
+    const script = `echo 0 > /proc/sys/user/${limit} && exec "$@"`;
+    const limited = ["-Ur", "sh", "-c", script, "sh"];
+    const isPossible = spawnSync("unshare", [...limited, "true"]).status === 0;
+    const skip = skipWithout({
+      isMet: isPossible,
+      tests: `exhausted ${limit}`,
+      cure: "there are no user namespaces (apt-get install util-linux; sysctl kernel.unprivileged_userns_clone=1)",
+    });
+    it(`is told of changes, and of the trouble, where ${limit} is exhausted`, { skip }, () =>
+      withSandbox(async (box) => {
+        const file = await box.write("a.toml", server("a"));
+        const [code, output] = await run("unshare", [...limited, ...watcher(file)]);
+        const [trouble = "", ...others] = output.split("\n");
+        assert.match(trouble, /^the files of the manifest cannot be watched \([\w ]+\)/);
+        assert.deepEqual([code, others], [0, ["a more", ""]]);
+      }),
+    );
+  }
+});

@@ -1,0 +1,703 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import picocolors from "picocolors";
+import {
+  describeDiagnoses,
+  diagnose,
+  type Diagnosis,
+  EXIT_CODES,
+  judge,
+  toJson,
+} from "../../src/cli/commands/diagnosis.ts";
+import { describeStart, openGauge, type Progress } from "../../src/cli/commands/gauge.ts";
+import {
+  alignTable,
+  cut,
+  formatDuration,
+  formatJson,
+  formatSize,
+} from "../../src/terminal/terminal.ts";
+import { suggestRemedies } from "../../src/cli/hints.ts";
+import { standingOf } from "../../src/cli/server-state.ts";
+import type { Clock } from "../../src/base/clock.ts";
+import { type ConnectStep, type ErrorCode, HubError } from "../../src/base/errors.ts";
+import { Bus, type StateName } from "../../src/base/events.ts";
+import {
+  LIMIT_DEFAULTS,
+  type RemoteServer,
+  type ServerSpec,
+  type StdioServer,
+  type UnsupportedServer,
+} from "../../src/manifest/schema.ts";
+import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
+import type { Vitals } from "../../src/transport/transport.ts";
+import { remoteOf } from "../fixtures/remote.ts";
+
+const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
+
+function spec(more: Partial<StdioServer> = {}): StdioServer {
+  return {
+    kind: "stdio",
+    name: "git",
+    enabled: true,
+    prefix: "git",
+    command: "git-mcp",
+    args: [],
+    env: {},
+    inheritEnv: [],
+    cwd: undefined,
+    baseDir: "/home/ann",
+    syntax: "toolmux",
+    isolation: "shared",
+    era: "auto",
+    lazy: false,
+    tools: { allow: undefined, deny: [], rename: {}, timeout: {} },
+    prompts: { allow: undefined, deny: [], rename: {} },
+    ...LIMIT_DEFAULTS,
+    ...more,
+  };
+}
+
+const REMOTE: UnsupportedServer = {
+  kind: "unsupported",
+  name: "web",
+  enabled: true,
+  prefix: "web",
+  reason: "servers over WebSocket are not supported",
+};
+
+function connection(state: StateName, more: Partial<ConnectionStatus> = {}): ConnectionStatus {
+  return {
+    client: undefined,
+    state,
+    attempt: 1,
+    retryAt: undefined,
+    responsive: state === "connected" ? true : undefined,
+    way: undefined,
+    progress: undefined,
+    cause: undefined,
+    lastError: undefined,
+    peer: undefined,
+    listing: undefined,
+    tools: undefined,
+    prompts: undefined,
+    resources: undefined,
+    startDuration: undefined,
+    calls: 0,
+    inFlight: 0,
+    lastTool: undefined,
+    ...more,
+  };
+}
+
+const UP = connection("connected", {
+  peer: { era: "legacy", protocolVersion: "2025-11-25", name: "git-mcp", version: "1.2.3" },
+  listing: "server",
+  tools: 14,
+  prompts: 2,
+  resources: 0,
+  startDuration: 1834.2,
+});
+
+const VITALS: Vitals = { pid: 4711, processes: 1, memory: 23_400_000, each: [] };
+
+const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', {
+  server: "git",
+  step: "handshake",
+  stderr: ["no such repository", "\u001b[31mgiving up"],
+});
+
+const starting = (server = "git"): Diagnosis => ({
+  state: "starting",
+  server,
+  transport: "stdio",
+  elapsed: 45_000,
+});
+
+const healthy = (server = "git", shown = 14): Diagnosis => ({
+  state: "connected",
+  server,
+  transport: "stdio",
+  shown,
+  connection: UP,
+  vitals: VITALS,
+});
+const failed = (server = "git", state: "failed" | "unsupported" = "failed"): Diagnosis => ({
+  state,
+  server,
+  transport: state === "failed" ? "stdio" : undefined,
+  cause: LOST,
+  remedies: ["Try it by hand: git-mcp"],
+});
+const disabled: Diagnosis = { state: "disabled", server: "off", transport: "stdio" };
+
+describe("numbers for people", () => {
+  for (const [ms, text] of [
+    [0, "0 ms"],
+    [41.6, "42 ms"],
+    [999.4, "999 ms"],
+    [999.6, "1 s"],
+    [1834, "1.8 s"],
+    [30_000, "30 s"],
+    [59_960, "1 min"],
+    [150_000, "2.5 min"],
+  ] as const) {
+    it(`say ${ms} ms as ${text}`, () => assert.equal(formatDuration(ms), text));
+  }
+
+  for (const [bytes, text] of [
+    [640, "640 B"],
+    [999_499, "999 KB"],
+    [999_500, "1 MB"],
+    [23_400_000, "23 MB"],
+    [1_240_000_000, "1.2 GB"],
+  ] as const) {
+    it(`say ${bytes} bytes as ${text}`, () => assert.equal(formatSize(bytes), text));
+  }
+});
+
+describe("a JSON document", () => {
+  it("has nothing in it that a terminal obeys, and means the same", () => {
+    const document = { text: "a\u001b[2J\u009b2J\u007f", list: ["é"] };
+    const text = formatJson(document);
+    assert.match(text, /^[\n\u0020-\u007e\u00a0-\uffff]+$/);
+    assert.deepEqual(JSON.parse(text), document);
+  });
+});
+
+describe("a table", () => {
+  it("is aligned where a character takes two columns of a terminal, or none", () => {
+    const rows = [
+      ["天気", "x"],
+      ["cafe\u0301", "x"],
+      ["🦊", "x"],
+    ];
+    const lines = ["N     V", "天気  x", "cafe\u0301  x", "🦊    x"];
+    assert.equal(alignTable(["N", "V"], rows, PAPER), lines.join("\n"));
+  });
+
+  it("is cut by columns, not by characters", () => {
+    assert.equal(cut("天気予報", 8), "天気予報");
+    assert.equal(cut("天気予報", 7), "天気予…");
+    assert.equal(cut("天気予報", 6), "天気…");
+    assert.equal(cut("plain", 4), "pla…");
+  });
+});
+
+/** A failure, whose server it is, and what is suggested. */
+const REMEDIES: readonly (readonly [
+  code: ErrorCode,
+  step: ConnectStep | undefined,
+  server: ServerSpec,
+  ...expected: readonly RegExp[],
+])[] = [
+  ["notSupported", undefined, REMOTE, /switch it off there with "disabled": true/],
+  [
+    "notSupported",
+    "resolve",
+    spec({ args: ["${x:y}"] }),
+    /\$\{env:NAME\}, \$\{env:NAME:-default\}, \$\{file:PATH\}/,
+    /^\$\{x:…\} wants a plugin that has it/,
+  ],
+  [
+    "valueMissing",
+    "resolve",
+    spec({ args: ["${x:y}", "${x:z}"], env: { B: "${env:HOME}" } }),
+    /^Make sure that the plugin for \$\{x:…\} has it\.$/,
+  ],
+  ["connectTimeout", "resolve", spec({ args: ["${x:y}"] }), /files and plugins/, /connectTimeout/],
+  [
+    "valueMissing",
+    "resolve",
+    spec({ env: { A: "${env:MISSING}", B: "${env:HOME}", C: "${env:ELSE:-x}" } }),
+    /^Set MISSING where toolmux is started: export MISSING=….*\$\{env:MISSING:-…\}$/,
+  ],
+  [
+    "valueMissing",
+    "resolve",
+    spec({ syntax: "foreign", args: ["${ONE}", "${TWO} ${ONE}"] }),
+    /^Set ONE .*\$\{ONE:-…\}$/,
+    /^Set TWO .*\$\{TWO:-…\}$/,
+  ],
+  [
+    "valueMissing",
+    "resolve",
+    spec({ env: { A: "${file:~/token}", B: "${file:other}" } }),
+    /^Make sure that you can read: \/home\/bob\/token, \/home\/ann\/other$/,
+  ],
+  [
+    "commandNotFound",
+    "spawn",
+    spec({ command: "npx" }),
+    /^Install npx \(it comes with Node\.js\), or check how it is spelled\.$/,
+    /command -v npx\), write the path that it prints as command/,
+  ],
+  ["commandNotFound", "spawn", spec({ command: "uv" }), /^Install uv, or check/, /command -v uv/],
+  [
+    "commandNotFound",
+    "spawn",
+    spec({ command: "constructor" }),
+    /^Install constructor, or/,
+    /constructor/,
+  ],
+  [
+    "commandNotFound",
+    "spawn",
+    spec({ command: "./bin/it's" }),
+    /it is looked for from \/home\/ann\.$/,
+  ],
+  [
+    "notExecutable",
+    "spawn",
+    spec({ command: "./bin/it's" }),
+    /allowed to run it: chmod \+x '\/home\/ann\/bin\/it'\\''s'$/,
+    /first line names/,
+  ],
+  [
+    "notExecutable",
+    "spawn",
+    spec({ command: "tool" }),
+    /chmod \+x "\$\(command -v tool\)"$/,
+    /first line names/,
+  ],
+  ["commandNotFound", "spawn", spec({ command: "~/bin/x" }), /^Correct the path \(command\)\.$/],
+  [
+    "notExecutable",
+    "spawn",
+    spec({ command: "~/bin/x" }),
+    /chmod \+x \/home\/bob\/bin\/x$/,
+    /first line/,
+  ],
+  [
+    "commandNotFound",
+    "spawn",
+    spec({ command: "${env:BIN}/x" }),
+    /^Correct the path \(command\)\.$/,
+  ],
+  [
+    "notExecutable",
+    "spawn",
+    spec({ command: "${env:BIN}/x" }),
+    /chmod \+x '\$\{env:BIN\}\/x'$/,
+    /first line/,
+  ],
+  ["spawnFailed", "spawn", spec({ cwd: "gone" }), /\(\/home\/ann\/gone\)/, /ulimit/],
+  ["spawnFailed", "spawn", spec(), /ulimit/],
+  [
+    "connectTimeout",
+    "handshake",
+    spec({ command: "/usr/bin/npx", args: ["-y", "pkg"], connectTimeout: 5000 }),
+    /^npx may still be downloading: .*: \/usr\/bin\/npx -y pkg$/,
+    /raise connectTimeout for it in the manifest \(now 5 s\)/,
+  ],
+  [
+    "connectTimeout",
+    "spawn",
+    spec(),
+    /raise connectTimeout .*\(now 30 s\)/,
+    /wait for something else.*: git-mcp$/,
+  ],
+  ["connectTimeout", "list", spec({ command: "npx" }), /raise connectTimeout/, /list of tools/],
+  ["connectTimeout", "resolve", spec(), /\$\{file:…\}/, /raise connectTimeout/],
+  ["handshakeFailed", "handshake", spec(), /revision that toolmux does not speak/, /by hand/],
+  ["handshakeFailed", "list", spec(), /list is malformed .* newer version/],
+  [
+    "connectionLost",
+    "handshake",
+    spec({ cwd: "my work", args: ["--dir", "${env:HOME}"] }),
+    /^Try it by hand, with its values put in: cd '\/home\/ann\/my work' && git-mcp --dir \$\{env:HOME\}$/,
+    /inheritEnv/,
+  ],
+  ["connectionLost", undefined, spec(), /^Try it by hand: git-mcp$/, /inheritEnv/],
+  ["notResponding", undefined, spec(), /stuck/, /by hand/],
+  ["notReading", undefined, spec(), /stuck/, /by hand/],
+  ["messageTooLarge", "list", spec({ maxMessage: 2_000_000 }), /Raise maxMessage .*\(now 2 MB\)/],
+  ["internal", "list", spec(), /mistake in toolmux/],
+  ["serverStopped", undefined, spec()],
+];
+
+const ENV = { HOME: "/home/bob" };
+
+describe("what to do", () => {
+  for (const [code, step, server, ...expected] of REMEDIES) {
+    const what = server.kind === "stdio" ? [server.command, ...server.args].join(" ") : server.kind;
+    it(`about ${code} at step ${step ?? "none"} of ${what} is told by code and step`, () => {
+      const remedies = suggestRemedies(new HubError(code, "whatever", { step }), server, ENV);
+      assert.equal(remedies.length, expected.length, remedies.join("\n"));
+      for (const [i, pattern] of expected.entries()) assert.match(remedies[i] ?? "", pattern);
+    });
+  }
+
+  it("shows no secret, whatever the failure", () => {
+    const server = spec({
+      args: ["--token", "hunter2", "https://ann:hunter2@example.com/", "-e", "MY_KEY=hunter2"],
+      env: { PASSWORD: "hunter2", OTHER: "${env:SECRET}" },
+    });
+    for (const [code, step] of REMEDIES) {
+      const error = new HubError(code, "whatever", { step });
+      const text = suggestRemedies(error, server, { ...ENV, SECRET: "hunter2" }).join("\n");
+      assert.ok(!text.includes("hunter2"), text);
+    }
+  });
+});
+
+/** A hub of which only the status is asked, with two tools of `git` in its catalog and one of another server. */
+function hubWith(connections: readonly ConnectionStatus[]): Parameters<typeof standingOf>[1] {
+  const status: ServerStatus = { server: "git", transport: "stdio", goal: "up", connections };
+  const routes = ["git", "git", "web"].map((server) => ({ server }));
+  return { status: () => [status], catalog: { tools: { routes } } } as unknown as Parameters<
+    typeof standingOf
+  >[1];
+}
+
+describe("a server", () => {
+  for (const state of ["reconnecting", "failed", "stopping", "connecting"] as const) {
+    it(`that is ${state} for a reason has failed for that reason`, () => {
+      const standing = standingOf(spec(), hubWith([connection(state, { cause: LOST })]));
+      assert.deepEqual(standing, { at: "failed", server: "git", cause: LOST });
+    });
+  }
+
+  it("that is late is starting, for as long as its start has taken, also if it has failed before", () => {
+    const late = connection("connecting", { late: 45_000, lastError: LOST });
+    const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), late]));
+    assert.deepEqual(standing, { at: "starting", server: "git", elapsed: 45_000 });
+    const diagnosis = diagnose(standing, spec(), undefined, ENV);
+    assert.deepEqual(diagnosis, {
+      state: "starting",
+      server: "git",
+      transport: "stdio",
+      elapsed: 45_000,
+    });
+    assert.equal(standingOf(spec(), hubWith([late, UP])).at, "connected");
+  });
+
+  it("that is late is told of in the report, and is no failure", () => {
+    const lines = describeDiagnoses([healthy("files"), starting()], PAPER).split("\n");
+    assert.match(lines[2] ?? "", /^git +still starting, 45 s +stdio$/);
+    const { verdict, servers } = toJson([healthy("files"), starting()]) as {
+      verdict: string;
+      servers: readonly object[];
+    };
+    assert.equal(verdict, "partial");
+    assert.deepEqual(JSON.parse(JSON.stringify(servers[1])), {
+      name: "git",
+      state: "starting",
+      transport: "stdio",
+      elapsed: 45_000,
+    });
+  });
+
+  it("that has failed and rests has failed for that reason, unless it was seen at work", () => {
+    const rests = connection("idle", { lastError: LOST });
+    const at = (more: Partial<ConnectionStatus>) =>
+      standingOf(spec(), hubWith([{ ...rests, ...more }]));
+    assert.deepEqual(at({}), { at: "failed", server: "git", cause: LOST });
+    assert.equal(at({ listing: "snapshot" }).at, "failed");
+    assert.deepEqual(at({ listing: "server" }), { at: "idle", server: "git", tools: 2 });
+    assert.equal(at({ listing: "server", state: "connecting" }).at, "failed");
+  });
+
+  it("that rests until it is called is idle, with the tools that clients see", () => {
+    for (const state of ["idle", "stopping"] as const) {
+      const standing = standingOf(spec(), hubWith([connection(state, { listing: "snapshot" })]));
+      assert.deepEqual(standing, { at: "idle", server: "git", tools: 2 });
+    }
+  });
+
+  it("that nobody has started has failed, too", () => {
+    for (const connections of [[], [connection("idle")], [connection("disconnected")]]) {
+      const standing = standingOf(spec(), hubWith(connections));
+      assert.equal(standing.at === "failed" && standing.cause.code, "serverStopped");
+    }
+  });
+
+  it("of a server that is being authorized is that, and not that it does not run", () => {
+    const standing = standingOf(spec(), hubWith([connection("authenticating")]));
+    assert.ok(standing.at === "failed");
+    assert.match(standing.cause.message, /waits for its authorization/);
+  });
+
+  it("is connected if one of its connections is, with the tools that clients see", () => {
+    const standing = standingOf(spec(), hubWith([connection("failed", { cause: LOST }), UP]));
+    assert.deepEqual(standing, {
+      at: "connected",
+      server: "git",
+      tools: 2,
+      connection: UP,
+    });
+  });
+
+  it("that is switched off is disabled, also if it could not be used", () => {
+    for (const server of [spec({ enabled: false }), { ...REMOTE, enabled: false }])
+      assert.equal(standingOf(server, hubWith([])).at, "disabled");
+  });
+
+  it("that toolmux cannot use is unsupported, and what can be done is told", () => {
+    const diagnosis = diagnose(standingOf(REMOTE, hubWith([])), REMOTE, undefined, ENV);
+    assert.equal(diagnosis.state, "unsupported");
+    assert.equal("cause" in diagnosis && diagnosis.cause.code, "notSupported");
+    assert.equal("remedies" in diagnosis && diagnosis.remedies.length, 1);
+  });
+
+  it("that is connected but does not answer has failed", () => {
+    const silent = hubWith([{ ...UP, responsive: false }]);
+    const diagnosis = diagnose(standingOf(spec(), silent), spec(), VITALS, ENV);
+    assert.equal(diagnosis.state, "failed");
+    assert.equal("cause" in diagnosis && diagnosis.cause.code, "notResponding");
+  });
+});
+
+describe("the verdict", () => {
+  for (const [verdict, code, text, ...diagnoses] of [
+    ["healthy", 0, "all healthy: 2 servers", healthy(), healthy("b")],
+    ["healthy", 0, "all healthy: 1 server; 1 disabled", healthy(), disabled],
+    ["partial", 1, "partial failure: 1 of 2 servers failed", healthy("b"), failed()],
+    [
+      "partial",
+      1,
+      "partial failure: 1 of 2 servers failed",
+      healthy(),
+      failed("web", "unsupported"),
+    ],
+    ["partial", 1, "not all ready: 1 of 2 servers still starting", healthy("b"), starting()],
+    ["partial", 1, "not all ready: 1 of 1 server still starting; 1 disabled", starting(), disabled],
+    [
+      "partial",
+      1,
+      "not all ready: 1 of 2 servers still starting, 1 failed",
+      starting(),
+      failed("b"),
+    ],
+    ["failed", 3, "all failed: 2 servers; 1 disabled", failed(), failed("b"), disabled],
+    ["failed", 3, "all failed: 1 server", failed("web", "unsupported")],
+    ["none", 2, "no servers to ask"],
+    ["none", 2, "no servers to ask; 1 disabled", disabled],
+  ] as const) {
+    const states = diagnoses.map(({ state }) => state).join(", ") || "no server";
+    it(`on ${states} is ${verdict}, exit code ${code}`, () => {
+      assert.equal(judge(diagnoses), verdict);
+      assert.equal(EXIT_CODES[verdict], code);
+      assert.equal(describeDiagnoses(diagnoses, PAPER).split("\n").at(-1), text);
+    });
+  }
+});
+
+describe("the report", () => {
+  it("is a table of all, then each failure with what to do about it, then the verdict", () => {
+    const silent = { ...healthy("slow", 3), vitals: undefined };
+    assert.equal(
+      describeDiagnoses([healthy("files"), failed(), silent, disabled], PAPER),
+      [
+        "SERVER  STATE      TOOLS    PROMPTS  RESOURCES  START  PID   MEMORY  PROTOCOL",
+        "files   connected  14       2        -          1.8 s  4711  23 MB   stdio, legacy 2025-11-25",
+        "git     failed                                                       stdio",
+        "slow    connected  3 of 14  2        -          1.8 s                stdio, legacy 2025-11-25",
+        "off     disabled                                                     stdio",
+        "",
+        "git: failed at step handshake (connectionLost)",
+        '  Server "git" exited with code 3.',
+        "  | no such repository",
+        "  |  [31mgiving up",
+        "  - Try it by hand: git-mcp",
+        "",
+        "partial failure: 1 of 3 servers failed; 1 disabled",
+      ].join("\n"),
+    );
+  });
+
+  it("has two tables where one is too wide, so that nothing is cut in a usual terminal", () => {
+    assert.equal(
+      describeDiagnoses([healthy("files"), disabled], { ...PAPER, width: 80 }),
+      [
+        "SERVER  STATE      TOOLS  PROMPTS  RESOURCES  START",
+        "files   connected  14     2        -          1.8 s",
+        "off     disabled",
+        "",
+        "SERVER  PID   MEMORY  PROTOCOL",
+        "files   4711  23 MB   stdio, legacy 2025-11-25",
+        "off                   stdio",
+        "all healthy: 1 server; 1 disabled",
+      ].join("\n"),
+    );
+  });
+
+  it("is a table and the verdict if there is nothing to explain, and the verdict alone if there is no server", () => {
+    assert.match(
+      describeDiagnoses([healthy()], PAPER),
+      /^SERVER [^\n]*\ngit [^\n]*\nall healthy: 1 server$/,
+    );
+    assert.equal(describeDiagnoses([], PAPER), "no servers to ask");
+  });
+
+  it("has colours only if they are wanted", () => {
+    const colored = { ...PAPER, colors: picocolors.createColors(true) };
+    assert.ok(describeDiagnoses([failed()], colored).includes("\u001b[31mall failed"));
+    assert.ok(!describeDiagnoses([failed()], PAPER).includes("\u001b"));
+  });
+
+  it("has for programs all that is known, and nothing in the place of what is not", () => {
+    assert.deepEqual(JSON.parse(JSON.stringify(toJson([healthy(), failed("b"), disabled]))), {
+      verdict: "partial",
+      servers: [
+        {
+          name: "git",
+          state: "connected",
+          transport: "stdio",
+          era: "legacy",
+          protocolVersion: "2025-11-25",
+          implementation: { name: "git-mcp", version: "1.2.3" },
+          tools: 14,
+          shown: 14,
+          prompts: 2,
+          resources: 0,
+          startDuration: 1834,
+          pid: 4711,
+          memory: 23_400_000,
+        },
+        {
+          name: "b",
+          state: "failed",
+          transport: "stdio",
+          error: {
+            code: "connectionLost",
+            message: 'Server "git" exited with code 3.',
+            step: "handshake",
+            stderr: ["no such repository", "\u001b[31mgiving up"],
+          },
+          remedies: ["Try it by hand: git-mcp"],
+        },
+        { name: "off", state: "disabled", transport: "stdio" },
+      ],
+    });
+  });
+});
+
+/** Time that passes when it is told to; callbacks come in the order in which they are due. */
+class ManualClock implements Clock {
+  #now = 0;
+  readonly #timers = new Set<{ at: number; callback: () => void }>();
+
+  now(): number {
+    return this.#now;
+  }
+
+  after(ms: number, callback: () => void): () => void {
+    const timer = { at: this.#now + ms, callback };
+    this.#timers.add(timer);
+    return () => void this.#timers.delete(timer);
+  }
+
+  pass(ms: number): void {
+    const end = this.#now + ms;
+    for (;;) {
+      const [next] = [...this.#timers].toSorted((a, b) => a.at - b.at);
+      if (next === undefined || next.at > end) break;
+      this.#timers.delete(next);
+      this.#now = next.at;
+      next.callback();
+    }
+    this.#now = end;
+  }
+
+  get armed(): number {
+    return this.#timers.size;
+  }
+}
+
+describe("the progress of a start", () => {
+  const progress = (server: string, state: StateName, since = 0): Progress => ({
+    server,
+    state,
+    since,
+  });
+
+  it("says how many of how many are ready, and who is waited for since when, longest first", () => {
+    const all = [
+      progress("a", "connected"),
+      progress("b", "connecting", 1500),
+      progress("c", "reconnecting"),
+      progress("d", "connecting", 100),
+      progress("e", "stopping"),
+      progress("f", "idle"),
+    ];
+    assert.equal(describeStart(all, 2400), "1 of 6 ready, 2 failed; waiting for d 2.3 s, b 900 ms");
+    assert.equal(describeStart(all.slice(5), 2400), "0 of 1 ready");
+    assert.equal(describeStart(all.slice(2, 3), 2400), "0 of 1 ready, 1 failed");
+  });
+
+  it("says no more when nobody is waited for any more", () => {
+    const all = [progress("a", "connected"), progress("b", "failed")];
+    assert.equal(describeStart(all, 0), "1 of 2 ready, 1 failed");
+    assert.equal(describeStart([...all, progress("c", "idle")], 0), "1 of 3 ready, 1 failed");
+  });
+
+  it("is drawn at every change and as time passes, until it ends, and goes then", () => {
+    const shown: string[] = [];
+    const clock = new ManualClock();
+    const bus = new Bus();
+    const line = {
+      show: (text: string) => void shown.push(text),
+      clear: () => void shown.push(""),
+    };
+    const move = (server: string, from: StateName, to: StateName): void =>
+      bus.emit({ kind: "state", server, from, to });
+    const end = openGauge(["a", "b"], bus, line, clock);
+    move("a", "idle", "connecting");
+    move("stranger", "idle", "connecting");
+    clock.pass(250);
+    move("a", "connecting", "connected");
+    assert.deepEqual(shown.splice(0), [
+      "0 of 2 ready",
+      "0 of 2 ready; waiting for a 0 ms",
+      "0 of 2 ready; waiting for a 100 ms",
+      "0 of 2 ready; waiting for a 200 ms",
+      "1 of 2 ready",
+    ]);
+    end();
+    move("b", "idle", "connecting");
+    clock.pass(1000);
+    assert.deepEqual(shown, [""]);
+    assert.equal(clock.armed, 0);
+    assert.ok(!bus.wants("state"));
+  });
+});
+
+describe("what can be done about a server over HTTP", () => {
+  const remote = remoteOf("web", { url: "https://web.example/mcp?token=hunter2" });
+  const about = (code: ErrorCode, more: Partial<RemoteServer> = {}): string =>
+    suggestRemedies(new HubError(code, "whatever"), { ...remote, ...more }, {}).join("\n");
+
+  const ADVICE: readonly (readonly [ErrorCode, RegExp])[] = [
+    ["unreachable", /url is right/],
+    ["tlsFailed", /\(ca\)/],
+    ["serverRefused", /\/mcp or \/sse/],
+    ["serverFailed", /its own log/],
+    ["unauthorized", /toolmux auth login web/],
+    ["handshakeFailed", /something else than an MCP server/],
+    ["connectTimeout", /connectTimeout/],
+    ["messageTooLarge", /maxMessage/],
+  ];
+  for (const [code, expected] of ADVICE) {
+    it(`is said of ${code}, without what looks like a secret`, () => {
+      assert.match(about(code), expected);
+      assert.doesNotMatch(about(code), /hunter2/);
+    });
+  }
+
+  it("is to change what the manifest says if that is what it does not accept", () => {
+    assert.match(about("unauthorized", { headers: { authorization: "x" } }), /headers\.authoriz/);
+    assert.match(about("unauthorized", { auth: "none" }), /switched off/);
+    assert.match(about("unauthorized", { keyFile: "k" }), /keyFile/);
+    const slip = new HubError("serverRefused", "whatever", { step: "authorize" });
+    assert.match(suggestRemedies(slip, remote, {}).join("\n"), /oauth\.clientSecret/);
+  });
+
+  it("comes with its url, in which nothing looks like a secret", () => {
+    const cause = new HubError("unreachable", "Nobody is there.");
+    const sick = diagnose({ at: "failed", server: "web", cause }, remote, undefined, {});
+    const text = describeDiagnoses([sick], PAPER);
+    assert.match(text, /https:\/\/web\.example\/mcp/);
+    assert.doesNotMatch(text + JSON.stringify(toJson([sick])), /hunter2/);
+  });
+});

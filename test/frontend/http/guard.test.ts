@@ -1,0 +1,351 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { closeAddress, readAddress } from "../../../src/cli/http-address.ts";
+import { COMMANDS } from "../../../src/cli/commands.ts";
+import type { Invocation } from "../../../src/cli/command.ts";
+import { parseCommandLine } from "../../../src/cli/args.ts";
+import { HubError } from "../../../src/base/errors.ts";
+import { BOTH, setUpHttp, type Visitor } from "../../fixtures/http.ts";
+import { INITIALIZE, type Json, Script } from "../../fixtures/memory.ts";
+
+const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
+
+type Headers = Readonly<Record<string, string | null>>;
+
+/** A POST of `initialize` with these headers. */
+async function knock(visitor: Visitor, headers: Headers): Promise<number> {
+  const response = await visitor.request("POST", INITIALIZE, headers);
+  await response.text();
+  return response.status;
+}
+
+/** The refusal is a JSON-RPC error too. */
+async function refused(response: Response, status: number, code = -32600): Promise<Json> {
+  assert.equal(response.status, status);
+  const message = (await response.json()) as Json & { jsonrpc: string };
+  assert.equal(message.jsonrpc, "2.0");
+  assert.equal(message.error?.code, code);
+  return message;
+}
+
+describe("an HTTP face on this machine alone", () => {
+  for (const host of ["localhost", "localhost:8700", "127.0.0.1:1", "127.1.2.3", "[::1]:8700"])
+    it(`serves who calls it ${host}`, async () => {
+      assert.equal(await knock(setUpHttp({}).visit(), { Host: host }), 200);
+    });
+
+  for (const host of [
+    "evil.example",
+    "evil.example:8700",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "10.0.0.1:8700",
+    "[::ffff:10.0.0.1]",
+    "0.0.0.0:8700",
+    "a b",
+    "localhost@evil.example",
+  ])
+    it(`refuses who calls it ${host}, whatever is asked for`, async () => {
+      const visitor = setUpHttp({}).visit();
+      assert.equal(await knock(visitor, { Host: host }), 403);
+      for (const path of ["/healthz", "/readyz", "/mcp", "/"])
+        assert.equal((await visitor.fetch(path, { headers: { Host: host } })).status, 403, path);
+    });
+
+  for (const [origin, status] of [
+    ["http://localhost:6274", 200],
+    ["http://127.0.0.1", 200],
+    ["http://[::1]:3000", 200],
+    ["https://evil.example", 403],
+    ["http://localhost.evil.example", 403],
+    ["null", 403],
+    ["", 403],
+    ["file://", 403],
+  ] as const)
+    it(`answers ${status} to a page of "${origin}"`, async () => {
+      const visitor = setUpHttp({}).visit();
+      const response = await visitor.request("POST", INITIALIZE, { Origin: origin });
+      assert.equal(response.status, status);
+      assert.equal(response.headers.get("Access-Control-Allow-Origin"), null);
+    });
+
+  it("answers no page that asks whether it may ask", async () => {
+    const headers = {
+      Origin: "http://localhost:1",
+      "Access-Control-Request-Method": "POST",
+    };
+    const response = await setUpHttp({}).visit().request("OPTIONS", undefined, headers);
+    assert.equal(response.status, 405);
+    assert.deepEqual(
+      [...response.headers.keys()].filter((name) => name.startsWith("access-control")),
+      [],
+    );
+  });
+});
+
+describe("an HTTP face for other machines", () => {
+  const face = { hostname: "0.0.0.0", token: "s3cret-token" };
+  const bearer = (token: string): Headers => ({ Authorization: `Bearer ${token}` });
+
+  it("serves who has the token, by whatever name it is called", async () => {
+    const visitor = setUpHttp({}, { face }).visit();
+    for (const scheme of ["Bearer", "bearer"])
+      assert.equal(
+        await knock(visitor, {
+          Authorization: `${scheme} s3cret-token`,
+          Host: "hub.example:8700",
+        }),
+        200,
+      );
+  });
+
+  for (const [what, headers] of [
+    ["none", {}],
+    ["another", bearer("other")],
+    ["a longer one", bearer("s3cret-token2")],
+    ["its beginning", bearer("s3cret")],
+    ["an empty one", bearer("")],
+    ["one of another kind", { Authorization: "Basic s3cret-token" }],
+    ["the bare one", { Authorization: "s3cret-token" }],
+  ] as const)
+    it(`refuses who has ${what}, on every way and path of MCP`, async () => {
+      const { visit } = setUpHttp({}, { face });
+      for (const method of ["POST", "GET", "DELETE", "PUT"]) {
+        const body = method === "POST" ? PING : undefined;
+        const response = await visit().request(method, body, headers);
+        await refused(response, 401);
+        assert.match(response.headers.get("WWW-Authenticate") ?? "", /^Bearer realm="toolmux"/);
+      }
+      assert.equal((await visit().fetch("/other", { headers: { Host: "x" } })).status, 401);
+    });
+
+  it("tells who has no token that it lives, and nothing of servers", async () => {
+    const visitor = setUpHttp({ s: new Script("t") }, { face }).visit();
+    assert.equal((await visitor.fetch("/healthz")).status, 200);
+    assert.deepEqual(await (await visitor.fetch("/readyz")).json(), { ready: true });
+    const headers = { Authorization: "Bearer s3cret-token" };
+    const known = (await (await visitor.fetch("/readyz", { headers })).json()) as object;
+    assert.ok("servers" in known);
+  });
+
+  for (const [what, headers] of [
+    ["names itself with what is no host", { Host: "%zz" }],
+    ["hides a zero in its name", { Host: "a%00b" }],
+    ["names no host", { Host: "" }],
+    ["names a port alone", { Host: ":8700" }],
+    ["is a page without an origin", { Host: "%zz", Origin: "null" }],
+    ["is a page without an origin, by a good name", { Host: "hub.example", Origin: "null" }],
+    ["is a page of a file", { Host: "hub.example", Origin: "file://" }],
+    ["is a page of nowhere", { Host: "hub.example", Origin: "" }],
+  ] as const)
+    it(`refuses who ${what}, though it has the token`, async () => {
+      const { visit } = setUpHttp({}, { face });
+      for (const hostname of ["0.0.0.0", "hub.example", "127.0.0.1"]) {
+        const visitor = setUpHttp({}, { face: { ...face, hostname } }).visit();
+        assert.equal(await knock(visitor, { ...bearer("s3cret-token"), ...headers }), 403);
+      }
+      const given = { ...bearer("s3cret-token"), ...headers };
+      for (const path of ["/healthz", "/readyz", "/mcp", "/"])
+        assert.equal((await visit().fetch(path, { headers: given })).status, 403, path);
+    });
+
+  it("serves pages of its own origin only", async () => {
+    const visitor = setUpHttp({}, { face }).visit();
+    const from = (origin: string): Promise<number> =>
+      knock(visitor, { ...bearer("s3cret-token"), Host: "hub.example:8700", Origin: origin });
+    assert.equal(await from("https://hub.example"), 200);
+    assert.equal(await from("https://evil.example"), 403);
+    assert.equal(await from("http://localhost"), 403);
+  });
+});
+
+describe("a request over HTTP", () => {
+  it("that names no session is 400, of one that there is not 404", async () => {
+    const { visit } = setUpHttp({});
+    for (const method of ["POST", "GET", "DELETE"]) {
+      const body = method === "POST" ? PING : undefined;
+      await refused(await visit().request(method, body), 400);
+      const unknown = { "Mcp-Session-Id": "e0b8a1b4-0000-4000-8000-000000000000" };
+      await refused(await visit().request(method, body, unknown), 404);
+    }
+  });
+
+  it("of a revision that is not spoken here is 400", async () => {
+    const visitor = setUpHttp({}).visit();
+    await visitor.introduce();
+    for (const version of ["2027-01-01", "1.0", ""]) {
+      const headers = { "MCP-Protocol-Version": version };
+      await refused(await visitor.request("POST", PING, headers), 400);
+      await refused(await visitor.request("GET", undefined, headers), 400);
+      await refused(await visitor.request("DELETE", undefined, headers), 400);
+    }
+    const silent = await visitor.request("POST", PING, { "MCP-Protocol-Version": null });
+    assert.equal(silent.status, 200, "older clients do not say it");
+  });
+
+  it("that is no JSON is 400 with the code of JSON-RPC, in a session or not", async () => {
+    const visitor = setUpHttp({}).visit();
+    await refused(await visitor.post("{"), 400, -32700);
+    await visitor.introduce();
+    for (const body of ["", "{", '{"a":1}x', "[1", "\u0000"])
+      await refused(await visitor.post(body), 400, -32700);
+    for (const body of ["1", "[]", '{"jsonrpc":"2.0"}'])
+      await refused(await visitor.post(body), 400);
+    const { id } = await refused(await visitor.post('{"jsonrpc":"1.0","id":3,"method":"a"}'), 400);
+    assert.equal(id, 3);
+  });
+
+  it("that is not said to be JSON is 415", async () => {
+    const visitor = setUpHttp({}).visit();
+    for (const type of [
+      "text/plain",
+      "application/jsonx",
+      "application/x-www-form-urlencoded",
+      null,
+    ])
+      assert.equal(await knock(visitor, { "Content-Type": type }), 415, String(type));
+    for (const type of ["application/json; charset=utf-8", "Application/JSON"])
+      assert.equal(await knock(visitor, { "Content-Type": type }), 200, type);
+  });
+
+  it("that takes no answer that there is is 406", async () => {
+    const visitor = setUpHttp({}).visit();
+    for (const accept of ["text/html", "", "image/*"])
+      assert.equal(await knock(visitor, { Accept: accept }), 406, accept);
+    for (const accept of [BOTH, "*/*", null, "application/*", "application/json;q=0.9"])
+      assert.equal(await knock(visitor, { Accept: accept }), 200, String(accept));
+    await visitor.introduce();
+    for (const accept of ["application/json", "text/html"])
+      await refused(await visitor.request("GET", undefined, { Accept: accept }), 406);
+  });
+
+  it("of another method is 405, and of another path 404", async () => {
+    const visitor = setUpHttp({}).visit();
+    await visitor.introduce();
+    for (const method of ["PUT", "PATCH", "OPTIONS", "HEAD"]) {
+      const response = await visitor.request(method, undefined);
+      assert.equal(response.status, 405, method);
+      assert.equal(response.headers.get("Allow"), "GET, POST, DELETE");
+    }
+    await refused(await visitor.fetch("/"), 404);
+    await refused(await visitor.fetch("/mcp/x", { method: "POST" }), 404);
+  });
+
+  it("is a message at /mcp alone, with a query or without", async () => {
+    const visitor = setUpHttp({}).visit();
+    await visitor.introduce();
+    const { session } = visitor;
+    assert.ok(session);
+    for (const [path, status] of [
+      ["/mcp", 200],
+      ["/mcp?x=/mcp", 200],
+      ["/a/mcp", 404],
+      ["/?/mcp", 404],
+      ["//mcp", 404],
+    ] as const) {
+      const headers: Readonly<Record<string, string>> = {
+        "Content-Type": "application/json",
+        Host: "localhost",
+        "Mcp-Session-Id": session,
+      };
+      const init: RequestInit = { method: "POST", headers, body: JSON.stringify(PING) };
+      assert.equal((await visitor.fetch(path, init)).status, status, path);
+    }
+  });
+
+  it("over the limit is 413, whether it says so or not", async () => {
+    const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
+    await visitor.introduce();
+    const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
+    await refused(await visitor.post(big), 413, -31004);
+    await refused(await visitor.post(PING, { "Content-Length": "5000" }), 413, -31004);
+    const fits = JSON.stringify({ ...PING, params: { x: "x".repeat(900) } });
+    assert.equal((await visitor.post(fits)).status, 200);
+  });
+
+  it("without a session may say little", async () => {
+    const { visit } = setUpHttp({}, { face: { maxMessage: 8 * 1024 * 1024 } });
+    const big = { ...PING, params: { x: "x".repeat(1024 * 1024) } };
+    await refused(await visit().post(big), 413, -31004);
+    const known = visit();
+    await known.introduce();
+    assert.equal((await known.post(big)).status, 200);
+  });
+
+  it("over the limit is 413 also if it comes in chunks and says that it is short", async () => {
+    const visitor = setUpHttp({}, { face: { maxMessage: 1000 } }).visit();
+    await visitor.introduce();
+    const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
+    const headers = { "Content-Length": "10", "Transfer-Encoding": "chunked" };
+    await refused(await visitor.post(big, headers), 413, -31004);
+  });
+});
+
+describe("the address of an HTTP face", () => {
+  const read = (
+    argv: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+  ): ReturnType<typeof readAddress> => {
+    const request = parseCommandLine(["serve", ...argv], COMMANDS);
+    return readAddress((request as { invocation: Invocation }).invocation, { env });
+  };
+
+  it("may be named without a command", () => {
+    const request = parseCommandLine(["--http", "8700", "--config", "x.toml"], COMMANDS);
+    const { command, http } = (request as { invocation: Invocation }).invocation;
+    assert.deepEqual([command.name, http], ["serve", "8700"]);
+  });
+
+  it("is none unless it is named", () => {
+    assert.equal(read([]), undefined);
+  });
+
+  for (const [text, hostname, port] of [
+    ["127.0.0.1:8700", "127.0.0.1", 8700],
+    ["8700", "127.0.0.1", 8700],
+    ["localhost:0", "localhost", 0],
+    ["[::1]:80", "[::1]", 80],
+    ["127.1:80", "127.0.0.1", 80],
+    ["LOCALHOST:80", "localhost", 80],
+  ] as const)
+    it(`may be ${text}`, () => {
+      assert.deepEqual(read(["--http", text]), { hostname, port, token: undefined });
+    });
+
+  for (const text of [
+    "x",
+    "127.0.0.1",
+    ":1",
+    "127.0.0.1:65536",
+    "a/b:1",
+    "http://a:1",
+    "::1:80",
+    "u@h:1",
+  ])
+    it(`may not be ${text}`, () => {
+      assert.throws(() => read(["--http", text]), /HOST:PORT/);
+    });
+
+  for (const text of ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "hub.example:1", "localhost.example:1"])
+    it(`may be ${text} only with a token`, async () => {
+      const close = async (argv: readonly string[]): Promise<string | undefined> => {
+        const env = { T: "secret" };
+        const address = read(argv, env);
+        assert.ok(address);
+        return (await closeAddress(address, undefined, { env, platform: "linux" })).token;
+      };
+      await assert.rejects(
+        close(["--http", text]),
+        (error) =>
+          error instanceof HubError && error.code === "usage" && /token/.test(error.message),
+      );
+      assert.equal(await close(["--http", text, "--http-token-env", "T"]), "secret");
+    });
+
+  it("has its token in a variable that is not empty, and needs one for nothing else", () => {
+    for (const env of [{}, { T: "" }])
+      assert.throws(() => read(["--http", "1", "--http-token-env", "T"], env), /T .* is empty/);
+    assert.throws(() => read(["--http-token-env", "T"], { T: "x" }), /needs --http/);
+    assert.equal(read(["--http", "1", "--http-token-env", "T"], { T: "x" })?.token, "x");
+  });
+});

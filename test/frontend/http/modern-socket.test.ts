@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Face } from "../../../src/frontend/http/server.ts";
+import { listen } from "../../../src/frontend/http/http1/server.ts";
+import { Events } from "../../fixtures/http.ts";
+import { type Json, Script, setUp } from "../../fixtures/memory.ts";
+import { MODERN, modern } from "../../fixtures/modern.ts";
+import { poll } from "../../harness/clock.ts";
+
+interface Place {
+  readonly git: Script;
+  readonly face: Face;
+  post(
+    method: string,
+    params: Readonly<Record<string, unknown>>,
+    init?: { signal?: AbortSignal; accept?: string },
+  ): Promise<Response>;
+}
+
+describe("a modern client of an HTTP face that listens", () => {
+  async function withPlace(run: (place: Place) => Promise<void>): Promise<void> {
+    const git = new Script("x");
+    git.lists = { resources: [{ uri: "u:1", name: "r" }] };
+    git.on = {
+      "resources/subscribe": () => '"result":{}',
+      "resources/unsubscribe": () => '"result":{}',
+    };
+    git.onCall = () => undefined;
+    const { hub } = setUp({ git });
+    const maxMessage = 1024 * 1024;
+    const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage });
+    const settings = { hostname: "127.0.0.1", port: 0 };
+    const listener = await listen({ ...settings, answer: face.answer });
+    const post: Place["post"] = (method, params, { signal, accept } = {}) =>
+      fetch(`http://127.0.0.1:${listener.port}/mcp`, {
+        method: "POST",
+        headers: {
+          "Content-Type": "application/json",
+          Accept: accept ?? "application/json, text/event-stream",
+          "MCP-Protocol-Version": MODERN,
+          "Mcp-Method": method,
+          ...(typeof params["name"] === "string" && { "Mcp-Name": params["name"] }),
+        },
+        body: JSON.stringify(modern(1, method, params)),
+        ...(signal !== undefined && { signal }),
+      });
+    try {
+      await run({ git, face, post });
+    } finally {
+      await face.close();
+      await listener.close(200);
+      await hub.close();
+    }
+  }
+
+  function told(script: Script, method: string): Promise<Json> {
+    return poll(
+      5000,
+      () => method,
+      () => script.asked(method)[0],
+    );
+  }
+
+  it("is answered, and goes on to use its connection", () =>
+    withPlace(async ({ post }) => {
+      for (let i = 0; i < 3; i++) {
+        const response = await post("tools/list", {});
+        const { result } = (await response.json()) as Json;
+        assert.equal(result?.["resultType"], "complete");
+      }
+    }));
+
+  it("cancels a call by going before there is an answer", () =>
+    withPlace(async ({ git, post }) => {
+      const abort = new AbortController();
+      const pending = post("tools/call", { name: "git__x" }, { signal: abort.signal });
+      await told(git, "tools/call");
+      abort.abort();
+      await assert.rejects(pending);
+      await told(git, "notifications/cancelled");
+    }));
+
+  it("cancels a call by closing the stream that it got for an answer", () =>
+    withPlace(async ({ git, post }) => {
+      const accept = "text/event-stream";
+      const response = await post("tools/call", { name: "git__x" }, { accept });
+      await told(git, "tools/call");
+      await response.body?.cancel();
+      await told(git, "notifications/cancelled");
+    }));
+
+  it("listens until it goes", () =>
+    withPlace(async ({ git, post }) => {
+      const notifications = { resourceSubscriptions: ["u:1"] };
+      await (await post("tools/list", {})).text();
+      const events = new Events(await post("subscriptions/listen", { notifications }));
+      const { params } = await events.message();
+      assert.deepEqual(params?.["notifications"], notifications);
+      await events.drop();
+      await told(git, "resources/unsubscribe");
+    }));
+
+  it("listens until the hub ends", () =>
+    withPlace(async ({ face, post }) => {
+      const notifications = { toolsListChanged: true };
+      const events = new Events(await post("subscriptions/listen", { notifications }));
+      await events.message();
+      await face.close();
+      const [last] = await events.rest();
+      assert.equal(last?.result?.["resultType"], "complete");
+    }));
+});

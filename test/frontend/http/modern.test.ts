@@ -1,0 +1,502 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Face, type FaceHub } from "../../../src/frontend/http/server.ts";
+import { MetaKey } from "../../../src/protocol/modern.ts";
+import { turn, VirtualClock } from "../../fixtures/clock.ts";
+import { Events, setUpHttp, Visitor } from "../../fixtures/http.ts";
+import { type Json, Latch, Script, setUp } from "../../fixtures/memory.ts";
+import { ModernScript } from "../../fixtures/modernserver.ts";
+import { makeProgressing, ABLE, MODERN, metaOf, modern, roundOf } from "../../fixtures/modern.ts";
+
+type Params = Readonly<Record<string, unknown>>;
+
+/** The headers that go with a modern request. */
+function headersOf(method: string, params: Params = {}): Record<string, string> {
+  const name = params["name"] ?? params["uri"];
+  return {
+    "MCP-Protocol-Version": MODERN,
+    "Mcp-Method": method,
+    ...(typeof name === "string" && { "Mcp-Name": name }),
+  };
+}
+
+interface Extra {
+  readonly capabilities?: object;
+  readonly headers?: Readonly<Record<string, string | null>>;
+  readonly id?: unknown;
+}
+
+function post(
+  visitor: Visitor,
+  method: string,
+  params: Params = {},
+  { capabilities = {}, headers = {}, id = 1 }: Extra = {},
+): Promise<Response> {
+  const body = modern(id, method, params, capabilities);
+  return visitor.request("POST", body, { ...headersOf(method, params), ...headers });
+}
+
+async function tell(response: Response, status = 200): Promise<Json> {
+  const json = (await response.json()) as Json;
+  assert.equal(response.status, status, JSON.stringify(json));
+  return json;
+}
+
+/** None if it is the answer alone. */
+async function countEvents(response: Response): Promise<number> {
+  const type = response.headers.get("Content-Type");
+  return type === "application/json" ? 0 : (await new Events(response).rest()).length;
+}
+
+const TOOL = JSON.stringify({
+  name: "x",
+  inputSchema: {
+    type: "object",
+    properties: {
+      region: { type: "string", "x-mcp-header": "Region" },
+      deep: {
+        type: "object",
+        properties: { count: { type: "integer", "x-mcp-header": "Count" } },
+      },
+      sure: { type: "boolean", "x-mcp-header": "Sure" },
+    },
+  },
+});
+
+describe("a request over HTTP that names no servers", () => {
+  it("has nobody look at how all of them are, whether it is in a session or of the modern era", async () => {
+    const { hub } = setUp({ s: new Script("t") });
+    let looks = 0;
+    const seen: FaceHub = {
+      accept: (link, signal, scope) => hub.accept(link, signal, scope),
+      gather: (client) => hub.gather(client),
+      equipment: hub.equipment,
+      status: () => {
+        looks++;
+        return hub.status();
+      },
+    };
+    const limits = { hostname: "127.0.0.1", token: undefined, maxMessage: 1024 * 1024 };
+    const face = new Face(seen, limits);
+    await tell(await post(new Visitor(face), "tools/list"));
+    const legacy = new Visitor(face);
+    await legacy.introduce();
+    await tell(await legacy.post({ jsonrpc: "2.0", id: 7, method: "ping" }));
+    assert.equal(looks, 0);
+    assert.equal((await post(new Visitor(face, "/mcp/none"), "tools/list")).status, 404);
+    assert.equal(looks, 1);
+    await face.close();
+    await hub.close();
+  });
+});
+
+describe("a modern client over HTTP", () => {
+  it("needs no session, and gets none", async () => {
+    const { visit } = setUpHttp({ git: new Script("x") });
+    const response = await post(visit(), "server/discover");
+    assert.equal(response.headers.get("Mcp-Session-Id"), null);
+    const { result } = await tell(response);
+    assert.deepEqual(result?.["supportedVersions"], [MODERN]);
+  });
+
+  it("calls, lists and reads with one POST each", async () => {
+    const git = new Script("x");
+    git.lists = { resources: [{ uri: "u:1", name: "r" }] };
+    git.on = { "resources/read": () => '"result":{"contents":[]}' };
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    const { result } = await tell(await post(visitor, "tools/list"));
+    assert.equal((result?.["tools"] as object[]).length, 1);
+    const called = await tell(await post(visitor, "tools/call", { name: "git__x" }));
+    assert.equal(called.result?.["resultType"], "complete");
+    const read = await tell(await post(visitor, "resources/read", { uri: "u:1" }));
+    assert.equal(read.result?.["cacheScope"], "private");
+  });
+
+  const wrong: readonly (readonly [string, Readonly<Record<string, string | null>>])[] = [
+    ["another method", { "Mcp-Method": "tools/list" }],
+    ["a method in other letters", { "Mcp-Method": "TOOLS/CALL" }],
+    ["no method", { "Mcp-Method": null }],
+    ["another name", { "Mcp-Name": "y" }],
+    ["no name", { "Mcp-Name": null }],
+    ["another version", { "MCP-Protocol-Version": "2025-11-25" }],
+    ["no version", { "MCP-Protocol-Version": null }],
+  ];
+  for (const [what, headers] of wrong) {
+    it(`is refused if its headers say ${what} than its message`, async () => {
+      const { visit } = setUpHttp({ git: new Script("x") });
+      const response = await post(visit(), "tools/call", { name: "git__x" }, { headers, id: 7 });
+      const { error, id } = await tell(response, 400);
+      assert.equal(error?.code, -32020);
+      assert.equal(id, 7);
+    });
+  }
+
+  for (const order of [["good", "copy"] as const, ["copy", "good"] as const]) {
+    it(`is not led by a link that another client may have been given, with ${order.join(" before ")}`, async () => {
+      const link = { type: "resource_link", uri: "x://5", name: "n" };
+      const good = new Script("find");
+      good.lists = { resources: [] };
+      good.onCall = () => `"result":${JSON.stringify({ content: [link] })}`;
+      const copy = new Script();
+      copy.lists = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+      const scripts = { good, copy };
+      for (const script of Object.values(scripts)) {
+        script.on = { "resources/read": () => '"result":{"contents":[]}' };
+      }
+      const { visit } = setUpHttp(
+        Object.fromEntries(order.map((name) => [name, scripts[name]] as const)),
+      );
+      const read = async (uri: string): Promise<Json> =>
+        tell(await post(visit(), "resources/read", { uri }));
+      await post(visit(), "tools/call", { name: "good__find" });
+      assert.equal((await read("x://5")).error?.code, -32602);
+      assert.deepEqual((await read("x://6")).result?.["contents"], []);
+      assert.equal(good.asked("resources/read").length, 0);
+      assert.equal(copy.asked("resources/read").length, 1);
+    });
+  }
+
+  it("may write a name in Base64", async () => {
+    const git = new Script();
+    git.lists = { resources: [{ uri: "u:ü", name: "r" }] };
+    git.on = { "resources/read": () => '"result":{"contents":[]}' };
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const headers = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}?=` };
+    const read = await post(visitor, "resources/read", { uri: "u:ü" }, { headers });
+    assert.deepEqual((await tell(read)).result?.["contents"], []);
+    const broken = { "Mcp-Name": `=?base64?${Buffer.from("u:ü").toString("base64")}!?=` };
+    const refused = await post(visitor, "resources/read", { uri: "u:ü" }, { headers: broken });
+    assert.equal((await tell(refused, 400)).error?.code, -32020);
+  });
+
+  it("repeats in headers what a tool's schema says", async () => {
+    const git = new Script();
+    git.tools = [TOOL];
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const args = { region: "eu", deep: { count: 7 }, sure: false };
+    const all = { "Mcp-Param-Region": "eu", "mcp-param-count": "7.0", "Mcp-Param-Sure": "false" };
+    const send = (given: object, headers: Record<string, string>): Promise<Response> =>
+      post(visitor, "tools/call", { name: "git__x", arguments: given }, { headers });
+    await tell(await send(args, all));
+    await tell(await send({ region: null }, {}));
+    await tell(await send({}, { "Mcp-Param-Other": "passes" }));
+    await tell(await send({ region: "=?base64?eu" }, { "Mcp-Param-Region": "=?base64?eu" }));
+    await tell(await send({ region: "eu" }, { "Mcp-Param-Region": "=?base64?ZXU=?=" }));
+    const bad: readonly (readonly [object, Record<string, string>])[] = [
+      [args, {}],
+      [args, { ...all, "Mcp-Param-Region": "us" }],
+      [args, { ...all, "mcp-param-count": "8" }],
+      [args, { ...all, "Mcp-Param-Sure": "true" }],
+      [{ region: "eu" }, { "Mcp-Param-Region": "=?base64?ZXU?=" }],
+      [{}, { "Mcp-Param-Region": "eu" }],
+    ];
+    for (const [given, headers] of bad) {
+      const { error } = await tell(await send(given, headers), 400);
+      assert.equal(error?.code, -32020, JSON.stringify([given, headers]));
+    }
+  });
+
+  it("is told by the status what is wrong with a request as such", async () => {
+    const { visit } = setUpHttp({ git: new Script("x") });
+    const visitor = visit();
+    for (const method of ["initialize", "ping", "resources/subscribe", "what/ever"]) {
+      const { error, id } = await tell(await post(visitor, method, {}, { id: "m" }), 404);
+      assert.equal(error?.code, -32601);
+      assert.equal(id, "m");
+    }
+    const bare = { jsonrpc: "2.0", id: 1, method: "tools/list", params: {} };
+    const response = await visitor.request("POST", bare, headersOf("tools/list"));
+    assert.equal((await tell(response, 400)).error?.code, -32602);
+    const old = { ...metaOf(), [MetaKey.version]: "v999" };
+    const other = { ...bare, params: { _meta: old } };
+    const headers = { ...headersOf("tools/list"), "MCP-Protocol-Version": "v999" };
+    const { error } = await tell(await visitor.request("POST", other, headers), 400);
+    assert.equal(error?.code, -32022);
+    const unknown = await tell(await post(visitor, "tools/call", { name: "nobody" }));
+    assert.equal(unknown.error?.code, -32602);
+    const batch = await visitor.request("POST", [bare], headersOf("tools/list"));
+    assert.equal(batch.status, 400);
+    const note = { jsonrpc: "2.0", method: "notifications/cancelled", params: { requestId: 1 } };
+    const noted = await visitor.request("POST", note, { "MCP-Protocol-Version": MODERN });
+    assert.equal(noted.status, 202);
+  });
+
+  it("is refused what its headers say otherwise of a tool that is not listed yet", async () => {
+    const git = new Script();
+    git.tools = [TOOL];
+    const latch = new Latch();
+    git.onMake = latch.wait;
+    const { visit } = setUpHttp({ git });
+    const send = (said: string): Promise<Response> => {
+      const params = { name: "git__x", arguments: { region: "eu" } };
+      return post(visit(), "tools/call", params, { headers: { "Mcp-Param-Region": said } });
+    };
+    const [good, bad] = [send("eu"), send("us")];
+    await turn();
+    latch.open();
+    await tell(await good);
+    const { error } = await tell(await bad, 400);
+    assert.equal(error?.code, -32020);
+    assert.equal(git.asked("tools/call").length, 1);
+  });
+
+  it("gets a stream without ids if something comes before the answer", async () => {
+    const git = makeProgressing();
+    const { visit } = setUpHttp({ git });
+    const _meta = { progressToken: 5 };
+    const response = await post(visit(), "tools/call", { name: "git__x", _meta });
+    assert.equal(response.headers.get("X-Accel-Buffering"), "no");
+    const events = new Events(response);
+    const first = await events.next();
+    assert.equal(first?.id, undefined);
+    assert.deepEqual(first?.message?.params, { progressToken: 5, progress: 1 });
+    const [answer, ...others] = await events.rest();
+    assert.equal(answer?.result?.["resultType"], "complete");
+    assert.deepEqual(others, []);
+  });
+
+  it("cancels a call by closing its stream", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const clock = new VirtualClock();
+    const { visit } = setUpHttp({ git }, { clock });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const pending = post(visitor, "tools/call", { name: "git__x" });
+    await git.peer?.find(({ method }) => method === "tools/call");
+    await clock.run(1000);
+    const events = new Events(await pending);
+    await clock.run(16_000);
+    await events.drop();
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
+  });
+
+  it("cancels a call by going before there is a stream", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const abort = new AbortController();
+    const params = { name: "git__x" };
+    const body = JSON.stringify(modern(2, "tools/call", params));
+    const headers = {
+      Host: "127.0.0.1:8700",
+      "Content-Type": "application/json",
+      ...headersOf("tools/call", params),
+    };
+    const init = { method: "POST", body, headers, signal: abort.signal };
+    const second = visitor.fetch("/mcp", init);
+    await git.peer?.until(() => git.asked("tools/call").length === 1);
+    abort.abort();
+    await git.peer?.until(() => git.asked("notifications/cancelled").length === 1);
+    await second.catch(() => undefined);
+  });
+
+  it("is one of many that may use the same ids", async () => {
+    const git = new Script("x");
+    const { visit } = setUpHttp({ git });
+    await post(visit(), "tools/list");
+    const answers = await Promise.all(
+      [1, 2, 3].map(async (n) =>
+        tell(await post(visit(), "tools/call", { name: "git__x", arguments: { n } })),
+      ),
+    );
+    const echoes = answers.map(({ result }) => (result?.["echo"] as Params)["arguments"]);
+    assert.deepEqual(echoes, [{ n: 1 }, { n: 2 }, { n: 3 }]);
+  });
+
+  it("listens: it is told so first, and of the hub's end last", async () => {
+    const git = new Script("x");
+    const clock = new VirtualClock();
+    const { visit, face } = setUpHttp({ git }, { clock });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const notifications = { toolsListChanged: true };
+    const events = new Events(
+      await post(visitor, "subscriptions/listen", { notifications }, { id: "L" }),
+    );
+    const first = await events.message();
+    assert.equal(first.method, "notifications/subscriptions/acknowledged");
+    assert.deepEqual(first.params, {
+      notifications,
+      _meta: { [MetaKey.subscription]: "L" },
+    });
+    git.tools.push('{"name":"y","inputSchema":{"type":"object"}}');
+    git.peer?.send({ jsonrpc: "2.0", method: "notifications/tools/list_changed" });
+    await clock.run(100);
+    const second = await events.message();
+    assert.equal(second.method, "notifications/tools/list_changed");
+    assert.deepEqual(second.params, { _meta: { [MetaKey.subscription]: "L" } });
+    await face.close();
+    const [last] = await events.rest();
+    assert.equal(last?.id, "L");
+    assert.equal(last?.result?.["resultType"], "complete");
+    const meta = last?.result?.["_meta"] as Params;
+    assert.equal(meta[MetaKey.subscription], "L");
+  });
+
+  it("that takes no events hears of nothing but the answer", async () => {
+    const git = makeProgressing();
+    const { visit } = setUpHttp({ git });
+    const params = { name: "git__x", _meta: { progressToken: 5 } };
+    const headers = { Accept: "application/json" };
+    const { result } = await tell(await post(visit(), "tools/call", params, { headers }));
+    assert.equal(result?.["resultType"], "complete");
+  });
+
+  it("is told by the status too what it would have to be able to do", async () => {
+    const git = new Script("x");
+    const elicitations = [{ mode: "url", elicitationId: "e", url: "https://x.test", message: "m" }];
+    git.onCall = () =>
+      `"error":{"code":-32042,"message":"m","data":${JSON.stringify({ elicitations })}}`;
+    const { visit } = setUpHttp({ git });
+    const { error } = await tell(await post(visit(), "tools/call", { name: "git__x" }), 400);
+    assert.equal(error?.code, -32021);
+  });
+
+  it("cannot listen without taking events", async () => {
+    const { visit } = setUpHttp({ git: new Script("x") });
+    const params = { notifications: { toolsListChanged: true } };
+    const headers = { Accept: "application/json" };
+    const response = await post(visit(), "subscriptions/listen", params, { headers });
+    assert.equal(response.status, 406);
+  });
+
+  it("comes back with what a server asked, with another POST", async () => {
+    const git = new Script("x");
+    const clock = new VirtualClock();
+    let call: Json | undefined;
+    git.onCall = (message) => {
+      call = message;
+      const params = { message: "Who?", requestedSchema: { type: "object" } };
+      git.peer?.send({ jsonrpc: "2.0", id: "q", method: "elicitation/create", params });
+      return undefined;
+    };
+    const { visit } = setUpHttp({ git }, { clock });
+    const params = { name: "git__x" };
+    const capabilities = ABLE;
+    const first = post(visit(), "tools/call", params, { capabilities });
+    await turn();
+    await clock.run(10);
+    const asked = await tell(await first);
+    assert.equal(asked.result?.["resultType"], "input_required");
+    const { keys, state, requests } = roundOf(asked);
+    const [key = ""] = keys;
+    assert.equal(requests[key]?.params["message"], "[git] Who?");
+    const inputResponses = { [key]: { action: "accept", content: { name: "A" } } };
+    const back = { ...params, inputResponses, requestState: state };
+    const again = post(visit(), "tools/call", back, { capabilities, id: 2 });
+    const answer = await git.peer?.find(({ id, method }) => id === "q" && method === undefined);
+    assert.deepEqual(answer?.result, { action: "accept", content: { name: "A" } });
+    git.peer?.send({ jsonrpc: "2.0", id: call?.id, result: { content: [] } });
+    const done = await tell(await again);
+    assert.equal(done.id, 2);
+    assert.equal(done.result?.["resultType"], "complete");
+  });
+
+  it("has a part of the servers to do with, if its address says so", async () => {
+    const [git, web] = [new Script("x"), new Script("y")];
+    const { visit } = setUpHttp({ git, web });
+    const { result } = await tell(await post(visit("/mcp/web"), "tools/list"));
+    assert.deepEqual(
+      (result?.["tools"] as { name: string }[]).map(({ name }) => name),
+      ["y"],
+    );
+    assert.equal(git.starts, 0);
+    assert.equal((await post(visit("/mcp/none"), "tools/list")).status, 404);
+  });
+
+  it("is refused by servers that are one for each client, unless it is known by a token", async () => {
+    const servers = { git: { isolation: "perClient" as const } };
+    const open = setUpHttp({ git: new Script("x") }, { servers });
+    const params = { name: "git__x" };
+    const refused = await tell(await post(open.visit(), "tools/call", params));
+    assert.match(refused.error?.message ?? "", /perClient/);
+    const face = { token: "secret" };
+    const closed = setUpHttp({ git: new Script("x") }, { servers, face });
+    const headers = { Authorization: "Bearer secret" };
+    const done = await tell(await post(closed.visit(), "tools/call", params, { headers }));
+    assert.equal(done.result?.["resultType"], "complete");
+    assert.equal((await post(closed.visit(), "tools/call", params)).status, 401);
+  });
+
+  const lines: readonly (readonly [string, string | undefined, readonly number[]])[] = [
+    ["hears of a log if only its request runs there", undefined, [1]],
+    ["hears of no log that may be another's, as nobody can tell who is who", undefined, [0, 0]],
+    ["hears of a log on each of its requests if it is known by a token", "secret", [1, 1]],
+  ];
+  for (const [what, token, heard] of lines) {
+    it(what, async () => {
+      const git = new Script("x");
+      git.onCall = () => undefined;
+      const { visit } = setUpHttp({ git }, { face: { token } });
+      const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
+      await post(visit(), "tools/list", {}, { headers });
+      const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
+      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
+      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      const line = { level: "info", data: "d" };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.asked("tools/call")) {
+        git.peer?.send({ jsonrpc: "2.0", id, result: { content: [] } });
+      }
+      const told = (await Promise.all(pending)).map(countEvents);
+      assert.deepEqual(
+        await Promise.all(told),
+        heard.map((count) => (count === 0 ? 0 : count + 1)),
+      );
+    });
+  }
+
+  it("hears of no log of a modern server that may be another's either", async () => {
+    for (const [token, heard] of [
+      [undefined, [0, 0]],
+      ["secret", [0, 1]],
+    ] as const) {
+      const git = new ModernScript("x");
+      git.onCall = () => undefined;
+      const servers = { git: { era: "modern" } } as const;
+      const { visit } = setUpHttp({ git }, { face: { token }, servers });
+      const headers = { ...(token !== undefined && { Authorization: `Bearer ${token}` }) };
+      await post(visit(), "tools/list", {}, { headers });
+      const params = { name: "git__x", _meta: { [MetaKey.level]: "info" } };
+      const pending = heard.map(() => post(visit(), "tools/call", params, { headers }));
+      await git.peer?.until(() => git.asked("tools/call").length === heard.length);
+      const line = { level: "info", data: "d" };
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params: line });
+      for (const { id } of git.asked("tools/call")) {
+        const result = { content: [], resultType: "complete" };
+        git.peer?.send({ jsonrpc: "2.0", id, result });
+      }
+      const told = await Promise.all((await Promise.all(pending)).map(countEvents));
+      const expected = heard.map((count) => (count === 0 ? 0 : count + 1));
+      assert.deepEqual(told, expected);
+    }
+  });
+
+  it("does not hold anything for who does not read", async () => {
+    const git = new Script("x");
+    git.onCall = () => undefined;
+    const { visit } = setUpHttp({ git });
+    const visitor = visit();
+    await post(visitor, "tools/list");
+    const _meta = { progressToken: 1 };
+    const pending = post(visitor, "tools/call", { name: "git__x", _meta });
+    const call = await git.peer?.find(({ method }) => method === "tools/call");
+    const { progressToken } = call?.params?.["_meta"] as { progressToken: unknown };
+    const params = { progressToken, progress: 1, message: "x".repeat(1024 * 1024) };
+    for (let i = 0; i < 10; i++) {
+      git.peer?.send({ jsonrpc: "2.0", method: "notifications/progress", params });
+      await turn();
+    }
+    await git.peer?.find(({ method }) => method === "notifications/cancelled");
+    const events = new Events(await pending);
+    await assert.rejects(events.rest());
+  });
+});

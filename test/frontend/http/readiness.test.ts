@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../../../src/base/errors.ts";
+import type { StateName } from "../../../src/base/events.ts";
+import { standingOf } from "../../../src/frontend/http/readiness.ts";
+import type { ConnectionStatus, Goal, ServerStatus } from "../../../src/upstream/status.ts";
+
+function connection(state: StateName, cause?: HubError): ConnectionStatus {
+  return {
+    client: undefined,
+    state,
+    attempt: undefined,
+    retryAt: undefined,
+    responsive: undefined,
+    way: undefined,
+    progress: undefined,
+    cause,
+    lastError: undefined,
+    peer: undefined,
+    listing: undefined,
+    tools: undefined,
+    prompts: undefined,
+    resources: undefined,
+    startDuration: undefined,
+    calls: 0,
+    inFlight: 0,
+    lastTool: undefined,
+  };
+}
+
+function server(goal: Goal, ...connections: ConnectionStatus[]): ServerStatus {
+  return { server: "s", transport: "stdio", goal, connections };
+}
+
+describe("how the servers stand", () => {
+  const failure = new HubError("commandNotFound", "no");
+  const rows: readonly [string, ServerStatus, "connected" | "waiting" | "failed" | "resting"][] = [
+    ["connected", server("up", connection("connected")), "connected"],
+    [
+      "connected for one of two",
+      server("up", connection("failed"), connection("connected")),
+      "connected",
+    ],
+    ["starting", server("up", connection("connecting")), "waiting"],
+    ["being started again", server("onDemand", connection("reconnecting", failure)), "waiting"],
+    ["about to start", server("up", connection("idle")), "waiting"],
+    ["asking for a login", server("up", connection("authenticating")), "waiting"],
+    ["started when it is called", server("onDemand", connection("idle")), "resting"],
+    ["stopped", server("down", connection("disconnected")), "resting"],
+    ["stopping for good", server("down", connection("stopping")), "resting"],
+    ["wanted by nobody yet", server("up"), "resting"],
+    ["failed for good", server("up", connection("failed", failure)), "failed"],
+  ];
+  for (const [what, status, list] of rows)
+    it(`tells of one that is ${what} as ${list}`, () => {
+      const { connected, waiting, failed, resting } = standingOf([status]);
+      const lists = { connected, waiting, failed: failed.map((one) => one.server), resting };
+      const none = { connected: [], waiting: [], failed: [], resting: [] };
+      assert.deepEqual(lists, { ...none, [list]: ["s"] });
+      if (list === "failed") assert.equal(failed[0]?.code, "commandNotFound");
+    });
+});

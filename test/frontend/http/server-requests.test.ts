@@ -1,0 +1,103 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { utf8 } from "../../../src/base/bytes.ts";
+import { Face, type FaceHub } from "../../../src/frontend/http/server.ts";
+import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
+import { buildResult, type Frame } from "../../../src/jsonrpc/message.ts";
+import type { Exchange, Inbound } from "../../../src/transport/transport.ts";
+import { Recorder } from "../../contract/link.ts";
+import { VirtualClock } from "../../fixtures/clock.ts";
+import { setUpHttp, Visitor } from "../../fixtures/http.ts";
+import { call, INITIALIZE, Script } from "../../fixtures/memory.ts";
+
+const PING = { jsonrpc: "2.0", id: 7, method: "ping" };
+
+describe("the way that nearly all messages go", () => {
+  const rules = { token: "s3cret-token", maxMessage: 1000 };
+  const known = { Authorization: "Bearer s3cret-token" };
+  const big = JSON.stringify({ ...PING, params: { x: "x".repeat(1000) } });
+  // With a query, an address goes through the routes.
+  for (const path of ["/mcp", "/mcp?x"])
+    for (const [what, status, body, headers] of [
+      ["another host", 403, PING, { ...known, Host: "evil.example" }],
+      ["another host that ends like the path", 403, PING, { ...known, Host: "evil.example/mcp" }],
+      ["a page of another origin", 403, PING, { ...known, Origin: "https://evil.example" }],
+      ["who has no token", 401, PING, {}],
+      ["who has another token", 401, PING, { Authorization: "Bearer other" }],
+      ["another revision", 400, PING, { ...known, "MCP-Protocol-Version": "1.0" }],
+      ["another session", 404, PING, { ...known, "Mcp-Session-Id": "x" }],
+      ["no session", 400, PING, { ...known, "Mcp-Session-Id": null }],
+      ["who takes no answer", 406, PING, { ...known, Accept: "text/html" }],
+      ["another type", 415, PING, { ...known, "Content-Type": "text/plain" }],
+      ["too much", 413, big, known],
+      ["what is no message", 400, "{", known],
+      ["what is allowed", 200, PING, known],
+    ] as const)
+      it(`answers ${status} to ${what}, at ${path}`, async () => {
+        const visitor = setUpHttp({}, { face: rules }).visit();
+        const first = await visitor.request("POST", INITIALIZE, known);
+        visitor.session = first.headers.get("Mcp-Session-Id") ?? undefined;
+        assert.ok(visitor.session);
+        visitor.path = path;
+        const response = await visitor.request("POST", body, headers);
+        assert.equal(response.status, status);
+      });
+
+  it("costs no timer for each", async () => {
+    const clock = new VirtualClock();
+    const visitor = setUpHttp({ s: new Script("t") }, { clock }).visit();
+    await visitor.introduce();
+    assert.equal((await visitor.post(call(0, "s__t"))).status, 200);
+    const { count } = clock;
+    for (let id = 1; id < 10; id++)
+      assert.equal((await visitor.post(call(id, "s__t"))).status, 200);
+    assert.equal(clock.count, count);
+  });
+
+  it("keeps no time for what has come in and was answered", async () => {
+    const clock = new VirtualClock();
+    const visitor = setUpHttp({}, { clock }).visit();
+    await visitor.introduce();
+    await clock.run(60_000);
+    const { armed } = clock;
+    const declared = { "Content-Length": String(JSON.stringify(PING).length) };
+    for (const headers of [{}, declared])
+      assert.equal((await visitor.post(PING, headers)).status, 200);
+    await clock.run(PATIENCE);
+    assert.deepEqual(
+      clock.armed,
+      armed.map((ms) => ms - PATIENCE),
+    );
+  });
+
+  it("is gone together by messages that come in together", async () => {
+    const order: string[] = [];
+    const listener = new (class extends Recorder {
+      override frame(frame: Frame, _?: Exchange, inbound?: Inbound): void {
+        if (frame.kind !== "request") return;
+        const { id } = frame;
+        inbound?.respond(buildResult(id, utf8('{"protocolVersion":"2025-11-25"}')));
+        order.push(`${id.key}`);
+        // When what one turn has produced is written.
+        queueMicrotask(() => void order.push("written"));
+      }
+    })();
+    const hub: FaceHub = {
+      accept: (link, signal) => link.open(listener, signal),
+      status: () => [],
+      gather: () => assert.fail("There is nobody of the modern era."),
+      equipment: { serve: () => undefined },
+    };
+    const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
+    const visitor = new Visitor(face);
+    await visitor.introduce();
+    order.length = 0;
+    for (const id of [1, 3]) {
+      const first = visitor.post({ ...PING, id });
+      await Promise.resolve();
+      await Promise.all([first, visitor.post({ ...PING, id: id + 1 })]);
+    }
+    assert.deepEqual(order, ["1", "2", "written", "written", "3", "4", "written", "written"]);
+    await face.close();
+  });
+});

@@ -1,0 +1,65 @@
+import { Buffer } from "node:buffer";
+import { SessionLink } from "../../../src/frontend/http/session.ts";
+import { systemClock } from "../../../src/base/clock.ts";
+import { Deadlines } from "../../../src/router/deadlines.ts";
+import { readFrame } from "../../../src/jsonrpc/parse.ts";
+import { EVERYTHING } from "../../../src/upstream/scope.ts";
+import { type Pair, type Peer, linkContract } from "../../contract/link.ts";
+import { Events } from "../../fixtures/http.ts";
+import { poll } from "../../harness/clock.ts";
+
+/** A session whose client POSTs each message by itself, and GETs the stream of what comes. */
+function session(): Promise<Pair> {
+  const { promise: gone, resolve: ended } = Promise.withResolvers<void>();
+  const link = new SessionLink({
+    clock: systemClock,
+    deadlines: new Deadlines(),
+    scope: EVERYTHING,
+    answered() {},
+    ended,
+  });
+  const received: string[] = [];
+  const posts = new Set<Promise<unknown>>();
+  let unsent = 0;
+  const read = async (): Promise<void> => {
+    const events = new Events(link.listen(undefined));
+    for (let event = await events.next(); event !== undefined; event = await events.next()) {
+      received.push(event.data);
+    }
+  };
+  void read();
+  const post = async (bytes: Buffer): Promise<void> => {
+    unsent += bytes.length;
+    await link.receive(readFrame(bytes), "either");
+    unsent -= bytes.length;
+  };
+  const peer: Peer = {
+    send(texts) {
+      for (const text of texts) {
+        const posted: Promise<unknown> = post(Buffer.from(text)).finally(() =>
+          posts.delete(posted),
+        );
+        posts.add(posted);
+      }
+    },
+    async receive(count) {
+      await poll(
+        20_000,
+        () => `${count} messages, got ${received.length}`,
+        () => received.length >= count || undefined,
+      );
+      return received.splice(0, count);
+    },
+    get waiting() {
+      return received.length;
+    },
+    unsent: () => new Promise((resolve) => setImmediate(() => resolve(unsent))),
+    stopReading() {},
+    startReading() {},
+    end: () => void Promise.all(posts).then(() => link.close()),
+    gone: () => gone,
+  };
+  return Promise.resolve({ link, peer, limit: undefined, isCalm: true });
+}
+
+linkContract("a session over HTTP", session);

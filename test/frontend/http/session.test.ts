@@ -1,0 +1,218 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { responseOf } from "../../../src/frontend/http/http1/answer.ts";
+import { describe, it } from "node:test";
+import { utf8 } from "../../../src/base/bytes.ts";
+import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
+import { HELD, SessionLink } from "../../../src/frontend/http/session.ts";
+import { BOUNDS } from "../../../src/frontend/http/event-buffer.ts";
+import { Deadlines } from "../../../src/router/deadlines.ts";
+import { EVERYTHING } from "../../../src/upstream/scope.ts";
+import { readFrame } from "../../../src/jsonrpc/parse.ts";
+import type { Frame } from "../../../src/jsonrpc/message.ts";
+import type { Exchange, Inbound } from "../../../src/transport/transport.ts";
+import { Recorder } from "../../contract/link.ts";
+import { turn, VirtualClock } from "../../fixtures/clock.ts";
+import { Events } from "../../fixtures/http.ts";
+
+const NEVER = new AbortController().signal;
+const frame = (id: number): Frame =>
+  readFrame(Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"m"}`));
+const answer = (id: number, size = 0): Uint8Array =>
+  utf8(`{"jsonrpc":"2.0","result":{"x":"${"x".repeat(size)}"},"id":${id}}`);
+const note = (n: number): Uint8Array => utf8(`{"jsonrpc":"2.0","method":"n","params":{"n":${n}}}`);
+
+class Ways extends Recorder {
+  /** Of the requests that came. */
+  readonly ways: Inbound[] = [];
+
+  override frame(one: Frame, _?: Exchange, inbound?: Inbound): void {
+    if (inbound !== undefined) this.ways.push(inbound);
+    super.frame(one);
+  }
+}
+
+/** A session, and what it tells. */
+class Stage {
+  readonly clock = new VirtualClock();
+  readonly events = new Ways();
+  readonly ways = this.events.ways;
+  answered = 0;
+  ended = 0;
+  readonly session = new SessionLink({
+    clock: this.clock,
+    deadlines: new Deadlines(this.clock),
+    scope: EVERYTHING,
+    answered: () => void this.answered++,
+    ended: () => void this.ended++,
+  });
+
+  constructor() {
+    void this.session.open(this.events, NEVER);
+  }
+
+  /** A request that is answered on a stream, which nobody has read to its end. @returns the id of the stream's first event */
+  async stream(id: number, size = 0): Promise<string> {
+    const response = await this.session.receive(frame(id), "events");
+    const way = this.ways.at(-1);
+    way?.notify(note(id));
+    way?.respond(answer(id, size));
+    const events = new Events(response);
+    const first = await events.next();
+    await events.drop();
+    return first?.id ?? "";
+  }
+
+  /** Whether somebody can come back for what followed an event. */
+  knows(event: string): boolean {
+    const { status, body } = this.session.listen(event);
+    if (body instanceof ReadableStream) void body.cancel();
+    return status === 200;
+  }
+}
+
+describe("what a session over HTTP holds", () => {
+  it("is there for those who come back, for a while", async () => {
+    const stage = new Stage();
+    const event = await stage.stream(1);
+    await stage.clock.run(HELD.time - 1);
+    stage.session.tidy();
+    assert.equal(stage.knows(event), true);
+    await stage.clock.run(1);
+    stage.session.tidy();
+    assert.equal(stage.knows(event), false);
+  });
+
+  it("is so many streams at most, the newest of them", async () => {
+    const stage = new Stage();
+    const events: string[] = [];
+    for (let id = 1; id <= HELD.streams + 2; id++) events.push(await stage.stream(id));
+    assert.deepEqual(
+      events.slice(0, 4).map((event) => stage.knows(event)),
+      [false, false, true, true],
+    );
+    assert.equal(stage.knows(events.at(-1) ?? ""), true);
+  });
+
+  it("is so many bytes at most, the newest of them", async () => {
+    const stage = new Stage();
+    const size = BOUNDS.most / 2;
+    const events: string[] = [];
+    const count = HELD.most / size + 2;
+    for (let id = 1; id <= count; id++) events.push(await stage.stream(id, size));
+    const known = events.map((event) => stage.knows(event));
+    assert.equal(known.at(-1), true);
+    assert.equal(known[0], false);
+    assert.ok(known.filter(Boolean).length * size <= HELD.most);
+  });
+
+  it("is never what still runs", async () => {
+    const stage = new Stage();
+    const events = new Events(await stage.session.receive(frame(1), "events"));
+    const [way] = stage.ways;
+    way?.notify(note(1));
+    const first = await events.next();
+    await events.drop();
+    for (let id = 2; id <= HELD.streams + 2; id++) await stage.stream(id);
+    await stage.clock.run(2 * HELD.time);
+    stage.session.tidy();
+    way?.respond(answer(1));
+    const again = new Events(stage.session.listen(first?.id));
+    assert.deepEqual(
+      (await again.rest()).map(({ id }) => id),
+      [1],
+    );
+  });
+});
+
+describe("a session over HTTP", () => {
+  it("is in use while a request runs or a stream is read, and since then", async () => {
+    const { session, clock, ways } = new Stage();
+    const response = session.receive(frame(1), "json");
+    assert.equal(session.idleSince, undefined);
+    await clock.run(10);
+    ways[0]?.respond(answer(1));
+    await response;
+    assert.equal(session.idleSince, 10);
+    const events = new Events(session.listen(undefined));
+    await clock.run(10);
+    assert.equal(session.idleSince, undefined);
+    await events.drop();
+    assert.equal(session.idleSince, 20);
+    await clock.run(5);
+    await session.receive(readFrame(Buffer.from(note(1))), "either");
+    assert.equal(session.idleSince, 25);
+  });
+
+  it("takes one answer to each request, and nothing after it", async () => {
+    const stage = new Stage();
+    const { session, ways } = stage;
+    const events = new Events(await session.receive(frame(1), "events"));
+    const alone = session.receive(frame(2), "json");
+    for (const [at, way] of ways.entries()) {
+      way.respond(answer(at + 1));
+      way.notify(note(9));
+      way.respond(answer(9));
+    }
+    assert.deepEqual(
+      (await events.rest()).map(({ id }) => id),
+      [1],
+    );
+    assert.deepEqual(await responseOf(await alone).json(), {
+      jsonrpc: "2.0",
+      result: { x: "" },
+      id: 2,
+    });
+    assert.equal(session.queued, 0, "nothing went aside");
+  });
+
+  it("reads one message more if it is paused again at the next", async () => {
+    const { session, events } = new Stage();
+    events.onFrame = () => session.pause();
+    session.pause();
+    const posts = [1, 2, 3].map((n) => session.receive(readFrame(Buffer.from(note(n))), "either"));
+    for (const count of [1, 2, 3]) {
+      session.resume();
+      await turn();
+      assert.equal(events.frames.length, count);
+    }
+    for (const post of posts) assert.equal((await post).status, 202);
+  });
+
+  it("lets who waits with a message know that it has ended", async () => {
+    const stage = new Stage();
+    const { session } = stage;
+    session.pause();
+    const post = session.receive(frame(1), "either");
+    await session.close();
+    assert.equal((await post).status, 404);
+    assert.equal((await session.receive(frame(2), "either")).status, 404);
+    await session.close();
+    assert.equal(stage.ended, 1);
+    assert.deepEqual(stage.events.frames, []);
+  });
+
+  it("ends the answers that run, before whoever runs them hears of it", async () => {
+    const stage = new Stage();
+    const { session, ways, events } = stage;
+    const streamed = new Events(await session.receive(frame(1), "events"));
+    const alone = session.receive(frame(2), "either");
+    events.closed = () => {
+      for (const way of ways) way.respond(undefined);
+    };
+    await session.close();
+    assert.equal((await alone).status, 404);
+    assert.deepEqual(await streamed.rest(), []);
+    await stage.clock.run(PATIENCE);
+    assert.deepEqual(stage.clock.armed, []);
+  });
+
+  it("says when a request was answered", async () => {
+    const stage = new Stage();
+    const response = stage.session.receive(frame(1), "json");
+    assert.equal(stage.session.running, 1);
+    stage.ways[0]?.respond(undefined);
+    assert.equal((await response).status, 202);
+    assert.deepEqual([stage.answered, stage.session.running], [1, 0]);
+  });
+});

@@ -1,0 +1,382 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { scopeOf } from "../../../src/upstream/scope.ts";
+import { memoryPair } from "../../../src/transport/memory.ts";
+import { put, SAMPLE } from "../../fixtures/asks.ts";
+import { turn, VirtualClock } from "../../fixtures/clock.ts";
+import { setUpHttp, type Visitor } from "../../fixtures/http.ts";
+import {
+  INITIALIZE,
+  introduce,
+  type Json,
+  Latch,
+  listNames,
+  manifestFor,
+  Peer,
+  Script,
+  type Settings,
+  setUp,
+} from "../../fixtures/memory.ts";
+
+const TOOLS_CHANGED = "notifications/tools/list_changed";
+const CHANGED = { jsonrpc: "2.0", method: TOOLS_CHANGED };
+const SAMPLING = "sampling/createMessage";
+const BOTH_HAVE = "x://both";
+
+/** A server with something of each kind. */
+function makeServer(name: string): Script {
+  const script = new Script("t");
+  script.lists = {
+    prompts: [{ name: "p" }],
+    resources: [
+      { uri: `${name}://one`, name: "one" },
+      { uri: BOTH_HAVE, name: "both" },
+    ],
+    resourceTemplates: [{ uriTemplate: `${name}://{x}`, name: "any" }],
+  };
+  script.instructions = `Use ${name}.`;
+  const read = (message: Json): string =>
+    `"result":{"contents":[],"of":${JSON.stringify([name, message.params?.["uri"]])}}`;
+  script.on = {
+    "resources/read": read,
+    "resources/subscribe": () => '"result":{}',
+    "prompts/get": (message) => `"result":{"messages":[],"of":${JSON.stringify(message.params)}}`,
+  };
+  return script;
+}
+
+/** Three servers over HTTP, under a clock that the test moves; only who is wanted is started. */
+function begin(settings: Settings = {}) {
+  const scripts = { a: makeServer("a"), b: makeServer("b"), c: makeServer("c") };
+  const clock = new VirtualClock();
+  const stage = setUpHttp(scripts, { ...settings, clock, random: () => 0 });
+  /** Whoever speaks at that path, and has introduced itself. */
+  const open = async (path: string, capabilities: object = {}): Promise<Visitor> => {
+    const one = stage.visit(path);
+    await one.introduce(INITIALIZE.params.protocolVersion, capabilities);
+    await turn();
+    return one;
+  };
+  return { ...stage, scripts, clock, open };
+}
+
+async function ask(one: Visitor, method: string, params: object = {}): Promise<Json> {
+  const response = await one.post({ jsonrpc: "2.0", id: 1, method, params });
+  assert.equal(response.status, 200);
+  return (await response.json()) as Json;
+}
+
+/** All that is listed, of each kind, by its name or URI. */
+async function listAll(one: Visitor): Promise<Record<string, unknown[]>> {
+  const pick = async (method: string, kind: string, key: string): Promise<unknown[]> => {
+    const { result } = await ask(one, method);
+    return (result?.[kind] as Record<string, unknown>[]).map((item) => item[key]);
+  };
+  return {
+    tools: await pick("tools/list", "tools", "name"),
+    prompts: await pick("prompts/list", "prompts", "name"),
+    resources: await pick("resources/list", "resources", "uri"),
+    templates: await pick("resources/templates/list", "resourceTemplates", "uriTemplate"),
+  };
+}
+
+const starts = ({ scripts: { a, b, c } }: ReturnType<typeof begin>): number[] => [
+  a.starts,
+  b.starts,
+  c.starts,
+];
+
+describe("one server's address", () => {
+  it("shows all of that server under its own names, and nothing of others", async () => {
+    const own = {
+      tools: ["t"],
+      prompts: ["p"],
+      resources: ["b://one", BOTH_HAVE],
+      templates: ["b://{x}"],
+    };
+    for (const path of ["/mcp/b", "/mcp?servers=b", "/mcp?servers=b,b"]) {
+      assert.deepEqual(await listAll(await begin().open(path)), own);
+    }
+  });
+
+  it("starts that server alone", async () => {
+    const stage = begin();
+    await listAll(await stage.open("/mcp/b"));
+    assert.deepEqual(starts(stage), [0, 1, 0]);
+  });
+
+  it("shares the server's process with who uses all", async () => {
+    const stage = begin();
+    await stage.open("/mcp/a");
+    await stage.open("/mcp");
+    await stage.open("/mcp?servers=c,a");
+    assert.deepEqual(starts(stage), [1, 1, 1]);
+  });
+
+  it("has calls, prompts and reads routed to that server", async () => {
+    const { open } = begin();
+    const one = await open("/mcp/b");
+    const called = await ask(one, "tools/call", { name: "t", arguments: { n: 1 } });
+    assert.deepEqual(called.result?.["echo"], { name: "t", arguments: { n: 1 } });
+    assert.deepEqual((await ask(one, "prompts/get", { name: "p" })).result?.["of"], { name: "p" });
+    for (const uri of [BOTH_HAVE, "b://one", "b://other"]) {
+      assert.deepEqual((await ask(one, "resources/read", { uri })).result?.["of"], ["b", uri]);
+    }
+  });
+
+  it("reaches nothing of other servers, however it is named", async () => {
+    const stage = begin();
+    const all = await stage.open("/mcp");
+    const one = await stage.open("/mcp/b");
+    const resources = ["a://one", "a://other", "toolmux://a/a%3A%2F%2Fone"];
+    for (const uri of resources) {
+      assert.ok((await ask(all, "resources/read", { uri })).result, uri);
+      assert.equal((await ask(one, "resources/read", { uri })).error?.code, -32002, uri);
+      assert.equal((await ask(one, "resources/subscribe", { uri })).error?.code, -32002, uri);
+    }
+    for (const name of ["a__t", "b__t"]) {
+      assert.equal((await ask(one, "tools/call", { name })).error?.code, -32602, name);
+    }
+  });
+
+  it("tells what that server wants models to know, and no other", async () => {
+    const stage = begin();
+    await stage.hub.startAllAndSettle();
+    const one = stage.visit("/mcp/b");
+    const { result } = (await (await one.post(INITIALIZE)).json()) as Json;
+    assert.equal(result?.["instructions"], "# b\n\nUse b.");
+  });
+
+  it("has its lists as soon as that server has", async () => {
+    const stage = begin();
+    stage.scripts.a.onOpen = () => new Promise(() => {});
+    await stage.open("/mcp");
+    assert.deepEqual((await listAll(await stage.open("/mcp/b")))["tools"], ["t"]);
+  });
+
+  it("says so when that server was stopped, whatever its prefix elsewhere", async () => {
+    for (const prefix of ["b", ""]) {
+      const { open, hub } = begin({ servers: { b: { prefix } } });
+      const one = await open("/mcp/b");
+      await hub.stop("b");
+      await hub.stop("a");
+      assert.deepEqual((await listAll(one))["tools"], []);
+      const { error } = await ask(one, "tools/call", { name: "t" });
+      assert.equal(error?.message, 'Server "b" is stopped, so there is no tool "t" now.');
+    }
+  });
+
+  it("has a call wait for what that server has not listed yet", async () => {
+    const { open, scripts } = begin();
+    const latch = new Latch();
+    scripts.b.onOpen = latch.wait;
+    const one = await open("/mcp/b");
+    const called = ask(one, "tools/call", { name: "t" });
+    await turn();
+    latch.open();
+    assert.deepEqual((await called).result?.["echo"], { name: "t" });
+  });
+
+  it("leaves that server to whoever comes next, though others are there who do not want it", async () => {
+    const { open, scripts } = begin();
+    const one = await open("/mcp/a", { sampling: {} });
+    await open("/mcp/b");
+    await one.request("DELETE", undefined);
+    await turn();
+    assert.equal(scripts.a.open, 1);
+  });
+
+  it("starts nothing of others when one of them is asked for by a person", async () => {
+    const stage = begin();
+    await stage.open("/mcp/b");
+    stage.hub.start("a");
+    await turn();
+    assert.deepEqual(starts(stage), [1, 1, 0]);
+    assert.deepEqual((await listAll(await stage.open("/mcp/a")))["tools"], ["t"]);
+    assert.equal(stage.scripts.a.open, 1);
+  });
+});
+
+describe("an address of several servers", () => {
+  it("shows these under their usual names, in whatever order they are named", async () => {
+    const stage = begin();
+    const expected = {
+      tools: ["b__t", "c__t"],
+      prompts: ["b__p", "c__p"],
+      resources: ["b://one", "c://one", "toolmux://c/x%3A%2F%2Fboth", BOTH_HAVE],
+      templates: ["b://{x}", "c://{x}"],
+    };
+    assert.deepEqual(await listAll(await stage.open("/mcp?servers=c,b")), expected);
+    assert.deepEqual(await listAll(await stage.open("/mcp?servers=b&servers=c")), expected);
+    assert.deepEqual(starts(stage), [0, 1, 1]);
+  });
+
+  it("has nothing remarked on that was not remarked on of the whole", async () => {
+    const { open, hub, clock, events } = begin();
+    await hub.startAllAndSettle();
+    await clock.run(1000);
+    const remarks = (): unknown[] =>
+      events.filter((event) => event.kind === "log" && event.text.includes(BOTH_HAVE));
+    assert.equal(remarks().length, 2);
+    await listAll(await open("/mcp?servers=c,b"));
+    await clock.run(1000);
+    assert.equal(remarks().length, 2);
+  });
+
+  it("keeps the process of a server that each client has for itself to those who want it", async () => {
+    const stage = begin({ servers: { a: { isolation: "perClient" } } });
+    await stage.open("/mcp/a");
+    await stage.open("/mcp?servers=a,b");
+    await stage.open("/mcp/b");
+    assert.deepEqual(starts(stage), [2, 1, 0]);
+  });
+});
+
+describe("what servers say", () => {
+  it("is asked of the one client that has to do with that server", async () => {
+    const { open, scripts } = begin();
+    const capabilities = { sampling: {} };
+    const one = await open("/mcp/a", capabilities);
+    const other = await open("/mcp/b", capabilities);
+    const [heard, missed] = [await one.listen(), await other.listen()];
+    const answer = put(scripts.a, "s", SAMPLING, SAMPLE);
+    const asked = await heard.message();
+    assert.equal(asked.method, SAMPLING);
+    const result = { role: "assistant" };
+    assert.equal((await one.post({ jsonrpc: "2.0", id: asked.id, result })).status, 202);
+    assert.deepEqual((await answer).result, result);
+    const params = { level: "error", data: "of b" };
+    scripts.a.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    scripts.b.peer?.send({ jsonrpc: "2.0", method: "notifications/message", params });
+    assert.equal((await heard.message()).params?.["logger"], "a");
+    assert.equal((await missed.message()).params?.["logger"], "b");
+  });
+
+  it("is refused if it may be asked of two", async () => {
+    const { open, scripts } = begin();
+    await open("/mcp/a", { sampling: {} });
+    await open("/mcp", { sampling: {} });
+    assert.match((await put(scripts.a, "s", SAMPLING, SAMPLE)).error?.message ?? "", /perClient/);
+  });
+
+  it("changes the lists of those alone who have to do with that server", async () => {
+    const { open, scripts, clock } = begin();
+    const [all, one, other] = [await open("/mcp"), await open("/mcp/a"), await open("/mcp/b")];
+    for (const visitor of [all, one, other]) await listAll(visitor);
+    const own = await other.listen();
+    const change = async (script: Script, name: string): Promise<void> => {
+      script.tools = [JSON.stringify({ name, inputSchema: { type: "object" } })];
+      script.peer?.send(CHANGED);
+      await clock.run(5000);
+    };
+    await change(scripts.a, "u");
+    assert.equal((await (await all.listen()).message()).method, TOOLS_CHANGED);
+    assert.equal((await (await one.listen()).message()).method, TOOLS_CHANGED);
+    assert.deepEqual((await listAll(one))["tools"], ["u"]);
+    await other.request("DELETE", undefined);
+    assert.deepEqual(await own.rest(), []);
+  });
+});
+
+describe("an address", () => {
+  it("of a server that there is not is refused, and says which there are", async () => {
+    const { visit, face } = begin();
+    for (const path of ["/mcp/x", "/mcp?servers=a,x", "/mcp?servers=x"]) {
+      const response = await visit(path).post(INITIALIZE);
+      assert.equal(response.status, 404, path);
+      const { error } = (await response.json()) as Json;
+      assert.equal(error?.message, 'There is no server "x". There are: "a", "b", "c".');
+    }
+    assert.equal((await visit("/mcp?servers=").post(INITIALIZE)).status, 404);
+    assert.equal((await visit("/mcp/a/b").post(INITIALIZE)).status, 404);
+    assert.equal(face.sessions, 0);
+  });
+
+  it("is the only one where its sessions are", async () => {
+    const { open } = begin();
+    const one = await open("/mcp?servers=a,b");
+    for (const path of ["/mcp", "/mcp/a", "/mcp?servers=a", "/mcp?servers=a,b,c", "/mcp/x"]) {
+      one.path = path;
+      assert.equal((await one.post({ jsonrpc: "2.0", id: 1, method: "ping" })).status, 404, path);
+      assert.equal((await one.request("GET", undefined)).status, 404, path);
+      assert.equal((await one.request("DELETE", undefined)).status, 404, path);
+    }
+    one.path = "/mcp?servers=b,a";
+    assert.ok((await ask(one, "ping")).result);
+    assert.equal((await one.request("DELETE", undefined)).status, 204);
+  });
+
+  it("says what its path says, whatever follows", async () => {
+    const { open } = begin();
+    assert.deepEqual((await listAll(await open("/mcp/a?servers=b")))["resources"], [
+      "a://one",
+      BOTH_HAVE,
+    ]);
+  });
+
+  it("may spell a server's name as addresses do", async () => {
+    const stage = setUpHttp({ "my server": new Script("t"), b: new Script("t") });
+    const one = stage.visit("/mcp/my%20server");
+    await one.introduce();
+    assert.deepEqual((await ask(one, "tools/list")).result?.["tools"], [
+      { name: "t", inputSchema: { type: "object" } },
+    ]);
+  });
+
+  it("takes no other methods than the whole does", async () => {
+    const { visit } = begin();
+    assert.equal((await visit("/mcp/a").request("PUT", undefined)).status, 405);
+  });
+});
+
+describe("a manifest that changes", () => {
+  it("takes a server from those who had it alone, and gives it back to them", async () => {
+    const { open, visit, hub, scripts, clock } = begin();
+    const one = await open("/mcp/b");
+    const events = await one.listen();
+    assert.deepEqual((await listAll(one))["tools"], ["t"]);
+    const { a, b } = scripts;
+    hub.reload(manifestFor({ a }, {}));
+    await clock.run(100);
+    assert.equal((await events.message()).method, TOOLS_CHANGED);
+    assert.deepEqual((await listAll(one))["tools"], []);
+    assert.equal((await visit("/mcp/b").post(INITIALIZE)).status, 404);
+    hub.reload(manifestFor({ a, b }, {}));
+    await clock.run(100);
+    assert.deepEqual((await listAll(one))["tools"], ["t"]);
+  });
+
+  it("adds a server only for those who want it", async () => {
+    const stage = begin();
+    const { hub, scripts } = stage;
+    hub.remove("a");
+    await stage.open("/mcp/b");
+    hub.reload(manifestFor(scripts, {}));
+    await turn();
+    assert.deepEqual(starts(stage), [0, 1, 0]);
+  });
+});
+
+describe("catalogs of parts", () => {
+  it("are kept, but not for as many parts as there may be", async () => {
+    const names = ["a", "b", "c", "d", "e", "f", "g"];
+    const stage = setUp(Object.fromEntries(names.map((name) => [name, new Script("t")])));
+    const { hub, client } = stage;
+    await introduce(client);
+    await listNames(client);
+    const whole = hub.catalog;
+    const parts = Array.from({ length: 2 ** names.length - 1 }, (_, i) =>
+      names.filter((__, bit) => ((i + 1) >> bit) & 1),
+    );
+    for (const [i, part] of parts.entries()) {
+      if (i === 60) assert.equal(hub.catalog, whole);
+      const [ours, theirs] = memoryPair();
+      void hub.accept(ours, new AbortController().signal, scopeOf(part));
+      const peer = new Peer(theirs);
+      await introduce(peer);
+      const shown = part.length === 1 ? ["t"] : part.map((name) => `${name}__t`);
+      assert.deepEqual(await listNames(peer), shown);
+    }
+    assert.notEqual(hub.catalog, whole);
+  });
+});

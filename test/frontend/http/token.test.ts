@@ -1,0 +1,168 @@
+import assert from "node:assert/strict";
+import { chmod } from "node:fs/promises";
+import { describe, it } from "node:test";
+import picocolors from "picocolors";
+import { type Address, closeAddress } from "../../../src/cli/http-address.ts";
+import { drawProblem } from "../../../src/cli/code-frame.ts";
+import { HubError } from "../../../src/base/errors.ts";
+import type { HttpToken } from "../../../src/manifest/schema.ts";
+import { resolveToken } from "../../../src/manifest/resolve.ts";
+import { withSandbox } from "../../fixtures/manifest/sandbox.ts";
+
+const SECRET = "s3cr3t-Value";
+const ENV = { HOME: "/home/me", TOKEN: SECRET, EMPTY: "", LINES: "s3cr3t\nlines" };
+const saying = (text: string): HttpToken => ({ text, file: "/etc/t.toml", baseDir: "/etc" });
+
+/** A refusal that does not show what the token is. */
+function misuse(pattern: RegExp): (error: unknown) => boolean {
+  return (error) =>
+    error instanceof HubError &&
+    error.code === "usage" &&
+    pattern.test(error.message) &&
+    !error.message.includes("s3cr3t");
+}
+
+describe("the token in a manifest", () => {
+  for (const [text, token] of [
+    ["${env:TOKEN}", SECRET],
+    ["${env:NONE:-other}", "other"],
+    ["a-${env:TOKEN}-b", `a-${SECRET}-b`],
+    ["literal", "literal"],
+    ["$${env:TOKEN}", "${env:TOKEN}"],
+  ] as const)
+    it(`is filled in when serving begins: ${text}`, async () => {
+      assert.equal(await resolveToken(saying(text), ENV), token);
+    });
+
+  it("may stand in a file beside the manifest", () =>
+    withSandbox(async (box) => {
+      await box.write("etc/token", `${SECRET}\n`);
+      const file = await box.write("etc/t.toml", '[hub]\nhttpToken = "${file:token}"');
+      const { manifest } = await box.loadValid({ files: [file] });
+      assert.ok(manifest.httpToken);
+      assert.equal(await resolveToken(manifest.httpToken, ENV), SECRET);
+    }));
+
+  it("is missing with its variable or its file, and nothing is served without it", async () => {
+    const env = resolveToken(saying("${env:NONE}"), ENV);
+    await assert.rejects(env, misuse(/hub\.httpToken needs the environment variable NONE/));
+    const file = resolveToken(saying("${file:/none}"), ENV);
+    await assert.rejects(file, misuse(/hub\.httpToken needs the file \/none/));
+  });
+
+  it("is that of the last file that has one, and is no setting that others see", () =>
+    withSandbox(async (box) => {
+      const files = [
+        await box.write("a.toml", '[hub]\nname = "a"\nhttpToken = "${env:A}"'),
+        await box.write("b/b.toml", '[hub]\nhttpToken = "${env:B}"'),
+        await box.write("c.toml", "[hub]\nnameLimit = 100"),
+      ];
+      const { manifest } = await box.loadValid({ files });
+      const { text, file, baseDir } = manifest.httpToken ?? saying("");
+      assert.equal(text, "${env:B}");
+      assert.deepEqual([file, baseDir].map(box.shorten.bind(box)), ["b/b.toml", "b"]);
+      assert.equal(manifest.hub.name, "a");
+      assert.ok(!("httpToken" in manifest.hub));
+    }));
+
+  for (const [value, message] of [
+    ['"${keychain:x}"', /^t\.toml:2:13: hub\.httpToken: found the unknown form \$\{keychain:…\}/],
+    ['"${TOKEN}"', /^t\.toml:2:13: hub\.httpToken: found \$\{TOKEN\}; write \$\{env:TOKEN\}/],
+    ['""', /^t\.toml:2:13: hub\.httpToken: expected a string that is not empty/],
+    ["87654321", /^t\.toml:2:13: hub\.httpToken: expected a string, found a number$/],
+  ] as const)
+    it(`is no ${value}`, () =>
+      withSandbox(async (box) => {
+        const file = await box.write("t.toml", `[hub]\nhttpToken = ${value}`);
+        const [problem = ""] = await box.loadProblems({ files: [file] });
+        assert.match(problem, message);
+      }));
+
+  it("is masked where a problem with it is shown", () => {
+    const problem = { file: "/t", position: { line: 1, column: 13 }, message: "" };
+    const draw = (line: string, path: string): string | undefined =>
+      drawProblem({ ...problem, path }, line, {
+        width: 80,
+        colors: picocolors.createColors(false),
+      });
+    const line = `httpToken = "${SECRET} \${x}"`;
+    assert.doesNotMatch(draw(line, "hub.httpToken") ?? "", /s3cr3t/);
+    assert.match(draw('nameLimit = "long"', "hub.nameLimit") ?? "", /long/);
+  });
+
+  it("has a word said about it if it stands as it is in a file that others can read", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("t.toml", `[hub]\nhttpToken = "${SECRET}"`);
+      const note = /^t\.toml: hub\.httpToken stands there as it is, and others can read the file/;
+      for (const [mode, isSaid] of [
+        [0o644, true],
+        [0o640, true],
+        [0o600, false],
+      ] as const) {
+        await chmod(file, mode);
+        const { notes } = await box.loadValid({ files: [file] });
+        assert.equal(
+          notes.some((text) => note.test(text)),
+          isSaid,
+          mode.toString(8),
+        );
+        assert.ok(!notes.join().includes(SECRET));
+      }
+      const other = await box.write("o.toml", '[hub]\nhttpToken = "${env:TOKEN}"');
+      const { notes } = await box.loadValid({ files: [other] });
+      assert.ok(!notes.join().includes("httpToken"));
+    }));
+});
+
+describe("who serves over HTTP", () => {
+  const here: Address = { hostname: "127.0.0.1", port: 1, token: undefined };
+  const anywhere: Address = { ...here, hostname: "0.0.0.0" };
+
+  it("asks for the token of the command line, else for that of the manifest, else for none", async () => {
+    const token = saying("${env:TOKEN}");
+    const named = { ...anywhere, token: "named" };
+    assert.equal(
+      (await closeAddress(named, token, { env: ENV, platform: "linux" })).token,
+      "named",
+    );
+    assert.equal(
+      (await closeAddress(anywhere, token, { env: ENV, platform: "linux" })).token,
+      SECRET,
+    );
+    assert.equal((await closeAddress(here, token, { env: ENV, platform: "linux" })).token, SECRET);
+    assert.deepEqual(await closeAddress(here, undefined, { env: ENV, platform: "linux" }), here);
+  });
+
+  it("takes a token from among the secrets", async () => {
+    const env = { ...ENV, TOOLMUX_SECRET_HUB_TOKEN: SECRET, TOOLMUX_KEYCHAIN: "off" };
+    const world = { env, platform: "linux" };
+    const token = saying("${secret:hub/token}");
+    assert.equal((await closeAddress(here, token, world)).token, SECRET);
+    await assert.rejects(
+      closeAddress(here, saying("${secret:none}"), world),
+      misuse(/run: toolmux secret set none/),
+    );
+  });
+
+  it("does not look for the manifest's token if the command line names one", async () => {
+    const named = { ...anywhere, token: "named" };
+    const missing = saying("${env:NONE}");
+    assert.equal(
+      (await closeAddress(named, missing, { env: ENV, platform: "linux" })).token,
+      "named",
+    );
+  });
+
+  it("lets nobody in without a token that was wanted", async () => {
+    for (const text of ["${env:EMPTY}", "${env:LINES}", "s3cr3t with spaces", "s3cr3t-ü"])
+      await assert.rejects(
+        closeAddress(here, saying(text), { env: ENV, platform: "linux" }),
+        misuse(/token of hub\.httpToken cannot be borne/),
+      );
+    const named = { ...here, token: "s3cr3t named" };
+    await assert.rejects(
+      closeAddress(named, undefined, { env: ENV, platform: "linux" }),
+      misuse(/token of --http-token-env cannot be borne/),
+    );
+  });
+});

@@ -1,0 +1,122 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import * as fc from "fast-check";
+import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { bytesOf, type Frame, joinMessage, readdress, reissue } from "../../src/jsonrpc/message.ts";
+import { LONG } from "../../src/jsonrpc/long.ts";
+import { Pipe } from "../../src/jsonrpc/pipe.ts";
+
+const TEXT = "é 0123456789 \\n".repeat(LONG / 12);
+
+/** Messages, and what is none: also such that go on over the end of their line, as far as a scanner can tell that does not mind it. */
+const LINES = [
+  '{"jsonrpc":"2.0","id":7,"result":{"content":[]}}',
+  '{"result":{"a":"b"},"jsonrpc":"2.0","id":8}',
+  '{"jsonrpc":"2.0","id":9,"error":{"code":-32000,"message":"\\u006dethod"}}',
+  '{"jsonrpc":"2.0","id":10,"result":{"text":"\\"method\\" \\"jsonrpc\\""}}',
+  '{"jsonrpc":"2.0","id":11,"method":"tools/call","params":{"name":"x","arguments":{"a":[1,{}]}}}',
+  '{"method":"tools/call","params":{"name":"x","_meta":{"progressToken":3}},"jsonrpc":"2.0","id":"a\\"b"}',
+  '{"method":"prompts/get","params":{},"jsonrpc":"2.0","id":"plain"}',
+  '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":2}}',
+  '{"method":"notifications/message","params":{"data":null},"jsonrpc":"2.0"}',
+  '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+  '{ "jsonrpc": "2.0", "id": 12, "method": "ping" }',
+  '[{"jsonrpc":"2.0","id":13,"method":"ping"},{"jsonrpc":"2.0","id":14,"result":{}}]',
+  '{"jsonrpc":"2.0","id":15,"method":"tools/call","params":{"a":[',
+  '{"jsonrpc":"2.0","id":15,"method":"tools/call","params":{"a":[{"b":{}}',
+  ",[",
+  '{"jsonrpc":"2.0","id":16,"result":{"a":',
+  '{"jsonrpc":"2.0","id":17,"result":{}},"jsonrpc":"2.0"}',
+  '{"jsonrpc":"2.0","id":18,"id":19,"method":"m","params":{}}',
+  '{"jsonrpc":"2.0","id":22,"method":"m","params":{},"id":23}',
+  '{"jsonrpc":"2.0","id":24,"method":"m","params":{}}}',
+  '{"method":"m","params":{},"jsonrpc":"2.0","id":25,"more":1}',
+  '{"method":"notifications/m","params":{},"jsonrpc":"2.0","more":1}',
+  '{"jsonrpc":"2.0","id":26,"method":"m","params":{"a":{}',
+  "}}",
+  "}}]}",
+  '"',
+  "no JSON",
+  "",
+  `{"jsonrpc":"2.0","id":20,"result":{"text":"${TEXT}"}}`,
+  `{"jsonrpc":"2.0","id":21,"method":"tools/call","params":{"name":"x","text":"${TEXT}"}}`,
+];
+
+const STREAM = fc.array(
+  fc.record({ line: fc.constantFrom(...LINES), end: fc.constantFrom("\n", "\n", "\r\n") }),
+  { maxLength: 20 },
+);
+
+/** What a frame says, and what is written of it, with its place in memory taken away. */
+function essence(frame: Frame): unknown {
+  if (frame.kind === "batch") return frame.items.map(essence);
+  const bytes = bytesOf(frame).toString();
+  const { kind } = frame;
+  switch (frame.kind) {
+    case "invalid":
+      return { kind, bytes, id: frame.id?.key, reason: frame.reason };
+    case "response":
+      return { kind, bytes, id: frame.id, written: joinMessage(readdress(frame, "1")).toString() };
+    case "request": {
+      const written = joinMessage(reissue(frame, 2, [], [])).toString();
+      return { kind, bytes, id: frame.id.key, method: frame.method, written };
+    }
+    case "notification": {
+      const { start = 0, end = 0 } = frame.params ?? {};
+      return {
+        kind,
+        bytes,
+        method: frame.method,
+        params: frame.bytes.toString("utf8", start, end),
+      };
+    }
+  }
+}
+
+/** What a pipe makes of bytes that come in chunks which end there. */
+function readThroughPipe(bytes: Buffer, cuts: readonly number[]): unknown[] {
+  const found: unknown[] = [];
+  let take: (chunk: Buffer) => void = () => {};
+  let finish = (): void => {};
+  const source = {
+    read: (onChunk: typeof take, onEnd: typeof finish): void => {
+      take = onChunk;
+      finish = onEnd;
+    },
+    pause: () => {},
+    resume: () => {},
+  };
+  const sink = { write: () => undefined, end: () => {} };
+  const events = {
+    frame: (frame: Frame) => void found.push(essence(frame)),
+    oversized: () => assert.fail("nothing is too long"),
+    pressure: () => {},
+    ended: () => {},
+  };
+  assert.ok(new Pipe(source, sink, 1e9, events));
+  let from = 0;
+  for (const cut of [...cuts, bytes.length].sort((a, b) => a - b)) {
+    // Each has memory of its own, as those that come in have.
+    if (cut > from) take(Buffer.from(new Uint8Array(bytes.subarray(from, cut)).buffer));
+    from = Math.max(from, cut);
+  }
+  finish();
+  return found;
+}
+
+describe("a pipe", () => {
+  it("reads each line as if it had come alone, wherever chunks end", () => {
+    fc.assert(
+      fc.property(STREAM, fc.array(fc.nat(), { maxLength: 12 }), (stream, places) => {
+        const bytes = Buffer.from(stream.map(({ line, end }) => line + end).join(""));
+        const cuts = places.map((place) => place % (bytes.length + 1));
+        const alone = stream
+          .filter(({ line }) => line !== "")
+          .map(({ line }) => essence(readFrame(Buffer.from(line))));
+        assert.deepEqual(readThroughPipe(bytes, cuts), alone);
+      }),
+      { numRuns: 500 },
+    );
+  });
+});

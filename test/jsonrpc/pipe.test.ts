@@ -1,0 +1,396 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { PassThrough } from "node:stream";
+import { describe, it } from "node:test";
+import { utf8 } from "../../src/base/bytes.ts";
+import type { Frame } from "../../src/jsonrpc/message.ts";
+import { type ByteSink, type ByteSource, Pipe, PRESSURE } from "../../src/jsonrpc/pipe.ts";
+import { sinkOf } from "../../src/process/child-streams.ts";
+
+/** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
+class Sink implements ByteSink {
+  readonly writes: Uint8Array[] = [];
+  slow = false;
+  ended = 0;
+  #release: (() => void) | undefined;
+
+  write(bytes: Uint8Array): Promise<void> | undefined {
+    assert.equal(this.#release, undefined, "nothing is written while the sink is full");
+    assert.equal(this.ended, 0, "nothing is written after the end");
+    this.writes.push(bytes);
+    if (!this.slow) return undefined;
+    return new Promise((resolve) => {
+      this.#release = resolve;
+    });
+  }
+
+  end(): void {
+    assert.equal(this.#release, undefined, "it ends after all was taken");
+    this.ended++;
+  }
+
+  async drain(): Promise<void> {
+    const release = this.#release;
+    this.#release = undefined;
+    release?.();
+    await turn();
+  }
+
+  get texts(): string[] {
+    return this.writes.map((bytes) => Buffer.from(bytes).toString());
+  }
+}
+
+class Source implements ByteSource {
+  push: (chunk: Buffer) => void = () => {};
+  end: () => void = () => {};
+  readonly calls: string[] = [];
+
+  read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void {
+    this.push = onChunk;
+    this.end = onEnd;
+  }
+
+  pause(): void {
+    this.calls.push("pause");
+  }
+
+  resume(): void {
+    this.calls.push("resume");
+  }
+}
+
+function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    setImmediate(resolve);
+  });
+}
+
+function make(onPressure: (full: boolean) => void = () => {}): {
+  pipe: Pipe;
+  sink: Sink;
+  source: Source;
+  events: string[];
+} {
+  const sink = new Sink();
+  const source = new Source();
+  const events: string[] = [];
+  const pipe = new Pipe(source, sink, 1000, {
+    frame: (frame: Frame) => events.push(frame.kind),
+    oversized: (_head, _tail, size) => events.push(`oversized ${size}`),
+    pressure(full) {
+      events.push(full ? "full" : "drained");
+      onPressure(full);
+    },
+    ended: () => events.push("ended"),
+  });
+  return { pipe, sink, source, events };
+}
+
+const BIG = 100_000;
+
+describe("what is sent into a pipe", () => {
+  it("goes out in one write if it was sent in one turn, each message on a line", async () => {
+    const { pipe, sink } = make();
+    pipe.send(utf8("a"));
+    pipe.send([utf8("b"), utf8("c")]);
+    assert.deepEqual(sink.texts, [], "not before the turn ends");
+    await turn();
+    pipe.send(utf8("d"));
+    await turn();
+    assert.deepEqual(sink.texts, ["a\nbc\n", "d\n"]);
+  });
+
+  it("is not copied if it is big, and stays in order", async () => {
+    const { pipe, sink } = make();
+    const big = new Uint8Array(BIG).fill(98);
+    pipe.send([utf8("a"), big, utf8("c")]);
+    pipe.send(big);
+    pipe.send(utf8("d"));
+    await turn();
+    assert.ok(sink.writes.includes(big));
+    const b = "b".repeat(BIG);
+    assert.ok(sink.texts.join("") === `a${b}c\n${b}\nd\n`, "all, in order");
+  });
+
+  it("waits while the sink is full, is counted, and then goes out joined", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("first"));
+    await turn();
+    assert.equal(pipe.queued, 6);
+    pipe.send(utf8("second"));
+    pipe.send(utf8("third"));
+    await turn();
+    assert.deepEqual(sink.texts, ["first\n"]);
+    assert.equal(pipe.queued, 19);
+    await sink.drain();
+    assert.deepEqual(sink.texts, ["first\n", "second\nthird\n"]);
+    await sink.drain();
+    assert.equal(pipe.queued, 0);
+  });
+
+  it("waits also if a full sink was met before the turn ended", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("small"));
+    pipe.send(new Uint8Array(BIG).fill(98));
+    const ended = pipe.end();
+    for (const count of [1, 2, 3]) {
+      await turn();
+      assert.deepEqual([sink.writes.length, sink.ended], [count, 0]);
+      await sink.drain();
+    }
+    await ended;
+    assert.ok(sink.texts.join("") === `small\n${"b".repeat(BIG)}\n`);
+  });
+
+  it("stays as it is until the sink has taken it, whatever is sent meanwhile", async () => {
+    const taken: Buffer[] = [];
+    let kept: Uint8Array | undefined;
+    let release = (): void => {};
+    let writes = 0;
+    const take = (bytes: Uint8Array): void => void taken.push(Buffer.from(bytes));
+    const sink: ByteSink = {
+      keepsNothing: true,
+      end: () => {},
+      write(bytes) {
+        assert.equal(kept, undefined, "nothing is written while the sink is full");
+        if (writes++ % 3 === 0) {
+          take(bytes);
+          return undefined;
+        }
+        kept = bytes;
+        return new Promise((resolve) => (release = resolve));
+      },
+    };
+    const ignore = (): void => {};
+    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+    const pipe = new Pipe(new Source(), sink, 1000, events);
+    const sent: string[] = [];
+    for (let n = 0; n < 600; n++) {
+      for (let k = 0; k <= (n * 7) % 5; k++) {
+        const text = `${n}.${k} ${"abcdefgh".repeat([0, 1, 30, 600, 3000][(n + k * 3) % 5] ?? 0)}`;
+        sent.push(text);
+        pipe.send(k % 2 === 0 ? utf8(text) : [text.slice(0, 2), utf8(text.slice(2))]);
+      }
+      await (n % 2 === 0 ? Promise.resolve() : turn());
+      if (n % 3 !== 0 || kept === undefined) continue;
+      take(kept);
+      kept = undefined;
+      release();
+    }
+    while (pipe.queued > 0) {
+      if (kept !== undefined) take(kept);
+      kept = undefined;
+      release();
+      await turn();
+    }
+    assert.ok(Buffer.concat(taken).toString() === `${sent.join("\n")}\n`, "every byte, in order");
+  });
+
+  for (const keepsNothing of [true, undefined] as const) {
+    const what =
+      keepsNothing === true
+        ? "once it was taken, if it was given"
+        : "by nobody if the sink may keep it";
+    it(`is freed ${what}`, async () => {
+      const taken: Buffer[] = [];
+      let release: (() => void) | undefined;
+      const sink: ByteSink = {
+        keepsNothing,
+        end: () => {},
+        write(bytes) {
+          taken.push(Buffer.from(bytes));
+          return taken.length % 2 === 0 ? new Promise((resolve) => (release = resolve)) : undefined;
+        },
+      };
+      const ignore = (): void => {};
+      const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+      const pipe = new Pipe(new Source(), sink, 1000, events);
+      const [first, second, own] = [1, 2, 3].map((byte) => new Uint8Array(BIG).fill(byte));
+      assert.ok(first && second && own);
+      const given = (of: Uint8Array) => ({ of, start: 0, end: of.length, isGiven: true }) as const;
+      pipe.send([given(first), given(second), own, "end"]);
+      const isFreed = keepsNothing === true;
+      const sizes = () => [first, second, own].map(({ length }) => length);
+      assert.deepEqual(sizes(), [isFreed ? 0 : BIG, BIG, BIG]);
+      while (pipe.queued > 0) {
+        release?.();
+        await turn();
+      }
+      assert.deepEqual(sizes(), isFreed ? [0, 0, BIG] : [BIG, BIG, BIG]);
+      const expected = [1, 2, 3].map((byte) => Buffer.alloc(BIG, byte));
+      assert.ok(Buffer.concat(taken).equals(Buffer.concat([...expected, utf8("end\n")])));
+    });
+  }
+
+  it("may have empty pieces", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send([utf8(""), new Uint8Array(BIG).fill(98), utf8("")]);
+    pipe.send(utf8("a"));
+    for (let n = 0; n < 8; n++) {
+      await turn();
+      pipe.send(utf8("c"));
+      await sink.drain();
+    }
+    assert.ok(sink.texts.join("") === `${"b".repeat(BIG)}\na\n${"c\n".repeat(8)}`);
+  });
+
+  it("reports pressure once when much is queued, and relief once when little is left", async () => {
+    const { pipe, sink, events } = make();
+    sink.slow = true;
+    const piece = new Uint8Array(PRESSURE.high / 16).fill(98);
+    for (let n = 0; n < 15; n++) pipe.send(piece);
+    await turn();
+    assert.deepEqual(events, []);
+    for (let n = 0; n < 15; n++) pipe.send(piece);
+    assert.deepEqual(events, ["full"]);
+    while (pipe.queued > PRESSURE.low) {
+      assert.deepEqual(events, ["full"], `${pipe.queued} bytes are queued`);
+      await sink.drain();
+    }
+    assert.deepEqual(events, ["full", "drained"]);
+    while (pipe.queued > 0) await sink.drain();
+    assert.deepEqual(events, ["full", "drained"]);
+    assert.equal(sink.texts.join("").length, 30 * (piece.length + 1));
+  });
+
+  it("may be sent from inside the news of relief", async () => {
+    const { pipe, sink } = make((full) => {
+      if (!full) pipe.send(utf8("later"));
+    });
+    pipe.send(new Uint8Array(PRESSURE.high + 1).fill(98));
+    await turn();
+    assert.equal(sink.texts.at(-1), "later\n");
+    assert.equal(pipe.queued, 0);
+  });
+
+  it("is written before the end, and what is sent after the end is dropped", async () => {
+    const { pipe, sink } = make();
+    sink.slow = true;
+    pipe.send(utf8("a"));
+    await turn();
+    pipe.send(utf8("b"));
+    const ended = pipe.end();
+    pipe.send(utf8("c"));
+    assert.equal(sink.ended, 0);
+    await sink.drain();
+    await sink.drain();
+    await ended;
+    assert.equal(pipe.end(), ended);
+    assert.deepEqual(sink.texts, ["a\n", "b\n"]);
+    assert.equal(sink.ended, 1);
+  });
+
+  it("ends at once if nothing is to be written", async () => {
+    const { pipe, sink } = make();
+    await pipe.end();
+    assert.equal(sink.ended, 1);
+  });
+});
+
+describe("what comes out of a pipe", () => {
+  it("are frames, oversized messages and the end, in wire order", () => {
+    const { source, events } = make();
+    source.push(Buffer.from('{"jsonrpc":"2.0","id":1,"method":"m"}\n{"jsonrpc":"2.0",'));
+    source.push(Buffer.from('"id":1,"result":{}}\noops\n'));
+    source.push(Buffer.alloc(1001, "x"));
+    source.push(Buffer.from('\n{"jsonrpc":"2.0","method":"last"}'));
+    source.end();
+    const before = ["request", "response", "invalid", "oversized 1001", "notification"];
+    assert.deepEqual(events, [...before, "ended"]);
+  });
+
+  it("comes only while its source is not paused", () => {
+    const { pipe, source } = make();
+    pipe.pause();
+    pipe.resume();
+    assert.deepEqual(source.calls, ["pause", "resume"]);
+  });
+});
+
+describe("a child", () => {
+  it("gets every byte in its place, however slowly it reads", async () => {
+    const child = spawn("cat", { stdio: ["pipe", "pipe", "inherit"] });
+    const echoed: Buffer[] = [];
+    child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
+    const ignore = (): void => {};
+    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+    const pipe = new Pipe(new Source(), sinkOf(child.stdin), 1000, events);
+    const sent: string[] = [];
+    for (let round = 0; round < 40; round++) {
+      // Nobody reads what it says, so it reads no more, until much waits for it.
+      child.stdout.pause();
+      for (let n = 0; n < 300 || pipe.queued < 100_000; n++) {
+        const size = [0, 9, 200, 4000, 20_000, 90_000][(n * 7 + round) % (n % 60 === 0 ? 6 : 3)];
+        sent.push(`${round}.${n} `.repeat((size ?? 0) / 6 + 1));
+        pipe.send(utf8(sent.at(-1) ?? ""));
+        if (n % 3 === 0) await Promise.resolve();
+        if (n % 50 === 0) await turn();
+      }
+      child.stdout.resume();
+      while (pipe.queued > (round % 2) * 50_000) await turn();
+    }
+    const ended = once(child, "close");
+    await pipe.end();
+    await ended;
+    assert.ok(Buffer.concat(echoed).toString() === `${sent.join("\n")}\n`);
+  });
+});
+
+describe("a child that closes its input", () => {
+  it("breaks its sink once, whatever is written, and nothing else", async () => {
+    for (const size of [100, 5000, 200_000]) {
+      // It lives on until its other input ends.
+      const script = "exec 0<&-; echo closed; cat <&3";
+      const child = spawn("sh", ["-c", script], { stdio: ["pipe", "pipe", "inherit", "pipe"] });
+      const { stdin, stdout } = child;
+      assert.ok(stdin !== null && stdout !== null);
+      const ended = once(child, "close");
+      await once(stdout, "data");
+      let count = 0;
+      const broken = new Promise<void>((resolve) => {
+        const sink = sinkOf(stdin, () => {
+          count++;
+          resolve();
+        });
+        for (let n = 0; n < 20; n++) void sink.write(new Uint8Array(size));
+      });
+      await broken;
+      await turn();
+      assert.equal(count, 1);
+      const other = child.stdio[3];
+      if (other !== null && other !== undefined && "end" in other) other.end();
+      await ended;
+    }
+  });
+});
+
+describe("a sink made of a stream", () => {
+  it("is full until the stream has drained", async () => {
+    const stream = new PassThrough({ highWaterMark: 10 });
+    const sink = sinkOf(stream);
+    assert.equal(sink.write(Buffer.from("short")), undefined);
+    const full = sink.write(Buffer.from("a long text"));
+    assert.ok(full instanceof Promise);
+    stream.resume();
+    await full;
+    assert.equal(sink.write(Buffer.from("short")), undefined);
+  });
+
+  it("keeps nobody waiting when it breaks, and swallows what comes later", async () => {
+    for (const error of [undefined, new Error("EPIPE")]) {
+      const stream = new PassThrough({ highWaterMark: 10 });
+      const sink = sinkOf(stream);
+      const full = sink.write(Buffer.from("a long text"));
+      stream.destroy(error);
+      await full;
+      assert.equal(sink.write(Buffer.from("another long text")), undefined);
+      sink.end();
+    }
+  });
+});

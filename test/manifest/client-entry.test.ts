@@ -1,0 +1,396 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
+import { resolveRemote, resolveServer } from "../../src/manifest/resolve.ts";
+import {
+  getRemote,
+  getServer,
+  loadText,
+  plain,
+  withSandbox,
+} from "../fixtures/manifest/sandbox.ts";
+
+const CLAUDE_DESKTOP = `{
+  "globalShortcut": "",
+  "preferences": {"menuBarEnabled": true},
+  "mcpServers": {
+    "filesystem": {
+      "command": "npx",
+      "args": ["-y", "@modelcontextprotocol/server-filesystem", "/Users/me/Desktop"]
+    },
+    "brave-search": {
+      "command": "npx",
+      "args": ["-y", "server-brave-search"],
+      "env": {"BRAVE_API_KEY": "YOUR_API_KEY_HERE"}
+    }
+  }
+}`;
+
+const CLAUDE_CODE = `{
+  "mcpServers": {
+    "database": {
+      "type": "stdio",
+      "command": "\${TOOLS:-/opt/tools}/db",
+      "args": ["--dsn", "\${DSN}"],
+      "env": {"CACHE": "\${CACHE_DIR:-/tmp}"}
+    },
+    "sentry": {"type": "http", "url": "https://mcp.example.com/mcp"},
+    "events": {"type": "sse", "url": "https://mcp.example.com/sse", "headers": {"Authorization": "Bearer \${T}"}}
+  }
+}`;
+
+const CURSOR = `{
+  "mcpServers": {
+    "local": {
+      "command": "python",
+      "args": ["\${workspaceFolder}/server.py", "--home", "\${userHome}"],
+      "env": {"API_KEY": "\${env:MY_KEY}"},
+      "envFile": "\${workspaceFolder}/.env"
+    },
+    "remote": {"url": "http://localhost:3000/mcp", "headers": {"API_KEY": "value"}}
+  }
+}`;
+
+const VS_CODE = `{
+  // asked for once
+  "inputs": [
+    {"type": "promptString", "id": "perplexity-key", "description": "API key", "password": true}
+  ],
+  "servers": {
+    "github": {"type": "http", "url": "https://api.example.com/mcp/"},
+    "Perplexity": {
+      "type": "stdio",
+      "command": "npx",
+      "args": ["-y", "server-perplexity-ask"],
+      "env": {"PERPLEXITY_API_KEY": "\${input:perplexity-key}", "PORT": 8080, "DEBUG": null},
+      "dev": {"watch": "build/**/*.js"}
+    },
+    "fetch": {"type": "stdio", "command": "uvx", "args": ["mcp-server-fetch", "\${workspaceFolder}\${/}x"],},
+  }
+}`;
+
+const WINDSURF = `{
+  "mcpServers": {
+    "figma": {"serverUrl": "https://example.com/sse"},
+    "git hub": {
+      "command": "npx",
+      "args": ["-y", "server-github"],
+      "env": {"TOKEN": "t"},
+      "disabled": true,
+      "disabledTools": ["delete_repo"],
+      "alwaysAllow": [],
+      "autoApprove": ["search"],
+      "timeout": 60,
+      "description": "GitHub"
+    }
+  }
+}`;
+
+describe("a client's file", () => {
+  it("of Claude Desktop is taken as it is", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("claude_desktop_config.json", CLAUDE_DESKTOP);
+      const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.deepEqual(notes, []);
+      assert.deepEqual(
+        manifest.servers.map(({ name, prefix, enabled }) => [name, prefix, enabled]),
+        [
+          ["filesystem", "filesystem", true],
+          ["brave-search", "brave-search", true],
+        ],
+      );
+      const server = getServer(manifest, "brave-search");
+      assert.deepEqual(plain(server.env), { BRAVE_API_KEY: "YOUR_API_KEY_HERE" });
+      assert.deepEqual([server.syntax, server.baseDir], ["foreign", box.root]);
+      const { secrets } = await resolveServer(server, { HOME: box.home }, box.cwd);
+      assert.deepEqual(secrets, ["YOUR_API_KEY_HERE"]);
+    }));
+
+  it("of Claude Code is taken as it is, with its variables and its remote servers", () =>
+    withSandbox(async (box) => {
+      const file = await box.write(".mcp.json", CLAUDE_CODE);
+      const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.deepEqual(notes, []);
+      const sentry = getRemote(manifest, "sentry");
+      assert.deepEqual(
+        [sentry.url, sentry.transport, sentry.auth, sentry.syntax],
+        ["https://mcp.example.com/mcp", "auto", "auto", "foreign"],
+      );
+      const events = getRemote(manifest, "events");
+      assert.equal(events.transport, "sse");
+      const { headers } = await resolveRemote(events, { T: "token-value" }, box.cwd);
+      assert.deepEqual(plain(headers), { Authorization: "Bearer token-value" });
+      const env = { DSN: "postgres://u:p@h/d", CACHE_DIR: "" };
+      const resolved = await resolveServer(getServer(manifest, "database"), env, box.cwd);
+      assert.deepEqual(plain(resolved), {
+        command: "/opt/tools/db",
+        args: ["--dsn", "postgres://u:p@h/d"],
+        env: { CACHE: "/tmp" },
+        secrets: ["postgres://u:p@h/d"],
+      });
+    }));
+
+  it("of Cursor is taken as it is, with the folders that it fills in", () =>
+    withSandbox(async (box) => {
+      const file = await box.write(".cursor/mcp.json", CURSOR);
+      const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.deepEqual(plain(getRemote(manifest, "remote").headers), { API_KEY: "value" });
+      assert.deepEqual(notes, [
+        ".cursor/mcp.json: keys that mean nothing to toolmux were ignored: envFile",
+      ]);
+      const env = { HOME: box.home, MY_KEY: "my-key" };
+      const resolved = await resolveServer(getServer(manifest, "local"), env, box.cwd);
+      assert.deepEqual(resolved.args, [`${box.cwd}/server.py`, "--home", box.home]);
+      assert.deepEqual(plain(resolved.env), { API_KEY: "my-key" });
+    }));
+
+  it("of VS Code is taken as it is; what only the editor can ask for fails at spawn with a remedy", () =>
+    withSandbox(async (box) => {
+      const file = await box.write(".vscode/mcp.json", VS_CODE);
+      const { manifest, notes } = await box.loadValid({ files: [file] });
+      assert.equal(getRemote(manifest, "github").url, "https://api.example.com/mcp/");
+      assert.deepEqual(notes, [
+        ".vscode/mcp.json: keys that mean nothing to toolmux were ignored: dev",
+      ]);
+      const fetch = await resolveServer(getServer(manifest, "fetch"), {}, box.cwd);
+      assert.deepEqual(fetch.args, ["mcp-server-fetch", `${box.cwd}/x`]);
+      const perplexity = getServer(manifest, "Perplexity");
+      assert.deepEqual(Object.keys(perplexity.env), ["PERPLEXITY_API_KEY", "PORT"]);
+      assert.equal(perplexity.env["PORT"], "8080");
+      await assert.rejects(resolveServer(perplexity, {}, box.cwd), {
+        code: "notSupported",
+        server: "Perplexity",
+        step: "resolve",
+        message: `server "Perplexity" cannot be started: env.PERPLEXITY_API_KEY holds \${input:…}, which only an editor can ask for; set a variable and write \${env:NAME}`,
+      });
+    }));
+
+  it("of Windsurf is taken as it is: disabled servers and tools stay so, and the prefix is made valid", async () => {
+    const { manifest, notes } = await loadText(WINDSURF, "mcp_config.json");
+    assert.equal(getRemote(manifest, "figma").url, "https://example.com/sse");
+    assert.deepEqual(notes, [
+      "mcp_config.json: keys that mean nothing to toolmux were ignored: alwaysAllow, autoApprove, timeout",
+      `mcp_config.json: server "git hub" gets the prefix "git_hub"`,
+    ]);
+    const server = getServer(manifest, "git hub");
+    assert.deepEqual(
+      [server.enabled, server.prefix, server.tools.deny],
+      [false, "git_hub", ["delete_repo"]],
+    );
+  });
+
+  it("may choose its tools by lists", async () => {
+    const { manifest } = await loadText(
+      `{"mcpServers": {
+        "copilot": {"type": "local", "command": "x", "tools": ["get_issue"]},
+        "gemini": {"command": "x", "includeTools": ["a"], "excludeTools": ["b"], "trust": true}}}`,
+      "a.json",
+    );
+    assert.deepEqual(getServer(manifest, "copilot").tools.allow, ["get_issue"]);
+    const { allow, deny } = getServer(manifest, "gemini").tools;
+    assert.deepEqual([allow, deny], [["a"], ["b"]]);
+  });
+
+  it("may use our own keys, for servers and for the hub", async () => {
+    const { manifest } = await loadText(
+      `{"hub": {"separator": "-"}, "defaults": {"callTimeout": "5s"},
+        "mcpServers": {"a": {"command": "x", "prefix": "p", "tools": {"deny": ["d"]}, "connectTimeout": 7}}}`,
+      "a.json",
+    );
+    const a = getServer(manifest, "a");
+    assert.equal(manifest.hub.separator, "-");
+    assert.deepEqual(
+      [a.prefix, a.tools.deny, a.connectTimeout, a.callTimeout],
+      ["p", ["d"], 7, 5000],
+    );
+  });
+
+  it("may say how its servers live", async () => {
+    const { manifest, notes } = await loadText(
+      `{"defaults": {"reconnect": {"maxAttempts": 9}},
+        "mcpServers": {"a": {"command": "x", "isolation": "perClient", "lazy": true, "healthInterval": 0,
+          "idleStop": "10m", "reconnect": {"policy": "immediate"}}}}`,
+      "a.json",
+    );
+    const { isolation, lazy, healthInterval, idleStop, reconnect } = getServer(manifest, "a");
+    assert.deepEqual(notes, []);
+    assert.deepEqual([isolation, lazy, healthInterval, idleStop], ["perClient", true, 0, 600_000]);
+    assert.deepEqual([reconnect.policy, reconnect.maxAttempts], ["immediate", 9]);
+  });
+
+  it("keeps a server whose limits make no sense, with the usual ones, and says so", async () => {
+    const { manifest, notes } = await loadText(
+      `{"defaults": {"connectTimeout": "5s"},
+        "mcpServers": {"a": {"command": "x", "connectTimeout": "soon", "idleStop": "5s",
+          "reconnect": {"enabled": true, "base": "x", "max": "2m"}, "healthInterval": {"seconds": 3}},
+        "b": {"command": "x", "reconnect": true}, "off": {"command": "x", "reconnect": true, "disabled": true}}}`,
+      "a.json",
+    );
+    const a = getServer(manifest, "a");
+    assert.deepEqual(
+      [
+        a.connectTimeout,
+        a.healthInterval,
+        a.idleStop,
+        a.reconnect,
+        getServer(manifest, "b").reconnect,
+      ],
+      [5000, 30_000, 5000, LIMIT_DEFAULTS.reconnect, LIMIT_DEFAULTS.reconnect],
+    );
+    const duration = `expected a duration such as "30s", "500ms" or "5m", or a number of milliseconds`;
+    assert.deepEqual(notes, [
+      `a.json: server "a": connectTimeout is ignored: ${duration}, found "soon"`,
+      `a.json: server "a": reconnect is ignored: enabled unknown key; expected one of policy, base, max, jitter, maxAttempts; base ${duration}, found "x"`,
+      `a.json: server "a": healthInterval is ignored: ${duration}, found a table`,
+      `a.json: server "b": reconnect is ignored: expected a table, found a boolean`,
+    ]);
+  });
+
+  it("loses a server that could be shared, started or shown otherwise than its owner wants", async () => {
+    const { manifest } = await loadText(
+      `{"mcpServers": {"a": {"command": "x", "isolation": "per-client"}, "b": {"command": "x", "lazy": "no"},
+        "c": {"command": "x", "tools": {"deny": "x"}}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ kind }) => kind),
+      ["unsupported", "unsupported", "unsupported"],
+    );
+  });
+
+  it("loses only the server whose limits contradict each other", async () => {
+    const { manifest, notes } = await loadText(
+      `{"mcpServers": {"a": {"command": "x", "callTimeout": "20m"}, "good": {"command": "x"},
+        "b": {"command": "x", "reconnect": {"max": 1}}, "off": {"command": "x", "reconnect": {"max": 1}, "disabled": true}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ name, kind, enabled }) => [name, kind, enabled]),
+      [
+        ["a", "unsupported", true],
+        ["good", "stdio", true],
+        ["b", "unsupported", true],
+        ["off", "unsupported", false],
+      ],
+    );
+    assert.deepEqual(notes, [
+      `a.json: server "a" is left out: callTimeout (20m) is longer than maxCallTimeout (15m); set maxCallTimeout to 20m or more`,
+      `a.json: server "b" is left out: reconnect.base (1s) is longer than reconnect.max (1ms); set reconnect.max to 1s or more`,
+    ]);
+  });
+
+  it("loses only the entry that is broken, and says why without showing values", async () => {
+    const { manifest, notes } = await loadText(
+      `{"mcpServers": {
+        "good": {"command": "x", "args": ["-p", 8080, true], "cwd": null},
+        "none": {}, "text": "npx secret", "wrong": {"command": ["npx", "secret"], "env": {"A": ["secret"]}},
+        "off": {"disabled": true, "type": "ws", "url": "u"}, "self": {"command": "/usr/local/bin/toolmux", "args": ["serve"]}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ name, kind, enabled }) => [name, kind, enabled]),
+      [
+        ["good", "stdio", true],
+        ["none", "unsupported", true],
+        ["text", "unsupported", true],
+        ["wrong", "unsupported", true],
+        ["off", "unsupported", false],
+        ["self", "unsupported", true],
+      ],
+    );
+    assert.deepEqual(getServer(manifest, "good").args, ["-p", "8080", "true"]);
+    assert.deepEqual(notes, [
+      `a.json: server "none" is left out: command is missing`,
+      `a.json: server "text" is left out: its entry is no table`,
+      `a.json: server "wrong" is left out: command expected a string, found an array; env.A expected a string, found an array`,
+      `a.json: server "self" is left out: it is toolmux itself`,
+    ]);
+  });
+
+  it("may write a key twice, and the last one counts as for its client", async () => {
+    const { manifest, notes } = await loadText(
+      `{"x": {"y": 1, "y": 2}, "mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}`,
+      "a.json",
+    );
+    assert.equal(getServer(manifest, "a").command, "y");
+    assert.deepEqual(notes, ["a.json: mcpServers.a stands twice, the last one counts"]);
+  });
+
+  it("called mcp.json may serve two clients at once", async () => {
+    const { manifest } = await loadText(
+      `{"servers": {"a": {"command": "1"}, "b": {"command": "1"}}, "mcpServers": {"b": {"command": "2"}}}`,
+      "mcp.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ name }) => getServer(manifest, name).command),
+      ["1", "2"],
+    );
+  });
+
+  it("called mcp.json that holds no servers is no error but noted", async () => {
+    const { notes } = await loadText("{}", "mcp.json");
+    assert.deepEqual(notes, [
+      "mcp.json: has neither mcpServers nor servers in it",
+      "the manifest holds no servers",
+    ]);
+  });
+
+  it("gives way with its prefixes to our own files and to its own earlier servers", () =>
+    withSandbox(async (box) => {
+      const theirs = await box.write(
+        "a.json",
+        `{"mcpServers": {"fs": {"command": "x"}, "my fs": {"command": "x"}, "my.fs": {"command": "x"},
+          "日本": {"command": "x"}, "__": {"command": "x"}, "a___b": {"command": "x"}, "off fs": {"command": "x", "disabled": true}}}`,
+      );
+      const ours = await box.write("b.toml", `[servers.files]\ncommand = "x"\nprefix = "fs"`);
+      const { manifest } = await box.loadValid({ files: [theirs, ours] });
+      assert.deepEqual(
+        manifest.servers.map(({ name, prefix }) => [name, prefix]),
+        [
+          ["fs", "fs2"],
+          ["my fs", "my_fs"],
+          ["my.fs", "my_fs2"],
+          ["日本", "server"],
+          ["__", "server2"],
+          ["a___b", "a_b"],
+          ["off fs", "off_fs"],
+          ["files", "fs"],
+        ],
+      );
+    }));
+
+  for (const separator of ["_", "-", "__", "_-_", "s", "2", "e-e"]) {
+    it(`gets valid prefixes that differ, whatever the separator: ${separator}`, async () => {
+      const names = [
+        "a_b",
+        "a-b",
+        "a.b",
+        "s",
+        "sss",
+        "server",
+        "2",
+        "22",
+        "__",
+        "-_-",
+        "e-e",
+        "é-e-e-é",
+        "",
+      ];
+      const { manifest } = await loadText(
+        JSON.stringify({
+          hub: { separator },
+          mcpServers: Object.fromEntries(names.map((name) => [name, { command: "x" }])),
+        }),
+        "a.json",
+      );
+      const prefixes = manifest.servers.map(({ prefix }) => prefix);
+      assert.equal(new Set(prefixes).size, names.length);
+      for (const prefix of prefixes) {
+        assert.match(prefix, /^[A-Za-z0-9_-]+$/);
+        assert.ok(!prefix.includes(separator), `${prefix} includes ${separator}`);
+        assert.ok(!separator.includes(prefix.charAt(0)), `${prefix} begins like ${separator}`);
+        assert.ok(!separator.includes(prefix.slice(-1)), `${prefix} ends like ${separator}`);
+      }
+    });
+  }
+});

@@ -1,0 +1,300 @@
+import assert from "node:assert/strict";
+import { chmod, readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { describeStart } from "../../src/cli/server-description.ts";
+import { suggestRemedies } from "../../src/cli/hints.ts";
+import { settleRunner } from "../../src/cli/runner.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { parsePackage, printPackage } from "../../src/manifest/package.ts";
+import { resolveServer } from "../../src/manifest/resolve.ts";
+import { stdioLink } from "../../src/transport/stdio.ts";
+import { Recorder } from "../contract/link.ts";
+import {
+  findProblems,
+  getServer,
+  loadText,
+  plain,
+  type Sandbox,
+  withSandbox,
+} from "../fixtures/manifest/sandbox.ts";
+
+const DIGEST = `sha256:${"0a".repeat(32)}`;
+
+async function makeServer(lines: string, env: Record<string, string> = {}) {
+  const { manifest } = await loadText(`[servers.s]\n${lines}`);
+  const server = getServer(manifest, "s");
+  const { command, args, others } = await resolveServer(server, env, "/work");
+  return {
+    server,
+    ways: [{ command, args }, ...(others ?? [])].map((way) => [way.command, ...way.args].join(" ")),
+  };
+}
+
+describe("a package", () => {
+  for (const [text, name, version] of [
+    ["npm:server", "server", undefined],
+    ["npm:@scope/name@1.2.3-beta.1+x", "@scope/name", "1.2.3-beta.1+x"],
+    ["npm:@scope/name@latest", "@scope/name", "latest"],
+    ["npm:name@^2", "name", "^2"],
+    ["pypi:mcp-server-git", "mcp-server-git", undefined],
+    ["pypi:awslabs.x_y==2024.1.post1", "awslabs.x_y", "2024.1.post1"],
+    ["docker:mcp/fetch", "mcp/fetch", undefined],
+    ["docker:ghcr.io/owner/name:v1.2", "ghcr.io/owner/name:v1.2", undefined],
+    ["docker:localhost:5000/a/b_c", "localhost:5000/a/b_c", undefined],
+    [`docker:name@${DIGEST}`, `name@${DIGEST}`, undefined],
+    [`docker:name:1@${DIGEST}`, `name:1@${DIGEST}`, undefined],
+  ] as const) {
+    it(`is understood, and written as it was: ${text}`, () => {
+      const parsed = parsePackage(text);
+      assert.deepEqual([parsed?.name, parsed?.version], [name, version]);
+      assert.equal(parsed && printPackage(parsed), text);
+    });
+  }
+
+  for (const text of [
+    "server",
+    "",
+    "npm:",
+    "npm:-y",
+    "npm:--registry=x",
+    "npm:@-x/y",
+    "npm:@scope/-y",
+    "npm:a@-1",
+    "npm:a b",
+    "npm:a@1 b",
+    "npm:a\n",
+    "npm:./a",
+    "npm:/a",
+    "npm:../a",
+    "npm:a/b",
+    "npm:https://x",
+    "npm:${env:X}",
+    "npm:a@",
+    "npm:a@file:../x",
+    "pypi:-r",
+    "pypi:a>=1",
+    "pypi:a==-1",
+    "pypi:a @ https://x",
+    "pypi:git+https://x",
+    "docker:-v",
+    "docker:Name",
+    "docker:a:-x",
+    "docker:a --privileged",
+    "docker:a@sha256:12",
+    "docker:a//b",
+    "gem:x",
+    `npm:${"x".repeat(400)}`,
+  ]) {
+    it(`is none, and could be no option of a runner: ${JSON.stringify(text.slice(0, 40))}`, async () => {
+      assert.equal(parsePackage(text), undefined);
+      const [problem = ""] = await findProblems(`[servers.s]\npackage = ${JSON.stringify(text)}`);
+      assert.match(problem, /^t\.toml:2:11: servers\.s\.package: expected a package such as "npm:/);
+    });
+  }
+
+  for (const [lines, ...expected] of [
+    [
+      'package = "npm:@s/n@1"\nargs = ["--root", "${env:X}"]',
+      "npx -y @s/n@1 --root x",
+      "bunx @s/n@1 --root x",
+      "deno run -A npm:@s/n@1 --root x",
+    ],
+    ['package = "npm:n"\nrunner = "deno"', "deno run -A npm:n"],
+    ['package = "pypi:n==1.2"\nargs = ["a"]', "uvx n@1.2 a", "pipx run --spec n==1.2 n a"],
+    ['package = "pypi:n"', "uvx n", "pipx run n"],
+    [
+      'package = "docker:o/n:1"\nargs = ["a"]\nenv = { A = "secret", B = "" }\ninheritEnv = ["B", "C"]',
+      "docker run -i --rm --init --label=toolmux.server=s --env=A --env=B --env=C o/n:1 a",
+      "podman run -i --rm --init --label=toolmux.server=s --env=A --env=B --env=C o/n:1 a",
+    ],
+  ] as const) {
+    it(`is run by the first of: ${expected.join(", ")}`, async () => {
+      assert.deepEqual((await makeServer(lines, { X: "x" })).ways, expected);
+    });
+  }
+
+  for (const [lines, ...expected] of [
+    [
+      'command = "x"\npackage = "npm:x"',
+      "t.toml:2:1: servers.s.command: cannot stand beside package: a server is either started with a command or from a package, or has a url, or is part of a plugin",
+    ],
+    [
+      'command = "x"\nrunner = "npx"',
+      "t.toml:3:1: servers.s.runner: cannot stand beside command, which is started as it is, and goes nowhere",
+    ],
+    [
+      'package = "npm:x"\nheaders = {}',
+      "t.toml:3:1: servers.s.headers: cannot stand beside package, which starts a process and goes nowhere",
+    ],
+    [
+      'package = "npm:x"\nrunner = "uvx"',
+      "t.toml:3:10: servers.s.runner: cannot run a package of npm; expected one of npx, bunx, deno",
+    ],
+    [
+      'package = "npm:x"\nrunner = "yarn"',
+      't.toml:3:10: servers.s.runner: expected one of npx, bunx, deno, uvx, pipx, docker, podman, found "yarn"',
+    ],
+    [
+      'package = "docker:x"\nenv = { "A=b" = "c" }',
+      't.toml:3:9: servers.s.env."A=b": cannot be the name of a variable of a container',
+    ],
+  ] as const) {
+    it(`is told what is wrong with it: ${lines.replaceAll("\n", " ")}`, async () => {
+      assert.deepEqual(await findProblems(`[servers.s]\n${lines}`), expected);
+    });
+  }
+
+  it("is shown with what will run it, and without the values of its variables", async () => {
+    const { server } = await makeServer('package = "docker:o/n"\nenv.TOKEN = "sk-secret"');
+    assert.equal(
+      describeStart(server),
+      "docker:o/n, by TOKEN=… docker run -i --rm --init --label=toolmux.server=s --env=TOKEN o/n",
+    );
+  });
+
+  it("means nothing in a client's file", async () => {
+    const { manifest } = await loadText(
+      `{"mcpServers": {"a": {"package": "npm:x", "command": "y"}, "b": {"package": "npm:x"}}}`,
+      "a.json",
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ kind }) => kind),
+      ["stdio", "unsupported"],
+    );
+    assert.equal(getServer(manifest, "a").command, "y");
+  });
+});
+
+/** Programs that note what they are given, in a folder of their own. */
+async function install(box: Sandbox, names: readonly string[]): Promise<string> {
+  for (const name of names) {
+    const note = join(box.root, `${name}.args`);
+    const script = `#!/bin/sh\nprintf '%s\\n' "$@" "TOKEN=$TOKEN" > '${note}'\nprintf '{"jsonrpc":"2.0","method":"started"}\\n'\nread -r line\n`;
+    await chmod(await box.write(`bin/${name}`, script), 0o755);
+  }
+  return join(box.root, "bin");
+}
+
+/** Starts the server of a manifest with a PATH; what the program was given, a line each. */
+async function start(
+  box: Sandbox,
+  lines: string,
+  path: string,
+  program: string,
+): Promise<string[]> {
+  const file = await box.write("toolmux.toml", `[servers.s]\n${lines}`);
+  const { manifest } = await box.loadValid({ files: [file] });
+  const server = getServer(manifest, "s");
+  const resolved = await resolveServer(server, { T: "value-of-t" }, box.root);
+  const events = new Recorder();
+  const link = stdioLink({
+    ...resolved,
+    server: "s",
+    hubEnv: { PATH: path },
+    maxMessage: 1_000_000,
+  });
+  await link.open(events, new AbortController().signal);
+  await events.until("its first word", () => events.events.length > 0);
+  await link.close();
+  return (await readFile(join(box.root, `${program}.args`), "utf8")).trimEnd().split("\n");
+}
+
+describe("the runner of a package", () => {
+  const npm = 'package = "npm:@s/n@1"\nargs = ["--x", "${env:T}"]\nenv.TOKEN = "t"';
+
+  for (const [there, used, expected] of [
+    [["npx", "bunx", "deno"], "npx", ["-y", "@s/n@1"]],
+    [["deno", "bunx"], "bunx", ["@s/n@1"]],
+    [["deno"], "deno", ["run", "-A", "npm:@s/n@1"]],
+  ] as const) {
+    it(`is ${used} where there is ${there.join(" and ")}`, () =>
+      withSandbox(async (box) => {
+        const path = await install(box, there);
+        const given = await start(box, npm, path, used);
+        assert.deepEqual(given, [...expected, "--x", "value-of-t", "TOKEN=t"]);
+      }));
+  }
+
+  it("is the one that was chosen, whatever else is there", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["npx", "bunx"]);
+      const given = await start(box, `${npm}\nrunner = "bunx"`, path, "bunx");
+      assert.equal(given[0], "@s/n@1");
+    }));
+
+  it("of an image gets the values of variables in its own environment, and no argument", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["podman"]);
+      const lines = 'package = "docker:o/n"\nenv.TOKEN = "${env:T}"';
+      const given = await start(box, lines, path, "podman");
+      assert.deepEqual(given.slice(-3), ["--env=TOKEN", "o/n", "TOKEN=value-of-t"]);
+    }));
+
+  for (const [lines, message, remedy] of [
+    [
+      'package = "npm:n"',
+      /^None of npx, bunx, and deno was found in PATH \(.*\/none\); server "s" needs one of them\.$/,
+      "Install Node.js (npx), Bun (bunx), or Deno: any of them can run npm:n.",
+    ],
+    [
+      'package = "pypi:n"\nrunner = "pipx"',
+      /^Command "pipx" of server "s" was not found in PATH/,
+      "Install pipx: it can run pypi:n.",
+    ],
+  ] as const) {
+    it(`that is missing is told with what to install: ${lines.replaceAll("\n", " ")}`, () =>
+      withSandbox(async (box) => {
+        const path = join(box.root, "none");
+        const error: unknown = await start(box, lines, path, "npx").catch(
+          (thrown: unknown) => thrown,
+        );
+        assert.ok(error instanceof HubError);
+        assert.deepEqual([error.code, error.server, error.step], ["commandNotFound", "s", "spawn"]);
+        assert.match(error.message, message);
+        const { server } = await makeServer(lines);
+        assert.equal(suggestRemedies(error, server, {})[0], remedy);
+      }));
+  }
+
+  it("is not passed over if it is there but may not be run", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["npx", "bunx"]);
+      await chmod(join(path, "npx"), 0o644);
+      await assert.rejects(start(box, npm, path, "bunx"), { code: "notExecutable" });
+    }));
+
+  it("is settled when the server starts, so that another way is used as soon as the first is gone", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["npx", "bunx"]);
+      await start(box, npm, path, "npx");
+      await chmod(join(path, "npx"), 0o755);
+      await rm(join(path, "npx"));
+      assert.equal((await start(box, npm, path, "bunx"))[0], "@s/n@1");
+    }));
+});
+
+describe("a package that is shown", () => {
+  it("is shown with what would run it now, or what would run it best if nothing is there", () =>
+    withSandbox(async (box) => {
+      const path = await install(box, ["pipx"]);
+      const { server } = await makeServer('package = "pypi:n==1"\nargs = ["a"]');
+      const show = async (PATH: string): Promise<string> =>
+        describeStart(await settleRunner(server, { env: { PATH }, cwd: box.root }));
+      assert.equal(await show(path), "pypi:n==1, by pipx run --spec n==1 n a");
+      assert.equal(await show("/nowhere"), "pypi:n==1, by uvx n@1 a");
+      await install(box, ["uvx"]);
+      assert.equal(await show(path), "pypi:n==1, by uvx n@1 a");
+    }));
+});
+
+describe("servers that were told apart by their packages", () => {
+  it("are compared with all the ways to run them", async () => {
+    const [one, two] = await Promise.all([
+      makeServer('package = "npm:n@1"'),
+      makeServer('package = "npm:n@1"\nrunner = "npx"'),
+    ]);
+    assert.deepEqual(plain(one.server.args), plain(two.server.args));
+    assert.notDeepEqual(plain(one.server), plain(two.server));
+  });
+});

@@ -1,0 +1,186 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { findClear } from "../../src/client-configs/clear.ts";
+import { compare } from "../../src/recording/parameters.ts";
+import { describeCommand } from "../../src/cli/server-description.ts";
+import { findSuspects, isSuspect, isTelling } from "../../src/manifest/plaintext-secrets.ts";
+
+const JWT =
+  "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U";
+const SHA1 = "5f2b1c3d4e5f60718293a4b5c6d7e8f901234567";
+
+describe("a name tells of a secret by its whole words", () => {
+  for (const name of [
+    "API_KEY",
+    "apiKey",
+    "APIKEY",
+    "x-api-key",
+    "--api-key",
+    "OPENAI_API_KEY_PROD",
+    "API_KEY_2",
+    "SECRET_KEY_BASE",
+    "PGPASSWORD",
+    "MYSQL_PWD",
+    "DB_PASS",
+    "GITHUB_PAT",
+    "GITHUBTOKEN",
+    "authToken",
+    "OAuthToken",
+    "clientSecret",
+    "Authorization",
+    "Proxy-Authorization",
+    "COOKIE",
+    "Set-Cookie",
+    "BASIC_AUTH",
+    "AWS_SECRET_ACCESS_KEY",
+    "GOOGLE_CREDENTIALS",
+  ]) {
+    it(`as ${name} does`, () => assert.equal(isTelling(name), true));
+  }
+
+  for (const name of [
+    "AUTHOR",
+    "AUTHORITY",
+    "GIT_AUTHOR_EMAIL",
+    "KEYBOARD",
+    "KEYMAP",
+    "KEYWORDS",
+    "KEY_BINDINGS",
+    "MONKEY",
+    "COMPASS",
+    "BYPASS",
+    "TOKENIZER",
+    "MAX_TOKENS",
+    "maxOutputTokens",
+    "TOKENS_PER_MINUTE",
+    "TOKEN_LIMIT",
+    "TOKEN_FILE",
+    "TOKEN_URL",
+    "AUTH_MODE",
+    "SECRET_NAME",
+    "PUBLIC_KEY",
+    "SORT_KEY",
+    "SPATIAL",
+    "PATH",
+    "--pattern",
+  ]) {
+    it(`and not as ${name} does not`, () => assert.equal(isTelling(name), false));
+  }
+});
+
+describe("a value", () => {
+  for (const [name, value] of [
+    ["COOKIE", "session=abc; theme=dark"],
+    ["GITHUB_PAT", "hunter2-hunter2"],
+    ["ANYTHING", JWT],
+    ["ANYTHING", "sk-abcdefghijklmnop12345678"],
+    ["ANYTHING", "sk-proj-Ab3dEf6hIj9lMn2pQr5t"],
+    ["ANYTHING", "sk-ant-api03-Ab3d.Ef6h/Ij9l-Mn2pQr5tUv8x"],
+    ["ANYTHING", `ghp_${"a1B2c3D4".repeat(4)}`],
+    ["ANYTHING", "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz"],
+    ["ANYTHING", "AKIAIOSFODNN7EXAMPLE"],
+    ["ANYTHING", "xoxb-123456789012-abcdefGHIJKL"],
+    ["DATABASE_URL", "postgres://ada:hunter2@db.example.com:5432/app"],
+    ["DATABASE_URL", "postgres://ada:p@ss:word@db.example.com/app"],
+    ["REDIS", "redis://:hunter2@localhost:6379/0"],
+    ["SQL", "Server=tcp:db;User Id=ada;Password=hunter2;Encrypt=true"],
+    ["SQL", "host=db user=ada password=hunter2"],
+    ["OPENAPI_HEADERS", '{"Authorization": "Bearer hunter2-hunter2", "Accept": "*"}'],
+    ["AUTH_HEADER", "Bearer hunter2-hunter2"],
+    ["WEBHOOK", "https://h.example.com/?api_key=hunter2&a=1"],
+    ["ANYTHING", "Zx9Kq2Lw7Vb4Nm1Rt6Yp"],
+    ["ANYTHING", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"],
+    ["ANYTHING", "9f86d081884c7d659a2feaa0c55ad015"],
+  ] as const) {
+    it(`looks like a secret, or holds one: ${name}=${value}`, () => {
+      assert.equal(isSuspect(name, value), true);
+    });
+  }
+
+  for (const [name, value] of [
+    ["AUTHOR", "Ada Lovelace <ada@example.com>"],
+    ["KEYBOARD", "querty-us-intl"],
+    ["KEYMAP", "emacs-standard"],
+    ["MONKEY", "chimpanzee"],
+    ["COMPASS", "north-northwest"],
+    ["TOKENIZER", "cl100k_base_tokenizer"],
+    ["MAX_TOKENS", "128000"],
+    ["OUTPUT_TOKENS", "128000"],
+    ["AUTHORITY", "https://login.example.com/common"],
+    ["KEYWORDS", "alpha,beta,gamma"],
+    ["REVISION", SHA1],
+    ["ANYTHING", SHA1],
+    ["ANYTHING", "123e4567-e89b-12d3-a456-426614174000"],
+    ["CLIENT_ID", "Zx9Kq2Lw7Vb4Nm1Rt6Yp"],
+    ["MODEL", "claude-sonnet-4-20250514"],
+    ["ANYTHING", "anthropic.claude-3-5-sonnet-20241022-v2:0"],
+    ["ANYTHING", "gpt-4o-mini-2024-07-18"],
+    ["ANYTHING", "meta-llama/Llama-3.3-70B-Instruct-Turbo"],
+    ["ANYTHING", "text-embedding-3-large-v1.2"],
+    ["ANYTHING", "/usr/lib/node_modules/a1/b2/c3/d4"],
+    ["ANYTHING", "@modelcontextprotocol/server-filesystem@2025.8.21"],
+    ["ANYTHING", "registry.example.com/team/image-name:1.2.3"],
+    ["ANYTHING", "getUserByIdentifierName2"],
+    ["ANYTHING", "https://example.com/a/b?page=2&sort=name"],
+    ["SENTRY", "https://o1.ingest.example.com/42"],
+    ["API_KEY_FILE", "/run/secrets/api-key"],
+    ["AUTH", "disabled"],
+  ] as const) {
+    it(`is no secret: ${name}=${value}`, () => assert.deepEqual(findSuspects(name, value), []));
+  }
+
+  it("of which a part is a secret is one in that part only", () => {
+    const values = (text: string): readonly string[] =>
+      findSuspects("ANYTHING", text).map(({ value }) => value);
+    assert.deepEqual(values("postgres://ada:p@ss:word@db/app"), ["p@ss:word"]);
+    assert.deepEqual(values("https://h/?api_key=hunter2&a=1"), ["hunter2"]);
+    assert.deepEqual(values('{"Authorization": "Bearer hunter2-x"}'), ["hunter2-x"]);
+    assert.deepEqual(values(`--run --with ghp_${"a1B2".repeat(5)} --now`), [
+      `ghp_${"a1B2".repeat(5)}`,
+    ]);
+  });
+});
+
+describe("that one list is what is used", () => {
+  const open = { AUTHOR: "Ada Lovelace", MAX_TOKENS: "128000", REVISION: SHA1 };
+  const secret = { COOKIE: "session=abcdef", DSN: "postgres://ada:hunter2@db/app" };
+
+  it("for what stands in entries in the clear", () => {
+    const entry = { command: "x", args: ["--author", "Ada L", JWT], env: { ...open, ...secret } };
+    const found = findClear(entry, "s");
+    assert.deepEqual(
+      found.map(({ label, value }) => [label, value]),
+      [
+        ["env.COOKIE", secret.COOKIE],
+        ["env.DSN", "hunter2"],
+        ["args.2", JWT],
+      ],
+    );
+  });
+
+  it("for command lines that are shown", () => {
+    const args = [
+      "--author",
+      "ada-lovelace",
+      "--max-tokens=128000",
+      secret.DSN,
+      JWT,
+      "--pat",
+      "abc",
+    ];
+    const shown = describeCommand({ command: "x", args, env: {} });
+    for (const text of ["ada-lovelace", "128000", "postgres://"]) assert.ok(shown.includes(text));
+    for (const text of ["hunter2", JWT, "abc"]) assert.ok(!shown.includes(text), text);
+  });
+
+  it("for what differs between a recording and a request", () => {
+    const asked = compare({ author: "a", cookie: "a" }, { author: "ada", cookie: "hunter2" });
+    assert.deepEqual(
+      asked.map((one) => [one.path, one.asked]),
+      [
+        ["author", '"ada"'],
+        ["cookie", "[not shown]"],
+      ],
+    );
+  });
+});

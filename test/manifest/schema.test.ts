@@ -1,0 +1,442 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { parse } from "smol-toml";
+import {
+  HUB_DEFAULTS,
+  hubSchema,
+  LIMIT_DEFAULTS,
+  pluginSchema,
+  serverSchema,
+} from "../../src/manifest/schema.ts";
+import { parseDuration, parseSize, printDuration } from "../../src/manifest/units.ts";
+import { getServer, loadText, plain, withSandbox } from "../fixtures/manifest/sandbox.ts";
+
+const FULL = {
+  toml: `#:schema ./toolmux.schema.json
+"$schema" = "toolmux.schema.json"
+[hub]
+name = "mine"
+separator = "--"
+nameLimit = 128
+clientPrefix = ""
+listWait = 0
+parallelStarts = 4
+[defaults]
+connectTimeout = "1m"
+callTimeout = 5000
+maxCallTimeout = "1h"
+maxMessage = "1MiB"
+healthInterval = "10s"
+reconnect = { policy = "immediate", max = "2m", maxAttempts = 3 }
+idleStop = "10m"
+[servers.files]
+command = "npx"
+args = ["-y", "server", "\${env:HOME}/work"]
+env = { LOG_LEVEL = "warn", "odd.name" = "" }
+inheritEnv = ["HTTPS_PROXY"]
+cwd = "sub"
+enabled = false
+prefix = "fs"
+isolation = "perClient"
+era = "modern"
+lazy = true
+callTimeout = "2s"
+maxMessage = 99
+healthInterval = 0
+reconnect.base = "1500ms"
+reconnect.jitter = 0
+idleStop = "0s"
+tools.allow = ["read_*"]
+tools.deny = ["*_delete"]
+tools.rename = { read_text_file = "cat" }
+tools.timeout = { search_files = "5m" }
+prompts = { allow = ["p*"], deny = ["*q"], rename = { p1 = "p2" } }
+[servers.b]
+command = "b"
+`,
+  json: `// our own schema
+{
+  "$schema": "toolmux.schema.json",
+  "hub": {"name": "mine", "separator": "--", "nameLimit": 128, "clientPrefix": "", "listWait": 0, "parallelStarts": 4},
+  "defaults": {
+    "connectTimeout": "1m", "callTimeout": 5000, "maxCallTimeout": "1h", "maxMessage": "1MiB",
+    "healthInterval": "10s", "reconnect": {"policy": "immediate", "max": "2m", "maxAttempts": 3,}, "idleStop": 600000,
+  },
+  "servers": {
+    "files": {
+      "command": "npx", "args": ["-y", "server", "\${env:HOME}/work"],
+      "env": {"LOG_LEVEL": "warn", "odd.name": ""}, "inheritEnv": ["HTTPS_PROXY"],
+      "cwd": "sub", "enabled": false, "prefix": "fs", "isolation": "perClient", "era": "modern", "lazy": true,
+      "callTimeout": "2s", "maxMessage": 99, /* bytes */
+      "healthInterval": 0, "reconnect": {"base": "1.5s", "jitter": 0}, "idleStop": "0s",
+      "tools": {
+        "allow": ["read_*"], "deny": ["*_delete"],
+        "rename": {"read_text_file": "cat"}, "timeout": {"search_files": "5m"}
+      },
+      "prompts": {"allow": ["p*"], "deny": ["*q"], "rename": {"p1": "p2"}}
+    },
+    "b": {"command": "b"}
+  },
+}
+`,
+};
+
+const RESOLVED = {
+  hub: {
+    name: "mine",
+    separator: "--",
+    nameLimit: 128,
+    clientPrefix: "",
+    listWait: 0,
+    parallelStarts: 4,
+  },
+  files: {
+    kind: "stdio",
+    name: "files",
+    enabled: false,
+    prefix: "fs",
+    command: "npx",
+    args: ["-y", "server", "${env:HOME}/work"],
+    env: { LOG_LEVEL: "warn", "odd.name": "" },
+    inheritEnv: ["HTTPS_PROXY"],
+    cwd: "sub",
+    syntax: "toolmux",
+    isolation: "perClient",
+    era: "modern",
+    lazy: true,
+    connectTimeout: 60_000,
+    callTimeout: 2000,
+    maxCallTimeout: 3_600_000,
+    maxMessage: 99,
+    healthInterval: 0,
+    reconnect: { policy: "immediate", base: 1500, max: 120_000, jitter: 0, maxAttempts: 3 },
+    idleStop: 0,
+    tools: {
+      allow: ["read_*"],
+      deny: ["*_delete"],
+      rename: { read_text_file: "cat" },
+      timeout: { search_files: 300_000 },
+    },
+    prompts: { allow: ["p*"], deny: ["*q"], rename: { p1: "p2" } },
+  },
+};
+
+/** The manifest of README.md as it is written. */
+interface Shown {
+  readonly hub: object;
+  readonly defaults: object;
+  readonly servers: Readonly<Record<"files" | "git" | "linear" | "notes", object>>;
+  readonly plugins: readonly [object];
+}
+
+describe("a manifest", () => {
+  for (const [name, text] of [
+    ["toolmux.toml", FULL.toml],
+    ["toolmux.json", FULL.json],
+    ["toolmux.jsonc", FULL.json],
+    ["settings", FULL.toml],
+    ["settings.txt", FULL.json],
+  ] as const) {
+    it(`means the same whatever it is written in: ${name}`, () =>
+      withSandbox(async (box) => {
+        const file = await box.write(`sub/${name}`, text);
+        const { manifest, notes } = await box.loadValid({ files: [file] });
+        assert.deepEqual(plain(manifest.hub), RESOLVED.hub);
+        const expected = { ...RESOLVED.files, baseDir: `${box.root}/sub` };
+        assert.deepEqual(plain(getServer(manifest, "files")), plain(expected));
+        assert.deepEqual(manifest.sources, [file]);
+        assert.deepEqual(notes, []);
+      }));
+  }
+
+  it("has the documented defaults", async () => {
+    const { manifest } = await loadText(`[servers.a]\ncommand = "x"`);
+    assert.deepEqual(plain(manifest.hub), {
+      name: "toolmux",
+      separator: "__",
+      nameLimit: 64,
+      clientPrefix: "mcp__toolmux__",
+      listWait: 5000,
+      parallelStarts: 24,
+    });
+    const { baseDir: _, ...server } = getServer(manifest, "a");
+    assert.deepEqual(plain(server), {
+      kind: "stdio",
+      name: "a",
+      enabled: true,
+      prefix: "a",
+      command: "x",
+      args: [],
+      env: {},
+      inheritEnv: [],
+      syntax: "toolmux",
+      isolation: "shared",
+      era: "auto",
+      lazy: false,
+      connectTimeout: 30_000,
+      startLimit: 300_000,
+      callTimeout: 60_000,
+      maxCallTimeout: 900_000,
+      maxMessage: 67_108_864,
+      healthInterval: 30_000,
+      reconnect: { policy: "exponential", base: 1000, max: 60_000, jitter: 0.2, maxAttempts: 0 },
+      idleStop: 0,
+      tools: { deny: [], rename: {}, timeout: {} },
+      prompts: { deny: [], rename: {} },
+    });
+    assert.equal(server.cwd, undefined);
+    assert.equal(server.tools.allow, undefined);
+  });
+
+  it("lets a server start for longer than connectTimeout only if it does not say that key itself", async () => {
+    const { manifest } = await loadText(
+      `[servers.a]\ncommand = "x"\n[servers.b]\ncommand = "x"\nconnectTimeout = "30s"`,
+    );
+    const limitOf = (name: string): unknown => getServer(manifest, name).startLimit;
+    assert.deepEqual([limitOf("a"), limitOf("b")], [300_000, undefined]);
+    assert.equal(manifest.defaults.startLimit, 300_000);
+    const said = await loadText(
+      `[defaults]\nconnectTimeout = "30s"\n[servers.a]\ncommand = "x"\n[servers.b]\ncommand = "x"\nconnectTimeout = "40s"`,
+    );
+    for (const name of ["a", "b"])
+      assert.equal(getServer(said.manifest, name).startLimit, undefined);
+    assert.equal(said.manifest.defaults.startLimit, undefined);
+  });
+
+  it("is shown in README.md with every key, and with the defaults as they are", async () => {
+    const readme = await readFile(new URL("../../README.md", import.meta.url), "utf8");
+    const [, text = ""] = /```toml\n(#:schema[\s\S]*?)```/.exec(readme) ?? [];
+    const { manifest } = await loadText(text);
+    assert.deepEqual(plain(manifest.hub), plain(HUB_DEFAULTS));
+    const server = getServer(manifest, "files");
+    const limits = Object.keys(LIMIT_DEFAULTS).map((key) => [key, Reflect.get(server, key)]);
+    assert.deepEqual(plain(Object.fromEntries(limits)), plain(LIMIT_DEFAULTS));
+    const { hub, defaults, servers, plugins } = parse(text) as unknown as Shown;
+    assert.deepEqual(Object.keys(hub).toSorted(), Object.keys(hubSchema.entries).toSorted());
+    assert.deepEqual(Object.keys(defaults).toSorted(), Object.keys(LIMIT_DEFAULTS).toSorted());
+    assert.deepEqual(
+      Object.keys(Object.assign({}, defaults, ...Object.values(servers)) as object).toSorted(),
+      Object.keys(serverSchema.entries).toSorted(),
+    );
+    assert.deepEqual(
+      Object.keys(plugins[0]).toSorted(),
+      Object.keys(pluginSchema.entries).toSorted(),
+    );
+  });
+
+  it("may have an empty prefix, also several times", async () => {
+    const { manifest } = await loadText(
+      `[servers.a]\ncommand = "x"\nprefix = ""\n[servers.b]\ncommand = "x"\nprefix = ""`,
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ prefix }) => prefix),
+      ["", ""],
+    );
+  });
+
+  it("may give a prefix twice if one of the two servers is switched off, whichever", async () => {
+    await loadText(
+      `[servers.a]\ncommand = "x"\nprefix = "p"\nenabled = false\n[servers.b]\ncommand = "x"\nprefix = "p"`,
+    );
+    const { manifest } = await loadText(
+      `[servers.a]\ncommand = "x"\nprefix = "p"\n[servers.b]\ncommand = "x"\nprefix = "p"\nenabled = false`,
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ prefix, enabled }) => [prefix, enabled]),
+      [
+        ["p", true],
+        ["p", false],
+      ],
+    );
+  });
+
+  it("may hold no servers, which is noted", async () => {
+    for (const [name, text] of [
+      ["a.toml", ""],
+      ["a.json", "{}"],
+      ["b.toml", "[servers]"],
+    ] as const) {
+      const { manifest, notes } = await loadText(text, name);
+      assert.deepEqual(manifest.servers, []);
+      assert.deepEqual(notes, ["the manifest holds no servers"]);
+    }
+  });
+
+  it("may begin with a byte order mark and have CRLF line ends", async () => {
+    const { manifest } = await loadText(`\uFEFF[servers.a]\r\ncommand = "x"\r\n`);
+    assert.equal(getServer(manifest, "a").command, "x");
+  });
+
+  it("keeps its servers in the order of the file", async () => {
+    const names = ["z", "a", "m", "b"];
+    const { manifest } = await loadText(
+      names.map((name) => `[servers.${name}]\ncommand = "x"`).join("\n"),
+    );
+    assert.deepEqual(
+      manifest.servers.map(({ name }) => name),
+      names,
+    );
+  });
+
+  for (const [name, text] of [
+    [
+      "p.toml",
+      `[servers.__proto__]\ncommand = "x"\nprefix = "p"\nenv.__proto__ = "v"\ntools.rename = { __proto__ = "r", constructor = "c" }
+[servers.constructor]\ncommand = "y"\nenv = { __proto__ = "w", constructor = "1", prototype = "2" }`,
+    ],
+    [
+      "p.json",
+      `{"servers": {
+        "__proto__": {"command": "x", "prefix": "p", "env": {"__proto__": "v"}, "tools": {"rename": {"__proto__": "r", "constructor": "c"}}},
+        "constructor": {"command": "y", "env": {"__proto__": "w", "constructor": "1", "prototype": "2"}}}}`,
+    ],
+    [
+      "p.mcp.json",
+      `{"mcpServers": {
+        "__proto__": {"command": "x", "prefix": "p", "env": {"__proto__": "v"}, "tools": {"rename": {"__proto__": "r", "constructor": "c"}}},
+        "constructor": {"command": "y", "env": {"__proto__": "w", "constructor": "1", "prototype": "2"}}}}`,
+    ],
+  ] as const) {
+    it(`takes __proto__ and constructor as names like any other: ${name}`, async () => {
+      const { manifest } = await loadText(text, name);
+      const first = getServer(manifest, "__proto__");
+      assert.deepEqual(Object.entries(first.env), [["__proto__", "v"]]);
+      assert.deepEqual(Object.entries(first.tools.rename), [
+        ["__proto__", "r"],
+        ["constructor", "c"],
+      ]);
+      assert.deepEqual(Object.entries(getServer(manifest, "constructor").env), [
+        ["__proto__", "w"],
+        ["constructor", "1"],
+        ["prototype", "2"],
+      ]);
+      assert.equal(first.tools.timeout["constructor"], undefined);
+      assert.equal(({} as Record<string, unknown>)["command"], undefined);
+      assert.deepEqual(Object.keys(Object.prototype), []);
+    });
+  }
+});
+
+describe("several sources", () => {
+  it("merge hub and defaults by key, and servers as a whole, the later winning", () =>
+    withSandbox(async (box) => {
+      const one = await box.write(
+        "one/a.toml",
+        `hub.name = "one"\nhub.nameLimit = 100\ndefaults.callTimeout = "10s"\n[servers.a]\ncommand = "a1"\nargs = ["x"]\n[servers.b]\ncommand = "b1"`,
+      );
+      const two = await box.write(
+        "two/b.json",
+        `{"hub": {"name": "two"}, "defaults": {"maxMessage": 5}, "servers": {"c": {"command": "c2"}, "a": {"command": "a2"}}}`,
+      );
+      const { manifest } = await box.loadValid({ files: [one, two] });
+      assert.deepEqual(manifest.hub, { ...HUB_DEFAULTS, name: "two", nameLimit: 100 });
+      assert.deepEqual(
+        manifest.servers.map(({ name }) => name),
+        ["a", "b", "c"],
+      );
+      const a = getServer(manifest, "a");
+      assert.deepEqual([a.command, a.args, a.baseDir], ["a2", [], `${box.root}/two`]);
+      assert.deepEqual([a.callTimeout, a.maxMessage], [10_000, 5]);
+      assert.equal(getServer(manifest, "b").maxMessage, 5);
+      assert.deepEqual(manifest.sources, [one, two]);
+    }));
+
+  it("merge what is said of reconnecting key by key, through the files and down to the server", () =>
+    withSandbox(async (box) => {
+      const one = await box.write(
+        "a.toml",
+        `[defaults]\nidleStop = "5m"\nreconnect = { policy = "immediate", maxAttempts = 5 }\n[servers.a]\ncommand = "x"`,
+      );
+      const two = await box.write(
+        "b.toml",
+        `[defaults.reconnect]\nmaxAttempts = 6\nbase = "2s"\n[servers.b]\ncommand = "x"\nidleStop = 0\nreconnect.policy = "none"\nreconnect.jitter = 1`,
+      );
+      const { manifest } = await box.loadValid({ files: [one, two] });
+      const common = { policy: "immediate", base: 2000, max: 60_000, jitter: 0.2, maxAttempts: 6 };
+      const [a, b] = [getServer(manifest, "a"), getServer(manifest, "b")];
+      assert.deepEqual(a.reconnect, common);
+      assert.deepEqual(b.reconnect, { ...common, policy: "none", jitter: 1 });
+      assert.deepEqual([a.idleStop, b.idleStop], [300_000, 0]);
+    }));
+
+  for (const [style, text] of [
+    ["bare", `{"b": {"command": "y", "cwd": "sub"}}`],
+    ["under servers", `{"servers": {"b": {"command": "y", "cwd": "sub"}}}`],
+    ["under mcpServers", `{"mcpServers": {"b": {"command": "y", "cwd": "sub", "type": "stdio"}}}`],
+  ] as const) {
+    it(`end with the servers of TOOLMUX_SERVERS: ${style}`, () =>
+      withSandbox(async (box) => {
+        const file = await box.write(
+          "a.toml",
+          `[servers.a]\ncommand="x"\n[servers.b]\ncommand="x"`,
+        );
+        const env = { TOOLMUX_SERVERS: text };
+        const { manifest } = await box.loadValid({ files: [file], env });
+        assert.deepEqual(
+          manifest.servers.map(({ name }) => name),
+          ["a", "b"],
+        );
+        const b = getServer(manifest, "b");
+        assert.deepEqual([b.command, b.baseDir], ["y", box.cwd]);
+        assert.deepEqual(manifest.sources, [file]);
+      }));
+  }
+
+  it("may be TOOLMUX_SERVERS alone, and an empty one is none", () =>
+    withSandbox(async (box) => {
+      const env = { TOOLMUX_SERVERS: `{"servers": {"command": "x"}}` };
+      const { manifest } = await box.loadValid({ env });
+      assert.equal(getServer(manifest, "servers").command, "x");
+      const [problem] = await box.loadProblems({ env: { TOOLMUX_SERVERS: " " } });
+      assert.match(problem ?? "", /no manifest yet/);
+    }));
+});
+
+describe("units", () => {
+  for (const [text, ms] of [
+    ["500ms", 500],
+    ["30s", 30_000],
+    ["5m", 300_000],
+    ["1h", 3_600_000],
+    ["2d", 172_800_000],
+    ["1.5s", 1500],
+    ["0s", 0],
+    ["1 s", 1000],
+    ["5", undefined],
+    ["", undefined],
+    ["s", undefined],
+    ["-1s", undefined],
+    ["1h30m", undefined],
+    ["1e3s", undefined],
+    ["5S", undefined],
+    ["1constructor", undefined],
+  ] as const) {
+    it(`read ${JSON.stringify(text)} as ${ms ?? "no duration"}`, () => {
+      assert.equal(parseDuration(text), ms);
+    });
+  }
+
+  for (const [text, bytes] of [
+    ["64MiB", 67_108_864],
+    ["512KB", 512_000],
+    ["1kib", 1024],
+    ["2 GB", 2e9],
+    ["7b", 7],
+    ["7", undefined],
+    ["1XB", undefined],
+  ] as const) {
+    it(`read ${JSON.stringify(text)} as ${bytes ?? "no size"}`, () => {
+      assert.equal(parseSize(text), bytes);
+    });
+  }
+
+  it("print durations in the shortest exact form", () => {
+    assert.deepEqual([900_000, 1500, 0, 86_400_000].map(printDuration), [
+      "15m",
+      "1500ms",
+      "0ms",
+      "1d",
+    ]);
+  });
+});

@@ -1,0 +1,192 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { compareServers } from "../../src/manifest/diff.ts";
+import { resolveServer, type Schemes } from "../../src/manifest/resolve.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { listSecrets } from "../../src/manifest/interpolate.ts";
+import { splitWords } from "../../src/manifest/words.ts";
+import { findProblems, getServer, loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
+
+const SERVER = `[servers.s]\ncommand = "x"\n`;
+
+describe("the table of secrets", () => {
+  it("says where they are looked for, the last file that says it for all servers", () =>
+    withSandbox(async (box) => {
+      const files = [
+        await box.write("a.toml", `${SERVER}[secrets]\nsources = ["file"]`),
+        await box.write(
+          "b.toml",
+          `[servers.t]\nurl = "http://localhost"\n[secrets]\nsources = ["keychain", "file"]`,
+        ),
+        await box.write("c.toml", `[secrets]\ncommands = true`),
+      ];
+      const { manifest } = await box.loadValid({ files });
+      const sources = manifest.servers.map((spec) => "secretSources" in spec && spec.secretSources);
+      assert.deepEqual(sources, [
+        ["keychain", "file"],
+        ["keychain", "file"],
+      ]);
+    }));
+
+  it("need not be there", async () => {
+    const { manifest } = await loadText(SERVER);
+    assert.equal(getServer(manifest, "s").secretSources, undefined);
+  });
+
+  const ALL = `"environment", "file", "keychain"`;
+  for (const [text, problem] of [
+    [
+      `sources = ["environment", "keychian"]`,
+      `secrets.sources[1]: expected one of ${ALL}, found "keychian"; did you mean "keychain"?`,
+    ],
+    [`sources = ["xyzzyx"]`, `secrets.sources[0]: expected one of ${ALL}, found "xyzzyx"`],
+    [`sources = []`, `secrets.sources: expected at least one of ${ALL}, found an array`],
+    [`sources = "file"`, `secrets.sources: expected an array of ${ALL}, found "file"`],
+    [`sources = ["file", "file"]`, `secrets.sources[1]: stands there twice`],
+    [`commands = "yes"`, `secrets.commands: expected true or false, found "yes"`],
+    [`command = true`, `secrets.command: unknown key; did you mean "commands"?`],
+  ] as const) {
+    it(`refuses ${text}`, async () => {
+      const [found = ""] = await findProblems(`${SERVER}[secrets]\n${text}`);
+      assert.equal(found.replace(/^t\.toml:\d+:\d+: /, ""), problem);
+    });
+  }
+
+  it("is not read in clients' files", async () => {
+    const text = `{"mcpServers": {"s": {"command": "x"}}, "secrets": {"sources": ["nowhere"]}}`;
+    const { manifest, notes } = await loadText(text, "a.json");
+    assert.equal(getServer(manifest, "s").secretSources, undefined);
+    assert.match(notes.join(), /ignored: .*secrets/);
+  });
+
+  it("makes another process of a server only if that wants a secret", async () => {
+    for (const [arg, result] of [
+      ["plain", "settings"],
+      ["${secret:a}", "process"],
+    ] as const) {
+      const load = async (source: string) => {
+        const text = `${SERVER}args = ["${arg}"]\n[secrets]\nsources = ["${source}"]`;
+        return { ...getServer((await loadText(text)).manifest, "s"), baseDir: "/" };
+      };
+      assert.equal(compareServers(await load("file"), await load("keychain")), result);
+    }
+  });
+});
+
+describe("${cmd:…}", () => {
+  const USE = 'args = ["${cmd:pass show x}"]\n';
+  const REFUSAL =
+    "found ${cmd:…}, which runs a command: the file has to allow that with commands = true under [secrets]";
+
+  it("may stand where the file allows commands", async () => {
+    const { manifest } = await loadText(`${SERVER}${USE}[secrets]\ncommands = true`);
+    assert.deepEqual(getServer(manifest, "s").args, ["${cmd:pass show x}"]);
+  });
+
+  it("is refused in a file that does not, whatever others allow", () =>
+    withSandbox(async (box) => {
+      const files = [
+        await box.write("a.toml", `[secrets]\ncommands = true`),
+        await box.write("b.toml", `${SERVER}${USE}`),
+      ];
+      assert.deepEqual(await box.loadProblems({ files }), [
+        `b.toml:3:9: servers.s.args[0]: ${REFUSAL}`,
+      ]);
+    }));
+
+  it("is refused in the environment variable, which cannot allow it", () =>
+    withSandbox(async (box) => {
+      const env = { TOOLMUX_SERVERS: '{"s": {"command": "${cmd:x}"}}' };
+      assert.match(
+        (await box.loadProblems({ env })).join(),
+        /servers?.*commands = true|command: found/,
+      );
+    }));
+
+  it("is no form of clients' files, whatever they hold", async () => {
+    const text = `{"mcpServers": {"s": {"command": "x", "args": ["\${cmd:id}", "\${secret:a}"]}}, "secrets": {"commands": true}}`;
+    const { manifest } = await loadText(text, "a.json");
+    const schemes: Schemes = new Map([["cmd", () => assert.fail("it was asked")]]);
+    await assert.rejects(resolveServer(getServer(manifest, "s"), {}, "/", schemes), {
+      code: "notSupported",
+    });
+  });
+
+  it("with a quote that does not end is refused", async () => {
+    const [found = ""] = await findProblems(
+      `${SERVER}args = ["\${cmd:pass 'x}"]\n[secrets]\ncommands = true`,
+    );
+    assert.match(found, /found \$\{cmd:…\} with a quote that does not end/);
+  });
+
+  for (const [text, words] of [
+    ["pass show x", ["pass", "show", "x"]],
+    ["  op   read\t'op://a b/c'  ", ["op", "read", "op://a b/c"]],
+    [`a "b c" 'd"e' "f\\"g\\\\h\\n"`, ["a", "b c", 'd"e', 'f"g\\h\\n']],
+    [`a b\\ c '' ""`, ["a", "b c", "", ""]],
+    [`x="y z"'w'`, [`x=y zw`]],
+    ["a $(b) `c` | d > e; f & *", ["a", "$(b)", "`c`", "|", "d", ">", "e;", "f", "&", "*"]],
+    ["'", undefined],
+    [`a "b`, undefined],
+    ["a \\", undefined],
+    [" ", undefined],
+    ["'' a", undefined],
+  ] as const) {
+    it(`splits ${JSON.stringify(text)} into words without a shell`, () => {
+      assert.deepEqual(splitWords(text), words);
+    });
+  }
+});
+
+describe("${secret:NAME}", () => {
+  for (const name of ["a b", "a:b", "ä", "a$", "x".repeat(201)]) {
+    it(`is refused with the name ${name.slice(0, 9)}`, async () => {
+      const [found = ""] = await findProblems(`${SERVER}args = ["\${secret:${name}}"]`);
+      assert.match(
+        found,
+        /found \$\{secret:…\} with another name than of letters, digits, _ - \. and \//,
+      );
+    });
+  }
+
+  it("is listed once for each server", async () => {
+    const text = `${SERVER}args = ["\${secret:a/b.c-d_1}\${secret:z}"]\nenv.A = "\${secret:z}"`;
+    const { manifest } = await loadText(text);
+    assert.deepEqual(listSecrets(getServer(manifest, "s")), ["a/b.c-d_1", "z"]);
+  });
+
+  it("makes an error that names all that are missing, in words and as data", async () => {
+    const { manifest } = await loadText(`${SERVER}args = ["\${secret:a}"]\nenv.A = "\${secret:b}"`);
+    const schemes: Schemes = new Map([
+      [
+        "secret",
+        (name) =>
+          Promise.reject(new HubError("valueMissing", `no ${name}`, { data: { secrets: [name] } })),
+      ],
+    ]);
+    await assert.rejects(resolveServer(getServer(manifest, "s"), {}, "/", schemes), {
+      code: "valueMissing",
+      step: "resolve",
+      data: { secrets: ["a", "b"] },
+      message:
+        'server "s" cannot be started: args[0] needs ${secret:a}: no a; env.A needs ${secret:b}: no b',
+    });
+  });
+
+  it("is tried again when its store is only busy", async () => {
+    const { manifest } = await loadText(`${SERVER}args = ["\${secret:a}"]`);
+    const schemes: Schemes = new Map([
+      ["secret", () => Promise.reject(new HubError("storeBusy", "later"))],
+    ]);
+    await assert.rejects(resolveServer(getServer(manifest, "s"), {}, "/", schemes), {
+      code: "storeBusy",
+    });
+  });
+
+  it("hides a value as short as a PIN, and no shorter one", async () => {
+    const { manifest } = await loadText(`${SERVER}args = ["\${secret:1234}", "\${secret:123}"]`);
+    const schemes: Schemes = new Map([["secret", (name) => Promise.resolve(name)]]);
+    const { secrets } = await resolveServer(getServer(manifest, "s"), {}, "/", schemes);
+    assert.deepEqual(secrets, ["1234"]);
+  });
+});

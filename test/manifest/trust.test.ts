@@ -1,0 +1,371 @@
+import assert from "node:assert/strict";
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { userInfo } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { changeFile } from "../../src/cli/manifest-file.ts";
+import { trustContent } from "../../src/cli/commands/trust.ts";
+import { takeTurn } from "../../src/cli/turn.ts";
+import { configFolders, stateFolder } from "../../src/base/paths.ts";
+import { isTrusted, trust } from "../../src/manifest/trust.ts";
+import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
+
+const server = (name: string, command = "x") => `[servers.${name}]\ncommand = "${command}"\n`;
+const bytes = (text: string) => new TextEncoder().encode(text);
+const state = (box: Sandbox) => stateFolder({ HOME: box.home }, "linux");
+const worldOf = (box: Sandbox) => ({
+  env: { HOME: box.home },
+  cwd: box.cwd,
+  platform: "linux",
+  signal: new AbortController().signal,
+  claims: new Set<never>(),
+  hangups: new Set<never>(),
+});
+const distrust = (path: string, box: Sandbox) =>
+  `${path} was passed over: it is not trusted as it is now; run \`toolmux trust ${box.root}/${path}\` if you want its commands run`;
+
+/** The servers that are found, with their commands, and the notes. */
+async function search(box: Sandbox, choice: Parameters<Sandbox["loadValid"]>[0] = {}) {
+  const { manifest, notes } = await box.loadValid(choice);
+  const servers = manifest.servers.map(
+    (spec) => `${spec.name}=${spec.kind === "stdio" ? spec.command : "-"}`,
+  );
+  const shown = notes.map((note) => note.replace(`trust ${box.root}/`, "trust "));
+  return { servers, notes: shown, sources: manifest.sources.map((file) => box.shorten(file)) };
+}
+
+describe("trust", () => {
+  it("holds for one path with one content, until either changes", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", "a");
+      const other = await box.write("work/.mcp.json", "a");
+      const folder = state(box);
+      assert.equal(await isTrusted(file, bytes("a"), folder), false);
+      assert.equal(await box.trust(file, folder), file);
+      assert.equal(await isTrusted(file, bytes("a"), folder), true);
+      assert.equal(await isTrusted(file, bytes("b"), folder), false);
+      assert.equal(await isTrusted(other, bytes("a"), folder), false);
+      await box.trust(other, folder);
+      assert.equal(await isTrusted(file, bytes("a"), folder), true);
+      await writeFile(file, "b");
+      await box.trust(file, folder);
+      assert.equal(await isTrusted(file, bytes("a"), folder), false);
+      assert.equal(await isTrusted(file, bytes("b"), folder), true);
+    }));
+
+  it("follows the real file, not the name that a link gives it", () =>
+    withSandbox(async (box) => {
+      const real = await box.write("real/toolmux.toml", "a");
+      const alias = join(box.root, "alias.toml");
+      await symlink(real, alias);
+      assert.equal(await box.trust(alias, state(box)), real);
+      assert.equal(await isTrusted(real, bytes("a"), state(box)), true);
+      assert.equal(await isTrusted(alias, bytes("a"), state(box)), true);
+    }));
+
+  it("is kept where only the user can read it, with nothing else left behind", () =>
+    withSandbox(async (box) => {
+      const folder = state(box);
+      await mkdir(folder, { recursive: true });
+      await chmod(folder, 0o755);
+      await box.trust(await box.write("work/toolmux.toml", "a"), folder);
+      await box.trust(await box.write("work/toolmux.toml", "b"), folder);
+      await box.trust(join(box.cwd, "toolmux.toml"), join(box.root, "new/state"));
+      assert.equal((await stat(join(box.root, "new"))).mode & 0o777, 0o700);
+      assert.equal((await stat(folder)).mode & 0o777, 0o700);
+      assert.equal((await stat(join(folder, "trusted.json"))).mode & 0o777, 0o600);
+      assert.deepEqual(await readdir(folder), ["trusted.json"]);
+      const store: unknown = JSON.parse(await readFile(join(folder, "trusted.json"), "utf8"));
+      assert.deepEqual(store, {
+        files: {
+          [`${box.root}/work/toolmux.toml`]:
+            "3e23e8160039594a33894f6564e1b1348bbd7a0088d42c4acb73eeaed59c009d",
+        },
+      });
+    }));
+
+  for (const damage of ["", "{", "[]", "null", '{"files": []}', '{"files": {"x": 1}}', "\xff"]) {
+    it(`is in nothing when its store is damaged, and starts anew: ${JSON.stringify(damage)}`, () =>
+      withSandbox(async (box) => {
+        const file = await box.write("work/toolmux.toml", "a");
+        const folder = state(box);
+        await box.write("home/.local/state/toolmux/trusted.json", damage);
+        assert.equal(await isTrusted(file, bytes("a"), folder), false);
+        await box.trust(file, folder);
+        assert.equal(await isTrusted(file, bytes("a"), folder), true);
+      }));
+  }
+
+  it("is refused for what is no readable file", () =>
+    withSandbox(async (box) => {
+      await box.write("folder/x", "");
+      for (const path of ["none.toml", "folder"]) {
+        const file = join(box.root, path);
+        const refused = { name: "HubError", code: "manifestInvalid" };
+        await assert.rejects(trustContent(file, worldOf(box)), refused);
+        assert.deepEqual(await readdir(box.root).then((names) => names.toSorted()), [
+          "folder",
+          "home",
+        ]);
+      }
+      const gone = trust(join(box.root, "none.toml"), bytes(""), state(box));
+      await assert.rejects(gone, { name: "HubError", code: "usage" });
+    }));
+
+  it("is given to the very bytes that were shown, though the file changes meanwhile", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("a", "good"));
+      let trusting: ReturnType<typeof trustContent> | undefined;
+      // Somebody else has the turn, and writes the file before it ends.
+      await takeTurn(worldOf(box), async () => {
+        trusting = trustContent(file, worldOf(box));
+        // As long as it would take to read the file before waiting for the turn.
+        for (let round = 0; round < 10; round++) await box.load({ files: [file] });
+        await writeFile(file, server("a", "evil"));
+      });
+      const shown = await trusting;
+      const [spec] = shown?.manifest.servers ?? [];
+      assert.ok(spec?.kind === "stdio");
+      for (const command of ["good", "evil"]) {
+        const isKept = await isTrusted(file, bytes(server("a", command)), state(box));
+        assert.equal(isKept, spec.command === command, command);
+      }
+    }));
+
+  it("stays with a file that its user changes by toolmux", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("a", "good"));
+      await box.trust(file, state(box));
+      const change = { kind: "add", name: "b", entry: { command: "y" }, isNew: true } as const;
+      const edit = await changeFile(file, change, worldOf(box));
+      assert.equal(await isTrusted(file, bytes(edit.text), state(box)), true);
+    }));
+});
+
+describe("without a named file", () => {
+  it("the user's manifest is found, toolmux.toml before .json before .jsonc", () =>
+    withSandbox(async (box) => {
+      const folder = "home/.config/toolmux";
+      await box.write(`${folder}/toolmux.jsonc`, `{"servers": {"c": {"command": "x"}}}`);
+      assert.deepEqual((await search(box)).servers, ["c=x"]);
+      await box.write(`${folder}/toolmux.json`, `{"servers": {"b": {"command": "x"}}}`);
+      await box.write(`${folder}/toolmux.toml`, server("a"));
+      assert.deepEqual(await search(box), {
+        servers: ["a=x"],
+        notes: [
+          `${folder}/toolmux.json was passed over: ${folder}/toolmux.toml comes first`,
+          `${folder}/toolmux.jsonc was passed over: ${folder}/toolmux.toml comes first`,
+        ],
+        sources: [`${folder}/toolmux.toml`],
+      });
+    }));
+
+  it("nothing of the working directory is used unless it is trusted as it is now", () =>
+    withSandbox(async (box) => {
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      const file = await box.write("work/toolmux.toml", server("local"));
+      const mcp = await box.write("work/.mcp.json", `{"mcpServers": {"mcp": {"command": "x"}}}`);
+      const asked = ["work/.mcp.json", "work/toolmux.toml"].map((path) =>
+        distrust(path, box).replace(`trust ${box.root}/`, "trust "),
+      );
+      assert.deepEqual(await search(box), {
+        servers: ["user=x"],
+        notes: asked,
+        sources: ["home/.config/toolmux/toolmux.toml"],
+      });
+      await box.trust(file, state(box));
+      await box.trust(mcp, state(box));
+      assert.deepEqual(await search(box), {
+        servers: ["user=x", "mcp=x", "local=x"],
+        notes: [],
+        sources: ["home/.config/toolmux/toolmux.toml", "work/.mcp.json", "work/toolmux.toml"],
+      });
+      await writeFile(file, server("local", "evil"));
+      assert.deepEqual((await search(box)).servers, ["user=x", "mcp=x"]);
+      assert.deepEqual((await search(box)).notes, asked.slice(1));
+    }));
+
+  it("a trusted file of the working directory wins over the user's, and toolmux.* over .mcp.json", () =>
+    withSandbox(async (box) => {
+      await box.write(
+        "home/.config/toolmux/toolmux.toml",
+        `hub.name = "user"\n${server("a", "user")}${server("b", "user")}${server("c", "user")}`,
+      );
+      const mcp = `{"mcpServers": {"b": {"command": "mcp"}, "c": {"command": "mcp"}}}`;
+      await box.trust(await box.write("work/.mcp.json", mcp), state(box));
+      const local = await box.write(
+        "work/toolmux.json",
+        `{"servers": {"c": {"command": "local"}}}`,
+      );
+      await box.trust(local, state(box));
+      const env = { TOOLMUX_SERVERS: `{"d": {"command": "env"}}` };
+      assert.deepEqual((await search(box, { env })).servers, [
+        "a=user",
+        "b=mcp",
+        "c=local",
+        "d=env",
+      ]);
+    }));
+
+  it("an untrusted file cannot hide a trusted one behind its better name", () =>
+    withSandbox(async (box) => {
+      await box.write("work/toolmux.toml", server("evil"));
+      const file = await box.write("work/toolmux.json", `{"servers": {"good": {"command": "x"}}}`);
+      await box.trust(file, state(box));
+      assert.deepEqual((await search(box)).servers, ["good=x"]);
+    }));
+
+  it("what is no readable file in the working directory is passed over without opening it", () =>
+    withSandbox(async (box) => {
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      await mkdir(join(box.cwd, "toolmux.toml"), { recursive: true });
+      await symlink("/dev/zero", join(box.cwd, ".mcp.json"));
+      assert.deepEqual((await search(box)).notes, [
+        "work/.mcp.json was passed over: it is not a regular file",
+        "work/toolmux.toml was passed over: it is a folder, not a file",
+      ]);
+    }));
+
+  it("the user's own folder is no stranger when one stands in it", () =>
+    withSandbox(async (box) => {
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      const cwd = join(box.home, ".config", "toolmux");
+      assert.deepEqual(await search(box, { cwd }), {
+        servers: ["user=x"],
+        notes: [],
+        sources: ["home/.config/toolmux/toolmux.toml"],
+      });
+    }));
+
+  it("a user's manifest that cannot be read is a problem, not an absence", () =>
+    withSandbox(async (box) => {
+      await mkdir(join(box.home, ".config/toolmux/toolmux.toml"), { recursive: true });
+      assert.deepEqual(await box.loadProblems(), [
+        "home/.config/toolmux/toolmux.toml: is a folder, not a file",
+      ]);
+    }));
+
+  it("nothing at all is a problem that says where it looked and how to begin", () =>
+    withSandbox(async (box) => {
+      await box.write("work/toolmux.toml", server("local"));
+      const [problem = "", ...others] = await box.loadProblems();
+      assert.deepEqual(others, []);
+      for (const part of [
+        "home/.config/toolmux/toolmux.toml: there is no manifest yet",
+        "home/.config/toolmux/toolmux.{toml,json,jsonc}\n",
+        "work/toolmux.{toml,json,jsonc} and work/.mcp.json, if trusted",
+        "toolmux import ",
+        "toolmux add files -- npx ",
+        "toolmux --config",
+      ]) {
+        assert.ok(problem.includes(part), `${part} is not in\n${problem}`);
+      }
+      const result = await box.load();
+      assert.deepEqual(result.notes.length, 1);
+    }));
+
+  it("a named file is used alone and needs no trust", () =>
+    withSandbox(async (box) => {
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      await box.write("work/toolmux.toml", server("local"));
+      await box.write("work/.mcp.json", "{}");
+      const found = await search(box, { files: ["toolmux.toml"] });
+      assert.deepEqual(found, { servers: ["local=x"], notes: [], sources: ["work/toolmux.toml"] });
+    }));
+
+  it("a named file may stand in the home folder", () =>
+    withSandbox(async (box) => {
+      await box.write("home/mine.toml", server("mine"));
+      assert.deepEqual((await search(box, { files: ["~/mine.toml"] })).servers, ["mine=x"]);
+    }));
+});
+
+describe("what was passed over for lack of trust", () => {
+  const passed = async (box: Sandbox, files: readonly string[] = []) =>
+    (await box.load({ files })).distrusted.map((file) => box.shorten(file));
+
+  it("is named by path, whether or not anything else was found", () =>
+    withSandbox(async (box) => {
+      assert.deepEqual(await passed(box), []);
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await box.write("work/.mcp.json", "{}");
+      const both = ["work/.mcp.json", "work/toolmux.toml"];
+      assert.deepEqual(await passed(box), both);
+      await box.write("home/.config/toolmux/toolmux.toml", server("user"));
+      assert.deepEqual(await passed(box), both);
+      await box.trust(file, state(box));
+      assert.deepEqual(await passed(box), ["work/.mcp.json"]);
+      await writeFile(file, server("local", "evil"));
+      assert.deepEqual(await passed(box), both);
+    }));
+
+  it("has the very path that a manifest names as its source", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await box.trust(file, state(box));
+      const { sources } = (await box.loadValid()).manifest;
+      await writeFile(file, server("local", "evil"));
+      assert.deepEqual((await box.load()).distrusted, sources);
+    }));
+
+  it("holds what can no longer be read, and nothing that is gone", () =>
+    withSandbox(async (box) => {
+      const file = await box.write("work/toolmux.toml", server("local"));
+      await box.trust(file, state(box));
+      await rm(file);
+      assert.deepEqual(await passed(box), []);
+      await mkdir(file);
+      assert.deepEqual(await passed(box), ["work/toolmux.toml"]);
+    }));
+
+  it("is nothing where files are named, and nothing in the user's own folder", () =>
+    withSandbox(async (box) => {
+      await box.write("work/.mcp.json", "{}");
+      const file = await box.write("work/mine.toml", server("mine"));
+      assert.deepEqual(await passed(box, [file]), []);
+      await mkdir(join(box.home, ".config/toolmux"), { recursive: true });
+      const there = join(box.home, ".config/toolmux");
+      await box.write("home/.config/toolmux/.mcp.json", "{}");
+      assert.deepEqual((await box.load({ cwd: there })).distrusted, []);
+    }));
+});
+
+describe("the folders", () => {
+  for (const HOME of ["", "relative", undefined]) {
+    it(`are nowhere in the working directory, whatever HOME is: ${HOME}`, () => {
+      const { homedir } = userInfo();
+      const folders = configFolders({ HOME }, "linux");
+      assert.deepEqual(folders, [join(homedir, ".config/toolmux")]);
+    });
+  }
+
+  const home = { HOME: "/h" };
+  const library = "/h/Library/Application Support/toolmux";
+  for (const [env, platform, config, remembered] of [
+    [home, "linux", ["/h/.config/toolmux"], "/h/.local/state/toolmux"],
+    [home, "darwin", ["/h/.config/toolmux", library], library],
+    [
+      { ...home, XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s" },
+      "linux",
+      ["/c/toolmux"],
+      "/s/toolmux",
+    ],
+    [
+      { ...home, XDG_CONFIG_HOME: "/c", XDG_STATE_HOME: "/s" },
+      "darwin",
+      ["/c/toolmux", library],
+      "/s/toolmux",
+    ],
+    [
+      { ...home, XDG_CONFIG_HOME: "c", XDG_STATE_HOME: "" },
+      "linux",
+      ["/h/.config/toolmux"],
+      "/h/.local/state/toolmux",
+    ],
+  ] as const) {
+    it(`on ${platform} with ${Object.keys(env).join(", ")} follow the platform and absolute XDG paths`, () => {
+      assert.deepEqual(configFolders(env, platform), config);
+      assert.equal(stateFolder(env, platform), remembered);
+    });
+  }
+});

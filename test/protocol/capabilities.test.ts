@@ -1,0 +1,347 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { array, assert as check, asyncProperty, constantFrom, nat, oneof, tuple } from "fast-check";
+import { readCapabilities, readClass, writeClass } from "../../src/protocol/capabilities.ts";
+import type { Profile } from "../../src/upstream/profile.ts";
+import { turn } from "../fixtures/clock.ts";
+import {
+  ask,
+  call,
+  callTool,
+  INITIALIZE,
+  introduce,
+  isAnswer,
+  Latch,
+  listNames,
+  type Peer,
+  Script,
+  serverOf,
+  setStage,
+  specOf,
+} from "../fixtures/memory.ts";
+import { setUpWith } from "../fixtures/plugins.ts";
+import { hosted } from "../plugins/core.ts";
+
+const ALL = {
+  roots: { listChanged: true },
+  sampling: { context: {}, tools: {} },
+  elicitation: { form: {}, url: {} },
+};
+
+/** What each connection of the server was told that can be asked for, in order. */
+function toldOf(script: Script): unknown[] {
+  return script.asked("initialize").map(({ params }) => params?.["capabilities"]);
+}
+
+describe("what a client can be asked for", () => {
+  for (const [what, declared, relayed] of [
+    ["everything is everything", ALL, ALL],
+    ["nothing is nothing", {}, {}],
+    ["no object is nothing", "all", {}],
+    [
+      "members that are no objects are nothing",
+      { roots: true, sampling: null, elicitation: 1 },
+      {},
+    ],
+    [
+      "tasks, extensions, experiments and what nobody knows are left out",
+      { tasks: { list: {} }, experimental: { x: {} }, extensions: {}, other: {}, sampling: {} },
+      { sampling: {} },
+    ],
+    ["elicitation without modes means forms", { elicitation: {} }, { elicitation: { form: {} } }],
+    ["by URL alone is not by forms", { elicitation: { url: {} } }, { elicitation: { url: {} } }],
+    ["roots that do not change", { roots: { listChanged: false } }, { roots: {} }],
+    [
+      "what is inside of modes is left out",
+      { elicitation: { form: { applyDefaults: true } }, sampling: { tools: { x: 1 } } },
+      { elicitation: { form: {} }, sampling: { tools: {} } },
+    ],
+    ["a prototype is no capability", JSON.parse('{"__proto__":{"roots":{}}}') as object, {}],
+  ] as const) {
+    it(`is read so that ${what}`, () => {
+      const capabilities = readCapabilities(declared);
+      assert.deepEqual(capabilities, relayed);
+      assert.deepEqual(readClass(writeClass(capabilities)), relayed);
+    });
+  }
+
+  it("is the same class in whatever order it is declared", () => {
+    const [a, b] = [
+      { elicitation: {}, roots: {} },
+      { roots: {}, elicitation: { form: {} } },
+    ].map((declared) => writeClass(readCapabilities(declared)));
+    assert.equal(a, b);
+    assert.equal(writeClass({}), "");
+  });
+});
+
+describe("servers", () => {
+  it("are told what the one client can be asked for, and run once", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    await introduce(client, { ...ALL, tasks: {}, experimental: {} });
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual(toldOf(a), [ALL]);
+  });
+
+  it("are told it again when they are started again", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    await introduce(client, ALL);
+    a.die();
+    await turn();
+    await callTool(client, "a__x");
+    assert.deepEqual(toldOf(a), [ALL, ALL]);
+  });
+
+  it("show each client what they have for what it can be asked for", async () => {
+    const a = new Script();
+    a.onInitialize = ({ params }) => {
+      a.tools = [
+        "sampling" in (params?.["capabilities"] as object) ? '{"name":"s"}' : '{"name":"n"}',
+      ];
+      return '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}';
+    };
+    const { hub, client, connect } = setStage({ a });
+    const [other, same] = [connect(), connect()];
+    await introduce(client, { sampling: {} });
+    await introduce(other);
+    await introduce(same, { sampling: {} });
+    assert.deepEqual(await listNames(client), ["a__s"]);
+    assert.deepEqual(await listNames(other), ["a__n"]);
+    assert.deepEqual(await listNames(same), ["a__s"]);
+    assert.deepEqual([a.starts, a.open], [2, 2]);
+    assert.equal(serverOf(hub, "a").connections.length, 2);
+  });
+
+  it("are kept when the last client has left, for one of the same kind", async () => {
+    const a = new Script("x");
+    const { client, connect } = setStage({ a });
+    await introduce(client, ALL);
+    await client.link.close();
+    await turn();
+    const next = connect();
+    await introduce(next, ALL);
+    assert.ok((await callTool(next, "a__x")).result);
+    assert.deepEqual([a.starts, a.open], [1, 1]);
+  });
+
+  it("that were kept for nobody end before others are started for a client of another kind", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { client, connect } = setStage({ a });
+    await introduce(client, ALL);
+    await client.link.close();
+    await turn();
+    const next = connect();
+    await introduce(next);
+    assert.equal(a.starts, 1);
+    latch.open();
+    assert.ok((await callTool(next, "a__x")).result);
+    assert.deepEqual([a.starts, a.open, a.most], [2, 1, 1]);
+  });
+
+  it("end with the last client of their kind while clients of another are there", async () => {
+    const a = new Script("x");
+    const { client, connect } = setStage({ a });
+    const other = connect();
+    await introduce(client, ALL);
+    await introduce(other);
+    await client.link.close();
+    await turn();
+    assert.deepEqual([a.starts, a.open], [2, 1]);
+    assert.ok((await callTool(other, "a__x")).result);
+    assert.deepEqual(toldOf(a), [ALL, {}]);
+  });
+});
+
+describe("a client that asks for something before it introduces itself", () => {
+  it("is served, and its servers are started anew with what it can be asked for, never twice at a time", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    await introduce(client, ALL);
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.deepEqual(toldOf(a), [{}, ALL]);
+    assert.deepEqual([a.open, a.most], [1, 1]);
+  });
+
+  it("lists what its servers have for what it can be asked for, however late they say so", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    await listNames(client);
+    const latch = new Latch();
+    a.onOpen = latch.wait;
+    a.tools = ['{"name":"other"}'];
+    await introduce(client, ALL);
+    const names = listNames(client);
+    await turn();
+    latch.open();
+    assert.deepEqual(await names, ["a__other"]);
+  });
+
+  it("keeps its servers if it can be asked for nothing", async () => {
+    const a = new Script("x");
+    const { client } = setStage({ a });
+    await listNames(client);
+    await introduce(client);
+    await callTool(client, "a__x");
+    assert.equal(a.starts, 1);
+  });
+
+  it("gets the answer of a call that waited for the old one", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onMake = latch.wait;
+    const { client } = setStage({ a });
+    client.send(call(1, "a__x"));
+    await introduce(client, ALL);
+    latch.open();
+    assert.ok((await client.find(isAnswer(1))).result);
+    assert.equal(a.open, 1);
+  });
+
+  it("uses what there is for others meanwhile", async () => {
+    const a = new Script("x");
+    const { client, connect } = setStage({ a });
+    await introduce(client, ALL);
+    const early = connect();
+    assert.deepEqual(await listNames(early), ["a__x"]);
+    assert.ok((await callTool(early, "a__x")).result);
+    assert.equal(a.starts, 1);
+  });
+});
+
+describe("who only looks", () => {
+  it("sees the servers as they are, and starts no second one", async () => {
+    const a = new Script("x");
+    const { hub, client } = setStage({ a });
+    await introduce(client, ALL);
+    hub.startAll();
+    await turn();
+    assert.equal(hub.catalog.tools.routes.length, 1);
+    assert.equal(serverOf(hub, "a").connections.length, 1);
+    assert.equal(a.starts, 1);
+  });
+
+  it("has its own replaced by the first client's", async () => {
+    const a = new Script("x");
+    const { hub, client } = setStage({ a });
+    hub.startAll();
+    await turn();
+    await introduce(client, ALL);
+    await turn();
+    assert.deepEqual(toldOf(a), [{}, ALL]);
+    assert.deepEqual([a.open, a.most], [1, 1]);
+    assert.equal(hub.catalog.tools.routes.length, 1);
+  });
+});
+
+describe("a plugin that calls tools", () => {
+  const calling = hosted("calling", (host) => ({
+    call: (next, tool) => (tool.name === "x" ? () => host.call("a__y") : next),
+  }));
+
+  it("uses the server as the client does, and does not keep the server from asking it", async () => {
+    const a = new Script("x", "y");
+    const { client } = await setUpWith([calling], { a });
+    await introduce(client, ALL);
+    client.send({ jsonrpc: "2.0", method: "notifications/initialized" });
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.equal(a.asked("tools/call")[0]?.params?.["name"], "y");
+    assert.equal(a.starts, 1);
+    a.peer?.send({ jsonrpc: "2.0", id: 1, method: "roots/list" });
+    assert.ok(await client.find(({ method }) => method === "roots/list"));
+  });
+});
+
+describe("initialize", () => {
+  it("is answered before any server is made", async () => {
+    const a = new Script("x");
+    a.onMake = new Latch().wait;
+    const { client } = setStage({ a });
+    assert.ok((await ask(client, "initialize", INITIALIZE.params)).result);
+    assert.equal(a.starts, 0);
+  });
+});
+
+describe("what was listed", () => {
+  it("is remembered for each kind of client apart", async () => {
+    const kept: string[] = [];
+    const a = new Script("x");
+    const { client, connect } = setStage(
+      { a },
+      {
+        snapshots: {
+          load: ({ capabilities }: Pick<Profile, "capabilities">) => {
+            kept.push(capabilities);
+            return Promise.resolve(undefined);
+          },
+          save: () => Promise.resolve([]),
+          flush: () => Promise.resolve(),
+        },
+      },
+    );
+    const other = connect();
+    await introduce(client, { sampling: {} });
+    await introduce(other);
+    assert.deepEqual(kept, ['{"sampling":{}}', ""]);
+  });
+});
+
+describe("clients of several kinds that come and go", () => {
+  it("each have the one connection of their kind in the end, and nothing else is left", async () => {
+    const kinds: readonly object[] = [{}, { sampling: {} }, ALL];
+    const act = oneof(
+      tuple(constantFrom("come", "leave", "call", "early", "again"), nat(8)),
+      tuple(constantFrom("wait", "wait", "die", "stop", "start", "change"), nat(400)),
+    );
+    const run = async (acts: readonly (readonly [string, number])[]): Promise<void> => {
+      const a = new Script("x");
+      const { hub, client, connect, clock } = setStage({ a });
+      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
+      Object.assign(a, { onOpen: wait, onClose: wait });
+      const clients: { peer: Peer; kind: object }[] = [];
+      const come = (peer: Peer, n: number): void => {
+        const kind = kinds[n % kinds.length] ?? {};
+        clients.push({ peer, kind });
+        peer.send({ ...INITIALIZE, params: { ...INITIALIZE.params, capabilities: kind } });
+      };
+      come(client, 1);
+      let count = 0;
+      for (const [what, n] of acts) {
+        const { peer } = clients[n % clients.length] ?? {};
+        if (what === "come") come(connect(), n);
+        if (what === "early") {
+          const late = connect();
+          late.send(call("early", "a__x"));
+          come(late, n);
+        }
+        if (what === "again" && peer !== undefined) {
+          clients.splice(n % clients.length, 1);
+          come(peer, n + 1);
+        }
+        if (what === "leave" && clients.length > 1) {
+          void clients.splice(n % clients.length, 1)[0]?.peer.link.close();
+        }
+        if (what === "call") peer?.send(call(`call ${++count}`, "a__x"));
+        if (what === "wait") await clock.run(n);
+        if (what === "die") a.die();
+        if (what === "stop") void hub.stop("a");
+        if (what === "start") hub.start("a");
+        if (what === "change") hub.add(specOf("a", { args: [String(n)] }));
+      }
+      hub.start("a");
+      await clock.run(100_000);
+      assert.equal(a.open, new Set(clients.map(({ kind }) => kind)).size);
+      assert.equal(serverOf(hub, "a").connections.length, a.open);
+      for (const { peer } of clients) assert.ok((await callTool(peer, "a__x")).result);
+      a.onClose = undefined;
+      await hub.close();
+      assert.deepEqual([a.open, clock.armed], [0, []]);
+    };
+    await check(asyncProperty(array(act, { maxLength: 25 }), run), { numRuns: 200 });
+  });
+});

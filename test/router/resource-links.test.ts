@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { describe, it } from "node:test";
+import { createHash } from "node:crypto";
+import { utf8 } from "../../src/base/bytes.ts";
+import { buildCatalog, type Catalog, type Source } from "../../src/catalog/catalog.ts";
+import { KINDS, readPage } from "../../src/catalog/listing.ts";
+import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { Links } from "../../src/router/links.ts";
+import { locate, type Place } from "../../src/router/resource-lookup.ts";
+import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { LONG, readLong } from "../../src/jsonrpc/long.ts";
+
+/** A long result in two chunks, and whether its chunks have been joined. */
+function longResult(link: string): { learn(links: Links): boolean } {
+  const text = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"${"x".repeat(LONG)}"}${link}]}}`;
+  const chunks = [text.slice(0, LONG / 2), text.slice(LONG / 2)];
+  const parts = chunks.map((chunk) => ({
+    bytes: Buffer.from(chunk),
+    isClear: false,
+    isOwn: false,
+  }));
+  const response = readLong(parts, text.length);
+  assert.ok(response);
+  return {
+    learn(links) {
+      let isJoined = false;
+      links.learn("s", {
+        ...response,
+        get bytes() {
+          isJoined = true;
+          return response.bytes;
+        },
+      });
+      return isJoined;
+    },
+  };
+}
+
+describe("links in a long result", () => {
+  it("that has none are looked for without joining it", () => {
+    assert.equal(longResult("").learn(new Links()), false);
+  });
+
+  it("that has some are learned", () => {
+    const links = new Links();
+    longResult(',{"type":"resource_link","uri":"x://1","name":"n"}').learn(links);
+    assert.deepEqual(links.find("x://1"), ["s"]);
+  });
+});
+
+describe("a URI that no server lists", () => {
+  const RULES = { prefix: "s", allow: undefined, deny: [], rename: {} };
+  const list = { resourceTemplates: [{ uriTemplate: "x://{id}", name: "n" }] };
+  const bytes = utf8(JSON.stringify(list));
+  const page = readPage(bytes, { start: 0, end: bytes.length }, "resourceTemplates");
+  const source: Source = {
+    server: "s",
+    offer: { ...NO_OFFER, resourceTemplates: page?.items ?? [] },
+    rules: { tools: RULES, prompts: RULES },
+    limits: () => ({ timeout: 1, maxTimeout: 2 }),
+  };
+  const names = { separator: "__", limit: 50 };
+
+  /** Looks for it, and notes which sections of the catalog are looked at for that. */
+  function look(uri: string, linked?: string): { place: Place | undefined; seen: Set<string> } {
+    const catalog = buildCatalog([source], names, (text) =>
+      createHash("sha256").update(text).digest(),
+    );
+    const seen = new Set<string>();
+    const watched = new Proxy<Catalog>(catalog, {
+      get(target, key: keyof Catalog) {
+        if (KINDS.some((kind) => kind === key)) seen.add(key);
+        return target[key];
+      },
+    });
+    const links = new Links();
+    if (linked !== undefined) {
+      const result = { content: [{ type: "resource_link", uri, name: "n" }] };
+      const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
+      assert.ok(frame.kind === "response");
+      links.learn(linked, frame);
+    }
+    const hints = { links, isOneClient: true, hasServer: () => true };
+    const place = locate(uri, watched, hints);
+    return { place, seen };
+  }
+
+  it("is looked for in no list if it names its server or its client was given a link", () => {
+    const named = look("toolmux://s/x://1");
+    assert.deepEqual([named.place?.server, [...named.seen]], ["s", []]);
+    const linked = look("x://1", "other");
+    assert.deepEqual([linked.place?.server, [...linked.seen]], ["other", []]);
+  });
+
+  it("is looked for in the resources only if no template has it", () => {
+    assert.equal(look("x://1").seen.has("resources"), false);
+    assert.equal(look("x://1/2").seen.has("resources"), true);
+  });
+});

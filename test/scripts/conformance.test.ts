@@ -1,0 +1,102 @@
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { EXPECTED, type ExpectedFailure } from "../conformance/expected.ts";
+import { type Check, distinct, judge, readChecks } from "../conformance/verdict.ts";
+
+const GOOD: Check = { scenario: "ping", id: "ping", status: "SUCCESS", message: "answers" };
+const BAD: Check = { scenario: "tools", id: "call", status: "FAILURE", message: "no answer" };
+const EXPECTATION: ExpectedFailure = {
+  suite: "one",
+  scenario: "tools",
+  check: "call",
+  reason: "the scenario asks for what the protocol forbids",
+};
+
+describe("a conformance suite", () => {
+  it("is passed if everything passes", () => {
+    assert.deepEqual(judge([GOOD, GOOD], 2, []), { passed: 2, failed: 0, problems: [] });
+  });
+
+  it("is not passed if a check fails that is not expected to", () => {
+    for (const other of [{ check: "another" }, { scenario: "another" }]) {
+      const expected = { ...EXPECTATION, ...other };
+      const { failed, problems } = judge([GOOD, BAD], 2, [expected]);
+      assert.equal(failed, 1);
+      assert.deepEqual(problems, [
+        "tools: call: no answer",
+        `${expected.scenario}: ${expected.check} did not fail as expected`,
+      ]);
+    }
+  });
+
+  it("is not passed if it warns", () => {
+    const { problems } = judge([GOOD, { ...BAD, status: "WARNING" }], 2, []);
+    assert.deepEqual(problems, ["tools: call: no answer"]);
+  });
+
+  it("is passed if only that fails which is expected to", () => {
+    assert.deepEqual(judge([GOOD, BAD], 2, [EXPECTATION]).problems, []);
+  });
+
+  it("is not passed if an expected failure passes, or is not there at all", () => {
+    const stale = ["tools: call did not fail as expected"];
+    const passing: Check = { ...BAD, status: "SUCCESS" };
+    assert.deepEqual(judge([GOOD, passing], 2, [EXPECTATION]).problems, stale);
+    assert.deepEqual(judge([GOOD], 1, [EXPECTATION]).problems, stale);
+  });
+
+  it("is not passed if it makes fewer checks than are known", () => {
+    const info: Check = { ...GOOD, status: "INFO" };
+    const { problems } = judge([GOOD, info], 2, []);
+    assert.deepEqual(problems, ["only 1 checks were made, not 2"]);
+    assert.equal(judge([], 1, []).problems.length, 1);
+  });
+
+  it("counts what passed several times once, where that is a matter of time, and all that failed", () => {
+    const other: Check = { ...GOOD, id: "another" };
+    assert.deepEqual(distinct([GOOD, other, GOOD, BAD, BAD]), [GOOD, other, BAD, BAD]);
+  });
+});
+
+describe("the results of a conformance suite", () => {
+  it("are read by scenario, and a scenario without results has failed", () => {
+    const folder = mkdtempSync(join(tmpdir(), "toolmux-conformance-"));
+    const at = "2026-01-02T03-04-05-678Z";
+    const found = [
+      { id: "call", name: "Call", status: "FAILURE", description: "calls", errorMessage: "no" },
+      { id: "list", name: "List", status: "SUCCESS", description: "lists" },
+      { id: "note", name: "Note", status: "INFO" },
+    ];
+    try {
+      mkdirSync(join(folder, `server-tools-2020-12-${at}`));
+      mkdirSync(join(folder, `server-ping-${at}`));
+      writeFileSync(
+        join(folder, `server-tools-2020-12-${at}`, "checks.json"),
+        JSON.stringify(found),
+      );
+      const checks = readChecks(folder).toSorted((a, b) => (a.id < b.id ? -1 : 1));
+      assert.deepEqual(checks, [
+        { scenario: "tools-2020-12", id: "call", status: "FAILURE", message: "no" },
+        { scenario: "tools-2020-12", id: "list", status: "SUCCESS", message: "lists" },
+        { scenario: "tools-2020-12", id: "note", status: "INFO", message: "" },
+        { scenario: "ping", id: "ping", status: "FAILURE", message: "it was broken off" },
+      ]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("are none where there is no folder", () => {
+    assert.deepEqual(readChecks(join(tmpdir(), "toolmux-conformance-missing")), []);
+  });
+});
+
+describe("an expected failure", () => {
+  it("has a reason", () => {
+    const without = EXPECTED.filter(({ reason }) => reason.trim().split(/\s+/).length < 3);
+    assert.deepEqual(without, []);
+  });
+});

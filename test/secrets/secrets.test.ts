@@ -1,0 +1,396 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import type { Clock } from "../../src/base/clock.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { keychainStore } from "../../src/secrets/chain.ts";
+import { variableOf } from "../../src/secrets/environment.ts";
+import { fileStore } from "../../src/secrets/file.ts";
+import { type Keychain, openKeychain } from "../../src/secrets/keychain.ts";
+import { wrapPackage } from "../../src/secrets/keyring.ts";
+import { openSecrets } from "../../src/secrets/secrets.ts";
+import { memoryStore } from "../../src/secrets/store.ts";
+import { Vault } from "../../src/secrets/vault.ts";
+import { storeContract } from "../contract/secrets.ts";
+import { VirtualClock } from "../fixtures/clock.ts";
+import { MemoryKeyring } from "../fixtures/keyring.ts";
+
+const WRITER = fileURLToPath(new URL("../fixtures/processes/writer.ts", import.meta.url));
+const CANARY = "canary-value-1234567890";
+
+async function withFolder<T>(run: (folder: string) => Promise<T>): Promise<T> {
+  const root = await mkdtemp(join(tmpdir(), "toolmux-secrets-"));
+  try {
+    return await run(join(root, "secrets"));
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}
+
+function chainOf(keyring: MemoryKeyring, limit?: number, clock?: Clock): Keychain {
+  return openKeychain({}, () => Promise.resolve(keyring), limit, clock);
+}
+
+/** One that is not there. */
+function noKeychain(): Keychain {
+  const keyring = new MemoryKeyring();
+  keyring.fail = "rejects";
+  return chainOf(keyring);
+}
+
+storeContract("memory", (run) => run({ store: memoryStore() }));
+storeContract("a file whose key lies beside it", (run) =>
+  withFolder((folder) =>
+    run({
+      store: fileStore(new Vault(folder, noKeychain())),
+      again: () => fileStore(new Vault(folder, noKeychain())),
+    }),
+  ),
+);
+storeContract("a file whose key is in the keychain", (run) =>
+  withFolder((folder) => {
+    const keyring = new MemoryKeyring();
+    const open = () => fileStore(new Vault(folder, chainOf(keyring)));
+    return run({ store: open(), again: open });
+  }),
+);
+storeContract("a keychain", (run) =>
+  withFolder((folder) => {
+    const keyring = new MemoryKeyring();
+    const open = () => {
+      const keychain = chainOf(keyring);
+      return keychainStore(keychain, new Vault(folder, keychain));
+    };
+    return run({ store: open(), again: open });
+  }),
+);
+
+storeContract("a keychain by a package", (run) =>
+  withFolder((folder) => {
+    const keyring = new MemoryKeyring();
+    /** As the package has it: what there is not cannot be deleted. */
+    class AsyncEntry {
+      readonly #names: readonly [string, string];
+      constructor(...names: [string, string]) {
+        this.#names = names;
+      }
+      getPassword(): Promise<string | undefined> {
+        return keyring.get(...this.#names);
+      }
+      setPassword(value: string): Promise<void> {
+        return keyring.set(...this.#names, value);
+      }
+      async deletePassword(): Promise<void> {
+        if (!(await keyring.remove(...this.#names))) throw new Error("No matching entry found");
+      }
+    }
+    const open = () => {
+      const keychain = openKeychain({}, () => Promise.resolve(wrapPackage({ AsyncEntry })));
+      return keychainStore(keychain, new Vault(folder, keychain));
+    };
+    return run({ store: open(), again: open });
+  }),
+);
+
+describe("the file of secrets", () => {
+  it("shows neither names nor values, is its owner's alone, and another each time", () =>
+    withFolder(async (folder) => {
+      const store = fileStore(new Vault(folder, noKeychain()));
+      await store.set("canary-name", CANARY);
+      const path = join(folder, "values");
+      const first = await readFile(path);
+      assert.equal(first.indexOf("canary"), -1);
+      await store.set("b", "2");
+      await store.remove("b");
+      const second = await readFile(path);
+      assert.ok(!first.subarray(34).equals(second.subarray(34)));
+      for (const name of ["values", "key"])
+        assert.equal((await stat(join(folder, name))).mode & 0o777, 0o600);
+      assert.equal((await stat(folder)).mode & 0o777, 0o700);
+      assert.deepEqual((await readdir(folder)).toSorted(), ["key", "values"]);
+    }));
+
+  it("says where its key lies", () =>
+    withFolder(async (folder) => {
+      const keyring = new MemoryKeyring();
+      const vault = new Vault(folder, chainOf(keyring));
+      assert.equal(await vault.protection(), "none");
+      await fileStore(vault).set("a", "1");
+      assert.equal(await vault.protection(), "keychain");
+      assert.deepEqual(await readdir(folder), ["values"]);
+      assert.equal(keyring.kept.size, 1);
+      const bare = new Vault(`${folder}2`, noKeychain());
+      await fileStore(bare).set("a", "1");
+      assert.equal(await bare.protection(), "beside");
+    }));
+
+  it("becomes private again if others could read it", () =>
+    withFolder(async (folder) => {
+      const store = fileStore(new Vault(folder, noKeychain()));
+      await store.set("a", "1");
+      await chmod(join(folder, "values"), 0o644);
+      await chmod(join(folder, "key"), 0o644);
+      await fileStore(new Vault(folder, noKeychain())).get("a");
+      assert.equal((await stat(join(folder, "values"))).mode & 0o777, 0o600);
+      assert.equal((await stat(join(folder, "key"))).mode & 0o777, 0o600);
+    }));
+
+  it("that was changed anywhere is refused, says what to do, and is not overwritten", () =>
+    withFolder(async (folder) => {
+      await fileStore(new Vault(folder, noKeychain())).set("a", CANARY);
+      const path = join(folder, "values");
+      const whole = await readFile(path);
+      const spoilt: Buffer[] = [Buffer.alloc(0), whole.subarray(0, 20), whole.subarray(0, -1)];
+      for (const at of [0, 16, 20, 36, 50, whole.length - 1]) {
+        const copy = Buffer.from(whole);
+        copy[at] = (copy[at] ?? 0) ^ 1;
+        spoilt.push(copy);
+      }
+      for (const bytes of spoilt) {
+        await writeFile(path, bytes);
+        const store = fileStore(new Vault(folder, noKeychain()));
+        const uses = [
+          () => store.get("a"),
+          () => store.set("b", "1"),
+          () => store.remove("a"),
+          () => store.list(),
+        ];
+        for (const use of uses) {
+          await assert.rejects(use, (error: Error & { code?: string }) => {
+            assert.equal(error.code, "storeBroken");
+            assert.match(
+              error.message,
+              /values cannot be used: .*(move the file away|newer toolmux|key)/,
+            );
+            assert.ok(!error.message.includes(CANARY));
+            return true;
+          });
+        }
+        assert.ok((await readFile(path)).equals(bytes));
+      }
+      await writeFile(path, whole);
+      assert.equal(await fileStore(new Vault(folder, noKeychain())).get("a"), CANARY);
+    }));
+
+  it("that cannot be written says where, and why", () =>
+    withFolder(async (folder) => {
+      await writeFile(folder, "in its place");
+      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), (error) => {
+        assert.ok(error instanceof HubError, String(error));
+        assert.equal(error.code, "storeBroken");
+        assert.ok(error.message.includes(folder), error.message);
+        return true;
+      });
+    }));
+
+  it("of a newer version is left to that", () =>
+    withFolder(async (folder) => {
+      await mkdir(folder);
+      await writeFile(join(folder, "values"), "toolmux-secrets 2 0123456789abcdef\nwhatever");
+      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "1"), {
+        code: "storeBroken",
+        message: /a newer toolmux has written it/,
+      });
+    }));
+
+  it("whose key is lost is refused, and no new key made for it", () =>
+    withFolder(async (folder) => {
+      const keyring = new MemoryKeyring();
+      await fileStore(new Vault(folder, chainOf(keyring))).set("a", "1");
+      for (const keychain of [chainOf(new MemoryKeyring()), noKeychain()]) {
+        await assert.rejects(fileStore(new Vault(folder, keychain)).set("a", "2"), {
+          code: "storeBroken",
+          message: /its key is neither beside it .* nor does the keychain .*Unlock the keychain/,
+        });
+      }
+      assert.deepEqual(await readdir(folder), ["values"]);
+      assert.equal(await fileStore(new Vault(folder, chainOf(keyring))).get("a"), "1");
+    }));
+
+  it("whose key beside it is damaged is refused, and the key not overwritten", () =>
+    withFolder(async (folder) => {
+      await fileStore(new Vault(folder, noKeychain())).set("a", "1");
+      await writeFile(join(folder, "key"), "toolmux-key 1 x");
+      await assert.rejects(fileStore(new Vault(folder, noKeychain())).set("a", "2"), {
+        code: "storeBroken",
+        message: /key, is damaged/,
+      });
+      assert.equal(await readFile(join(folder, "key"), "utf8"), "toolmux-key 1 x");
+    }));
+
+  it(
+    "loses nothing of what several processes write at a time, one of which is killed",
+    { timeout: 30_000 },
+    () =>
+      withFolder(async (folder) => {
+        const start = (name: string) => {
+          const own = [WRITER, folder, name, "15"];
+          const args = "Deno" in globalThis ? ["run", "-A", "--no-check", ...own] : own;
+          const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+          return { child, exited: once(child, "exit") };
+        };
+        const writers = ["a", "b", "c", "d"].map(start);
+        const [victim, ...others] = writers;
+        assert.ok(victim);
+        await once(victim.child.stdout, "data");
+        victim.child.kill("SIGKILL");
+        await Promise.all(writers.map(({ exited }) => exited));
+        for (const { child } of others) assert.equal(child.exitCode, 0);
+        const names = await fileStore(new Vault(folder, noKeychain())).list();
+        for (const name of ["b", "c", "d"])
+          for (let i = 0; i < 15; i++) assert.ok(names.includes(`${name}${i}`), `${name}${i}`);
+        assert.ok(names.includes("a0"));
+      }),
+  );
+});
+
+describe("the keychain", () => {
+  it("that is not there gives nothing, says why, and is not asked again", async () => {
+    const keyring = new MemoryKeyring();
+    keyring.fail = "rejects";
+    const keychain = chainOf(keyring);
+    assert.equal(keychain.fault, undefined);
+    assert.equal(await keychain.get("a"), undefined);
+    assert.equal(keychain.fault, "no secret service");
+    await assert.rejects(keychain.set("a", CANARY), {
+      code: "storeBroken",
+      message: "The keychain of this system cannot be used: no secret service.",
+    });
+    assert.equal(keyring.asked, 1);
+  });
+
+  it("that does not answer is given up in time, and not waited for twice", async () => {
+    const keyring = new MemoryKeyring();
+    keyring.fail = "hangs";
+    const keychain = chainOf(keyring, 50);
+    assert.equal(await keychain.get("a"), undefined);
+    assert.match(keychain.fault ?? "", /did not answer within/);
+    await assert.rejects(keychain.remove("a"), { code: "storeBroken" });
+    assert.equal(keyring.asked, 1);
+  });
+
+  for (const fail of ["rejects", "hangs"] as const)
+    it(`that failed (${fail}) is asked again after a pause, which grows, and serves as before once it can`, async () => {
+      const keyring = new MemoryKeyring();
+      const clock = new VirtualClock();
+      const keychain = chainOf(keyring, 20, clock);
+      await keychain.set("a", CANARY);
+      keyring.asked = 0;
+      keyring.fail = fail;
+      for (const pause of [30, 60, 120, 240, 480, 600, 600]) {
+        // One of several finds out for all.
+        const found = await Promise.all([1, 2, 3].map(() => keychain.get("a")));
+        assert.deepEqual(found, [undefined, undefined, undefined]);
+        const { asked } = keyring;
+        clock.advanceTo(clock.now() + pause * 1000 - 1);
+        assert.equal(await keychain.get("a"), undefined);
+        assert.equal(keyring.asked, asked);
+        assert.notEqual(keychain.fault, undefined);
+        clock.advanceTo(clock.now() + 1);
+      }
+      assert.equal(keyring.asked, 3 + 6);
+      keyring.fail = "no";
+      assert.equal(await keychain.get("a"), CANARY);
+      assert.equal(keychain.fault, undefined);
+      keyring.fail = fail;
+      await assert.rejects(keychain.set("b", CANARY), { code: "storeBroken" });
+      clock.advanceTo(clock.now() + 30_000);
+      keyring.fail = "no";
+      await keychain.set("b", CANARY);
+    });
+
+  it("that cannot be opened is opened anew when it is asked again", async () => {
+    const clock = new VirtualClock();
+    let opened = 0;
+    const open = (): Promise<MemoryKeyring> =>
+      ++opened === 1 ? Promise.reject(new Error("locked")) : Promise.resolve(new MemoryKeyring());
+    const keychain = openKeychain({}, open, undefined, clock);
+    await assert.rejects(keychain.set("a", CANARY), { code: "storeBroken" });
+    clock.advanceTo(30_000);
+    await keychain.set("a", CANARY);
+    assert.equal(await keychain.get("a"), CANARY);
+  });
+
+  it("is left alone if the environment says so", async () => {
+    const keychain = openKeychain({ TOOLMUX_KEYCHAIN: "off" }, () => assert.fail("it was opened"));
+    assert.equal(await keychain.get("a"), undefined);
+    assert.match(keychain.fault ?? "", /switched off/);
+  });
+});
+
+describe("a secret", () => {
+  const withSecrets = (
+    env: Record<string, string>,
+    run: (secrets: ReturnType<typeof openSecrets>, keyring: MemoryKeyring) => Promise<void>,
+  ) =>
+    withFolder(async (folder) => {
+      const keyring = new MemoryKeyring();
+      const all = { HOME: folder, XDG_CONFIG_HOME: folder, ...env };
+      await run(openSecrets({ env: all, platform: "linux" }, chainOf(keyring)), keyring);
+    });
+
+  it("has the variable that one would guess", () => {
+    assert.equal(variableOf("linear/token"), "TOOLMUX_SECRET_LINEAR_TOKEN");
+    assert.equal(variableOf("a.b-c_d"), "TOOLMUX_SECRET_A_B_C_D");
+  });
+
+  it("is looked for in one source after the other, in the order that is given", () =>
+    withSecrets({ TOOLMUX_SECRET_A_B: "of the variable", "e-x": "by name" }, async (secrets) => {
+      await secrets.file.set("a/b", "of the file");
+      await secrets.keychain.set("a/b", "of the keychain");
+      const find = async (...sources: ("environment" | "file" | "keychain")[]) =>
+        (await secrets.find("a/b", sources.length > 0 ? sources : undefined))?.value;
+      assert.equal(await find(), "of the variable");
+      assert.equal(await find("keychain", "file"), "of the keychain");
+      assert.equal(await find("file", "keychain"), "of the file");
+      assert.deepEqual(await secrets.find("e-x"), { value: "by name", source: "environment" });
+      await secrets.file.remove("a/b");
+      assert.equal(await find("file", "keychain"), "of the keychain");
+    }));
+
+  it("in an empty variable is none", () =>
+    withSecrets({ A: "", TOOLMUX_SECRET_A: "" }, async (secrets) => {
+      assert.equal(await secrets.find("A"), undefined);
+    }));
+
+  it("in the environment needs no store: nothing is opened for it", () =>
+    withSecrets({ A: "here" }, async (secrets, keyring) => {
+      assert.equal(await secrets.require("A"), "here");
+      assert.equal(keyring.asked, 0);
+    }));
+
+  it("is none of those that let the hub into servers", () =>
+    withFolder(async (folder) => {
+      const env = { XDG_CONFIG_HOME: folder, TOOLMUX_KEYCHAIN: "off" };
+      const secrets = openSecrets({ env, platform: "linux" });
+      await secrets.file.set("oauth/server/a-1", CANARY);
+      assert.equal(await secrets.find("oauth/server/a-1"), undefined);
+      await assert.rejects(secrets.require("oauth/server/a-1"), /toolmux's own/);
+    }));
+
+  it("that is missing is an error that says where it is not, and what to run", () =>
+    withSecrets({}, async (secrets, keyring) => {
+      await assert.rejects(secrets.require("linear/token"), {
+        code: "valueMissing",
+        data: { secrets: ["linear/token"] },
+        message:
+          "it is not in the environment, nor in the file of secrets, nor in the keychain; run: toolmux secret set linear/token",
+      });
+      await assert.rejects(secrets.require("a", ["keychain"]), {
+        message: "it is not in the keychain; run: toolmux secret set a --store keychain",
+      });
+      await assert.rejects(secrets.require("a", ["environment"]), {
+        message: "it is not in the environment; run: export TOOLMUX_SECRET_A=…",
+      });
+      keyring.fail = "rejects";
+      await assert.rejects(secrets.require("a"), {
+        message: /keychain \(which cannot be used: no secret service\)/,
+      });
+    }));
+});

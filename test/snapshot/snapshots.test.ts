@@ -1,0 +1,590 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { execFileSync } from "node:child_process";
+import {
+  chmod,
+  copyFile,
+  lstat,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import process from "node:process";
+import { describe, it } from "node:test";
+import { assert as check, asyncProperty, nat } from "fast-check";
+import { utf8 } from "../../src/base/bytes.ts";
+import { readPage } from "../../src/catalog/listing.ts";
+import { NO_OFFER } from "../../src/catalog/offer.ts";
+import { type Past, review } from "../../src/snapshot/tool-marks.ts";
+import { diskSnapshots } from "../../src/snapshot/disk.ts";
+import { memorySnapshots, type Snapshots, type Subject } from "../../src/snapshot/snapshots.ts";
+import {
+  type Bench,
+  DAY,
+  listing,
+  look,
+  ODD,
+  snapshotsContract,
+  START,
+  SUBJECT,
+  tool,
+} from "../contract/snapshots.ts";
+import { skipWithout } from "../harness/needs.ts";
+
+snapshotsContract("memorySnapshots()", async (test) => {
+  const bench: Bench = { snapshots: memorySnapshots({ now: () => bench.time }), time: START };
+  await test(bench);
+});
+
+snapshotsContract("diskSnapshots()", (test) => withShelf((shelf) => test(shelf)));
+
+it("memorySnapshots() keeps 500 snapshots: the oldest go", async () => {
+  const snapshots = memorySnapshots({ now: () => START });
+  const subjects = Array.from({ length: 502 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
+  for (const subject of subjects) await snapshots.save(subject, NO_OFFER);
+  const loads = await Promise.all(subjects.map((subject) => snapshots.load(subject)));
+  assert.equal(
+    loads.findIndex((found) => found !== undefined),
+    2,
+  );
+});
+
+/** A state folder, which does not exist at first, and the snapshots in it. */
+class Shelf implements Bench {
+  readonly root: string;
+  readonly folder: string;
+  readonly place: string;
+  readonly key: string;
+  readonly warnings: string[] = [];
+  readonly snapshots: Snapshots;
+  time = START;
+
+  constructor(root: string) {
+    this.root = root;
+    this.folder = join(root, "state", "toolmux");
+    this.place = join(this.folder, "snapshots");
+    this.key = join(this.folder, "installation.key");
+    this.snapshots = this.open();
+  }
+
+  /** As another hub has them. */
+  open(): Snapshots {
+    const { folder, warnings } = this;
+    return diskSnapshots({
+      folder,
+      now: () => this.time,
+      warn: (text) => void warnings.push(text),
+    });
+  }
+
+  /** Saves with one hub of its own and gives the path of the file. */
+  async saveFile(subject: Subject = SUBJECT, items = ITEMS): Promise<string> {
+    const before = new Set(await readdir(this.place).catch(() => []));
+    await this.open().save(subject, items);
+    const [name = "", ...more] = (await readdir(this.place)).filter((found) => !before.has(found));
+    assert.deepEqual(more, []);
+    return join(this.place, name);
+  }
+
+  /** What a hub that starts now finds. */
+  async load(subject: Subject = SUBJECT): Promise<unknown> {
+    return look((await this.open().load(subject))?.offer);
+  }
+
+  /** All that is in the state folder, as relative paths. */
+  async tree(): Promise<readonly string[]> {
+    const names: string[] = await readdir(this.folder, { recursive: true });
+    return names.toSorted();
+  }
+}
+
+const ITEMS = listing(...ODD, tool("read", "Reads a file"));
+const SAVED = look(ITEMS);
+const OTHER: Subject = { ...SUBJECT, command: "other" };
+const skip = skipWithout({
+  isMet: process.getuid?.() !== 0,
+  tests: "a folder that may not be written",
+  cure: "root may write everything (run as another user)",
+});
+
+async function withShelf(test: (shelf: Shelf) => Promise<void>): Promise<void> {
+  const root = await mkdtemp(join(tmpdir(), "toolmux-snapshots-"));
+  try {
+    await test(new Shelf(root));
+  } finally {
+    await rm(root, { recursive: true, force: true });
+  }
+}
+
+async function modeOf(path: string): Promise<string> {
+  return ((await lstat(path)).mode & 0o777).toString(8);
+}
+
+/** Changes a file in place and sets when it was written, in ms. */
+async function plant(path: string, size: number, changedAt: number): Promise<void> {
+  await writeFile(path, "");
+  await truncate(path, size);
+  await utimes(path, new Date(changedAt), new Date(changedAt));
+}
+
+const nameOf = (n: number): string => n.toString(16).padStart(64, "0");
+
+describe("snapshots on disk", () => {
+  it("are found by a hub that starts later", () =>
+    withShelf(async (shelf) => {
+      await shelf.snapshots.save(SUBJECT, ITEMS);
+      assert.deepEqual(await shelf.load(), SAVED);
+    }));
+
+  it("are a file each, beside a key, that only the user can read", () =>
+    withShelf(async (shelf) => {
+      await mkdir(shelf.place, { recursive: true });
+      for (const folder of [shelf.folder, shelf.place]) await chmod(folder, 0o755);
+      const file = await shelf.saveFile();
+      await shelf.saveFile(OTHER);
+      assert.equal((await shelf.tree()).length, 4);
+      assert.match(basename(file), /^[0-9a-f]{64}$/);
+      for (const folder of [shelf.folder, shelf.place]) assert.equal(await modeOf(folder), "700");
+      for (const path of [shelf.key, file]) assert.equal(await modeOf(path), "600");
+    }));
+
+  it("become private again if others could read them", () =>
+    withShelf(async (shelf) => {
+      const file = await shelf.saveFile();
+      for (const path of [shelf.key, file]) await chmod(path, 0o644);
+      assert.deepEqual(await shelf.load(), SAVED);
+      for (const path of [shelf.key, file]) assert.equal(await modeOf(path), "600");
+    }));
+
+  it("leave nothing behind where only was looked for them", () =>
+    withShelf(async (shelf) => {
+      assert.equal(await shelf.load(), undefined);
+      assert.deepEqual(await readdir(shelf.root), []);
+    }));
+
+  it("have nothing of their subject in them, not in their names either", () =>
+    withShelf(async (shelf) => {
+      const secrets = ["secret-arg", "secret-env", "secret-url", "secret-cwd", "secret-principal"];
+      const [arg = "", variable = "", url = "", cwd = "", principal = ""] = secrets;
+      const subject: Subject = {
+        ...SUBJECT,
+        args: [arg],
+        env: { TOKEN: variable },
+        url: `https://example.com/${url}`,
+        cwd: `/${cwd}`,
+        principal,
+      };
+      const file = await shelf.saveFile(subject);
+      const contents = [shelf.key, file].map((path) => readFile(path, "latin1"));
+      const all = [...(await shelf.tree()), ...(await Promise.all(contents))].join("\n");
+      assert.match(all, /Reads a file/);
+      for (const secret of [...secrets, "TOKEN", "example.com"]) {
+        for (const encoding of ["utf8", "hex", "base64"] as const) {
+          const text = Buffer.from(secret).toString(encoding).replace(/=+$/, "");
+          assert.ok(!all.includes(text), `${secret} as ${encoding}`);
+        }
+      }
+    }));
+
+  it("have other names in another installation, so that none can be guessed", () =>
+    withShelf((shelf) =>
+      withShelf(async (other) => {
+        const names = [await shelf.saveFile(), await other.saveFile()].map((file) =>
+          basename(file),
+        );
+        assert.notEqual(names[0], names[1]);
+      }),
+    ));
+
+  it("of another installation are not used", () =>
+    withShelf((shelf) =>
+      withShelf(async (other) => {
+        const [file, foreign] = [await shelf.saveFile(), await other.saveFile()];
+        await copyFile(foreign, file);
+        assert.equal(await shelf.load(), undefined);
+      }),
+    ));
+
+  it("are not written again by a start that finds the same listing, for a day", () =>
+    withShelf(async (shelf) => {
+      const file = await shelf.saveFile();
+      const { ino } = await stat(file);
+      shelf.time += DAY;
+      await shelf.open().save(SUBJECT, ITEMS);
+      assert.equal((await stat(file)).ino, ino);
+      shelf.time++;
+      await shelf.open().save(SUBJECT, ITEMS);
+      assert.notEqual((await stat(file)).ino, ino);
+    }));
+
+  it("remember in the next hub how tools were described", () =>
+    withShelf(async (shelf) => {
+      const save = async (...tools: string[]) =>
+        (await shelf.open().save(SUBJECT, listing(...tools))).map(({ text }) => text);
+      await save(tool("a", "Reads"), tool("gone", "Reads"));
+      assert.deepEqual(await save(tool("a", "Reads and sends")), ["- Reads\n+ Reads and sends"]);
+      assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), [
+        "Removed and added again with another description.\n+ Sends",
+      ]);
+      assert.deepEqual(await save(tool("a", "Reads and sends"), tool("gone", "Sends")), []);
+    }));
+});
+
+describe("what is known of tools", () => {
+  it("is bounded, however many a server lists", async () => {
+    const tools = Array.from({ length: 5001 }, (_, i) => tool(`t${i}`, ""));
+    const { marks } = await review({ items: [], marks: new Map() }, listing(...tools).tools, START);
+    assert.equal(marks.size, 5000);
+  });
+
+  it("says since when a tool is described as it is", async () => {
+    const saves = ["one", "one", "two"].map((text) => listing(tool("a", text)).tools);
+    let past: Past = { items: [], marks: new Map() };
+    const since: (number | undefined)[] = [];
+    for (const [day, items] of saves.entries()) {
+      past = { items, marks: (await review(past, items, day)).marks };
+      since.push(past.marks.get("a")?.since);
+    }
+    assert.deepEqual(since, [0, 0, 2]);
+  });
+});
+
+describe("a snapshot's file that is not what was written", () => {
+  it("is ignored wherever a bit is wrong, it ends early or goes on, and is replaced by the next save", () =>
+    withShelf(async (shelf) => {
+      const file = await shelf.saveFile();
+      const whole = await readFile(file);
+      const isIgnored = async (damaged: Uint8Array): Promise<void> => {
+        await writeFile(file, damaged);
+        assert.equal(await shelf.load(), undefined);
+      };
+      await check(
+        asyncProperty(nat(whole.length - 1), nat(7), async (at, bit) => {
+          const flipped = Buffer.from(whole);
+          flipped[at] = (whole[at] ?? 0) ^ (1 << bit);
+          await isIgnored(flipped);
+          await isIgnored(whole.subarray(0, at));
+          await isIgnored(Buffer.concat([whole, whole.subarray(at)]));
+        }),
+        {
+          numRuns: 300,
+          examples: [
+            [0, 0],
+            [whole.length - 1, 0],
+            [63, 5],
+            [64, 0],
+          ],
+        },
+      );
+      await shelf.open().save(SUBJECT, ITEMS);
+      assert.deepEqual(await readFile(file), whole);
+    }));
+
+  it("is ignored under the name of another subject, and under its own after another key was made", () =>
+    withShelf(async (shelf) => {
+      const [file, other] = [await shelf.saveFile(), await shelf.saveFile(OTHER, NO_OFFER)];
+      await rename(file, other);
+      assert.equal(await shelf.load(OTHER), undefined);
+      await rename(other, file);
+      assert.deepEqual(await shelf.load(), SAVED);
+      await rm(shelf.key);
+      assert.equal(await shelf.load(), undefined);
+    }));
+
+  /** What else may stand in a file's place. */
+  it("is ignored if it is not valid UTF-8, as what older versions kept may be", () =>
+    withShelf(async (shelf) => {
+      const bytes = utf8('{"tools":[{"name":"a","description":"?"}]}');
+      bytes[bytes.indexOf(0x3f)] = 0xff;
+      const items = readPage(bytes, { start: 0, end: bytes.length }, "tools")?.items ?? [];
+      await shelf.open().save(SUBJECT, { ...NO_OFFER, tools: items });
+      assert.equal((await readdir(shelf.place)).length, 1);
+      assert.equal(await shelf.load(), undefined);
+    }));
+
+  const INSTEAD: Readonly<Record<string, (file: string, shelf: Shelf) => Promise<void>>> = {
+    "an empty file": (file) => writeFile(file, ""),
+    "a file of lines": (file) => writeFile(file, "\n".repeat(500)),
+    "a file of 9 MiB": (file) => truncate(file, 9 * 1024 * 1024),
+    "a file of a terabyte": (file) => truncate(file, 2 ** 40),
+    "a link to a good one": async (file, shelf) => {
+      await copyFile(file, join(shelf.root, "good"));
+      await rm(file);
+      await symlink(join(shelf.root, "good"), file);
+    },
+    "a link to nothing": async (file, shelf) => {
+      await rm(file);
+      await symlink(join(shelf.root, "nothing"), file);
+    },
+    "a device that never ends": async (file) => {
+      await rm(file);
+      await symlink("/dev/zero", file);
+    },
+    "a pipe that nobody writes": async (file) => {
+      await rm(file);
+      execFileSync("mkfifo", [file]);
+    },
+    "a folder": async (file) => {
+      await rm(file);
+      await mkdir(join(file, "more"), { recursive: true });
+    },
+  };
+  for (const [what, put] of Object.entries(INSTEAD)) {
+    it(`is not read but replaced if it is ${what}`, () =>
+      withShelf(async (shelf) => {
+        const file = await shelf.saveFile();
+        await put(file, shelf);
+        const good = await readFile(join(shelf.root, "good")).catch(() => undefined);
+        assert.equal(await shelf.load(), undefined);
+        assert.deepEqual(await shelf.open().save(SUBJECT, listing(tool("read", "x"))), []);
+        assert.deepEqual(await shelf.load(), look(listing(tool("read", "x"))));
+        assert.ok((await lstat(file)).isFile());
+        const left = await readFile(join(shelf.root, "good")).catch(() => undefined);
+        assert.deepEqual(left, good, "what a link led to is untouched");
+        assert.deepEqual(await readdir(shelf.place), [basename(file)]);
+        assert.deepEqual(shelf.warnings, []);
+      }));
+  }
+});
+
+describe("the key of an installation", () => {
+  it("is the same for all hubs that make it at once, also in place of a damaged one", () =>
+    withShelf(async (shelf) => {
+      const damages = [undefined, "", "f".repeat(64), `${"g".repeat(64)}\n`];
+      for (const damaged of Array.from({ length: 5 }, () => damages).flat()) {
+        await rm(shelf.folder, { recursive: true, force: true });
+        if (damaged !== undefined) {
+          await mkdir(shelf.folder, { recursive: true });
+          await writeFile(shelf.key, damaged);
+        }
+        const subjects = Array.from({ length: 8 }, (_, i) => ({ ...SUBJECT, command: `c${i}` }));
+        await Promise.all(subjects.map((subject) => shelf.open().save(subject, ITEMS)));
+        const found = await Promise.all(subjects.map((subject) => shelf.load(subject)));
+        assert.deepEqual(
+          found,
+          subjects.map(() => SAVED),
+          `instead of ${damaged}`,
+        );
+        assert.deepEqual((await readdir(shelf.folder)).toSorted(), [
+          "installation.key",
+          "snapshots",
+        ]);
+      }
+      assert.deepEqual(shelf.warnings, []);
+    }));
+
+  const DAMAGE: Readonly<Record<string, (key: string, shelf: Shelf) => Promise<void>>> = {
+    "is cut": (key) => truncate(key, 30),
+    "lost its line end": (key) => truncate(key, 64),
+    "is full of zeros": async (key) => writeFile(key, Buffer.alloc(65)),
+    "is a terabyte long": (key) => truncate(key, 2 ** 40),
+    "is a link": async (key, shelf) => {
+      await rename(key, join(shelf.root, "key"));
+      await symlink(join(shelf.root, "key"), key);
+    },
+    "is a folder": async (key) => {
+      await rm(key);
+      await mkdir(key);
+    },
+  };
+  for (const [what, damage] of Object.entries(DAMAGE)) {
+    it(`is replaced if it ${what}`, () =>
+      withShelf(async (shelf) => {
+        await shelf.saveFile();
+        await damage(shelf.key, shelf);
+        assert.equal(await shelf.load(), undefined);
+        await shelf.open().save(SUBJECT, ITEMS);
+        assert.deepEqual(await shelf.load(), SAVED);
+        assert.match(await readFile(shelf.key, "utf8"), /^[0-9a-f]{64}\n$/);
+        assert.deepEqual((await readdir(shelf.folder)).toSorted(), [
+          "installation.key",
+          "snapshots",
+        ]);
+      }));
+  }
+
+  it("is made although a hub left its draft behind when it ended", () =>
+    withShelf(async (shelf) => {
+      await mkdir(shelf.folder, { recursive: true });
+      await writeFile(`${shelf.key}.draft`, "0");
+      await shelf.snapshots.save(SUBJECT, ITEMS);
+      assert.deepEqual(await shelf.load(), SAVED);
+      assert.deepEqual(shelf.warnings, []);
+      assert.deepEqual((await readdir(shelf.folder)).toSorted(), ["installation.key", "snapshots"]);
+    }));
+
+  it("is made again, and used, by a hub that runs when the state folder is removed", () =>
+    withShelf(async (shelf) => {
+      const hub = shelf.snapshots;
+      await hub.save(SUBJECT, ITEMS);
+      assert.ok(await hub.load(SUBJECT));
+      await rm(shelf.folder, { recursive: true });
+      await hub.save(SUBJECT, ITEMS);
+      for (const found of [await shelf.load(), look((await hub.load(SUBJECT))?.offer)]) {
+        assert.deepEqual(found, SAVED);
+      }
+    }));
+});
+
+describe("hubs that share a folder", () => {
+  it("find what another one kept since they started", () =>
+    withShelf(async (shelf) => {
+      assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
+      await shelf.open().save(SUBJECT, ITEMS);
+      assert.deepEqual(look((await shelf.snapshots.load(SUBJECT))?.offer), SAVED);
+    }));
+
+  it("see all of one listing, never a part, while two write it", () =>
+    withShelf(async (shelf) => {
+      const versions = ["a", "b"].map((text) => listing(tool(text, text.repeat(300_000))));
+      await shelf.snapshots.save(SUBJECT, versions[0] ?? NO_OFFER);
+      let isWriting = true;
+      const write = async (first: number): Promise<void> => {
+        const hub = shelf.open();
+        for (let i = first; i < first + 20; i++)
+          await hub.save(SUBJECT, versions[i % 2] ?? NO_OFFER);
+      };
+      const writers = Promise.all([write(0), write(1)]).then(() => (isWriting = false));
+      const whole = versions.map((items) => JSON.stringify(look(items)));
+      const seen = new Set<number>();
+      while (isWriting) seen.add(whole.indexOf(JSON.stringify(await shelf.load())));
+      await writers;
+      assert.ok(seen.size > 0 && !seen.has(-1), "each time one of them was found");
+      assert.equal((await readdir(shelf.place)).length, 1);
+      assert.deepEqual(shelf.warnings, []);
+    }));
+
+  it("remove the drafts of writers that ended, and leave those that may still be written", () =>
+    withShelf(async (shelf) => {
+      await mkdir(shelf.place, { recursive: true });
+      const draftOf = (path: string): string => `${path}.${crypto.randomUUID()}.draft`;
+      const MINUTE = 60_000;
+      const [old, young] = [START - 11 * MINUTE, START - 9 * MINUTE];
+      const files = [join(shelf.place, nameOf(1)), shelf.key];
+      for (const file of files) await plant(draftOf(file), 10, old);
+      const live = files.map(draftOf);
+      for (const draft of live) await plant(draft, 10, young);
+      await shelf.saveFile();
+      const left = (await shelf.tree()).filter((path) => path.endsWith(".draft"));
+      assert.deepEqual(
+        left.map((path) => join(shelf.folder, path)),
+        live.toSorted(),
+      );
+    }));
+});
+
+describe("the folder of snapshots", () => {
+  const MIB = 1024 * 1024;
+  /** Files of so many bytes each, the first one the oldest, and what is left of them after a save. */
+  async function surviving(shelf: Shelf, count: number, size: number): Promise<readonly number[]> {
+    await mkdir(shelf.place, { recursive: true });
+    for (let n = 0; n < count; n++) {
+      await plant(join(shelf.place, nameOf(n)), size, START - (count - n) * 1000);
+    }
+    await shelf.open().save(SUBJECT, ITEMS);
+    assert.deepEqual(await shelf.load(), SAVED);
+    const names = new Set(await readdir(shelf.place));
+    return Array.from({ length: count }, (_, n) => n).filter((n) => names.has(nameOf(n)));
+  }
+
+  it("holds 64 MiB at most: the oldest go", () =>
+    withShelf(async (shelf) => {
+      assert.deepEqual(await surviving(shelf, 10, 8 * MIB), [3, 4, 5, 6, 7, 8, 9]);
+    }));
+
+  it("holds 500 snapshots at most: the oldest go", () =>
+    withShelf(async (shelf) => {
+      const left = await surviving(shelf, 503, 1);
+      assert.deepEqual([left.length, left[0]], [499, 4]);
+    }));
+
+  it("holds none for longer than 30 days, and whatever else is in it", () =>
+    withShelf(async (shelf) => {
+      await mkdir(join(shelf.place, "folder"), { recursive: true });
+      await plant(join(shelf.place, nameOf(1)), 10, START - 30 * DAY - 1000);
+      await plant(join(shelf.place, nameOf(2)), 10, START - 30 * DAY + 1000);
+      await plant(join(shelf.place, "notes"), 10, START - 90 * DAY);
+      const file = await shelf.saveFile();
+      const left = [nameOf(2), basename(file), "folder", "notes"];
+      assert.deepEqual((await readdir(shelf.place)).toSorted(), left.toSorted());
+    }));
+
+  it("loses a snapshot that is too old as soon as somebody looks for it", () =>
+    withShelf(async (shelf) => {
+      await shelf.saveFile();
+      shelf.time += 30 * DAY + 1;
+      assert.equal(await shelf.load(), undefined);
+      assert.deepEqual(await readdir(shelf.place), []);
+    }));
+
+  it("takes no file of more than 8 MiB, marks and all, and says so once", () =>
+    withShelf(async (shelf) => {
+      const long = listing(tool("a".repeat(3 * MIB), "x"));
+      for (const items of [long, long]) await shelf.snapshots.save(SUBJECT, items);
+      assert.equal(await shelf.load(), undefined);
+      assert.deepEqual(shelf.warnings, [
+        "What a server lists is not kept if it is longer than 8388608 bytes; the first list after a start is complete only when every server has connected.",
+      ]);
+    }));
+});
+
+describe("a folder that cannot be written", () => {
+  const ways: Readonly<Record<string, (shelf: Shelf) => Promise<void>>> = {
+    "because it is a file": async ({ folder }) => {
+      await mkdir(join(folder, ".."), { recursive: true });
+      await writeFile(folder, "");
+    },
+    "because it would be in a file": async ({ folder }) => writeFile(join(folder, ".."), ""),
+    "because the folder of snapshots is a file": async ({ folder, place }) => {
+      await mkdir(folder, { recursive: true });
+      await writeFile(place, "");
+    },
+    "because the folder of snapshots is a link to nothing": async ({ folder, place }) => {
+      await mkdir(folder, { recursive: true });
+      await symlink(join(folder, "nothing"), place);
+    },
+  };
+  for (const [why, prevent] of Object.entries(ways)) {
+    it(`${why}, leads to one warning, and to nothing else`, () =>
+      withShelf(async (shelf) => {
+        await prevent(shelf);
+        assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
+        for (const subject of [SUBJECT, OTHER, SUBJECT]) {
+          assert.deepEqual(await shelf.snapshots.save(subject, ITEMS), []);
+        }
+        await shelf.snapshots.flush();
+        assert.equal(await shelf.snapshots.load(SUBJECT), undefined);
+        const [warning = "", ...more] = shelf.warnings;
+        assert.deepEqual(more, []);
+        assert.ok(
+          warning.startsWith(`What servers list cannot be kept in ${shelf.place} (E`),
+          warning,
+        );
+        assert.ok(!/in-an?-/.test(warning), "no argument, variable or address is in it");
+      }));
+  }
+
+  // Permissions bind everybody but root.
+  it("because it may not be, still gives what is in it, and leads to one warning", { skip }, () =>
+    withShelf(async (shelf) => {
+      await shelf.saveFile();
+      await chmod(shelf.place, 0o500);
+      for (const text of ["one", "two"]) {
+        await shelf.snapshots.save(SUBJECT, listing(tool("read", text)));
+      }
+      assert.deepEqual(await shelf.load(), SAVED);
+      assert.equal(shelf.warnings.length, 1);
+      await chmod(shelf.place, 0o700);
+    }),
+  );
+});

@@ -1,0 +1,73 @@
+import { randomUUID } from "node:crypto";
+import { createServer, type Socket } from "node:net";
+import { fileURLToPath } from "node:url";
+import { Splitter } from "../../src/jsonrpc/line-reader.ts";
+import { stdioLink } from "../../src/transport/stdio.ts";
+import { type Pair, type Peer, linkContract } from "../contract/link.ts";
+import { Inbox, memory } from "../fixtures/inbox.ts";
+import { poll } from "../harness/clock.ts";
+import { carrying } from "../harness/processes.ts";
+
+async function stdio(): Promise<Pair> {
+  const limit = 6 * 1024 * 1024;
+  const mark = randomUUID();
+  const inbox = new Inbox();
+  const answers: ((bytes: number) => void)[] = [];
+  const { promise: connection, resolve: connected } = Promise.withResolvers<Socket>();
+  const server = createServer((socket) => {
+    const splitter = new Splitter(64 * limit, {
+      line(bytes) {
+        const event = JSON.parse(bytes.toString()) as { got?: string; unsent?: number };
+        if (event.got !== undefined) inbox.put(event.got);
+        if (event.unsent !== undefined) answers.shift()?.(event.unsent);
+      },
+      oversized: () => {},
+    });
+    socket.on("data", (chunk) => splitter.push(Buffer.from(chunk)));
+    socket.on("error", () => {});
+    connected(socket);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const address = server.address();
+  const port = typeof address === "object" ? String(address?.port) : "";
+  const order = (what: object): void => {
+    void connection.then((socket) => socket.write(`${JSON.stringify(what)}\n`));
+  };
+  const peer: Peer = {
+    send: (texts, cut) => order({ do: "send", texts, cut }),
+    receive: (count) => inbox.take(count),
+    get waiting() {
+      return inbox.size;
+    },
+    unsent: () =>
+      new Promise((resolve) => {
+        answers.push(resolve);
+        order({ do: "unsent" });
+      }),
+    stopReading: () => order({ do: "stop" }),
+    startReading: () => order({ do: "start" }),
+    end: () => order({ do: "end" }),
+    async gone() {
+      server.close();
+      await poll(
+        5000,
+        () => "the end of the child",
+        () => carrying(mark).length === 0 || undefined,
+      );
+    },
+  };
+  const link = stdioLink({
+    server: "peer",
+    command: "node",
+    args: [fileURLToPath(new URL("../fixtures/processes/peer.mjs", import.meta.url)), port],
+    env: { MARK: mark },
+    hubEnv: process.env,
+    cwd: undefined,
+    maxMessage: limit,
+    secrets: [],
+  });
+  return { link, peer, limit };
+}
+
+linkContract("memoryPair()", memory);
+linkContract("stdioLink()", stdio);

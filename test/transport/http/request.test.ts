@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { HubError } from "../../../src/base/errors.ts";
+import {
+  type Challenge,
+  type Credentials,
+  NO_CREDENTIALS,
+} from "../../../src/transport/http/credentials.ts";
+import { Passage } from "../../../src/transport/http/request.ts";
+
+function open(bear: Credentials["bear"]): { passage: Passage; challenges: Challenge[] } {
+  const challenges: Challenge[] = [];
+  const target = {
+    server: "s",
+    url: new URL("https://mcp.example/mcp"),
+    transport: "http",
+    headers: {},
+    ca: undefined,
+    secrets: ["a-secret-of-the-manifest"],
+    maxMessage: 1024,
+    credentials: { ...NO_CREDENTIALS, bear },
+    wayfinder: { known: undefined, found: () => {} },
+    env: {},
+  } as const;
+  const passage = new Passage(target, (challenge) => void challenges.push(challenge));
+  return { passage, challenges };
+}
+
+describe("what the requests of a link bear", () => {
+  it("is taken out of what the server says of it, and so is what they bore before", async () => {
+    const tokens = ["token-number-one", "token-number-two"];
+    const { passage } = open(() => ({ Authorization: `Bearer ${tokens.shift()}` }));
+    await passage.bear();
+    await passage.bear();
+    const text = "Bearer token-number-one, token-number-two and a-secret-of-the-manifest are wrong";
+    const { message } = passage.error("serverRefused", text);
+    assert.doesNotMatch(message, /number|manifest/);
+  });
+
+  it("has to be got first if there is none, before the server is asked for anything", async () => {
+    const none = new HubError("unauthorized", "Nobody has logged in.");
+    const { passage, challenges } = open(() => Promise.reject(none));
+    await assert.rejects(async () => passage.bear(), none);
+    await assert.rejects(async () => passage.bear(), none);
+    assert.deepEqual(challenges, [{ status: 401, header: undefined }]);
+  });
+
+  it("that cannot be got now is no reason to log in", async () => {
+    const gone = new HubError("unreachable", "The authorization server is not there.");
+    const { passage, challenges } = open(() => Promise.reject(gone));
+    await assert.rejects(async () => passage.bear(), gone);
+    assert.deepEqual(challenges, []);
+  });
+});

@@ -1,0 +1,317 @@
+import assert from "node:assert/strict";
+import { Buffer } from "node:buffer";
+import { existsSync, readFileSync } from "node:fs";
+import { describe, it } from "node:test";
+import { HubError } from "../../../src/base/errors.ts";
+import { openRoad } from "../../../src/transport/http-client/connect.ts";
+import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
+import {
+  answerJson,
+  EVENTS,
+  governed,
+  idOf,
+  JSON_TYPE,
+  methodOf,
+  type Outcome,
+  resultOf,
+  Witness,
+} from "../../fixtures/http-witness.ts";
+import { poll } from "../../harness/clock.ts";
+import { skipWithout } from "../../harness/needs.ts";
+
+/** Runs with a server of the legacy era that was met; `other` is given every GET, too. */
+async function facing(
+  other: (visit: Visit) => void,
+  run: (witness: Witness, server: RawServer) => Promise<void>,
+): Promise<void> {
+  const server = await RawServer.start((visit) =>
+    visit.method === "GET" ? other(visit) : governed(other)(visit),
+  );
+  const witness = await Witness.met(server);
+  try {
+    await run(witness, server);
+  } finally {
+    await witness.link.close();
+    await server.gone();
+  }
+}
+
+function text(outcome: Outcome): string {
+  return outcome instanceof HubError ? `${outcome.code}: ${outcome.message}` : outcome;
+}
+
+/** How many GETs came. */
+function gets({ visits }: RawServer): number {
+  return visits.filter(({ method }) => method === "GET").length;
+}
+
+describe("an answer over HTTP", () => {
+  const forms: readonly (readonly [string, (body: string) => string])[] = [
+    ["a length that is too short", (body) => `Content-Length: ${body.length}\r\n\r\n${body}\r\n`],
+    [
+      "chunks that have ended",
+      (body) =>
+        `Transfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\nmore`,
+    ],
+  ];
+  for (const [what, write] of forms) {
+    it(`counts although there is something behind it (${what}), and its connection does not`, () =>
+      facing(
+        (visit) => {
+          if (visit.method === "GET") visit.answer(405);
+          else
+            visit.write(
+              `HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n${write(resultOf(visit))}`,
+            );
+        },
+        async (witness, { visits }) => {
+          for (let n = 0; n < 2; n++) assert.match(text(await witness.ask("a").outcome), /"ok"/);
+          const asked = visits.filter((visit) => methodOf(visit) === "a");
+          assert.equal(asked[1]?.isReused, false);
+        },
+      ));
+  }
+
+  it("may begin with a byte order mark", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else visit.answer(200, JSON_TYPE, `\ufeff${resultOf(visit)}`);
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("a").outcome), /^\{.*"ok"/);
+      },
+    ));
+
+  it("whose lines end as none of HTTP do fails its call at once", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else visit.write(`HTTP/1.1 200 OK\nContent-Type: application/json\n\n${resultOf(visit)}`);
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("a").outcome), /answerLost.*not HTTP/);
+      },
+    ));
+});
+
+describe("what a server of the legacy era says unasked", () => {
+  it("may be elsewhere, and calls go where they went", () =>
+    facing(
+      (visit) => {
+        if (visit.path !== "/mcp") visit.answer(404);
+        else if (visit.method === "GET") visit.answer(302, { Location: "/docs" });
+        else answerJson(visit);
+      },
+      async (witness, { visits }) => {
+        await poll(
+          5000,
+          () => "a look at /docs",
+          () => visits.find(({ path }) => path === "/docs"),
+        );
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      },
+    ));
+
+  it("is asked for again where the server still has the stream that was lost", () => {
+    let count = 0;
+    return facing(
+      (visit) => {
+        if (visit.method !== "GET") answerJson(visit);
+        else if (++count === 1) visit.answer(409);
+        else visit.begin(200, EVENTS).write(`data: {"jsonrpc":"2.0","method":"n"}\n\n`);
+      },
+      async (witness, server) => {
+        await witness.until(/^notification shared/);
+        assert.equal(gets(server), 2);
+      },
+    );
+  });
+});
+
+describe("a session over HTTP", () => {
+  it("is named as the server names it, whatever a header can hold", async () => {
+    const name = "odd id=1; \u00fc~";
+    const server = await RawServer.start(governed(answerJson, name));
+    const witness = await Witness.met(server);
+    await witness.ask("a").outcome;
+    const asked = server.visits.find((visit) => methodOf(visit) === "a");
+    await witness.link.close();
+    await server.gone();
+    // Heads are read byte by byte here, and written as UTF-8.
+    const said = asked?.headers.get("mcp-session-id") ?? "";
+    assert.equal(Buffer.from(said, "latin1").toString(), name);
+  });
+
+  it("keeps few connections open to a server that never ends what it says to words that want no answer", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) === "word") visit.begin(202, {});
+        else answerJson(visit);
+      },
+      async (witness, server) => {
+        for (let n = 0; n < 40; n++) witness.tell("word");
+        const words = (): number => server.visits.filter((one) => methodOf(one) === "word").length;
+        await poll(
+          5000,
+          () => `${words()} words`,
+          () => words() === 40 || undefined,
+        );
+        await poll(
+          5000,
+          () => `${server.sockets.size} left`,
+          () => server.sockets.size < 20 || undefined,
+        );
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+      },
+    ));
+
+  it("is asked for the next thing although the server has not taken the last word yet", () => {
+    const held: Visit[] = [];
+    return facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) === "notifications/cancelled") held.push(visit);
+        else answerJson(visit);
+      },
+      async (witness, { visits }) => {
+        await witness.ask("a").outcome;
+        for (let n = 0; n < 3; n++) witness.tell("notifications/cancelled");
+        assert.match(text(await witness.ask("b").outcome), /"ok"/);
+        await poll(
+          5000,
+          () => "a word",
+          () => held.length === 1 || undefined,
+        );
+        for (let n = 0; n < 3; n++) {
+          const word = await poll(
+            5000,
+            () => `word ${n}`,
+            () => held[n],
+          );
+          assert.equal(held.length, n + 1, "one after the other");
+          word.answer(202);
+        }
+        assert.ok(visits.length > 0);
+      },
+    );
+  });
+
+  it("is forgotten also where a server says so as an answer to the request", () => {
+    let isForgotten = false;
+    return facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (!isForgotten) answerJson(visit);
+        else {
+          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32001,"message":"Session not found"}}`;
+          visit.answer(404, JSON_TYPE, error);
+        }
+      },
+      async (witness) => {
+        await witness.ask("a").outcome;
+        isForgotten = true;
+        assert.match(text(await witness.ask("b").outcome), /^notDelivered/);
+        assert.equal(witness.causes.length, 1);
+      },
+    );
+  });
+
+  it("goes on where only one request is answered so", () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.answer(405);
+        else if (methodOf(visit) !== "b") answerJson(visit);
+        else {
+          const error = `{"jsonrpc":"2.0","id":${idOf(visit)},"error":{"code":-32601,"message":"none"}}`;
+          visit.answer(404, JSON_TYPE, error);
+        }
+      },
+      async (witness) => {
+        assert.match(text(await witness.ask("b").outcome), /-32601/);
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        assert.equal(witness.causes.length, 0);
+      },
+    ));
+});
+
+describe("a connection over HTTP", () => {
+  /** What the system does with connections of IPv4: after the addresses, the state and the queues it says which timer runs. */
+  const TABLE = "/proc/net/tcp";
+  const skip = skipWithout({
+    isMet: existsSync(TABLE),
+    tests: "the keep-alive of HTTP connections",
+    cure: `there is no ${TABLE}: this needs Linux`,
+  });
+
+  it("is asked by the system whether it is still there", { skip }, () =>
+    facing(
+      (visit) => {
+        if (visit.method === "GET") visit.begin(200, EVENTS);
+        else answerJson(visit);
+      },
+      async (_, server) => {
+        await poll(
+          5000,
+          () => "a stream",
+          () => gets(server) || undefined,
+        );
+        const port = server.port.toString(16).toUpperCase().padStart(4, "0");
+        const isKept = (): boolean =>
+          readFileSync(TABLE, "utf8")
+            .split("\n")
+            .some((line) => new RegExp(`^ *\\d+: \\S+ \\S+:${port} 01 \\S+ 02:`).test(line));
+        await poll(
+          5000,
+          () => `a timer for ${port}`,
+          () => isKept() || undefined,
+        );
+      },
+    ),
+  );
+});
+
+describe("a stream that was gone on with", () => {
+  it("is asked for no more once it has brought the answer", async () => {
+    let asked: Visit | undefined;
+    await facing(
+      (visit) => {
+        if (visit.method === "GET" && !visit.headers.has("last-event-id")) visit.answer(405);
+        else if (visit.method === "GET" && asked !== undefined) {
+          const stream = visit.begin(200, EVENTS);
+          stream.write(`id: 2\ndata: ${resultOf(asked)}\n\n`);
+          stream.end();
+        } else if (methodOf(visit) === "a") {
+          asked = visit;
+          const stream = visit.begin(200, EVENTS);
+          stream.write("id: 1\nretry: 0\ndata:\n\n");
+          stream.end();
+        } else answerJson(visit);
+      },
+      async (witness, server) => {
+        assert.match(text(await witness.ask("a").outcome), /"ok"/);
+        const before = gets(server);
+        // As long as it takes to ask again and again.
+        for (let n = 0; n < 20; n++) await witness.ask("b").outcome;
+        assert.equal(gets(server), before);
+      },
+    );
+  });
+});
+
+describe("a proxy", () => {
+  it("may have a password with a percent sign in it", async () => {
+    const server = await RawServer.start((visit) => visit.answer(200));
+    const env = { HTTP_PROXY: `http://me:100%@127.0.0.1:${server.port}` };
+    const parts = { ca: undefined, env };
+    const opened = await openRoad(
+      new URL("http://example.com/"),
+      parts,
+      new AbortController().signal,
+    );
+    opened.socket.destroy();
+    assert.match(opened.fields, new RegExp(Buffer.from("me:100%").toString("base64")));
+    await server.gone();
+  });
+});

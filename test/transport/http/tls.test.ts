@@ -1,0 +1,226 @@
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { type AddressInfo, connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, describe, it } from "node:test";
+import { HubError } from "../../../src/base/errors.ts";
+import { runtimeName } from "../../../src/base/runtime.ts";
+import { dialer } from "../../../src/transport/http-client/fetch.ts";
+import type { RoadParts } from "../../../src/transport/http-client/connect.ts";
+import { makeCertificate } from "../../fixtures/certificates.ts";
+import { RawServer, type Visit } from "../../fixtures/http-raw.ts";
+import { targetOf } from "../../fixtures/http-upstream.ts";
+import { answerJson, Witness } from "../../fixtures/http-witness.ts";
+
+const DAY = 86_400_000;
+const HERE = ["localhost", "127.0.0.1"];
+const authority = makeCertificate({ name: "Test Authority", isAuthority: true });
+const good = makeCertificate({ name: "here", hosts: HERE, issuer: authority });
+const expired = makeCertificate({
+  name: "here",
+  hosts: HERE,
+  issuer: authority,
+  from: new Date(Date.now() - 3 * DAY),
+  until: new Date(Date.now() - DAY),
+});
+const early = makeCertificate({
+  name: "here",
+  hosts: HERE,
+  issuer: authority,
+  from: new Date(Date.now() + DAY),
+});
+const elsewhere = makeCertificate({ name: "there", hosts: ["example.com"], issuer: authority });
+const alone = makeCertificate({ name: "alone", hosts: HERE });
+
+const NOTHING: RoadParts = { ca: undefined, env: {} };
+
+function serve({ cert, key }: typeof good): Promise<RawServer> {
+  return RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
+}
+
+function urlOf({ port }: RawServer, host = "localhost"): string {
+  return `https://${host}:${port}/`;
+}
+
+async function failure(url: string, parts: RoadParts): Promise<HubError> {
+  const error = await dialer(parts)(url).then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof HubError, String(error));
+  return error;
+}
+
+describe("TLS", () => {
+  for (const host of HERE) {
+    it(`reaches ${host} with a certificate that the manifest names`, async () => {
+      const server = await serve(good);
+      const response = await dialer({ ca: authority.cert, env: {} })(urlOf(server, host));
+      assert.equal(await response.text(), "hello");
+      await server.gone();
+    });
+  }
+
+  for (const [what, certificate, words] of [
+    ["has expired", expired, /has expired: its operator/],
+    ["is not valid yet", early, /not valid yet: is this machine's clock right/],
+    ["is for another name", elsewhere, /for another name: is the URL right/],
+  ] as const) {
+    it(`says that a certificate ${what}`, async () => {
+      const server = await serve(certificate);
+      const error = await failure(urlOf(server), { ca: authority.cert, env: {} });
+      assert.equal(error.code, "tlsFailed");
+      // One of the runtimes does not say what is wrong with a certificate.
+      assert.match(error.message, runtimeName === "deno" ? /expired|another name/ : words);
+      assert.ok(error.message.includes(`localhost:${server.port}`));
+      await server.gone();
+    });
+  }
+
+  for (const [what, certificate] of [
+    ["of nobody who is known", good],
+    ["that is self-signed", alone],
+  ] as const) {
+    it(`does not trust a certificate ${what}, and says how one could`, async () => {
+      const server = await serve(certificate);
+      const error = await failure(urlOf(server), NOTHING);
+      assert.equal(error.code, "tlsFailed");
+      assert.match(error.message, /self-signed|nobody whom this machine trusts/);
+      assert.match(error.message, /"ca" in the manifest, or NODE_EXTRA_CA_CERTS/);
+      assert.equal(server.visits.length, 0);
+      await server.gone();
+    });
+  }
+
+  it("says that a port speaks plain HTTP", async () => {
+    const server = createServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => socket.end("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const error = await failure(`https://localhost:${port}/`, NOTHING);
+    assert.equal(error.code, "tlsFailed");
+    assert.match(error.message, /does not speak TLS.*http:\/\//);
+    server.close();
+  });
+
+  it("says that what should be certificates is none", async () => {
+    const error = await failure("https://localhost:1/", { ca: "nonsense", env: {} });
+    assert.match(error.code, /tlsFailed|unreachable/);
+  });
+
+  it("makes a link fail for good", async () => {
+    const server = await serve(good);
+    const witness = new Witness(targetOf(new URL(urlOf(server))));
+    await witness.link.open(witness, new AbortController().signal);
+    const outcome = await witness.ask("initialize").outcome;
+    assert.ok(outcome instanceof HubError && outcome.code === "tlsFailed");
+    assert.deepEqual(witness.events, ["unanswered tlsFailed", "closed tlsFailed"]);
+    await witness.link.close();
+    await server.gone();
+  });
+
+  it("carries a link", async () => {
+    const { cert, key } = good;
+    const server = await RawServer.start(answerJson, { cert, key });
+    const witness = new Witness(targetOf(new URL(urlOf(server)), { ca: authority.cert }));
+    await witness.link.open(witness, new AbortController().signal);
+    for (let n = 0; n < 5; n++) assert.match(String(await witness.ask("a").outcome), /"ok"/);
+    assert.equal(server.connections, 1);
+    await witness.link.close();
+    await server.gone();
+  });
+});
+
+describe("certificates in files", () => {
+  let folder = "";
+  before(async () => (folder = await mkdtemp(join(tmpdir(), "toolmux-"))));
+  after(() => rm(folder, { recursive: true }));
+
+  for (const name of ["NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE"]) {
+    it(`are those that ${name} names`, async () => {
+      const path = join(folder, "ca.pem");
+      await writeFile(path, authority.cert);
+      const server = await serve(good);
+      const response = await dialer({ ca: undefined, env: { [name]: path } })(urlOf(server));
+      assert.equal(await response.text(), "hello");
+      await server.gone();
+    });
+  }
+
+  it("that are not there are named", async () => {
+    const path = join(folder, "none.pem");
+    const env = { NODE_EXTRA_CA_CERTS: path };
+    const error = await failure("https://localhost:1/", { ca: undefined, env });
+    assert.equal(error.code, "tlsFailed");
+    assert.ok(error.message.includes("NODE_EXTRA_CA_CERTS") && error.message.includes(path));
+  });
+});
+
+describe("a proxy", () => {
+  /** Connects where it is told to, or answers plain requests itself. */
+  function relay(port: () => number, status = 200): (visit: Visit) => void {
+    return (visit) => {
+      if (visit.method !== "CONNECT") return visit.answer(200, {}, `via ${visit.path}`);
+      if (status !== 200) return visit.answer(status);
+      const far = connect(port(), "127.0.0.1", () => {
+        visit.write("HTTP/1.1 200 Connection established\r\n\r\n");
+        visit.socket.removeAllListeners("data");
+        visit.socket.pipe(far).pipe(visit.socket);
+      });
+      far.on("error", () => {});
+    };
+  }
+
+  it("carries plain requests, with its own name and password", async () => {
+    const proxy = await RawServer.start(relay(() => 0));
+    const env = { http_proxy: `http://me:p%40ss@127.0.0.1:${proxy.port}` };
+    const response = await dialer({ ca: undefined, env })("http://far.invalid/x?y=1");
+    assert.equal(await response.text(), "via http://far.invalid/x?y=1");
+    const [visit] = proxy.visits;
+    assert.equal(visit?.headers.get("host"), "far.invalid");
+    assert.equal(visit?.headers.get("proxy-authorization"), `Basic ${btoa("me:p@ss")}`);
+    await proxy.gone();
+  });
+
+  it("sees nothing of what goes to a server with TLS", async () => {
+    const { cert, key } = makeCertificate({
+      name: "far",
+      hosts: ["far.invalid"],
+      issuer: authority,
+    });
+    const server = await RawServer.start((visit) => visit.answer(200, {}, "hello"), { cert, key });
+    const proxy = await RawServer.start(relay(() => server.port));
+    const env = { HTTPS_PROXY: `127.0.0.1:${proxy.port}` };
+    const dial = dialer({ ca: authority.cert, env });
+    const response = await dial("https://far.invalid/", { headers: { "X-Key": "s3cret" } });
+    assert.equal(await response.text(), "hello");
+    assert.equal(proxy.visits.length, 1);
+    assert.equal(proxy.visits[0]?.path, "far.invalid:443");
+    assert.equal(proxy.visits[0]?.headers.has("x-key"), false);
+    await server.gone();
+    await proxy.gone();
+  });
+
+  for (const [status, words] of [
+    [407, /wants a name and a password \(HTTP 407\)/],
+    [403, /does not let the hub through to far\.invalid \(HTTP 403\)/],
+  ] as const) {
+    it(`that refuses (HTTP ${status}) is named`, async () => {
+      const proxy = await RawServer.start(relay(() => 0, status));
+      const env = { HTTPS_PROXY: `http://127.0.0.1:${proxy.port}` };
+      const error = await failure("https://far.invalid/", { ca: undefined, env });
+      assert.equal(error.code, "unreachable");
+      assert.match(error.message, words);
+      await proxy.gone();
+    });
+  }
+
+  it("that is not there is named", async () => {
+    const env = { HTTPS_PROXY: "http://127.0.0.1:1" };
+    const error = await failure("https://far.invalid/", { ca: undefined, env });
+    assert.match(error.message, /Nothing listens at 127\.0\.0\.1:1.*proxy for far\.invalid/);
+  });
+});

@@ -1,0 +1,698 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, relative } from "node:path";
+import process from "node:process";
+import { after, describe, it } from "node:test";
+import { fileURLToPath } from "node:url";
+import { utf8 } from "../../src/base/bytes.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { askShell, findCommand } from "../../src/process/path-lookup.ts";
+import { childEnvironment } from "../../src/process/environment.ts";
+import type { Link } from "../../src/transport/transport.ts";
+import { newTag } from "../../src/process/orphans.ts";
+import { type StdioTarget, stdioLink } from "../../src/transport/stdio.ts";
+import { notification, Recorder } from "../contract/link.ts";
+import { poll } from "../harness/clock.ts";
+import { carrying, command, environment, isAlive, waitUntilGone } from "../harness/processes.ts";
+
+const NEVER = new AbortController().signal;
+const MEGABYTE = 1024 * 1024;
+
+/** What is held, in bytes; where garbage cannot be collected, with that. */
+function measureMemory(): number {
+  const { Bun: bun } = globalThis as { Bun?: { gc(force: boolean): void } };
+  if (bun === undefined) return process.memoryUsage().rss;
+  bun.gc(true);
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+/** Longer than any test: whoever sleeps so long is ended by the link, or the test fails. */
+const FOREVER = "sleep 1000";
+
+const folder = mkdtempSync(join(tmpdir(), "toolmux-process-"));
+after(() => rmSync(folder, { recursive: true }));
+
+function file(name: string, content: string, mode = 0o644): string {
+  const path = join(folder, name);
+  writeFileSync(path, content);
+  chmodSync(path, mode);
+  return path;
+}
+
+interface Stage {
+  readonly link: Link;
+  readonly events: Recorder;
+  /** The pids of the child and all that descends from it. */
+  pids(): number[];
+  /** Waits for a process of this stage whose command line contains a text. */
+  running(text: string): Promise<number>;
+  closed(): Promise<void>;
+}
+
+/** A link to `sh -c script`; afterwards nothing that it started may run. */
+async function withScript(
+  script: string,
+  run: (stage: Stage) => Promise<void>,
+  changes: Partial<StdioTarget> = {},
+): Promise<void> {
+  const mark = randomUUID();
+  const events = new Recorder();
+  const link = stdioLink({ ...target(script), ...changes, env: { ...changes.env, MARK: mark } });
+  await link.open(events, NEVER);
+  try {
+    await run({
+      link,
+      events,
+      pids: () => carrying(mark),
+      running: (text) =>
+        poll(
+          5000,
+          () => `a process "${text}"`,
+          () => carrying(mark).find((pid) => command(pid).includes(text)),
+        ),
+      closed: () => events.until("the end", () => events.has("closed")),
+    });
+  } finally {
+    await link.close();
+  }
+  assert.deepEqual(carrying(mark).map(command), [], "nothing is left once close has settled");
+  assert.equal(events.causes.length, 1);
+  assert.equal(events.events.at(-1), "closed");
+}
+
+function target(script: string): StdioTarget {
+  return {
+    server: "x",
+    command: "sh",
+    args: ["-c", script],
+    env: {},
+    hubEnv: { PATH: process.env["PATH"] },
+    cwd: undefined,
+    maxMessage: 64 * MEGABYTE,
+    secrets: [],
+  };
+}
+
+/** The error of an open that fails; nothing is left of it. */
+async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
+  const mark = randomUUID();
+  const events = new Recorder();
+  const link = stdioLink({ ...target("true"), ...changes, env: { ...changes.env, MARK: mark } });
+  const error = await link.open(events, NEVER).then(
+    () => assert.fail("it opened"),
+    (thrown: unknown) => thrown,
+  );
+  await link.close();
+  assert.deepEqual(carrying(mark), []);
+  assert.deepEqual(events.events, []);
+  assert.ok(error instanceof Error);
+  return error;
+}
+
+/** The tags that a process carries. */
+function ownersOf(pid: number): string[] {
+  const name = "TOOLMUX_OWNER=";
+  const line = environment(pid).find((pair) => pair.startsWith(name));
+  return line?.slice(name.length).split(",") ?? [];
+}
+
+/** What the kernel says that is resident of a process, in bytes. */
+function residentOf(pid: number): number {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  return Number(/^VmRSS:\s*(\d+) kB$/m.exec(status)?.[1]) * 1024;
+}
+
+interface Counts {
+  readonly files: number;
+  readonly groups: number;
+}
+
+/** Runs a program of test/fixtures/processes in a process of its own until that ends, 20 s at most. */
+async function runFixture(
+  name: string,
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ code: number | null; stdout: string }> {
+  const path = fileURLToPath(new URL(`../fixtures/processes/${name}`, import.meta.url));
+  const args = "Deno" in globalThis ? ["run", "-A", "--no-check", path] : [path];
+  const child = spawn(process.execPath, args, {
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
+    stdio: ["ignore", "pipe", "inherit"],
+    timeout: 20_000,
+  });
+  let stdout = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => (stdout += text));
+  const [code] = (await once(child, "close")) as [number | null];
+  return { code, stdout };
+}
+
+async function milliseconds(run: () => Promise<void>): Promise<number> {
+  const start = performance.now();
+  await run();
+  return performance.now() - start;
+}
+
+describe("a server that ends", () => {
+  it("is reported with its exit code and the last lines that it wrote to stderr", () =>
+    withScript(
+      "seq 1 30 >&2; echo >&2; echo 'cannot open the database' >&2; exit 3",
+      async ({ events, closed }) => {
+        await closed();
+        const [cause] = events.causes;
+        assert.equal(cause?.message, 'Server "x" exited with code 3.');
+        assert.equal(cause.code, "connectionLost");
+        assert.equal(cause.server, "x");
+        const tail = ["22", "23", "24", "25", "26", "27", "28", "29", "30"];
+        assert.deepEqual(cause.stderr, [...tail, "cannot open the database"]);
+        assert.equal(events.logs[0], "info stderr 1");
+        assert.equal(events.logs.at(-1), "info stderr cannot open the database");
+      },
+    ));
+
+  it("is reported with the signal that killed it", () =>
+    withScript("kill -9 $$", async ({ events, closed }) => {
+      await closed();
+      assert.equal(events.causes[0]?.message, 'Server "x" was killed by signal SIGKILL.');
+    }));
+
+  it("with output in the pipe is reported after all of it", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("pending", texts.map((text) => `${text}\n`).join(""));
+    await withScript(`cat ${path}; exit 5`, async ({ events, closed }) => {
+      await closed();
+      assert.deepEqual(events.frames, texts);
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 5.');
+    });
+  });
+
+  it("while reading is paused is reported after all of its output too", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("paused", texts.map((text) => `${text}\n`).join(""));
+    await withScript(`read line; cat ${path}; exit 5`, async ({ link, events, pids, closed }) => {
+      link.pause();
+      link.send(utf8(notification(0)));
+      await waitUntilGone(pids(), 5000);
+      await closed();
+      assert.deepEqual(events.frames, texts);
+    });
+  });
+
+  it("with output in the pipe and a stranger who holds the pipe open is reported after all of it", async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => notification(n, 60));
+    const path = file("held", texts.map((text) => `${text}\n`).join(""));
+    const script = `env -i setsid sleep 2 & cat ${path}; exit 5`;
+    await withScript(script, async ({ events, closed }) => {
+      const took = await milliseconds(closed);
+      assert.deepEqual(events.frames, texts);
+      assert.ok(took < 1500, `seen by exit, not by the end of output: ${took} ms`);
+    });
+  });
+
+  it("takes a grandchild of its group that holds its stdout with it", () =>
+    withScript(`${FOREVER} & echo $! >&2; exit 4`, async ({ link, events, closed, pids }) => {
+      await closed();
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 4.');
+      await waitUntilGone(pids(), 2000);
+      await link.close();
+    }));
+
+  it("takes a grandchild that left its group with it, though nobody closed the link", () =>
+    withScript(`setsid ${FOREVER} & exit 0`, async ({ closed, pids }) => {
+      await closed();
+      await waitUntilGone(pids(), 2000);
+    }));
+
+  it("while a big message is written to it breaks nothing", () =>
+    withScript("sleep 0.1; exit 7", async ({ link, events, closed }) => {
+      for (let n = 0; n < 8; n++) link.send(utf8(notification(n, MEGABYTE)));
+      await closed();
+      link.send(utf8(notification(9)));
+      assert.equal(link.queued, 0);
+      assert.equal(events.causes[0]?.message, 'Server "x" exited with code 7.');
+    }));
+
+  it("only in its output is reported as such, and ended", () =>
+    withScript(`exec 1>&-; exec ${FOREVER}`, async ({ events, closed, pids }) => {
+      await closed();
+      const text = 'Server "x" closed its output, but went on running.';
+      assert.equal(events.causes[0]?.message, text);
+      await waitUntilGone(pids(), 4000);
+    }));
+});
+
+describe("close", () => {
+  it("lets a server end by itself when its input ends", () =>
+    withScript("cat >/dev/null; echo goodbye >&2", async ({ link, events }) => {
+      const took = await milliseconds(() => link.close());
+      assert.ok(took < 900, `${took} ms`);
+      assert.deepEqual(events.logs, ["info stderr goodbye"]);
+    }));
+
+  it("ends a server that ignores the end of its input with SIGTERM", () =>
+    withScript(
+      `trap 'echo got TERM >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.02; done`,
+      async ({ link, events }) => {
+        await events.until("ready", () => events.logs.length === 1);
+        await link.close();
+        assert.equal(events.logs.at(-1), "info stderr got TERM");
+      },
+    ));
+
+  it("ends whatever ignores SIGTERM too, wherever it is, within two seconds", () =>
+    withScript(
+      `trap '' TERM; (setsid ${FOREVER}) & ${FOREVER} & echo ready >&2; while :; do sleep 0.05; done`,
+      async (stage) => {
+        const { link, events } = stage;
+        await events.until("ready", () => events.logs.length === 1);
+        await become(FOREVER, stage, 2);
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 2000, `${took} ms`);
+        assert.equal(events.causes[0]?.message, 'Server "x" was stopped.');
+      },
+    ));
+
+  it("lets a server that is stuck in a write, because reading is paused, see the end of its input", () =>
+    withScript(
+      "yes 'no message' | head -c 3000000; cat >/dev/null; echo goodbye >&2",
+      async ({ link, events }) => {
+        link.pause();
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 900, `${took} ms`);
+        assert.equal(events.causes[0]?.stderr.at(-1), "goodbye");
+      },
+    ));
+
+  it("sweeps what a server that ended at once left in its group and outside of it", () =>
+    withScript(
+      `${FOREVER} & setsid ${FOREVER} & exec cat >/dev/null`,
+      async ({ link, running, pids }) => {
+        await running(FOREVER);
+        const took = await milliseconds(() => link.close());
+        assert.ok(took < 1500, `${took} ms`);
+        assert.deepEqual(pids(), []);
+      },
+    ));
+
+  it("sweeps a member of the group also if it has another environment", () =>
+    withScript(`env -i ${FOREVER} & echo $! >&2; exec cat >/dev/null`, async ({ link, events }) => {
+      await events.until("a pid", () => events.logs.length === 1);
+      const pid = Number(events.logs[0]?.split(" ").at(-1));
+      await poll(
+        5000,
+        () => "its start",
+        () => command(pid) === FOREVER || undefined,
+      );
+      await link.close();
+      assert.ok(!isAlive(pid));
+    }));
+
+  it("is not held up by a server that does not read what was sent", () =>
+    withScript(FOREVER, async ({ link }) => {
+      for (let n = 0; n < 4; n++) link.send(utf8(notification(n, MEGABYTE)));
+      assert.ok((await milliseconds(() => link.close())) < 2000);
+    }));
+
+  it("is not held up by a server that floods its output", () =>
+    withScript("yes x", async ({ link, events }) => {
+      await events.until("noise", () => events.has("log"));
+      const took = await milliseconds(() => link.close());
+      assert.ok(took < 2000, `${took} ms`);
+    }));
+});
+
+/** Waits until so many processes of a stage have become this very command; returns their pids. */
+function become(line: string, { pids }: Stage, size = 1): Promise<number[]> {
+  return poll(
+    5000,
+    () => `${size} of "${line}"`,
+    () => {
+      const found = pids().filter((pid) => command(pid) === line);
+      return found.length === size ? found : undefined;
+    },
+  );
+}
+
+describe("vitals", () => {
+  it("are of the child with all that descends from it, wherever that is, as long as the child runs", () =>
+    withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (stage) => {
+      const [leader = 0] = await become("cat", stage);
+      const others = await become(FOREVER, stage, 2);
+      const vitals = await stage.link.vitals();
+      assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
+      const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
+      assert.ok(resident > 2 * MEGABYTE);
+      // Both are looked at while pages still come and go.
+      const difference = Math.abs((vitals?.memory ?? 0) - resident);
+      assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
+      await stage.link.close();
+      assert.equal(await stage.link.vitals(), undefined);
+    }));
+
+  it("are those of one child, not of another one's of the same hub", () =>
+    withScript("exec cat", (stage) =>
+      withScript(`${FOREVER} & exec cat`, async (other) => {
+        const [[pid]] = [await become("cat", stage), await become(FOREVER, other)];
+        const vitals = await stage.link.vitals();
+        assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
+      }),
+    ));
+
+  it("are none before the child was started, and once it has ended by itself", async () => {
+    assert.equal(await stdioLink(target("true")).vitals(), undefined);
+    await withScript("exit 3", async ({ link, closed }) => {
+      await closed();
+      assert.equal(await link.vitals(), undefined);
+    });
+  });
+});
+
+describe("children that come and go", () => {
+  it("leave no file open, no group remembered and nothing that keeps the process, after 200 of them", async () => {
+    const { stdout, code } = await runFixture("cycles.ts");
+    assert.equal(code, 0);
+    const counts = JSON.parse(stdout) as Record<"before" | "after", Counts>;
+    assert.ok(counts.after.files - counts.before.files < 10, stdout);
+    assert.equal(counts.after.groups, 0);
+  });
+});
+
+describe("a process that ends by itself", () => {
+  it("takes all that it has started with it, though nobody has closed the links", async () => {
+    const mark = randomUUID();
+    const { code, stdout } = await runFixture("hub.ts", { MARK: mark, EXIT: "7" });
+    assert.equal(code, 7);
+    assert.match(stdout, /^\d+\n$/);
+    assert.ok(!isAlive(Number(stdout)), "what is only in the group");
+    assert.deepEqual(carrying(mark).map(command), []);
+  });
+});
+
+describe("what a server says beside the protocol", () => {
+  it("goes to the log if it is a stray line on stdout, and messages around it arrive", () =>
+    withScript(
+      `echo 'Server ready!'; echo '${notification(1)}'; echo '{"hello": 1}'; cat >/dev/null`,
+      async ({ events }) => {
+        await events.until("three events", () => events.events.length === 3);
+        assert.deepEqual(events.frames, [notification(1)]);
+        assert.deepEqual(events.logs, [
+          "debug stdout Server ready!",
+          'debug stdout Not a message (the message lacks "jsonrpc": "2.0"): {"hello": 1}',
+        ]);
+      },
+    ));
+
+  it("reaches the log cut to 2,000 characters", () =>
+    withScript(
+      `head -c 9000 /dev/zero | tr '\\0' x; echo; head -c 5000 /dev/zero | tr '\\0' y >&2; echo >&2; exit 1`,
+      async ({ events, closed }) => {
+        await closed();
+        assert.deepEqual(events.logs.toSorted(), [
+          `debug stdout ${"x".repeat(2000)}`,
+          `info stderr ${"y".repeat(2000)}`,
+        ]);
+      },
+    ));
+
+  it("may be 200 MB of stderr without a line end: it does not pile up, and the server lives on", () =>
+    withScript(
+      // What says that all of it was read comes before its end.
+      `head -c 200000000 /dev/zero | tr '\\0' x >&2; echo '${notification(1)}'; cat >/dev/null; echo >&2; exit 1`,
+      async ({ events }) => {
+        const before = measureMemory();
+        await events.until("a frame", () => events.has("frame"));
+        const grown = (measureMemory() - before) / MEGABYTE;
+        assert.ok(grown < 150, `${grown} MB more`);
+        assert.ok(events.logs.every((line) => line.length < 2100));
+      },
+    ));
+
+  it("may be 50 MB of lines on stderr: the log gets some of them, and the end is in the error", () =>
+    withScript(
+      "yes 'one more line' | head -c 50000000 >&2; echo >&2; echo last words >&2; exit 1",
+      async ({ events, closed }) => {
+        await closed();
+        assert.ok(events.logs.length < 20_000, `${events.logs.length} lines`);
+        assert.equal(events.logs[0], "info stderr one more line");
+        assert.ok(events.logs.some((line) => /bytes came too fast/.test(line)));
+        assert.equal(events.causes[0]?.stderr.length, 10);
+        assert.equal(events.causes[0]?.stderr.at(-1), "last words");
+      },
+    ));
+
+  it("shows no secret, in no log line and no error", () => {
+    const secrets = ["s3cret value", "line one\nline two", 'with"quote'];
+    const script = `echo "plain $A." >&2; echo "$B" >&2; echo '{"key": "with\\"quote"}'; echo "url?key=s3cret%20value"; exit 1`;
+    return withScript(
+      script,
+      async ({ events, closed }) => {
+        await closed();
+        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
+        for (const part of ["s3cret", "line one", "line two", "quote"]) {
+          assert.ok(!all.includes(part), all);
+        }
+        assert.deepEqual(events.causes[0]?.stderr, ["plain [redacted].", "[redacted]"]);
+        assert.ok(events.logs.includes("debug stdout url?key=[redacted]"));
+      },
+      { secrets, env: { A: secrets[0], B: secrets[1] } },
+    );
+  });
+
+  it("shows no part of a secret where a line is cut", () => {
+    const secret = "0123456789".repeat(30);
+    const script = `for n in 1990 1999 4090 8100; do head -c $n /dev/zero | tr '\\0' x >&2; echo $A >&2; done; head -c 20000 /dev/zero | tr '\\0' x >&2; exit 1`;
+    return withScript(
+      script,
+      async ({ events, closed }) => {
+        await closed();
+        const all = [...events.logs, ...(events.causes[0]?.stderr ?? [])].join("\n");
+        assert.ok(!/\d{6}/.test(all), "six digits in a row");
+        assert.equal(events.logs.length, 5);
+      },
+      { secrets: [secret], env: { A: secret } },
+    );
+  });
+});
+
+describe("a message over the limit", () => {
+  it("of more than 64 MiB is dropped without being kept, and the link lives on", () =>
+    withScript(
+      // It ends when it is told to, so that there is a time at which all but its end has come in.
+      `printf '{"jsonrpc":"2.0","id":1,"result":"'; head -c 150000000 /dev/zero | tr '\\0' x; echo all >&2; read line; printf '"}\\n'; echo '${notification(1)}'; cat >/dev/null`,
+      async ({ events, link }) => {
+        const before = measureMemory();
+        await events.until("all of it", () => events.has("log"));
+        const grown = (measureMemory() - before) / MEGABYTE;
+        assert.ok(grown < 150, `${grown} MB more`);
+        link.send(utf8(notification(0)));
+        await events.until("a frame", () => events.has("frame"));
+        assert.deepEqual(events.events, ["log", "oversized", "frame"]);
+        assert.equal(events.drops[0]?.size, 150_000_036);
+      },
+    ));
+});
+
+describe("a server's environment", () => {
+  const hub = {
+    PATH: "/usr/bin:/bin",
+    HOME: "/h",
+    LC_ALL: "C.UTF-8",
+    XDG_DATA_HOME: "/d",
+    https_proxy: "p",
+    SSL_CERT_FILE: undefined,
+    AWS_SECRET_ACCESS_KEY: "no",
+    BUN_OPTIONS: "--preload=no",
+    NODE_OPTIONS: "no",
+    LCX: "no",
+    TOOLMUX_OWNER: "no",
+  };
+
+  it("is the safe part of the hub's and the manifest's, and nothing else", () =>
+    withScript(
+      "exec cat",
+      async ({ running }) => {
+        const variables = environment(await running("cat"));
+        const tag = variables.find((line) => line.startsWith("TOOLMUX_OWNER="));
+        assert.match(tag ?? "", new RegExp(`^TOOLMUX_OWNER=${process.pid}/`));
+        // The shell in between adds PWD and the like.
+        const own = variables.filter(
+          (line) => !/^(TOOLMUX_OWNER|MARK|PWD|OLDPWD|SHLVL|_)=/.test(line),
+        );
+        assert.deepEqual(own.toSorted(), [
+          "HOME=/other",
+          "LC_ALL=C.UTF-8",
+          "PATH=/usr/bin:/bin",
+          "TOKEN=t",
+          "XDG_DATA_HOME=/d",
+          "https_proxy=p",
+        ]);
+      },
+      { hubEnv: hub, env: { HOME: "/other", TOKEN: "t", BUN_BE_BUN: "1" } },
+    ));
+
+  it("names its owner, and the owners of a hub that is another one's server", () => {
+    const outer = "1/a/b/c/d,2/a/b/c/d";
+    return withScript(
+      "exec cat",
+      async (stage) => {
+        const [pid = 0] = await become("cat", stage);
+        const [own, ...others] = ownersOf(pid);
+        assert.match(own ?? "", new RegExp(`^${process.pid}/`));
+        assert.deepEqual(others, outer.split(","));
+      },
+      { hubEnv: { PATH: hub.PATH, TOOLMUX_OWNER: outer } },
+    );
+  });
+
+  it("never has BUN_*, whoever gives it", () => {
+    const bun = { BUN_OPTIONS: "a", BUN_BE_BUN: "1" };
+    assert.deepEqual(childEnvironment(bun, bun, bun), {});
+  });
+
+  it("may hold names that mean something to JavaScript", () => {
+    const own = JSON.parse('{"__proto__": "a", "constructor": "b"}') as Record<string, string>;
+    const entries = Object.entries(childEnvironment({}, own, {}));
+    assert.deepEqual(entries, Object.entries(own));
+  });
+});
+
+describe("a server that cannot be started", () => {
+  const PATH = `relative:${folder}:/usr/bin:/bin`;
+
+  it("because its command is nowhere is told so, with the PATH that was searched", async () => {
+    const error = await failure({ command: "no-such-command", hubEnv: { PATH } });
+    assert.equal(error.code, "commandNotFound");
+    assert.equal(
+      error.message,
+      `Command "no-such-command" of server "x" was not found in PATH (${PATH}).`,
+    );
+  });
+
+  it("because its file does not exist is told so, with the file", async () => {
+    const error = await failure({ command: "./no/server", cwd: folder });
+    assert.equal(error.code, "commandNotFound");
+    assert.match(
+      error.message,
+      /"\.\/no\/server" of server "x" does not exist \(\/.*\/no\/server\)/,
+    );
+  });
+
+  it("because its file is not executable is told so, found by path or by name", async () => {
+    const path = file("text", "no program");
+    for (const name of [path, "text"]) {
+      const error = await failure({ command: name, hubEnv: { PATH } });
+      assert.equal(error.code, "notExecutable");
+      assert.match(error.message, /is there \(.*\/text\), but may not be executed/);
+    }
+  });
+
+  it("because its working directory does not exist is told so, and not that the command is missing", async () => {
+    const error = await failure({ cwd: join(folder, "nowhere") });
+    assert.equal(error.code, "spawnFailed");
+    assert.match(error.message, /^The working directory of server "x" does not exist: .*nowhere$/);
+    const other = await failure({ cwd: file("plain", "") });
+    assert.match(other.message, /is not a folder: .*plain$/);
+  });
+
+  it("because its interpreter is missing is told so", async () => {
+    const path = file("orphan", "#!/no/such/interpreter\n", 0o755);
+    const error = await failure({ command: path });
+    assert.equal(error.code, "notExecutable");
+    assert.match(error.message, /the interpreter that its first line names is missing/);
+  });
+
+  it("shows no secret in the error", async () => {
+    const error = await failure({ command: "/opt/hunter2/server", secrets: ["hunter2"] });
+    assert.match(error.message, /\/opt\/\[redacted\]\/server/);
+  });
+
+  it("leaves nothing behind whenever its start is cancelled", async () => {
+    const mark = randomUUID();
+    const outcomes = new Set<string>();
+    for (let turns = 0; turns < 24; turns++) {
+      const link = stdioLink({ ...target("cat"), env: { MARK: mark } });
+      const abort = new AbortController();
+      const opening = link.open(new Recorder(), abort.signal).then(
+        () => "open",
+        (error: unknown) => (error instanceof HubError ? error.code : String(error)),
+      );
+      for (let turn = 0; turn < turns; turn++)
+        await new Promise((resolve) => setImmediate(resolve));
+      abort.abort();
+      const outcome = await opening;
+      outcomes.add(outcome);
+      if (outcome === "cancelled") assert.deepEqual(carrying(mark), []);
+      await link.close();
+    }
+    assert.deepEqual(carrying(mark), []);
+    assert.ok(outcomes.has("cancelled"));
+  });
+});
+
+describe("findCommand", () => {
+  const bin = mkdtempSync(join(folder, "bin-"));
+  file(join(bin.slice(folder.length + 1), "tool"), "#!/bin/sh\n", 0o755);
+  const search = { server: "x", command: "tool", cwd: bin };
+
+  it("does not look into the working directory for a bare name", async () => {
+    const morePath = (): Promise<undefined> => Promise.resolve(undefined);
+    for (const path of ["", ":", relative(process.cwd(), bin), "/usr/bin:."]) {
+      await assert.rejects(findCommand({ ...search, path, morePath }), { code: "commandNotFound" });
+    }
+  });
+
+  it("asks for a wider PATH only for a bare command that was not found, and returns both joined", async () => {
+    let asked = 0;
+    const morePath = (): Promise<string> => {
+      asked++;
+      return Promise.resolve(`/usr/bin:${bin}`);
+    };
+    const found = await findCommand({ ...search, path: "/usr/bin:/bin", morePath });
+    assert.deepEqual(found, { file: join(bin, "tool"), path: `/usr/bin:/bin:${bin}` });
+    assert.equal(asked, 1);
+    await findCommand({ ...search, command: "sh", path: "/usr/bin:/bin", morePath });
+    await findCommand({ ...search, command: "./tool", path: "/usr/bin", morePath });
+    assert.equal(asked, 1);
+  });
+});
+
+describe("askShell", () => {
+  it("takes the value alone from all that start files print", async () => {
+    const script = `#!/bin/sh\necho 'Welcome! PATH=/wrong'\nPATH=/from/login:/bin\neval "$2"\necho bye\n`;
+    const shell = file("shell", script, 0o755);
+    assert.equal(await askShell(shell, { PATH: "/bin" }, "a/tag"), "/from/login:/bin");
+  });
+
+  it("does not wait for a shell that hangs after it has said the value", async () => {
+    const mark = randomUUID();
+    const shell = file("chatty", `#!/bin/sh\neval "$2"\n${FOREVER}\n`, 0o755);
+    const env = { PATH: "/bin", MARK: mark };
+    const took = await milliseconds(async () => {
+      assert.equal(await askShell(shell, env, "a/tag", 10_000), "/bin");
+    });
+    assert.ok(took < 5000, `${took} ms`);
+    await waitUntilGone(carrying(mark), 2000);
+  });
+
+  it("gives up on a shell that fails, says nothing or does not exist", async () => {
+    assert.equal(await askShell(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}, "a/tag"), undefined);
+    assert.equal(await askShell(join(folder, "missing"), {}, "a/tag"), undefined);
+  });
+
+  it("gives up on a shell that hangs, and ends it with all that its start files have started", async () => {
+    const mark = randomUUID();
+    const tag = await newTag();
+    const env = { PATH: "/usr/bin:/bin", MARK: mark, TOOLMUX_OWNER: tag };
+    const shell = file("slow", `#!/bin/sh\nsetsid ${FOREVER} &\n${FOREVER}\n`, 0o755);
+    const asked = askShell(shell, env, tag, 300);
+    await poll(
+      5000,
+      () => "both",
+      () => carrying(mark).filter((pid) => command(pid) === FOREVER).length === 2 || undefined,
+    );
+    assert.equal(await asked, undefined);
+    await waitUntilGone(carrying(mark), 2000);
+  });
+});

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Refresh } from "../../src/upstream/refresh.ts";
+import { turn, VirtualClock } from "../fixtures/clock.ts";
+import { Latch } from "../fixtures/memory.ts";
+
+type Outcome = "changed" | "same" | "again";
+
+/** A refresh whose listings end like this, each when the test lets it. */
+function begin(...outcomes: Outcome[]) {
+  const clock = new VirtualClock();
+  const latches = outcomes.map(() => new Latch());
+  let count = 0;
+  const refresh = new Refresh({
+    clock,
+    ready: () => Promise.resolve(),
+    async list() {
+      const at = count++;
+      await latches[at]?.wait();
+      return outcomes[at] ?? "same";
+    },
+  });
+  const told: string[] = [];
+  const announce = (who: string): void => void refresh.announce().then(() => void told.push(who));
+  return { refresh, clock, latches, told, announce, count: () => count };
+}
+
+describe("listing again", () => {
+  it("ends for all who asked for it before it began, and not for those who came later", async () => {
+    const { latches, told, announce, clock, count } = begin("same", "same");
+    announce("a");
+    announce("b");
+    await turn();
+    announce("late");
+    latches[0]?.open();
+    await turn();
+    assert.deepEqual(told, ["a", "b"]);
+    await clock.run(1000);
+    latches[1]?.open();
+    await turn();
+    assert.deepEqual([told, count()], [["a", "b", "late"], 2]);
+  });
+
+  it("that has to be done once more ends for all when that is done", async () => {
+    for (const isMore of [true, false]) {
+      const { latches, told, announce } = begin("again", "same");
+      announce("a");
+      await turn();
+      if (isMore) announce("b");
+      latches[0]?.open();
+      await turn();
+      assert.deepEqual(told, []);
+      latches[1]?.open();
+      await turn();
+      assert.deepEqual(told, isMore ? ["a", "b"] : ["a"]);
+    }
+  });
+
+  it("ends for all when the connection does", async () => {
+    const { refresh, latches, told, announce } = begin("again");
+    announce("a");
+    await turn();
+    announce("b");
+    refresh.end();
+    latches[0]?.open();
+    await turn();
+    assert.deepEqual(told.toSorted(), ["a", "b"]);
+  });
+});

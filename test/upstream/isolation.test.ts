@@ -1,0 +1,358 @@
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { array, assert as check, asyncProperty, constantFrom, nat, oneof } from "fast-check";
+import { Alerts } from "../../src/base/alerts.ts";
+import { HubError } from "../../src/base/errors.ts";
+import { Bus } from "../../src/base/events.ts";
+import type { StdioServer } from "../../src/manifest/schema.ts";
+import type { Attendee } from "../../src/upstream/audience.ts";
+import { Gate } from "../../src/upstream/start-limiter.ts";
+import { Pool } from "../../src/upstream/pool.ts";
+import { ANYBODY, profileOf } from "../../src/upstream/profile.ts";
+import { turn, VirtualClock } from "../fixtures/clock.ts";
+import {
+  call,
+  callTool,
+  INITIALIZE,
+  introduce,
+  Latch,
+  listNames,
+  manifestOf,
+  Script,
+  serverOf,
+  setStage,
+  specOf,
+} from "../fixtures/memory.ts";
+
+const ALONE: Attendee = {
+  era: "legacy",
+  level: undefined,
+  ask: () => () => {},
+  tell() {},
+  tellLog() {},
+};
+const SILENCE = (): undefined => undefined;
+const OWN = { isolation: "perClient" } as const;
+
+/** A hub with two clients that have introduced themselves. */
+async function begin(
+  scripts: Record<string, Script>,
+  servers: Readonly<Record<string, Partial<StdioServer>>>,
+): Promise<ReturnType<typeof setStage> & { second: ReturnType<typeof setStage>["client"] }> {
+  const made = setStage(scripts, { servers });
+  const second = made.connect();
+  await introduce(made.client);
+  await introduce(second);
+  return { ...made, second };
+}
+
+describe("a server that clients share", () => {
+  it("is one process for two clients, which outlives both", async () => {
+    const a = new Script("x");
+    const { client, second } = await begin({ a }, {});
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.ok((await callTool(second, "a__x")).result);
+    assert.equal(a.starts, 1);
+    await client.link.close();
+    await second.link.close();
+    await turn();
+    assert.deepEqual([a.starts, a.open], [1, 1]);
+  });
+});
+
+describe("a server that each client has for itself", () => {
+  it("is one process for each, and each call goes to its client's own", async () => {
+    const a = new Script("x");
+    const { client, second } = await begin({ a }, { a: OWN });
+    assert.deepEqual([a.starts, a.open], [2, 2]);
+    await callTool(client, "a__x", { of: "first" });
+    await callTool(second, "a__x", { of: "second" });
+    const argumentsOf = a.peers.map(({ messages }) =>
+      messages.flatMap(({ method, params }) =>
+        method === "tools/call" ? params?.["arguments"] : [],
+      ),
+    );
+    assert.deepEqual(argumentsOf, [[{ of: "first" }], [{ of: "second" }]]);
+  });
+
+  it("shows each client what its own process lists", async () => {
+    const a = new Script("x");
+    let lists = 0;
+    a.onList = () => `"result":{"tools":[{"name":"t${++lists}"}]}`;
+    const { client, second } = await begin({ a }, { a: OWN });
+    assert.deepEqual(await listNames(client), ["a__t1"]);
+    assert.deepEqual(await listNames(second), ["a__t2"]);
+  });
+
+  it("ends when its client leaves, and the others' go on", async () => {
+    const a = new Script("x");
+    const { hub, client, second } = await begin({ a }, { a: OWN });
+    await client.link.close();
+    await turn();
+    assert.deepEqual([a.starts, a.open], [2, 1]);
+    assert.equal(a.peers[0]?.ended, true);
+    assert.equal(serverOf(hub, "a").connections.length, 1);
+    assert.ok((await callTool(second, "a__x")).result);
+  });
+
+  it("ends although its client leaves with a call in flight, which is cancelled", async () => {
+    const a = new Script("x");
+    a.onCall = SILENCE;
+    const { client } = await begin({ a }, { a: OWN });
+    client.send(call(1, "a__x"));
+    await turn();
+    await client.link.close();
+    await turn();
+    assert.equal(a.open, 1);
+    assert.equal(a.asked("notifications/cancelled").length, 1);
+  });
+
+  for (const [step, hang] of [
+    ["made", (a: Script): void => void (a.onMake = new Latch().wait)],
+    ["opened", (a: Script): void => void (a.onOpen = new Latch().wait)],
+    ["greeted", (a: Script): void => void (a.onInitialize = SILENCE)],
+  ] as const) {
+    it(`leaves nothing if its client leaves while it is being ${step}`, async () => {
+      const a = new Script("x");
+      hang(a);
+      const made = setStage({ a }, { servers: { a: OWN } });
+      await introduce(made.client);
+      await made.client.link.close();
+      await made.clock.run(600_000);
+      assert.equal(a.open, 0);
+      assert.ok(a.starts <= 1);
+      assert.deepEqual(serverOf(made.hub, "a").connections, []);
+      assert.deepEqual(made.clock.armed, []);
+    });
+  }
+
+  it("is not started again for a client that has left, whatever happens to the server", async () => {
+    const a = new Script("x");
+    const { hub, client } = await begin({ a }, { a: OWN });
+    await client.link.close();
+    await turn();
+    hub.reload(manifestOf({ a: { ...OWN, args: ["other"] } }));
+    await turn();
+    await hub.stop("a");
+    hub.start("a");
+    await turn();
+    assert.equal(a.open, 1);
+    assert.equal(serverOf(hub, "a").connections.length, 1);
+  });
+
+  it("is stopped, started and reconnected for all its clients at a time", async () => {
+    const a = new Script("x");
+    const { hub } = await begin({ a }, { a: OWN });
+    await hub.stop("a");
+    assert.equal(a.open, 0);
+    hub.start("a");
+    await turn();
+    assert.deepEqual([a.starts, a.open], [4, 2]);
+    hub.reconnect("a");
+    await turn();
+    assert.deepEqual([a.starts, a.open], [6, 2]);
+  });
+
+  it("says in its status whose each connection is", async () => {
+    const { hub } = await begin({ a: new Script("x") }, { a: OWN });
+    const clients = serverOf(hub, "a").connections.map(({ client }) => client);
+    assert.equal(new Set(clients).size, 2);
+    assert.ok(clients.every((client) => typeof client === "string"));
+  });
+
+  it("that dies for one client costs no other anything", async () => {
+    const a = new Script("x");
+    const { client, second, clock } = await begin({ a }, { a: OWN });
+    a.die();
+    await turn();
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.equal(a.starts, 2);
+    assert.ok((await callTool(second, "a__x")).result);
+    assert.deepEqual([a.starts, clock.now()], [3, 0]);
+  });
+});
+
+describe("a server that is to be shared otherwise than before", () => {
+  it("is each client's own only when nothing of the one for all is left", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub, client, second } = await begin({ a }, {});
+    hub.reload(manifestOf({ a: OWN }));
+    await turn();
+    assert.deepEqual([a.starts, a.open], [1, 1]);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.open], [3, 2]);
+    assert.deepEqual(await listNames(client), ["a__x"]);
+    assert.ok((await callTool(second, "a__x")).result);
+  });
+
+  it("is one for all only when nothing of any client's own is left", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub, client, second } = await begin({ a }, { a: OWN });
+    hub.reload(manifestOf({ a: {} }));
+    await turn();
+    assert.deepEqual([a.starts, a.open], [2, 2]);
+    latch.open();
+    await turn();
+    assert.deepEqual([a.starts, a.open], [3, 1]);
+    assert.ok((await callTool(client, "a__x")).result);
+    assert.ok((await callTool(second, "a__x")).result);
+    await hub.close();
+    assert.equal(a.open, 0);
+  });
+
+  it("is nobody's whose client has left", async () => {
+    const a = new Script("x");
+    const { hub, client } = await begin({ a }, {});
+    await client.link.close();
+    await turn();
+    hub.reload(manifestOf({ a: OWN }));
+    await turn();
+    assert.deepEqual([a.starts, a.open], [2, 1]);
+  });
+
+  it("is found by a call that comes meanwhile", async () => {
+    const a = new Script("x");
+    const latch = new Latch();
+    a.onClose = latch.wait;
+    const { hub, client } = await begin({ a }, {});
+    hub.reload(manifestOf({ a: OWN }));
+    const answer = callTool(client, "a__x");
+    await turn();
+    latch.open();
+    assert.ok((await answer).result);
+  });
+});
+
+describe("clients that come and go while it changes who shares a server", () => {
+  it("each have what is theirs in the end, and nothing of those that left is left", async () => {
+    const act = oneof(
+      constantFrom("own", "share", "come", "come", "leave", "call"),
+      constantFrom("die", "stop", "start", "reconnect", "remove"),
+      nat(400),
+    );
+    const run = async (acts: readonly (string | number)[], isOwn: boolean): Promise<void> => {
+      const a = new Script("x");
+      const { hub, client, connect, clock } = setStage({ a });
+      const wait = (): Promise<void> => new Promise((resolve) => void clock.after(100, resolve));
+      Object.assign(a, { onOpen: wait, onClose: wait });
+      const clients = [client];
+      let calls = 0;
+      const isThere = (): boolean => hub.status().length > 0;
+      const does: Readonly<Record<string, () => unknown>> = {
+        own: () => hub.add(specOf("a", OWN)),
+        share: () => hub.add(specOf("a")),
+        come: () => clients.push(connect()) && clients.at(-1)?.send(INITIALIZE),
+        leave: () => clients.pop()?.link.close(),
+        call: () => clients.at(-1)?.send(call(`call ${++calls}`, "a__x")),
+        die: () => a.die(),
+        stop: () => isThere() && hub.stop("a"),
+        start: () => isThere() && hub.start("a"),
+        reconnect: () => isThere() && hub.reconnect("a"),
+        remove: () => hub.remove("a"),
+      };
+      await introduce(client);
+      for (const each of acts) {
+        if (typeof each === "number") await clock.run(each);
+        else does[each]?.();
+      }
+      does["come"]?.();
+      hub.add(specOf("a", isOwn ? OWN : {}));
+      hub.start("a");
+      await clock.run(100_000);
+      assert.equal(a.open, isOwn ? clients.length : 1);
+      for (const peer of clients) assert.ok((await callTool(peer, "a__x")).result);
+      a.onClose = undefined;
+      await hub.close();
+      assert.deepEqual([a.open, clock.armed], [0, []]);
+    };
+    const words = constantFrom(true, false);
+    await check(asyncProperty(array(act, { maxLength: 25 }), words, run), { numRuns: 200 });
+  });
+});
+
+/** A pool over scripted servers, without any hub around it. */
+function makePool(scripts: Readonly<Record<string, Script>>, specs: readonly StdioServer[]): Pool {
+  const clock = new VirtualClock();
+  const bus = new Bus();
+  const pool = new Pool({
+    surroundings: {
+      clientInfo: () => ({ name: "toolmux", version: "1" }),
+      clock,
+      gate: new Gate(16, clock),
+      makeLink({ name }) {
+        const script = scripts[name];
+        if (script === undefined) throw new HubError("spawnFailed", "no such script");
+        return Promise.resolve(script.connect());
+      },
+    },
+    bus,
+    alerts: new Alerts(bus),
+    memory: { recall: () => Promise.resolve(undefined), keep: () => {} },
+    random: () => 0,
+    changed: () => {},
+    settled: () => {},
+  });
+  pool.reconcile(specs);
+  return pool;
+}
+
+describe("the pool", () => {
+  it("has another connection for clients that can do something else, and one for those that can do the same", async () => {
+    const a = new Script("x");
+    const pool = makePool({ a }, [specOf("a")]);
+    const [first, same, other] = [
+      profileOf("", "client-1", ALONE),
+      profileOf("", "client-2", ALONE),
+      profileOf('{"sampling":{}}', "client-3", ALONE),
+    ];
+    for (const profile of [first, same, other]) pool.open(profile);
+    await turn();
+    assert.equal(a.starts, 2);
+    assert.equal(pool.find("a", first), pool.find("a", same));
+    assert.notEqual(pool.find("a", first), pool.find("a", other));
+    assert.equal(pool.connections(first).length, 1);
+    await pool.end();
+    assert.equal(a.open, 0);
+  });
+
+  it("has another connection for the same client if it can do something else now", async () => {
+    const a = new Script("x");
+    const pool = makePool({ a }, [specOf("a", OWN)]);
+    const [before, after] = [profileOf("", "client-1"), profileOf('{"roots":{}}', "client-1")];
+    assert.notEqual(pool.find("a", before), pool.find("a", after));
+    await turn();
+    assert.equal(a.starts, 2);
+  });
+
+  it("refuses a server that each client has for itself to a client that nobody knows, and says why", () => {
+    const a = new Script("x");
+    const pool = makePool({ a }, [specOf("a", OWN)]);
+    assert.throws(() => pool.find("a", ANYBODY), {
+      code: "notSupported",
+      message: /"a".*isolation = "perClient".*which client/,
+    });
+    assert.equal(a.starts, 0);
+  });
+
+  it("shows a client nothing of another's own server, but all to who is nobody in particular", async () => {
+    const pool = makePool({ a: new Script("x") }, [specOf("a", OWN)]);
+    const [one, other] = [profileOf("", "client-1"), profileOf("", "client-2")];
+    pool.open(one);
+    await turn();
+    assert.equal(pool.connections(one).length, 1);
+    assert.deepEqual(pool.connections(other), []);
+    assert.deepEqual(pool.connections(ANYBODY), pool.connections(one));
+  });
+
+  it("has nothing for a server that there is not, or that is down", () => {
+    const pool = makePool({}, [specOf("off", { enabled: false })]);
+    assert.equal(pool.find("none", ANYBODY), undefined);
+    assert.equal(pool.find("off", ANYBODY), undefined);
+  });
+});
