@@ -172,9 +172,8 @@ function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
 
 function describeKept(kept: Kept, now: number): Standing {
   const { issuer, expires, scopes } = kept;
-  const isRefreshable = isRenewable(kept);
   const kind = isExpired(kept, now) ? "expired" : "authorized";
-  return { kind, issuer, expires, isRefreshable, scopes };
+  return { kind, issuer, expires, isRefreshable: isRenewable(kept), scopes };
 }
 
 function bearer(token: string): Record<string, string> {

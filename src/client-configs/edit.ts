@@ -16,8 +16,10 @@ export async function editText(
   format: Client["format"],
   change: Change,
 ): Promise<Edited> {
-  const edit = format === "json" ? await import("./edit-json.ts") : await import("./edit-toml.ts");
-  const edited = edit.change(text, change);
+  const edited =
+    format === "json"
+      ? (await import("./edit-json.ts")).change(text, change)
+      : (await import("./edit-toml.ts")).change(text, change);
   const [before, after] = await Promise.all([read(text, format), read(edited, format)]);
   const wanted = before && applyChange(before, change);
   const isRight = after !== undefined && spell(wanted) === spell(after);

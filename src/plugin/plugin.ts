@@ -113,7 +113,7 @@ export interface Host {
   /**
    * The two ends of an in-memory transport: one for `servers`, the other for the server, in the form of the MCP SDK.
    */
-  pair(): [Link, Transport];
+  pair(): [Link, SdkTransport];
 }
 
 /** A tool as it is listed (schema, Tool). */
@@ -211,7 +211,7 @@ export interface SecretUse {
 }
 
 /** A transport as MCP's TypeScript SDKs define it. */
-export interface Transport {
+export interface SdkTransport {
   start(): Promise<void>;
   send(message: object): Promise<void>;
   close(): Promise<void>;
@@ -219,6 +219,8 @@ export interface Transport {
   onclose?: (() => void) | undefined;
   onerror?: ((error: Error) => void) | undefined;
 }
+
+export type { SdkTransport as Transport };
 
 /** The part of the Standard Schema interface (version 1) that validates options. */
 export interface Schema<Output> {

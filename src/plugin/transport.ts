@@ -3,21 +3,21 @@ import { memoryPair } from "../transport/memory.ts";
 import { type Frame, bytesOf } from "../jsonrpc/message.ts";
 import type { Link } from "../transport/transport.ts";
 import { describeFault } from "./errors.ts";
-import type { Transport } from "./plugin.ts";
+import type { SdkTransport } from "./plugin.ts";
 
 /**
- * A Transport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
+ * A SdkTransport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
  * server has an `onerror`.
  */
-export function makePair(fault: (error: Error) => void): [Link, Transport] {
+export function makePair(fault: (error: Error) => void): [Link, SdkTransport] {
   const [ours, theirs] = memoryPair();
   return [ours, new LinkTransport(theirs, fault)];
 }
 
 const NEVER = new AbortController().signal;
 
-/** Adapts a Transport to the SDK's interface. */
-class LinkTransport implements Transport {
+/** Adapts a SdkTransport to the SDK's interface. */
+class LinkTransport implements SdkTransport {
   onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
   onerror?: ((error: Error) => void) | undefined;

@@ -125,7 +125,7 @@ class UpstreamV1 extends Upstream {
   }
 }
 
-type Transport = Parameters<McpServer["connect"]>[0];
+type SdkTransport = Parameters<McpServer["connect"]>[0];
 
 /** The everything server of the conformance suites, with some more tools, on the new SDK. */
 class UpstreamV2 extends Upstream {
@@ -144,7 +144,7 @@ class UpstreamV2 extends Upstream {
     return ours;
   }
 
-  protected serve(transport: Transport): void {
+  protected serve(transport: SdkTransport): void {
     const onerror = this.fault;
     if (this.era === "legacy") void this.make("legacy").connect(transport).catch(onerror);
     else serveStdio(({ era }) => this.make(era), { legacy: "reject", transport, onerror });
@@ -197,7 +197,7 @@ class UpstreamDual extends UpstreamV2 {
     return "auto";
   }
 
-  protected override serve(transport: Transport): void {
+  protected override serve(transport: SdkTransport): void {
     const make = ({ era }: { readonly era: Era }): McpServer => {
       if (era !== this.era) this.fault(`It was spoken to in the ${era} era`);
       return this.make(era);

@@ -37,8 +37,7 @@ async function beServer(server: Server): Promise<number> {
     return 1;
   }
   const { serveStdio } = await import("@modelcontextprotocol/server/stdio");
-  const { createServer } = await loadServer(server);
-  serveStdio(createServer);
+  serveStdio(await loadServer(server));
   await new Promise((resolve) => process.stdin.once("end", resolve).once("close", resolve));
   return 0;
 }
@@ -50,14 +49,14 @@ async function beTap([folder = "", delay, command, ...args]: readonly string[]):
   return runTap({ folder, delay: Number(delay), command, args });
 }
 
-function loadServer(server: Exclude<Server, "broken">) {
+async function loadServer(server: Exclude<Server, "broken">) {
   switch (server) {
     case "clock":
-      return import("../../demo/clock.ts");
+      return (await import("../../demo/clock.ts")).createServer;
     case "text":
-      return import("../../demo/text.ts");
+      return (await import("../../demo/text.ts")).createServer;
     case "slow":
-      return import("../../demo/servers.ts");
+      return (await import("../../demo/servers.ts")).createServer;
   }
 }
 
