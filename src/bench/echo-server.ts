@@ -16,7 +16,7 @@ import { VERSION } from "../base/version.ts";
 import {
   buildError,
   type Frame,
-  type Message,
+  type EncodedMessage,
   type Request,
   RESULT_MEMBER,
   bytesOf,
@@ -65,7 +65,7 @@ export async function serveEcho(): Promise<void> {
 }
 
 /** What it answers to a request, of whichever era. */
-export function answerEcho(request: Request): Message {
+export function answerEcho(request: Request): EncodedMessage {
   const { bytes, id, method, params } = request;
   const members = request.members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   const result = resultOf(method, bytes, members);

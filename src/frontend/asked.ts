@@ -5,7 +5,7 @@ import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { type Id, type Message, readdress, type Response } from "../jsonrpc/message.ts";
+import { type Id, type EncodedMessage, readdress, type Response } from "../jsonrpc/message.ts";
 import type { Inbound } from "../transport/transport.ts";
 
 /** The client that a request comes from. */
@@ -40,7 +40,7 @@ export class Asked implements Caller {
     return this.#asker.sender;
   }
 
-  address(response: Response, _: Era, edits?: readonly Edit[]): Message {
+  address(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
     return readdress(response, this.id, edits);
   }
 
@@ -48,12 +48,12 @@ export class Asked implements Caller {
     return this.#asker.ask(question, this.#inbound);
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     this.#list.take(this.id.key);
     this.#inbound.respond(message);
   }
 
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     this.#inbound.notify(message);
   }
 }

@@ -1,5 +1,5 @@
 import { utf8 } from "../base/bytes.ts";
-import { type Frame, type Message, piecesOf } from "../jsonrpc/message.ts";
+import { type Frame, type EncodedMessage, piecesOf } from "../jsonrpc/message.ts";
 import type { Inbound } from "../transport/transport.ts";
 
 /**
@@ -11,7 +11,7 @@ export function takeBatch(
   inbound: Inbound,
   take: (item: Frame, inbound?: Inbound) => void,
 ): void {
-  const answers: Message[] = [];
+  const answers: EncodedMessage[] = [];
   let waiting = items.length;
   const each: Inbound = {
     notify: (message) => inbound.notify(message),
@@ -31,7 +31,7 @@ export function takeBatch(
   }
 }
 
-function joinBatch(answers: readonly Message[]): Message {
+function joinBatch(answers: readonly EncodedMessage[]): EncodedMessage {
   const pieces = answers.flatMap((answer, i) => [
     i === 0 ? BATCH_START : BATCH_COMMA,
     ...piecesOf(answer),

@@ -5,7 +5,7 @@ import { Method } from "../protocol/legacy.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Scope } from "../upstream/scope.ts";
-import type { Frame, Message, Request } from "../jsonrpc/message.ts";
+import type { Frame, EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
 import { Letters, mayBeLetter } from "./modern/request.ts";
 import { Register } from "../base/id-table.ts";
@@ -107,11 +107,11 @@ class PipeWay implements WayBack {
     this.#over = over;
   }
 
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     this.#inbound.notify(message);
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     this.#over();
     this.#inbound.respond(message);
   }

@@ -15,7 +15,7 @@ import { toHubError } from "../base/errors.ts";
 import { Router } from "../router/router.ts";
 import type { Scope } from "../upstream/scope.ts";
 import type { View } from "../upstream/view.ts";
-import type { Message } from "../jsonrpc/message.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Link } from "../transport/transport.ts";
 import { Client, type Host } from "./legacy-client.ts";
 import { Door } from "./client-connection.ts";
@@ -89,7 +89,7 @@ export class Clients implements Host {
     const id = `${plugin === undefined ? "client" : `plugin-${plugin.name}`}-${++this.#count}`;
     const view = this.#parts.view(id, scope);
     const who = { id, name: undefined, version: undefined };
-    const notify = (message: Message): void => void link.send(message);
+    const notify = (message: EncodedMessage): void => void link.send(message);
     const owner = (): Client => client;
     const parts = { view, deadlines, ledger, plugins, notify, except: plugin, owner };
     const router = new Router(who, parts);

@@ -30,7 +30,7 @@ import {
   buildResult,
   type Frame,
   type Invalid,
-  type Message,
+  type EncodedMessage,
   type Notification,
   type Request,
 } from "../jsonrpc/message.ts";
@@ -151,12 +151,12 @@ export class Client implements LinkEvents, Attendee, Asker {
   }
 
   /** Sent on the response stream of the client's latest call at that server, where the transport has such streams. */
-  tell(server: string, message: Message): void {
+  tell(server: string, message: EncodedMessage): void {
     const asked = this.#running.findLast(({ call }) => call?.server === server);
     (asked ?? this.#whole).notify(message);
   }
 
-  tellLog(server: string, severity: Severity, message: Message): void {
+  tellLog(server: string, severity: Severity, message: EncodedMessage): void {
     if (!this.#isGreeted) return;
     if (this.level === undefined || isAtLeast(severity, this.level)) this.tell(server, message);
   }
@@ -305,7 +305,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   }
 }
 
-function refusal(id: Piece | undefined, code: ErrorCode, text: string): Message {
+function refusal(id: Piece | undefined, code: ErrorCode, text: string): EncodedMessage {
   return buildError(id, new HubError(code, text).toRpc());
 }
 

@@ -3,7 +3,12 @@ import type { Kind } from "../catalog/listing.ts";
 import type { Section } from "../catalog/section.ts";
 import { readAfter } from "../catalog/cursor.ts";
 import { LIST_CHANGED } from "../protocol/legacy.ts";
-import { buildNotification, buildResult, type Message, type Request } from "../jsonrpc/message.ts";
+import {
+  buildNotification,
+  buildResult,
+  type EncodedMessage,
+  type Request,
+} from "../jsonrpc/message.ts";
 import { legacyEdition } from "./edition.ts";
 
 /** Answers the list requests of one legacy client, and knows which of its lists have changed since. */
@@ -16,7 +21,7 @@ export class Lists {
    * @returns builds the answer from a catalog
    * @throws {HubError} invalidParams if the cursor is invalid
    */
-  read(kind: Kind, request: Request): (catalog: Catalog) => Message {
+  read(kind: Kind, request: Request): (catalog: Catalog) => EncodedMessage {
     const { id } = request;
     const after = readAfter(kind, request);
     if (after !== undefined) {
@@ -29,7 +34,7 @@ export class Lists {
   }
 
   /** The `list_changed` notifications due if the client's lists differ from this catalog. */
-  compare(catalog: Catalog): readonly Message[] {
+  compare(catalog: Catalog): readonly EncodedMessage[] {
     const methods = new Set<string>();
     for (const [kind, section] of this.#known) {
       // An equal section replaces the older one, so that clients share one object.

@@ -13,7 +13,7 @@ import {
   buildAsk,
   type Id,
   type Invalid,
-  type Message,
+  type EncodedMessage,
   type Notification,
   type Response,
   bytesOf,
@@ -29,7 +29,7 @@ interface Open {
 
 /** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
 export class Questions implements Ask {
-  readonly #send: (server: string, message: Message) => void;
+  readonly #send: (server: string, message: EncodedMessage) => void;
   readonly #open = new Map<number, Open>();
   /** Tasks that the client has created instead of answering, and the same by the number of the request. */
   readonly #errands = new Aliases<Errand>();
@@ -40,7 +40,7 @@ export class Questions implements Ask {
   #isClosed = false;
 
   /** @param send sends a server's request, or its cancellation, to the client */
-  constructor(send: (server: string, message: Message) => void) {
+  constructor(send: (server: string, message: EncodedMessage) => void) {
     this.#send = send;
   }
 
@@ -130,7 +130,7 @@ export class Questions implements Ask {
     this.#say(open, buildAsk(id, question.method, question.params(id)));
   }
 
-  #say({ question, way }: Open, message: Message): void {
+  #say({ question, way }: Open, message: EncodedMessage): void {
     if (way === undefined) this.#send(question.server, message);
     else way.notify(message);
   }

@@ -1,7 +1,7 @@
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { sleep } from "../base/grace.ts";
-import type { Message } from "../jsonrpc/message.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
 import { PIPE_EXCHANGE } from "../transport/memory.ts";
 import { type ByteSource, Pipe, PRESSURE } from "../jsonrpc/pipe.ts";
@@ -50,7 +50,7 @@ export class OwnStdio implements Link {
     return this.#pipe?.queued ?? 0;
   }
 
-  send(message: Message): Exchange {
+  send(message: EncodedMessage): Exchange {
     this.#pipe?.send(message);
     return PIPE_EXCHANGE;
   }

@@ -94,7 +94,7 @@ export interface Id extends Slice {
 /**
  * The bytes of one JSON-RPC message without a line end: one buffer, consecutive pieces, or another message with edits.
  */
-export type Message = Uint8Array | readonly Piece[] | Patch;
+export type EncodedMessage = Uint8Array | readonly Piece[] | Patch;
 
 /** The bytes of one message, without those of others in its chunk. */
 export function bytesOf({ bytes, start, end }: Framed): Buffer {
@@ -111,7 +111,7 @@ export function substitute(span: Span, ranges: readonly Range[], by: Piece): Pat
   return patch(span, editsOf(ranges, by));
 }
 
-export function piecesOf(message: Message): readonly Piece[] {
+export function piecesOf(message: EncodedMessage): readonly Piece[] {
   if (message instanceof Uint8Array) return [message];
   return isPatch(message) ? cutPatch(message) : message;
 }
@@ -121,7 +121,7 @@ export function isPatch(message: readonly Piece[] | Patch): message is Patch {
 }
 
 /** Copies a message into one Buffer. */
-export function joinMessage(message: Message): Buffer {
+export function joinMessage(message: EncodedMessage): Buffer {
   return joinPieces(piecesOf(message));
 }
 
@@ -141,7 +141,11 @@ export function codeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unkno
 }
 
 /** The same response under another id. The bytes of its body are unchanged, except for `edits`. */
-export function readdress(response: Response, id: Piece, edits: readonly Edit[] = NONE): Message {
+export function readdress(
+  response: Response,
+  id: Piece,
+  edits: readonly Edit[] = NONE,
+): EncodedMessage {
   const { body, shape } = response;
   // The common cases come first and save an array. A response in chunks is joined only when its `bytes` are read.
   const isPlain = edits.length === 0 && (shape.at === "scanned" || shape.chunks === undefined);
@@ -172,7 +176,7 @@ export function reissue(
   id: Piece,
   edits: Edit[],
   tokens: readonly Range[],
-): Message {
+): EncodedMessage {
   edits.push({ start: request.id.start, end: request.id.end, by: id });
   for (const range of request.moreIds) edits.push({ start: range.start, end: range.end, by: id });
   for (const range of tokens) edits.push({ start: range.start, end: range.end, by: id });
@@ -203,13 +207,17 @@ export function buildNotification(method: string, params?: object): Uint8Array {
 }
 
 /** A request whose params are already encoded. */
-export function buildAsk(id: Piece, method: string, params: readonly Piece[] | undefined): Message {
+export function buildAsk(
+  id: Piece,
+  method: string,
+  params: readonly Piece[] | undefined,
+): EncodedMessage {
   const member = params === undefined ? [] : [PARAMS_MEMBER, ...params];
   return [HEAD_WITHOUT_ID, ID_MEMBER, id, utf8(`,"method":"${method}"`), ...member, CLOSE];
 }
 
 /** A response whose result is already encoded. */
-export function buildResult(id: Piece, result: Uint8Array): Message {
+export function buildResult(id: Piece, result: Uint8Array): EncodedMessage {
   return buildAnswer(id, "result", result);
 }
 
@@ -218,13 +226,13 @@ export function buildAnswer(
   id: Piece,
   outcome: Response["outcome"],
   ...body: readonly Piece[]
-): Message {
+): EncodedMessage {
   const member = outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
   return [HEAD_WITHOUT_ID, member, ...body, ID_MEMBER, id, CLOSE];
 }
 
 /** An error response; without an id it carries `"id":null` (JSON-RPC 2.0, section 5). */
-export function buildError(id: Piece | undefined, error: RpcError): Message {
+export function buildError(id: Piece | undefined, error: RpcError): EncodedMessage {
   return [
     HEAD_WITHOUT_ID,
     ERROR_MEMBER,

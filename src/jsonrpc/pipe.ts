@@ -1,7 +1,7 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { collectGarbage } from "../base/runtime.ts";
 import { readFrame, readFramePart } from "./parse.ts";
-import { type Frame, isPatch, type Message } from "./message.ts";
+import { type Frame, isPatch, type EncodedMessage } from "./message.ts";
 import { Splitter } from "./line-reader.ts";
 import { memoriesOf, readLong } from "./long.ts";
 import { Outbox } from "./outbox.ts";
@@ -114,7 +114,7 @@ export class Pipe {
     return this.#outbox.size + this.#writing;
   }
 
-  send(message: Message): void {
+  send(message: EncodedMessage): void {
     if (this.#ended !== undefined) return;
     if (message instanceof Uint8Array) this.#outbox.add(message);
     else if (isPatch(message)) this.#outbox.addPatch(message);

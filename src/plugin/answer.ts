@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { isGiven, type Piece, sliceOf, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../base/json.ts";
-import { buildResult, type Message, readdress, type Response } from "../jsonrpc/message.ts";
+import { buildResult, type EncodedMessage, readdress, type Response } from "../jsonrpc/message.ts";
 import type { Answer } from "./plugin.ts";
 
 /** An answer that can be sent to a client; the only kind of answer that plugins may return. */
@@ -19,7 +19,7 @@ export abstract class Sendable implements Answer {
   }
 
   /** The answer as a response with that id. */
-  abstract under(id: Piece): Message;
+  abstract under(id: Piece): EncodedMessage;
 
   get value(): unknown {
     // Parsed at each read, so that a plugin's changes to the object affect nobody else.
@@ -72,7 +72,7 @@ export class RelayedAnswer extends Sendable {
    * The pieces are copied slices: a plugin may return the answer for several calls, so writing one must not release its
    * buffers.
    */
-  under(id: Piece): Message {
+  under(id: Piece): EncodedMessage {
     const message = readdress(this.#response, id);
     return Array.isArray(message) ? message.map(kept) : message;
   }
@@ -105,7 +105,7 @@ export class MadeAnswer extends Sendable {
     return readsError(this.#bytes, 0);
   }
 
-  under(id: Piece): Message {
+  under(id: Piece): EncodedMessage {
     return buildResult(id, this.#bytes);
   }
 }

@@ -3,7 +3,7 @@ import { isPrefix } from "../manifest/prefix.ts";
 import { placeProblems } from "../manifest/place.ts";
 import { type Complaint, findNearest, type Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
-import type { Message } from "../jsonrpc/message.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type {
   Exchange,
   Link,
@@ -192,7 +192,7 @@ export class LeasedLink implements Link {
     }
   }
 
-  send(message: Message, info?: Outgoing): Exchange {
+  send(message: EncodedMessage, info?: Outgoing): Exchange {
     return this.#link.send(message, info);
   }
 

@@ -1,17 +1,17 @@
 import type { Piece, Range } from "../base/bytes.ts";
 import { membersAt, readStanding } from "./tasks.ts";
-import { type Message, type Notification, bytesOf, substitute } from "../jsonrpc/message.ts";
+import { type EncodedMessage, type Notification, bytesOf, substitute } from "../jsonrpc/message.ts";
 import { Alias } from "./alias.ts";
 
 /** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
 export class Errand extends Alias {
   readonly #token: Piece | undefined;
-  readonly #send: (message: Message) => void;
+  readonly #send: (message: EncodedMessage) => void;
   isOver: boolean;
   /** Called when the task is forgotten. */
   readonly dropped: (() => void)[] = [];
 
-  constructor(created: Created, number: number, send: (message: Message) => void) {
+  constructor(created: Created, number: number, send: (message: EncodedMessage) => void) {
     super(created.id, number);
     this.isOver = created.isOver;
     this.#token = created.token;

@@ -3,7 +3,7 @@ import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/
 import { membersOfMeta } from "./meta.ts";
 import { isSeverity, type Severity } from "./log-level.ts";
 import { integerOf, readId } from "../jsonrpc/id.ts";
-import { type Message, type Notification, patch } from "../jsonrpc/message.ts";
+import { type EncodedMessage, type Notification, patch } from "../jsonrpc/message.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -74,7 +74,7 @@ export function readLog(notification: Notification): string | undefined {
 export function relayLog(
   server: string,
   notification: Notification,
-): { severity: Severity; message: Message } | undefined {
+): { severity: Severity; message: EncodedMessage } | undefined {
   const { bytes, params } = notification;
   const members = membersOf(notification);
   const severity = stringOf(bytes, lastMember(members, "level"));

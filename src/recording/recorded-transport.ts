@@ -3,7 +3,7 @@ import type { HubError } from "../base/errors.ts";
 import { toHubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import { readEdges, readFrame } from "../jsonrpc/parse.ts";
-import { type Frame, type Message, joinMessage } from "../jsonrpc/message.ts";
+import { type Frame, type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
 import type {
   Exchange,
   Flaw,
@@ -81,7 +81,7 @@ class RecordedLink implements Link {
     return this.#link.hasStreams;
   }
 
-  send(message: Message, info?: Outgoing): Exchange {
+  send(message: EncodedMessage, info?: Outgoing): Exchange {
     if (this.#phase !== "open") return this.#link.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
     const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
@@ -196,7 +196,7 @@ class RecordedEvents implements LinkEvents {
 }
 
 /** The id of a message if it is a request. */
-function idOf(message: Message): RequestId | undefined {
+function idOf(message: EncodedMessage): RequestId | undefined {
   const frame = readFrame(joinMessage(message));
   return frame.kind === "request" ? plainId(frame.id.key) : undefined;
 }

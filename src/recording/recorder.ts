@@ -4,7 +4,7 @@ import { skipSpace, skipValue } from "../base/json.ts";
 import { VERSION } from "../base/version.ts";
 import { readFrame } from "../jsonrpc/parse.ts";
 import { within } from "../base/grace.ts";
-import { type Frame, type Message, piecesOf, bytesOf } from "../jsonrpc/message.ts";
+import { type Frame, type EncodedMessage, piecesOf, bytesOf } from "../jsonrpc/message.ts";
 import { disguise, type Redact } from "./mask.ts";
 import type { Outlet } from "./file.ts";
 import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./format.ts";
@@ -89,7 +89,7 @@ export class Recorder {
    * @param message as it is sent or was received; its memory must not change
    * @param on the id of the request on whose stream it came, where the link can tell
    */
-  message(peer: Peer, way: Way, message: Message, on?: string | number): void {
+  message(peer: Peer, way: Way, message: EncodedMessage, on?: string | number): void {
     if (this.#isOver) return;
     const pieces = piecesOf(message);
     const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE);

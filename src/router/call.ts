@@ -21,7 +21,7 @@ import type { View } from "../upstream/view.ts";
 import { revise } from "../jsonrpc/parse.ts";
 import {
   buildError,
-  type Message,
+  type EncodedMessage,
   type Notification,
   type Request,
   type Response,
@@ -45,7 +45,7 @@ export interface Caller extends Ask {
    * @param from the era of the server
    * @param edits what turns a modern server's result into a legacy one, for a legacy client
    */
-  address(response: Response, from: Era, edits?: readonly Edit[]): Message;
+  address(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage;
   /**
    * Takes over the task that the server created for the call, for a client that supports tasks.
    * @returns the response that announces the task to the client; undefined if the client does not support tasks
@@ -55,8 +55,8 @@ export interface Caller extends Ask {
   /** A server's request for this call was refused: the client did not declare the capability. */
   lacks?(needed: object): void;
   /** Called exactly once; undefined if the call was cancelled, in which case nothing may be sent for it. */
-  respond(message: Message | undefined): void;
-  notify(message: Message): void;
+  respond(message: EncodedMessage | undefined): void;
+  notify(message: EncodedMessage): void;
 }
 
 /** Where the task that was created for a call runs. */
@@ -178,7 +178,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
   }
 
   /** Passes on a log message of the server. A legacy client that has set no level gets every message. */
-  log(severity: Severity, message: Message): void {
+  log(severity: Severity, message: EncodedMessage): void {
     const { caller } = this.parts;
     const { era } = caller.sender;
     const level = era === "legacy" ? (this.attendee?.level ?? "debug") : caller.sender.level;
@@ -286,7 +286,7 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     return revise(response, renameInResult(response.bytes, result, rename));
   }
 
-  protected finish(message: Message | undefined, end: CallEnd): void {
+  protected finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     this.isOver = true;
     const { deadlines, ledger, caller, route } = this.parts;

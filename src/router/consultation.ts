@@ -10,7 +10,7 @@ import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { revise } from "../jsonrpc/parse.ts";
 import { readId } from "../jsonrpc/id.ts";
-import type { Message, Response } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
 import { Call, type CallParts } from "./call.ts";
 import { nameInputs, readInputs } from "./input-required.ts";
 import type { Common } from "./inquiry.ts";
@@ -90,7 +90,7 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     this.fail(lateError(this.parts));
   }
 
-  protected override finish(message: Message | undefined, end: CallEnd): void {
+  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     this.#replay?.end();
     super.finish(message, end);
   }

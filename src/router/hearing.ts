@@ -5,7 +5,7 @@ import type { Visitor } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
 import { revise } from "../jsonrpc/parse.ts";
-import { type Message, type Notification, bytesOf } from "../jsonrpc/message.ts";
+import { type EncodedMessage, type Notification, bytesOf } from "../jsonrpc/message.ts";
 import { nameInputs, readInputs } from "./input-required.ts";
 import { type Keeping, type Kept, resultIn } from "./modern-tasks.ts";
 import type { Links } from "./links.ts";
@@ -15,7 +15,7 @@ export interface HearingEvents {
   /** Whether the server sends notifications of the task. Called at most once. */
   settled(isAgreed: boolean): void;
   /** The task's status has changed. */
-  told(message: Message): void;
+  told(message: EncodedMessage): void;
 }
 
 /** A modern client's subscription to the notifications of one task. */

@@ -14,7 +14,7 @@ import type { Sender } from "../upstream/sender.ts";
 import { readFrame } from "../jsonrpc/parse.ts";
 import {
   buildResult,
-  type Message,
+  type EncodedMessage,
   type Request,
   type Response,
   joinMessage,
@@ -207,7 +207,7 @@ function explainError(
 }
 
 /** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
-export function wrapAnswer(message: Message, item: Item | undefined): Message {
+export function wrapAnswer(message: EncodedMessage, item: Item | undefined): EncodedMessage {
   const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome === "error") return message;
   const { bytes, body } = frame;
@@ -255,7 +255,7 @@ function edit(response: Response, edits: readonly Edit[]): Response {
 }
 
 /** A message of the hub, parsed as if it had been received. */
-export function responseOf(message: Message): Response | undefined {
+export function responseOf(message: EncodedMessage): Response | undefined {
   const bytes = joinMessage(message);
   const frame = readFrame(bytes);
   return frame.kind === "response" ? frame : undefined;

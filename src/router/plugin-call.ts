@@ -15,7 +15,7 @@ import { readFrame } from "../jsonrpc/parse.ts";
 import {
   bytesOf,
   joinMessage,
-  type Message,
+  type EncodedMessage,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -183,7 +183,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return `${held} Its server was called before that: check what took effect before it is repeated.`;
   }
 
-  protected override finish(message: Message | undefined, end: CallEnd): void {
+  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.isOver) return;
     super.finish(message && this.#fit(message), end);
     // Plugins may still run, but what they have in flight is of no use any more.
@@ -192,7 +192,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   }
 
   /** Wraps a modern server's structured output, which has to be an object for a legacy client. */
-  #fit(message: Message): Message {
+  #fit(message: EncodedMessage): EncodedMessage {
     const { caller, route, view } = this.parts;
     const isMixed =
       caller.sender.era === "legacy" && view.catalog.tools.origin.modern.has(route.server);
@@ -200,7 +200,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   }
 
   /** The same mapping of URIs for an answer of plugins, which may differ from the server's. */
-  #renameUris(message: Message): Message {
+  #renameUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
     const frame = readFrame(joinMessage(message));
     return frame.kind === "response" ? bytesOf(this.renameUris(frame)) : message;

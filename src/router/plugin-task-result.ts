@@ -7,7 +7,7 @@ import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { readFrame } from "../jsonrpc/parse.ts";
-import { buildError, type Message, type Response, joinMessage } from "../jsonrpc/message.ts";
+import { buildError, type EncodedMessage, type Response, joinMessage } from "../jsonrpc/message.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
 /** What delivers the server's response to the plugins. */
@@ -106,7 +106,7 @@ export class Detour implements Caller {
     return this.#parts.caller.sender;
   }
 
-  address(response: Response, from: Era, edits?: readonly Edit[]): Message {
+  address(response: Response, from: Era, edits?: readonly Edit[]): EncodedMessage {
     return this.#parts.caller.address(response, from, edits);
   }
 
@@ -114,7 +114,7 @@ export class Detour implements Caller {
     return this.#parts.caller.ask(question);
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     if (this.#begun === undefined) {
       this.#parts.caller.respond(message);
       return;
@@ -128,7 +128,7 @@ export class Detour implements Caller {
     for (const take of this.#waiting.splice(0)) take(final);
   }
 
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     this.#parts.caller.notify(message);
   }
 
@@ -140,7 +140,7 @@ export class Detour implements Caller {
     bring(this.#begun.trip);
   }
 
-  #explainEnd(): Message {
+  #explainEnd(): EncodedMessage {
     const error = new HubError("cancelled", "The task was forgotten.");
     return buildError(this.#parts.request.id, error.toRpc());
   }

@@ -11,7 +11,7 @@ import { type Asked, readQuestion } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
 import {
   buildNotification,
-  type Message,
+  type EncodedMessage,
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -21,7 +21,7 @@ import { addInputs, type Input, type InputRequired } from "./input-required.ts";
 export interface RoundsParts {
   readonly server: string;
   readonly request: Request;
-  readonly caller: Ask & { readonly sender: Sender; notify(message: Message): void };
+  readonly caller: Ask & { readonly sender: Sender; notify(message: EncodedMessage): void };
   readonly deadlines: Deadlines;
   /** Pauses the call's deadline while the client is asked, or resumes it. */
   halt(halted: boolean): void;

@@ -18,7 +18,7 @@ import type { PluginSet } from "../plugin/plugin-set.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Attendee } from "../upstream/audience.ts";
 import type { View } from "../upstream/view.ts";
-import type { Message, Request } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Request } from "../jsonrpc/message.ts";
 import type { Call, Caller, Running } from "./call.ts";
 import { Commission } from "./commission.ts";
 import { Completion } from "./completion.ts";
@@ -45,7 +45,7 @@ export interface RouterParts {
   /** The active plugins; undefined if there are none. */
   plugins(): PluginSet | undefined;
   /** Sends the client a notification that belongs to no request. */
-  notify(message: Message): void;
+  notify(message: EncodedMessage): void;
   /** The plugin that makes these calls, if one does; it does not see them itself. */
   readonly except: PluginMember | undefined;
   /** The client as servers reach it. */

@@ -8,7 +8,7 @@ import type { Subscriptions, Watcher } from "../upstream/subscriptions.ts";
 import {
   buildNotification,
   buildResult,
-  type Message,
+  type EncodedMessage,
   type Response,
   bytesOf,
   substitute,
@@ -19,12 +19,12 @@ import { RelayedCall } from "./upstream-request.ts";
 
 /** The resource subscriptions of one client. */
 export class Watches {
-  readonly #notify: (message: Message) => void;
+  readonly #notify: (message: EncodedMessage) => void;
   /** By the URIs that the client uses. */
   readonly #watches = new Map<string, Watch>();
 
   /** @param notify sends the client a notification that belongs to no request */
-  constructor(notify: (message: Message) => void) {
+  constructor(notify: (message: EncodedMessage) => void) {
     this.#notify = notify;
   }
 
@@ -55,13 +55,13 @@ class Watch implements Watcher {
   readonly uri: string;
   readonly #name: string;
   readonly #subscriptions: Subscriptions;
-  readonly #notify: (message: Message) => void;
+  readonly #notify: (message: EncodedMessage) => void;
 
   constructor(
     { server, name, remoteName }: Route,
     subscriptions: Subscriptions,
     client: object,
-    notify: (message: Message) => void,
+    notify: (message: EncodedMessage) => void,
   ) {
     this.client = client;
     this.server = server;
@@ -159,7 +159,7 @@ export class Subscribe extends RelayedCall {
     super.settle(response);
   }
 
-  protected override finish(message: Message | undefined, end: CallEnd): void {
+  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     if (this.#watch !== undefined && !this.#isAgreed) this.#watches.end(this.parts.route.name);
     this.#watch = undefined;
     this.#left.abort();

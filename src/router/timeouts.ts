@@ -5,7 +5,7 @@ import type { Route } from "../catalog/section.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
 import type { Connection } from "../upstream/connection.ts";
-import { buildError, buildResult, type Message, type Request } from "../jsonrpc/message.ts";
+import { buildError, buildResult, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 
 /** Which time limit a request has reached, and why it was not sent, unless the server has it. */
 export interface Delay {
@@ -68,12 +68,12 @@ const TIMEOUT: ErrorCode = "callTimeout";
  * The response to a request that missed its deadline: for a tool call a result, as models read results and can act on
  * them; for all others an error.
  */
-export function answerLate(request: Request, text: string): Message {
+export function answerLate(request: Request, text: string): EncodedMessage {
   return answerAbsence(request, new HubError(TIMEOUT, text));
 }
 
 /** The response to a request whose own response was lost. */
-export function answerAbsence({ id, method }: Request, error: HubError): Message {
+export function answerAbsence({ id, method }: Request, error: HubError): EncodedMessage {
   if (method !== Method.toolsCall) return buildError(id, error.toRpc());
   const content = [{ type: "text", text: error.message }];
   const result = { content, isError: true, _meta: { [ERROR_KEY]: error.code } };

@@ -11,7 +11,7 @@ import type { Pending, Rewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Message, Notification, Response } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Notification, Response } from "../jsonrpc/message.ts";
 import { completeOf, readAnswer, toLegacy } from "./input-required.ts";
 import { headersOf } from "./headers.ts";
 import { goneError } from "./timeouts.ts";
@@ -135,7 +135,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (!this.#isOver) this.#traveller.progress(notification, tokens);
   }
 
-  log(severity: Severity, message: Message): void {
+  log(severity: Severity, message: EncodedMessage): void {
     if (!this.#isOver) this.#traveller.log(severity, message);
   }
 

@@ -6,7 +6,7 @@ import type { Pending } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import type { Message, Response } from "../jsonrpc/message.ts";
+import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
 import { Call, type CallParts } from "./call.ts";
 import {
   asItIs,
@@ -124,7 +124,7 @@ export class RelayedCall extends Call<CallParts> implements Pending, Visitor {
       : undefined;
   }
 
-  protected override finish(message: Message | undefined, end: CallEnd): void {
+  protected override finish(message: EncodedMessage | undefined, end: CallEnd): void {
     this.#place = DONE;
     this.#replay?.end();
     super.finish(message, end);

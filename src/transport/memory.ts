@@ -3,7 +3,7 @@ import { joinPieces, utf8 } from "../base/bytes.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { readFramePart } from "../jsonrpc/parse.ts";
-import { type Message, joinMessage } from "../jsonrpc/message.ts";
+import { type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
 import type { Exchange, Link, LinkEvents } from "./transport.ts";
 import { PRESSURE } from "../jsonrpc/pipe.ts";
 
@@ -43,7 +43,7 @@ class MemoryLink implements Link {
     return this.peer === undefined ? 0 : this.peer.#queued;
   }
 
-  send(message: Message): Exchange {
+  send(message: EncodedMessage): Exchange {
     if (this.#state === "open") this.peer?.receive(message);
     return PIPE_EXCHANGE;
   }
@@ -68,7 +68,7 @@ class MemoryLink implements Link {
     return Promise.resolve();
   }
 
-  receive(message: Message): void {
+  receive(message: EncodedMessage): void {
     if (this.#state === "closed" || this.#state === "ended") return;
     const bytes = joinMessage(message);
     this.#inbox.push(bytes);

@@ -1,7 +1,7 @@
 import { HubError } from "../base/errors.ts";
 import type { Child, Exit } from "../process/child-process.ts";
 import { DRAIN_GRACE, within } from "../base/grace.ts";
-import type { Message } from "../jsonrpc/message.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
 import { launch, type StdioTarget } from "./launch.ts";
 import type { DiscreetLink, Exchange, Link, LinkEvents, Vitals } from "./transport.ts";
 import { PIPE_EXCHANGE } from "./memory.ts";
@@ -54,7 +54,7 @@ class StdioLink implements Link {
     return this.#conversation?.queued ?? 0;
   }
 
-  send(message: Message): Exchange {
+  send(message: EncodedMessage): Exchange {
     this.#conversation?.send(message);
     return PIPE_EXCHANGE;
   }
@@ -137,7 +137,7 @@ class Conversation {
     return this.#phase === "open" ? this.#pipe.queued : 0;
   }
 
-  send(message: Message): void {
+  send(message: EncodedMessage): void {
     if (this.#phase === "open") this.#pipe.send(message);
   }
 

@@ -1,7 +1,7 @@
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { Challenge } from "./http/credentials.ts";
-import type { Frame, Message } from "../jsonrpc/message.ts";
+import type { Frame, EncodedMessage } from "../jsonrpc/message.ts";
 import type { ProcessEntry } from "../process/process-table.ts";
 
 /**
@@ -44,9 +44,9 @@ export interface Inbound {
    * Sends a message that belongs to the request, before its response: progress, or a request to the client on its
    * behalf.
    */
-  notify(message: Message): void;
+  notify(message: EncodedMessage): void;
   /** Sends the response; undefined: there will be none. Called exactly once, and last. */
-  respond(message: Message | undefined): void;
+  respond(message: EncodedMessage | undefined): void;
 }
 
 /** Malformed output of a server that does not affect the connection; it is only reported. */
@@ -116,7 +116,7 @@ export interface Link {
    * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
    * and must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
    */
-  send(message: Message, info?: Outgoing): Exchange;
+  send(message: EncodedMessage, info?: Outgoing): Exchange;
   /** Queued bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**

@@ -1,7 +1,7 @@
 import type { Capabilities, Settings } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Severity } from "../protocol/log-level.ts";
-import type { Message } from "../jsonrpc/message.ts";
+import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type { Ask } from "./ask.ts";
 
 /** How servers reach one client. */
@@ -16,9 +16,9 @@ export interface Attendee extends Ask {
   /** A server's request was refused because the client does not declare the needed capability. */
   lacks?(server: string, needed: object): void;
   /** Sends a server's notification to the client. */
-  tell(server: string, message: Message): void;
+  tell(server: string, message: EncodedMessage): void;
   /** Sends a log message of a server, if the client wants that level. */
-  tellLog(server: string, severity: Severity, message: Message): void;
+  tellLog(server: string, severity: Severity, message: EncodedMessage): void;
 }
 
 /**
@@ -31,7 +31,7 @@ export interface Occasion extends Ask {
   /** A server's request was refused because the client does not declare the needed capability. */
   lacks?(needed: object): void;
   /** The server has sent a log message on the stream of this request. */
-  log(severity: Severity, message: Message): void;
+  log(severity: Severity, message: EncodedMessage): void;
 }
 
 /** The clients that one connection serves. */

@@ -10,7 +10,7 @@ import {
   TaskMethod,
   type TaskQuery,
 } from "../protocol/tasks.ts";
-import { buildResult, editsOf, type Message, type Request } from "../jsonrpc/message.ts";
+import { buildResult, editsOf, type EncodedMessage, type Request } from "../jsonrpc/message.ts";
 import type { Ask, Question } from "./ask.ts";
 import { type Created, Errand } from "../protocol/errand.ts";
 import type { Job } from "./tasks.ts";
@@ -34,7 +34,7 @@ const PATIENCE = 30_000;
 export interface ErrandsParts {
   readonly server: string;
   readonly clock: Clock;
-  send(message: Message): void;
+  send(message: EncodedMessage): void;
 }
 
 /** A task and the client that runs it. */

@@ -6,7 +6,7 @@ import { Register } from "../base/id-table.ts";
 import { readEdges } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
-  type Message,
+  type EncodedMessage,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
@@ -37,7 +37,7 @@ export interface Pending extends Outgoing {
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
   progress(notification: Notification, tokens: readonly Range[]): void;
   /** The server has a line of its log for whoever asked. */
-  log?(severity: Severity, message: Message): void;
+  log?(severity: Severity, message: EncodedMessage): void;
   /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
   halt?(halted: boolean): void;
 }
@@ -178,7 +178,7 @@ export class PendingTable {
   }
 
   /** Sends a request that has one of these ids. If it cannot be sent, the record fails a turn later. */
-  send(id: number, record: Pending, message: Message): void {
+  send(id: number, record: Pending, message: EncodedMessage): void {
     const refusal =
       this.ended === undefined ? this.#refusal() : this.#lossOf(record, this.ended, "notDelivered");
     if (refusal !== undefined) {

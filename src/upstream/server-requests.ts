@@ -6,7 +6,7 @@ import {
   buildAnswer,
   buildError,
   type Id,
-  type Message,
+  type EncodedMessage,
   type Notification,
   type Request,
   type Response,
@@ -28,7 +28,7 @@ export interface AsksParts {
   readonly audience: Audience;
   readonly attribution: Attribution;
   readonly clock: Clock;
-  send(message: Message): void;
+  send(message: EncodedMessage): void;
   /** Whether requests of that client are in flight at the server; undefined: of any client. */
   isBusy(client: Attendee | undefined): boolean;
   /** Suspends or resumes the deadlines of that client's calls; undefined: of calls whose client is not known. */
@@ -304,7 +304,7 @@ class OpenAsk implements Question {
     this.fail(new HubError("notAsked", text, { server: this.server }));
   }
 
-  #finish(message: Message | undefined): void {
+  #finish(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#disarm();

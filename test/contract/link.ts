@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { type Frame, type Message, bytesOf } from "../../src/jsonrpc/message.ts";
+import { type Frame, type EncodedMessage, bytesOf } from "../../src/jsonrpc/message.ts";
 import type { Link, LinkEvents } from "../../src/transport/transport.ts";
 import { deadline } from "../harness/clock.ts";
 
@@ -142,7 +142,7 @@ export function linkContract(name: string, makePair: () => Promise<Pair>): void 
       "joins the pieces of a message and keeps messages apart",
       opened(async ({ link, peer }) => {
         const big = notification(1, 40_000);
-        const messages: Message[] = [
+        const messages: EncodedMessage[] = [
           ['{"jsonrpc":"2.0"', ',"method":', '"a"', "}"].map(utf8),
           utf8('{"jsonrpc":"2.0","method":"b"}'),
           [utf8(big.slice(0, 30)), utf8(big.slice(30, 39_000)), utf8(big.slice(39_000))],

@@ -11,7 +11,7 @@ import {
   buildResult,
   codeOf,
   type Frame,
-  type Message,
+  type EncodedMessage,
   readdress,
   joinMessage,
   reissue,
@@ -29,7 +29,7 @@ function readAs<K extends Frame["kind"]>(kind: K, text: string): Extract<Frame, 
 const slice = (bytes: Uint8Array, range: Range | undefined): string | undefined =>
   range && textOf(bytes, range.start, range.end);
 
-const written = (message: Message): string => joinMessage(message).toString();
+const written = (message: EncodedMessage): string => joinMessage(message).toString();
 
 const readdressed = (text: string, id: string): string =>
   written(readdress(readAs("response", text), utf8(id)));

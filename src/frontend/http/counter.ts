@@ -6,7 +6,7 @@ import { ModernError } from "../../protocol/modern.ts";
 import type { Deadlines, Timed } from "../../router/deadlines.ts";
 import type { Withdrawal } from "../../protocol/withdrawal.ts";
 import { readFrame } from "../../jsonrpc/parse.ts";
-import { type Message, joinMessage, piecesOf } from "../../jsonrpc/message.ts";
+import { type EncodedMessage, joinMessage, piecesOf } from "../../jsonrpc/message.ts";
 import type { WayBack } from "../modern/wayback.ts";
 import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
 import type { Query } from "./http1/messages.ts";
@@ -54,13 +54,13 @@ export class Counter implements WayBack, Timed {
     this.#begin();
   }
 
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     // A client that accepts only JSON gets nothing but the answer.
     if (this.#isOver || this.#parts.wants === "json") return;
     this.#push(message);
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     if (this.#stream === undefined) {
       this.#end();
@@ -76,7 +76,7 @@ export class Counter implements WayBack, Timed {
     this.#gone = callback;
   }
 
-  #push(message: Message): void {
+  #push(message: EncodedMessage): void {
     const stream = this.#open();
     const pieces = piecesOf(message);
     stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
@@ -143,7 +143,7 @@ const LONGEST = 64 * 1024;
 const BAD: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 
 /** The HTTP status of an answer: 400 for errors of the modern era's own codes, else 200. */
-function statusOf(message: Message): number {
+function statusOf(message: EncodedMessage): number {
   const bytes = joinMessage(message);
   if (bytes.length > LONGEST || !bytes.includes('"error"')) return 200;
   const frame = readFrame(bytes);

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
-import { type Message, piecesOf } from "../../jsonrpc/message.ts";
+import { type EncodedMessage, piecesOf } from "../../jsonrpc/message.ts";
 
 /** Interval of keep-alive comments on a silent stream, in ms: gateways cut streams that are silent for longer. */
 export const KEEP_ALIVE = 15_000;
@@ -83,7 +83,7 @@ export class EventStream {
     this.#add(Buffer.from(`retry: ${RETRY}\nid: ${id}\ndata: \n\n`));
   }
 
-  push(message: Message): void {
+  push(message: EncodedMessage): void {
     if (this.#isDone) return;
     const id = `id: ${this.key}-${this.#first + this.#events.length}\n`;
     const pieces = piecesOf(message);

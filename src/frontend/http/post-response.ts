@@ -1,5 +1,5 @@
 import type { Deadlines, Timed } from "../../router/deadlines.ts";
-import type { Message } from "../../jsonrpc/message.ts";
+import type { EncodedMessage } from "../../jsonrpc/message.ts";
 import type { Inbound } from "../../transport/transport.ts";
 import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
 import { refuse } from "./errors.ts";
@@ -39,7 +39,7 @@ export interface Asker {
   /** Opens an event stream for the response. */
   open(): EventStream;
   /** Sends a message that belongs to a request on the session's own stream, as its response is JSON. */
-  aside(message: Message): void;
+  aside(message: EncodedMessage): void;
   /** Called once, when the answer is sent. */
   answered(reply: Reply): void;
 }
@@ -79,13 +79,13 @@ export class Reply implements Inbound, Timed {
     this.#open();
   }
 
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     if (this.#isOver) return;
     if (this.#wants === "json") this.#asker.aside(message);
     else this.#open().push(message);
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     this.#end();
     if (this.#stream !== undefined) {

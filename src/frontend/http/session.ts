@@ -7,7 +7,12 @@ import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protoc
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import { readFrame } from "../../jsonrpc/parse.ts";
-import { type Frame, type Invalid, type Message, joinMessage } from "../../jsonrpc/message.ts";
+import {
+  type Frame,
+  type Invalid,
+  type EncodedMessage,
+  joinMessage,
+} from "../../jsonrpc/message.ts";
 import type { Exchange, Inbound, Link, LinkEvents } from "../../transport/transport.ts";
 import { PIPE_EXCHANGE } from "../../transport/memory.ts";
 import { accepted, type Answer, done, streamed } from "./http1/answer.ts";
@@ -109,7 +114,7 @@ export class SessionLink implements Link {
     return sum;
   }
 
-  send(message: Message): Exchange {
+  send(message: EncodedMessage): Exchange {
     if (!this.#isClosed) this.#own.push(message);
     return PIPE_EXCHANGE;
   }
@@ -248,7 +253,7 @@ function isAnswered(frame: Frame): boolean {
 }
 
 /** The protocol version in an answer to `initialize`. */
-function versionIn(message: Message): LegacyVersion | undefined {
+function versionIn(message: EncodedMessage): LegacyVersion | undefined {
   const frame = readFrame(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome !== "result") return undefined;
   const { bytes, body } = frame;

@@ -21,7 +21,7 @@ import { readId } from "../../jsonrpc/id.ts";
 import {
   buildError,
   buildResult,
-  type Message,
+  type EncodedMessage,
   readdress,
   type Response,
   joinMessage,
@@ -48,7 +48,12 @@ export interface VisitHost {
    * The answer to a legacy server's error that a modern client cannot be given but can act on; undefined: there is
    * none.
    */
-  revisit(letter: Letter, response: Response, server: string, id: Piece): Message | undefined;
+  revisit(
+    letter: Letter,
+    response: Response,
+    server: string,
+    id: Piece,
+  ): EncodedMessage | undefined;
   /** Adds the task that a call was made into to the client's tasks. @returns the answer with the client's task id */
   keep(answer: Response, place: Place): Response;
   /** Called once, when the call is over. */
@@ -82,11 +87,11 @@ export class Visit implements Caller, Parked {
   /** The timer that collects requests for one `input_required` result runs. */
   #isGathering = false;
   /** The last server's answer in the form for this client. */
-  #dressed: Message | undefined;
+  #dressed: EncodedMessage | undefined;
   /** The error of a failed check against the catalog. */
-  #refusal: Message | undefined;
+  #refusal: EncodedMessage | undefined;
   /** The answer that came while the client's retry is awaited. */
-  #held: Message | undefined;
+  #held: EncodedMessage | undefined;
   /** The capabilities that the client lacks for the requests that the server was refused. */
   #lack: object | undefined;
   #isOver = false;
@@ -158,7 +163,7 @@ export class Visit implements Caller, Parked {
     this.#lack = { ...this.#lack, ...needed };
   }
 
-  address(response: Response, from: Era): Message {
+  address(response: Response, from: Era): EncodedMessage {
     const other = from === "legacy" ? this.#replace(response) : undefined;
     this.#dressed = other ?? this.#dress(response, from);
     return this.#dressed;
@@ -168,7 +173,7 @@ export class Visit implements Caller, Parked {
     return declaresTasks(this.sender.declared) ? this.#host.keep(answer, place) : undefined;
   }
 
-  respond(message: Message | undefined): void {
+  respond(message: EncodedMessage | undefined): void {
     if (this.#isOver) return;
     // Answers of the hub itself, or of a plugin, are in the form of the legacy era.
     const isReady = message === undefined || message === this.#dressed;
@@ -183,7 +188,7 @@ export class Visit implements Caller, Parked {
   }
 
   /** Progress and log messages; those that come while a retry is awaited are dropped. */
-  notify(message: Message): void {
+  notify(message: EncodedMessage): void {
     const told = this.#return === undefined ? message : retoken(message, this.#return.token);
     if (told !== undefined) this.#back?.way.notify(told);
   }
@@ -257,7 +262,7 @@ export class Visit implements Caller, Parked {
   /**
    * What a modern client gets instead of a legacy server's answer, if it can act on it; undefined: the answer itself.
    */
-  #replace(response: Response): Message | undefined {
+  #replace(response: Response): EncodedMessage | undefined {
     if (this.#lack !== undefined) {
       const error = readLack(response, this.server ?? "", this.#lack);
       if (error !== undefined) return buildError(this.#id, error.toRpc());
@@ -267,7 +272,7 @@ export class Visit implements Caller, Parked {
       : undefined;
   }
 
-  #dress(response: Response, from: Era): Message {
+  #dress(response: Response, from: Era): EncodedMessage {
     const { request } = this.#letter;
     const cache = CACHEABLE.has(request.method) ? NO_CACHE : undefined;
     // Results of the base protocol have cache hints by their schema; those of an extension may not.
@@ -278,7 +283,7 @@ export class Visit implements Caller, Parked {
     return readdress(response, this.#id, edits);
   }
 
-  #own(message: Message): Message {
+  #own(message: EncodedMessage): EncodedMessage {
     const frame = readFrame(joinMessage(message));
     return frame.kind === "response" ? this.#dress(frame, "legacy") : message;
   }

@@ -25,7 +25,7 @@ import { sessionOf } from "../../upstream/account.ts";
 import type { Question } from "../../upstream/ask.ts";
 import type { Attendee } from "../../upstream/audience.ts";
 import type { View } from "../../upstream/view.ts";
-import { buildResult, type Message, type Response } from "../../jsonrpc/message.ts";
+import { buildResult, type EncodedMessage, type Response } from "../../jsonrpc/message.ts";
 import type { Editions } from "../editions.ts";
 import { checkState, checkTasks, type Letter, textIn } from "./request.ts";
 import { LISTED, RELAYED } from "./methods.ts";
@@ -174,7 +174,7 @@ export class Party implements Attendee, VisitHost {
    * A log message names no request. A client that cannot be told from others gets it only if it has the one call at
    * that server.
    */
-  tellLog(server: string, severity: Severity, message: Message): void {
+  tellLog(server: string, severity: Severity, message: EncodedMessage): void {
     const there = this.#at(server);
     if (this.#parts.client === undefined && there.length > 1) return;
     let isPiped = false;
@@ -196,7 +196,7 @@ export class Party implements Attendee, VisitHost {
     response: Parameters<VisitHost["revisit"]>[1],
     server: string,
     id: Parameters<VisitHost["revisit"]>[3],
-  ): Message | undefined {
+  ): EncodedMessage | undefined {
     const { serverInfo, parking } = this;
     const again = (next: Letter, way: WayBack): void => this.take(next, way);
     return buildRevisit(response, { letter, id, server, serverInfo, parking, again });
@@ -296,9 +296,9 @@ export class Party implements Attendee, VisitHost {
   }
 
   /** Responds when the answer is there, unless the request is cancelled before. */
-  #wait(way: WayBack, begin: (callback: (message: Message) => void) => () => void): void {
+  #wait(way: WayBack, begin: (callback: (message: EncodedMessage) => void) => () => void): void {
     let isOver = false;
-    const end = (message: Message | undefined): void => {
+    const end = (message: EncodedMessage | undefined): void => {
       if (isOver) return;
       isOver = true;
       this.#waits.delete(forget);

@@ -6,7 +6,7 @@ import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
 import { readFrame } from "../../jsonrpc/parse.ts";
-import { type Message, joinMessage, substitute } from "../../jsonrpc/message.ts";
+import { type EncodedMessage, joinMessage, substitute } from "../../jsonrpc/message.ts";
 
 /** Members of a legacy request's params that an embedded input request must not have. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
@@ -60,7 +60,10 @@ export function cancelQuestion(question: Question): void {
 }
 
 /** A progress notification with another token; undefined if there is no token, or it is no notification. */
-export function retoken(message: Message, token: Piece | undefined): Message | undefined {
+export function retoken(
+  message: EncodedMessage,
+  token: Piece | undefined,
+): EncodedMessage | undefined {
   const frame = readFrame(joinMessage(message));
   if (token === undefined || frame.kind !== "notification") return undefined;
   const { bytes, params } = frame;

@@ -1,6 +1,6 @@
 import type { Piece } from "../../base/bytes.ts";
 import type { HubError, RpcError } from "../../base/errors.ts";
-import { buildError, type Message } from "../../jsonrpc/message.ts";
+import { buildError, type EncodedMessage } from "../../jsonrpc/message.ts";
 
 const NO_RESOURCE = -32002;
 const INVALID_PARAMS = -32602;
@@ -11,6 +11,6 @@ function refusalOf(error: HubError): RpcError {
   return rpc.code === NO_RESOURCE ? { ...rpc, code: INVALID_PARAMS } : rpc;
 }
 
-export function buildRefusal(id: Piece, error: HubError): Message {
+export function buildRefusal(id: Piece, error: HubError): EncodedMessage {
   return buildError(id, refusalOf(error));
 }

@@ -8,7 +8,7 @@ import { readFrame } from "../../jsonrpc/parse.ts";
 import {
   buildError,
   buildResult,
-  type Message,
+  type EncodedMessage,
   type Response,
   joinMessage,
   patch,
@@ -53,7 +53,7 @@ export interface RevisitParts {
  * elicitations. The client's retry then sends the request again.
  * @returns undefined if the response is another one, or too many calls wait for input
  */
-export function buildRevisit(response: Response, parts: RevisitParts): Message | undefined {
+export function buildRevisit(response: Response, parts: RevisitParts): EncodedMessage | undefined {
   const { letter, id, server, serverInfo, parking } = parts;
   const pages = readPages(response);
   if (pages === undefined) return undefined;

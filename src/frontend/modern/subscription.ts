@@ -17,7 +17,7 @@ import { readFrame } from "../../jsonrpc/parse.ts";
 import {
   buildNotification,
   buildResult,
-  type Message,
+  type EncodedMessage,
   readdress,
   type Request,
   joinMessage,
@@ -61,7 +61,7 @@ export class Listening {
   readonly #hearings = new Map<string, Hearing>();
   readonly #unsettled = new Set<string>();
   /** Notifications that wait until the acknowledgement is sent; undefined once it is. */
-  #early: Message[] | undefined = [];
+  #early: EncodedMessage[] | undefined = [];
   #disarm: () => void = () => {};
   #isOver = false;
 
@@ -124,7 +124,7 @@ export class Listening {
       // A request of the hub's own, in the form of the legacy era.
       sender: { ...sender, era: "legacy", level: undefined } as const,
       address: readdressed,
-      respond: (message: Message | undefined) => this.#settle(uri, message),
+      respond: (message: EncodedMessage | undefined) => this.#settle(uri, message),
       notify: () => {},
       ask: refuseAll,
     };
@@ -138,7 +138,7 @@ export class Listening {
     }
   }
 
-  #settle(uri: string, message: Message | undefined): void {
+  #settle(uri: string, message: EncodedMessage | undefined): void {
     if (!this.#asking.delete(uri)) return;
     const frame = message && readFrame(joinMessage(message));
     if (frame?.kind !== "response" || frame.outcome === "error") this.#refused.add(uri);
@@ -185,7 +185,7 @@ export class Listening {
     if (Object.keys(notifications).length === 0) this.stop();
   }
 
-  #updated(message: Message): void {
+  #updated(message: EncodedMessage): void {
     this.#tell(joinMessage(message));
   }
 
@@ -197,7 +197,7 @@ export class Listening {
   }
 
   /** Adds the subscription id to a notification's `_meta`. */
-  #sign(message: Uint8Array): Message | undefined {
+  #sign(message: Uint8Array): EncodedMessage | undefined {
     const frame = readFrame(Buffer.from(message.buffer, message.byteOffset, message.length));
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
     const { bytes, params } = frame;
@@ -263,6 +263,6 @@ function refuseAll(question: Ask): () => void {
   return () => {};
 }
 
-function readdressed(response: Parameters<typeof readdress>[0]): Message {
+function readdressed(response: Parameters<typeof readdress>[0]): EncodedMessage {
   return readdress(response, "0");
 }

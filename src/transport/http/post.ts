@@ -6,7 +6,7 @@ import {
   buildAnswer,
   buildError,
   type Frame,
-  type Message,
+  type EncodedMessage,
   joinMessage,
   piecesOf,
 } from "../../jsonrpc/message.ts";
@@ -63,7 +63,7 @@ export class Post implements Exchange, Customer {
   #isSent = false;
   #isOver = false;
 
-  constructor(owner: PostOwner, message: Message, info: Outgoing | undefined) {
+  constructor(owner: PostOwner, message: EncodedMessage, info: Outgoing | undefined) {
     this.#owner = owner;
     this.message = piecesOf(message);
     this.info = info;

@@ -3,7 +3,7 @@ import { type Piece, sizeOf, textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
 import { readFrame } from "../../jsonrpc/parse.ts";
 import { within } from "../../base/grace.ts";
-import { type Message, piecesOf } from "../../jsonrpc/message.ts";
+import { type EncodedMessage, piecesOf } from "../../jsonrpc/message.ts";
 import type { Exchange, Outgoing, Spoken } from "../transport.ts";
 import { PIPE_EXCHANGE } from "../memory.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
@@ -57,7 +57,7 @@ export class Sse implements Course {
     this.#refused = refused;
   }
 
-  send(message: Message, info: Outgoing | undefined): Exchange {
+  send(message: EncodedMessage, info: Outgoing | undefined): Exchange {
     const pieces = piecesOf(message);
     let size = 0;
     for (const piece of pieces) size += sizeOf(piece);

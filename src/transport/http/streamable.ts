@@ -1,7 +1,7 @@
 import { Register } from "../../base/id-table.ts";
 import { HubError } from "../../base/errors.ts";
 import { within } from "../../base/grace.ts";
-import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
 import type { Exchange, Outgoing, Spoken } from "../transport.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
 import { CONTENT, describe } from "./headers.ts";
@@ -51,7 +51,7 @@ export class Streamable implements Course, PostOwner {
     return this.#spoken !== undefined;
   }
 
-  send(message: Message, info: Outgoing | undefined): Exchange {
+  send(message: EncodedMessage, info: Outgoing | undefined): Exchange {
     const post = new Post(this, message, info);
     // In the modern era there are only requests: to end one is all that can be said of it.
     const isSaid = info !== undefined || this.#spoken?.era !== "modern";

@@ -1,5 +1,5 @@
 import { HubError } from "../../base/errors.ts";
-import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
 import type { DiscreetLink, Exchange, Link, LinkEvents, Outgoing, Spoken } from "../transport.ts";
 import { PIPE_EXCHANGE } from "../memory.ts";
 import { PRESSURE } from "../../jsonrpc/pipe.ts";
@@ -55,7 +55,7 @@ class HttpLink implements Link, CourseEvents {
     return Promise.resolve();
   }
 
-  send(message: Message, info?: Outgoing): Exchange {
+  send(message: EncodedMessage, info?: Outgoing): Exchange {
     return this.#state === "open" ? this.#course.send(message, info) : PIPE_EXCHANGE;
   }
 

@@ -1,5 +1,5 @@
 import type { HubError } from "../../base/errors.ts";
-import type { Frame, Message } from "../../jsonrpc/message.ts";
+import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
 import type { Exchange, Outgoing, Spoken } from "../transport.ts";
 import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
 import type { Way } from "./target.ts";
@@ -8,7 +8,7 @@ import type { Way } from "./target.ts";
 export interface Course {
   /** Whether each request has its answer on a stream of its own. */
   readonly hasStreams: boolean;
-  send(message: Message, info: Outgoing | undefined): Exchange;
+  send(message: EncodedMessage, info: Outgoing | undefined): Exchange;
   adopt(spoken: Spoken): void;
   /** Ends it, bounded in time: what was sent before is sent yet. */
   close(): Promise<void>;
