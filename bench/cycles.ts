@@ -4,16 +4,16 @@ import { join } from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
 import { type Clock, systemClock } from "../src/base/clock.ts";
-import { Bus } from "../src/base/events.ts";
+import { EventBus } from "../src/base/events.ts";
 import { Hub } from "../src/hub/hub.ts";
 import { loadManifest } from "../src/manifest/load.ts";
 import type { Manifest, OuterServer } from "../src/manifest/schema.ts";
 import { memorySnapshots } from "../src/snapshot/snapshots.ts";
 import { sleep } from "../src/base/grace.ts";
-import type { Link } from "../src/transport/transport.ts";
-import { parseTag } from "../src/process/orphans.ts";
+import type { Transport } from "../src/transport/transport.ts";
+import { parseOwnerTag } from "../src/process/orphans.ts";
 import { listProcesses } from "../src/process/processes.ts";
-import { stdioLink } from "../src/transport/stdio.ts";
+import { openStdioTransport } from "../src/transport/stdio.ts";
 import { type CyclesJob, type CyclesResult, type Leftovers, type Pace, PACES } from "./job.ts";
 import { countDescriptors } from "./usage.ts";
 
@@ -28,7 +28,7 @@ const LONGEST = 60;
 export async function cycle(job: CyclesJob): Promise<CyclesResult> {
   const names = Array.from({ length: job.servers }, (_, at) => `c${at}`);
   const clock = new CountingClock();
-  const bus = new Bus();
+  const bus = new EventBus();
   const hub = new Hub({
     manifest: await makeManifest(job.folder, names),
     bus,
@@ -75,11 +75,11 @@ async function makeManifest(folder: string, names: readonly string[]): Promise<M
   return loaded.manifest;
 }
 
-function linkTo(spec: OuterServer): Link {
+function linkTo(spec: OuterServer): Transport {
   if (spec.kind !== "stdio") throw new Error("All servers here are processes.");
   const { name, command, args, env, cwd, maxMessage } = spec;
   const target = { server: name, command, args, env, cwd, maxMessage };
-  return stdioLink({ ...target, hubEnv: process.env, secrets: [] });
+  return openStdioTransport({ ...target, hubEnv: process.env, secrets: [] });
 }
 
 /** The system's, and how many of its timers are armed. */
@@ -111,10 +111,10 @@ class CountingClock implements Clock {
 /** What can be said to a hub of one server. */
 class Words {
   readonly #hub: Hub;
-  readonly #bus: Bus;
+  readonly #bus: EventBus;
   readonly #name: string;
 
-  constructor(hub: Hub, bus: Bus, name: string) {
+  constructor(hub: Hub, bus: EventBus, name: string) {
     this.#hub = hub;
     this.#bus = bus;
     this.#name = name;
@@ -200,7 +200,7 @@ async function countLeft(before: number | undefined, clock: CountingClock): Prom
   for (;;) {
     const entries = await listProcesses();
     const own = entries.filter(({ tags }) =>
-      tags.some((tag) => parseTag(tag)?.pid === process.pid),
+      tags.some((tag) => parseOwnerTag(tag)?.pid === process.pid),
     );
     const now = countDescriptors(process.pid);
     const descriptors = now === undefined || before === undefined ? null : now - before;

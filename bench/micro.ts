@@ -7,9 +7,9 @@ import process from "node:process";
 import { Bench } from "tinybench";
 import { utf8 } from "../src/base/bytes.ts";
 import { scanObject } from "../src/base/json.ts";
-import { readFrame } from "../src/jsonrpc/parse.ts";
-import { readdress, type Response } from "../src/jsonrpc/message.ts";
-import { Splitter } from "../src/jsonrpc/line-reader.ts";
+import { parseMessage } from "../src/jsonrpc/parse.ts";
+import { withResponseId, type Response } from "../src/jsonrpc/message.ts";
+import { LineReader } from "../src/jsonrpc/line-reader.ts";
 import { LINE } from "./answer.ts";
 import { SHAPES, type Shape } from "./contestants.ts";
 import { build, sourcesOf } from "./listing.ts";
@@ -35,7 +35,7 @@ function answerOf(shape: Shape, size: number): Buffer {
 }
 
 function responseOf(shape: Shape, size: number): Response {
-  const frame = readFrame(answerOf(shape, size));
+  const frame = parseMessage(answerOf(shape, size));
   if (frame.kind !== "response") throw new Error(`read as ${frame.kind}`);
   return frame;
 }
@@ -46,7 +46,7 @@ function listTasks(): Map<string, () => unknown> {
   for (const [label, size] of Object.entries(SIZES)) {
     for (const shape of SHAPES) {
       const line = answerOf(shape, size);
-      tasks.set(`readFrame ${shape} ${label}`, () => readFrame(line));
+      tasks.set(`readFrame ${shape} ${label}`, () => parseMessage(line));
     }
     const line = answerOf("head", size);
     tasks.set(`scanObject ${label}`, () => scanObject(line, 0));
@@ -54,13 +54,13 @@ function listTasks(): Map<string, () => unknown> {
     for (const shape of SHAPES) {
       const response = responseOf(shape, size);
       const id = utf8("98765");
-      tasks.set(`readdress ${shape} ${label}`, () => readdress(response, id));
+      tasks.set(`readdress ${shape} ${label}`, () => withResponseId(response, id));
     }
   }
 
   const lines = Buffer.concat([answerOf("head", 150), Buffer.from("\n")]);
   const chunk = Buffer.alloc(64 * 1024, lines);
-  const splitter = new Splitter(1 << 20, { line() {}, oversized() {} });
+  const splitter = new LineReader(1 << 20, { line() {}, oversized() {} });
   tasks.set("Splitter 64 kB of lines", () => splitter.push(chunk));
 
   for (const [servers, tools] of [

@@ -1,6 +1,6 @@
 import process from "node:process";
 import { Greetings } from "./cli/initialize-cache.ts";
-import { Notices } from "./terminal/stderr.ts";
+import { StderrWriter } from "./terminal/stderr.ts";
 import { formatLine } from "./terminal/report.ts";
 import { HubError } from "./base/errors.ts";
 import { Welcome } from "./frontend/early-initialize.ts";
@@ -33,7 +33,7 @@ process.on("unhandledRejection", crash);
 
 /** Exits at once because of an uncaught error. An error of a plugin only disables that plugin. */
 function crash(error: unknown): void {
-  if ([...claims].some((claim) => claim(error))) return;
+  if ([...claims].some((isPluginError) => isPluginError(error))) return;
   // Registered last, so that child processes are killed first: a write to a terminal may block.
   process.once("exit", () => tell(error));
   process.exit(1);
@@ -43,7 +43,7 @@ function crash(error: unknown): void {
 function tell(error: unknown): void {
   const { inspect } = process.getBuiltinModule("node:util");
   const lines = inspect(error).split("\n").map(formatLine);
-  new Notices(String).print(lines.join("\n"));
+  new StderrWriter(String).print(lines.join("\n"));
 }
 
 const argv = process.argv.slice(2);

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import process from "node:process";
-import { codeOf } from "../process/process-table.ts";
+import { errnoCodeOf } from "../process/process-table.ts";
 
 /** Where a browser comes back to with what an authorization server has answered. */
 export interface Callback {
@@ -30,7 +30,7 @@ export async function listen(port: number): Promise<Callback | undefined> {
   try {
     await open(server, port);
   } catch (error) {
-    if (codeOf(error) === "EADDRINUSE" || codeOf(error) === "EACCES") return undefined;
+    if (errnoCodeOf(error) === "EADDRINUSE" || errnoCodeOf(error) === "EACCES") return undefined;
     throw error;
   }
   const address = server.address();

@@ -166,7 +166,7 @@ export function openAuthorizer(parts: AuthorizerParts): OpenAuthorizer {
 function discretionOf({ secrets }: ResolvedRemote): (thrown: unknown) => never {
   return (thrown) => {
     const redactor = new Redactor(secrets);
-    throw thrown instanceof HubError ? thrown.retell((text) => redactor.apply(text)) : thrown;
+    throw thrown instanceof HubError ? thrown.mapTexts((text) => redactor.apply(text)) : thrown;
   };
 }
 

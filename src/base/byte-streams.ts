@@ -3,78 +3,79 @@ import { Buffer } from "node:buffer";
 /** One interface over the byte streams of Bun, Node and the web. */
 
 /** A source of chunks. It does not reuse the memory of a chunk after handing it over. */
-export interface InputStream {
+export interface ByteInput {
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
   resume(): void;
 }
 
 /** A destination of bytes: `write` returns a promise when the reader is slow; see `ByteOutput` in `jsonrpc/pipe.ts`. */
-export interface OutputStream {
+export interface ByteOutput {
   write(bytes: Uint8Array): Promise<void> | undefined;
   end(): void;
-  readonly keepsNothing?: true | undefined;
+  readonly retainsNoMemory?: true | undefined;
 }
 
 /** Bun's `FileSink`. */
-export interface FileSink {
+export interface BunFileSink {
   write(bytes: Uint8Array): number | Promise<number>;
   flush(): number | Promise<number>;
   end(): number | Promise<number>;
 }
 
 /** Reads a web stream. */
-export function webInput(stream: ReadableStream<Uint8Array>): InputStream {
-  let gate: { opened: Promise<void>; open: () => void } | undefined;
+export function inputOfWebStream(stream: ReadableStream<Uint8Array>): ByteInput {
+  let pausing: { resumed: Promise<void>; resume: () => void } | undefined;
   const pump = async (onChunk: (chunk: Buffer) => void): Promise<void> => {
     const reader = stream.getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) return;
-      if (gate !== undefined) await gate.opened;
+      if (pausing !== undefined) await pausing.resumed;
       onChunk(Buffer.from(value.buffer, value.byteOffset, value.byteLength));
     }
   };
   return {
     read: (onChunk, onEnd) => void pump(onChunk).then(onEnd, onEnd),
     pause() {
-      if (gate !== undefined) return;
-      let open = (): void => {};
-      const opened = new Promise<void>((resolve) => (open = resolve));
-      gate = { opened, open };
+      if (pausing !== undefined) return;
+      let resume = (): void => {};
+      const resumed = new Promise<void>((resolve) => (resume = resolve));
+      pausing = { resumed, resume };
     },
     resume() {
-      gate?.open();
-      gate = undefined;
+      pausing?.resume();
+      pausing = undefined;
     },
   };
 }
 
 /** Writes to a sink of Bun's. */
-export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream {
-  let broken = false;
+export function outputOfBunSink(writer: BunFileSink, onBroken: () => void): ByteOutput {
+  let isBroken = false;
   const fail = (): void => {
-    if (!broken) onBroken();
-    broken = true;
+    if (!isBroken) onBroken();
+    isBroken = true;
   };
   return {
     write(bytes) {
-      if (broken) return undefined;
+      if (isBroken) return undefined;
       try {
         const written = writer.write(bytes);
         const flushed = writer.flush();
         // If the reader is gone, `write` may reject although `flush` does not.
-        const isKept = written instanceof Promise;
-        if (isKept) written.catch(fail);
-        const out = flushed instanceof Promise ? flushed : isKept ? written : undefined;
-        return out?.then(() => undefined, fail);
+        const isWritePending = written instanceof Promise;
+        if (isWritePending) written.catch(fail);
+        const completed =
+          flushed instanceof Promise ? flushed : isWritePending ? written : undefined;
+        return completed?.then(() => undefined, fail);
       } catch {
         fail();
         return undefined;
       }
     },
     // A flush without a promise has handed all bytes to the system.
-    keepsNothing: true,
+    retainsNoMemory: true,
     end() {
       void Promise.resolve(writer.end()).catch(fail);
     },
@@ -82,13 +83,13 @@ export function sinkOutput(writer: FileSink, onBroken: () => void): OutputStream
 }
 
 /** Reads a Node stream. */
-export function nodeInput(stream: NodeJS.ReadStream): InputStream {
+export function inputOfNodeStream(stream: NodeJS.ReadStream): ByteInput {
   return {
     read(onChunk, onEnd) {
-      let ended = false;
+      let hasEnded = false;
       const end = (): void => {
-        if (!ended) onEnd();
-        ended = true;
+        if (!hasEnded) onEnd();
+        hasEnded = true;
       };
       stream.on("data", (chunk: Buffer) => onChunk(chunk));
       stream.on("end", end);
@@ -101,19 +102,19 @@ export function nodeInput(stream: NodeJS.ReadStream): InputStream {
 }
 
 /** Writes to a Node stream. */
-export function nodeOutput(stream: NodeJS.WriteStream, onBroken: () => void): OutputStream {
-  let broken = false;
-  let drained: (() => void) | undefined;
-  stream.on("drain", () => drained?.());
+export function outputOfNodeStream(stream: NodeJS.WriteStream, onBroken: () => void): ByteOutput {
+  let isBroken = false;
+  let onDrain: (() => void) | undefined;
+  stream.on("drain", () => onDrain?.());
   stream.on("error", () => {
-    if (!broken) onBroken();
-    broken = true;
-    drained?.();
+    if (!isBroken) onBroken();
+    isBroken = true;
+    onDrain?.();
   });
   return {
     write(bytes) {
-      if (broken || stream.write(bytes)) return undefined;
-      return new Promise((resolve) => (drained = resolve));
+      if (isBroken || stream.write(bytes)) return undefined;
+      return new Promise((resolve) => (onDrain = resolve));
     },
     end: () => void stream.end(),
   };

@@ -11,7 +11,7 @@ const encoder = new TextEncoder();
  *
  * A byte range, `[start, end)`.
  */
-export interface Range {
+export interface ByteRange {
   readonly start: number;
   readonly end: number;
 }
@@ -29,77 +29,78 @@ export function textOf(bytes: Uint8Array, start = 0, end = bytes.length): string
 }
 
 /** The longest cached text, in bytes, and the number of cache slots, a power of two. */
-const SHORT = 64;
-const REMEMBERED = 1024;
-const remembered: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] =
-  Array.from({
-    length: REMEMBERED,
-  });
+const MAX_CACHED_TEXT = 64;
+const TEXT_CACHE_SIZE = 1024;
+const textCache: ({ readonly bytes: Uint8Array; readonly text: string } | undefined)[] = Array.from(
+  {
+    length: TEXT_CACHE_SIZE,
+  },
+);
 
 /**
  * Like `textOf`, for short texts that recur, such as keys and names: they are looked up by their bytes, which costs a
  * tenth of decoding, and always give the same string, whose hash a Map does not compute again.
  */
-export function shortTextOf(bytes: Uint8Array, start: number, end: number): string {
+export function cachedTextOf(bytes: Uint8Array, start: number, end: number): string {
   const length = end - start;
-  if (length > SHORT) return textOf(bytes, start, end);
+  if (length > MAX_CACHED_TEXT) return textOf(bytes, start, end);
   let hash = length;
   for (let i = start; i < end; i++) hash = (Math.imul(hash, 31) + (bytes[i] as number)) | 0;
-  const slot = (hash ^ (hash >>> 10)) & (REMEMBERED - 1);
-  const known = remembered[slot];
-  if (known?.bytes.length === length && matches(bytes, start, known.bytes)) {
-    return known.text;
+  const slot = (hash ^ (hash >>> 10)) & (TEXT_CACHE_SIZE - 1);
+  const cached = textCache[slot];
+  if (cached?.bytes.length === length && startsWithAt(bytes, start, cached.bytes)) {
+    return cached.text;
   }
   const text = textOf(bytes, start, end);
-  remembered[slot] = { bytes: Uint8Array.from(bytes.subarray(start, end)), text };
+  textCache[slot] = { bytes: Uint8Array.from(bytes.subarray(start, end)), text };
   return text;
 }
 
 /** Whether `pattern` is in `bytes` at index `at`. */
-export function matches(bytes: Uint8Array, at: number, pattern: Uint8Array): boolean {
+export function startsWithAt(bytes: Uint8Array, at: number, pattern: Uint8Array): boolean {
   for (let i = 0; i < pattern.length; i++) if (bytes[at + i] !== pattern[i]) return false;
   return true;
 }
 
 /** A range of a typed array; much cheaper to create than a subarray. */
-export interface Slice extends Range {
-  readonly of: Uint8Array;
+export interface ByteSlice extends ByteRange {
+  readonly bytes: Uint8Array;
   /** Nobody reads any of its memory again: the writer may detach it after the write. */
-  readonly isGiven?: true | undefined;
+  readonly isDetachable?: true | undefined;
 }
 
 /**
  * A part of written data: a typed array or a slice of one, neither changed afterwards; an ASCII string; or a
  * non-negative integer, written in digits.
  */
-export type Piece = Uint8Array | Slice | string | number;
+export type Piece = Uint8Array | ByteSlice | string | number;
 
 /** Whether the memory may be detached once the piece is written; a copy has to be made to keep it for longer. */
-export function isGiven(piece: Piece): piece is Slice {
-  return typeof piece === "object" && "isGiven" in piece;
+export function isDetachable(piece: Piece): piece is ByteSlice {
+  return typeof piece === "object" && "isDetachable" in piece;
 }
 
 /** Replaces a byte range. */
-export interface Edit extends Range {
-  readonly by: Piece;
+export interface Edit extends ByteRange {
+  readonly replacement: Piece;
 }
 
-export function sliceOf(of: Uint8Array, start: number, end: number): Slice {
-  return { of, start, end };
+export function makeSlice(bytes: Uint8Array, start: number, end: number): ByteSlice {
+  return { bytes, start, end };
 }
 
 /** A slice as a Buffer over the same memory. */
-export function bufferOf({ of, start, end }: Slice): Buffer {
-  return Buffer.from(of.buffer, of.byteOffset + start, end - start);
+export function bufferOf({ bytes, start, end }: ByteSlice): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset + start, end - start);
 }
 
 /** A range of bytes that share memory with others, such as a message in the chunk that it arrived in. */
-export interface Span extends Range {
+export interface ByteSpan extends ByteRange {
   readonly bytes: Uint8Array;
 }
 
 /** Bytes with edits that are applied when they are written; half as much garbage as the pieces of the result. */
-export interface Patch extends Span {
+export interface EditedBytes extends ByteSpan {
   /** Sorted, not overlapping. */
   readonly edits: readonly Edit[];
 }
@@ -114,19 +115,19 @@ export function applyEdits(
   start = 0,
   end = bytes.length,
 ): Piece[] {
-  return cutPatch({ bytes, start, end, edits: sortEdits([...edits]) });
+  return piecesOfEdited({ bytes, start, end, edits: sortEdits([...edits]) });
 }
 
 /** The pieces of edited bytes. */
-export function cutPatch({ bytes, start, end, edits }: Patch): Piece[] {
+export function piecesOfEdited({ bytes, start, end, edits }: EditedBytes): Piece[] {
   const pieces: Piece[] = [];
   let from = start;
   for (const edit of edits) {
-    if (edit.start > from) pieces.push(sliceOf(bytes, from, edit.start));
-    pieces.push(edit.by);
+    if (edit.start > from) pieces.push(makeSlice(bytes, from, edit.start));
+    pieces.push(edit.replacement);
     from = edit.end;
   }
-  if (from < end) pieces.push(sliceOf(bytes, from, end));
+  if (from < end) pieces.push(makeSlice(bytes, from, end));
   return pieces;
 }
 
@@ -165,56 +166,56 @@ export function sizeOf(piece: Piece): number {
 
 function countDigits(integer: number): number {
   let count = 1;
-  for (let most = 10; integer >= most; most *= 10) count++;
+  for (let limit = 10; integer >= limit; limit *= 10) count++;
   return count;
 }
 
 /** A piece as a typed array; its memory is not copied if it has any. */
-export function memoryOf(piece: Piece): Uint8Array {
+export function toBytes(piece: Piece): Uint8Array {
   if (typeof piece === "string" || typeof piece === "number") return utf8(String(piece));
-  return piece instanceof Uint8Array ? piece : piece.of.subarray(piece.start, piece.end);
+  return piece instanceof Uint8Array ? piece : piece.bytes.subarray(piece.start, piece.end);
 }
 
 /** Up to this size a loop copies faster than a native call, in bytes. */
 const LOOP_LIMIT = 24;
 
 /** Copies a piece into a target that has room for it. @returns the index after it */
-export function copyPiece(piece: Piece, target: Buffer, at: number): number {
-  if (typeof piece === "number") return writeDigits(piece, target, at);
+export function copyPiece(piece: Piece, target: Buffer, index: number): number {
+  if (typeof piece === "number") return writeDigits(piece, target, index);
   if (typeof piece === "string") {
-    if (piece.length > LOOP_LIMIT) return at + target.write(piece, at, "latin1");
-    for (let i = 0; i < piece.length; i++) target[at + i] = piece.charCodeAt(i);
-    return at + piece.length;
+    if (piece.length > LOOP_LIMIT) return index + target.write(piece, index, "latin1");
+    for (let i = 0; i < piece.length; i++) target[index + i] = piece.charCodeAt(i);
+    return index + piece.length;
   }
   return piece instanceof Uint8Array
-    ? copyRun(piece, 0, piece.length, target, at)
-    : copyRun(piece.of, piece.start, piece.end, target, at);
+    ? copyBytes(piece, 0, piece.length, target, index)
+    : copyBytes(piece.bytes, piece.start, piece.end, target, index);
 }
 
 /** Copies a byte range into a target that has room for it. @returns the index after it */
-export function copyRun(
-  of: Uint8Array,
+export function copyBytes(
+  bytes: Uint8Array,
   start: number,
   end: number,
   target: Buffer,
-  at: number,
+  index: number,
 ): number {
   if (end - start <= LOOP_LIMIT) {
-    for (let i = start, k = at; i < end; i++, k++) target[k] = of[i] as number;
-  } else if (of instanceof Buffer) {
-    of.copy(target, at, start, end);
+    for (let i = start, k = index; i < end; i++, k++) target[k] = bytes[i] as number;
+  } else if (bytes instanceof Buffer) {
+    bytes.copy(target, index, start, end);
   } else {
-    target.set(of.subarray(start, end), at);
+    target.set(bytes.subarray(start, end), index);
   }
-  return at + end - start;
+  return index + end - start;
 }
 
 function writeDigits(integer: number, target: Buffer, at: number): number {
   const end = at + countDigits(integer);
   for (let i = end - 1, rest = integer; i >= at; i--) {
-    const next = Math.floor(rest / 10);
-    target[i] = 0x30 + rest - next * 10;
-    rest = next;
+    const quotient = Math.floor(rest / 10);
+    target[i] = 0x30 + rest - quotient * 10;
+    rest = quotient;
   }
   return end;
 }

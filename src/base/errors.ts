@@ -12,7 +12,7 @@
  * another process holds its lock. `hubLoop`: a hub would start itself. `serverInvalid`: a server's table in the
  * manifest is invalid.
  */
-const TABLE = {
+const ERROR_PROPERTIES = {
   parseError: { rpc: -32700, exit: 2, retryable: false, kind: "misuse" },
   invalidRequest: { rpc: -32600, exit: 2, retryable: false, kind: "misuse" },
   methodNotFound: { rpc: -32601, exit: 2, retryable: false, kind: "misuse" },
@@ -55,24 +55,24 @@ const TABLE = {
   notAsked: { rpc: -31007, exit: 1, retryable: false, kind: "terminal" },
   notRecorded: { rpc: -31009, exit: 1, retryable: false, kind: "terminal" },
   cancelled: { rpc: -31005, exit: 130, retryable: false, kind: "misuse" },
-} as const satisfies Record<string, ErrorTraits>;
+} as const satisfies Record<string, ErrorProperties>;
 
-export interface ErrorTraits {
+export interface ErrorProperties {
   readonly rpc: number;
   readonly exit: 1 | 2 | 3 | 124 | 130;
   readonly retryable: boolean;
   readonly kind: "terminal" | "transient" | "misuse";
 }
 
-export type ErrorCode = keyof typeof TABLE;
+export type ErrorCode = keyof typeof ERROR_PROPERTIES;
 
 /** The phase of connecting that failed. */
-export type ConnectStep = "resolve" | "spawn" | "dial" | "authorize" | "handshake" | "list";
+export type ConnectPhase = "resolve" | "spawn" | "dial" | "authorize" | "handshake" | "list";
 
 export interface ErrorDetails {
   /** The server (manifest key) that the error is about. */
   readonly server?: string | undefined;
-  readonly step?: ConnectStep | undefined;
+  readonly step?: ConnectPhase | undefined;
   /** The last lines of the server's stderr, oldest first. */
   readonly stderr?: readonly string[] | undefined;
   /** The URI of the resource that the error is about. */
@@ -87,7 +87,7 @@ export class HubError extends Error {
   override readonly name = "HubError";
   readonly code: ErrorCode;
   readonly server: string | undefined;
-  readonly step: ConnectStep | undefined;
+  readonly step: ConnectPhase | undefined;
   readonly stderr: readonly string[];
   readonly uri: string | undefined;
   readonly data: Readonly<Record<string, unknown>> | undefined;
@@ -103,7 +103,7 @@ export class HubError extends Error {
   }
 
   /** The same error with changed texts, such as redacted ones. A changed error loses its `cause`. */
-  retell(change: (text: string) => string): HubError {
+  mapTexts(change: (text: string) => string): HubError {
     const message = change(this.message);
     const stderr = this.stderr.map(change);
     const isSame = message === this.message && stderr.every((line, at) => line === this.stderr[at]);
@@ -112,14 +112,14 @@ export class HubError extends Error {
     return new HubError(this.code, message, { server, step, stderr, uri, data });
   }
 
-  get traits(): ErrorTraits {
-    return TABLE[this.code];
+  get properties(): ErrorProperties {
+    return ERROR_PROPERTIES[this.code];
   }
 
   /** The `error` member of a JSON-RPC response: `{code, message, data: {code, server?, step?, uri?, stderr?, …}}`. */
   toRpc(): RpcError {
     return {
-      code: this.traits.rpc,
+      code: this.properties.rpc,
       message: this.message,
       data: {
         code: this.code,

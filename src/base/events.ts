@@ -82,41 +82,41 @@ export interface StateEvent {
 export type CallEvent =
   | { kind: "callStarted"; call: number; server: string; tool: string; name: string }
   /** `failed`: the hub answered with an error of its own. Whether an answer has `isError` is not checked. */
-  | CallEnd<{ kind: "callFinished"; outcome: "answered" }>
-  | CallEnd<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
-  | CallEnd<{ kind: "callCancelled"; by: CancelledBy }>;
+  | CallEndEvent<{ kind: "callFinished"; outcome: "answered" }>
+  | CallEndEvent<{ kind: "callFinished"; outcome: "failed"; cause: HubError }>
+  | CallEndEvent<{ kind: "callCancelled"; by: CancelledBy }>;
 
-type CallEnd<T> = T & { call: number; server: string; tool: string; duration: number };
+type CallEndEvent<T> = T & { call: number; server: string; tool: string; duration: number };
 
 export type EventKind = HubEvent["kind"];
 
-export type Listener = (event: HubEvent) => void;
+export type EventListener = (event: HubEvent) => void;
 
 /** A synchronous event bus: listeners run in order of subscription, and one that throws does not stop the others. */
-export class Bus {
-  readonly #listeners = new Map<Listener, ReadonlySet<EventKind> | "all">();
+export class EventBus {
+  readonly #listeners = new Map<EventListener, ReadonlySet<EventKind> | "all">();
   /** The kinds that at least one listener wants. */
-  #wanted: ReadonlySet<EventKind> | "all" = new Set();
+  #wantedKinds: ReadonlySet<EventKind> | "all" = new Set();
   /** Events emitted during `atomically` or during delivery; delivered afterwards. */
   readonly #queue: HubEvent[] = [];
-  #isBusy = false;
+  #isDeferring = false;
   /** Listeners that have thrown; each is reported once. */
-  readonly #faulty = new WeakSet<Listener>();
+  readonly #failedListeners = new WeakSet<EventListener>();
 
   /** Whether there is a listener for the kind; events that are expensive to build are built only then. */
-  wants(kind: EventKind): boolean {
-    return this.#wanted === "all" || this.#wanted.has(kind);
+  hasListeners(kind: EventKind): boolean {
+    return this.#wantedKinds === "all" || this.#wantedKinds.has(kind);
   }
 
   emit(event: HubEvent): void {
     this.#queue.push(event);
-    if (!this.#isBusy) this.#deliver();
+    if (!this.#isDeferring) this.#deliver();
   }
 
   /** Runs `work` and delivers its events afterwards, so that no listener sees an intermediate state or interferes. */
-  whole<T>(work: () => T): T {
-    if (this.#isBusy) return work();
-    this.#isBusy = true;
+  atomically<T>(work: () => T): T {
+    if (this.#isDeferring) return work();
+    this.#isDeferring = true;
     try {
       return work();
     } finally {
@@ -128,41 +128,41 @@ export class Bus {
    * Subscribes to events of these kinds, or to all.
    * @returns a function that unsubscribes; repeated calls do nothing
    */
-  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
+  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
     // Wrapped, as the same function may be subscribed twice.
-    const own: Listener = (event) => listener(event);
-    this.#listeners.set(own, kinds === undefined ? "all" : new Set(kinds));
-    this.#count();
+    const registered: EventListener = (event) => listener(event);
+    this.#listeners.set(registered, kinds === undefined ? "all" : new Set(kinds));
+    this.#updateWantedKinds();
     return () => {
-      this.#listeners.delete(own);
-      this.#count();
+      this.#listeners.delete(registered);
+      this.#updateWantedKinds();
     };
   }
 
   #deliver(): void {
-    this.#isBusy = true;
+    this.#isDeferring = true;
     for (let next = this.#queue.shift(); next !== undefined; next = this.#queue.shift()) {
       for (const [listener, kinds] of this.#listeners) {
-        if (kinds === "all" || kinds.has(next.kind)) this.#tell(listener, next);
+        if (kinds === "all" || kinds.has(next.kind)) this.#callListener(listener, next);
       }
     }
-    this.#isBusy = false;
+    this.#isDeferring = false;
   }
 
-  #tell(listener: Listener, event: HubEvent): void {
+  #callListener(listener: EventListener, event: HubEvent): void {
     try {
       listener(event);
     } catch (error) {
-      if (this.#faulty.has(listener)) return;
-      this.#faulty.add(listener);
+      if (this.#failedListeners.has(listener)) return;
+      this.#failedListeners.add(listener);
       const text = `A listener for events failed: ${toHubError(error).message}`;
       this.#queue.push({ kind: "log", level: "error", source: "hub", text });
     }
   }
 
-  #count(): void {
+  #updateWantedKinds(): void {
     const all = [...this.#listeners.values()];
-    this.#wanted = all.includes("all")
+    this.#wantedKinds = all.includes("all")
       ? "all"
       : new Set(all.flatMap((kinds) => (kinds === "all" ? [] : [...kinds])));
   }

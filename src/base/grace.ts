@@ -10,12 +10,12 @@ export const KILL_GRACE = 250;
 /** For a hub to stop: longer than all of the above, however slow the system is. */
 export const STOP_LIMIT = 3000;
 /** At the exit of this process, from SIGKILL to its descendants until none of them is listed. */
-export const LAST_GRACE = 900;
+export const EXIT_GRACE = 900;
 /** For output left in a pipe whose writer has exited; a grandchild can keep such a pipe open for ever. */
 export const DRAIN_GRACE = 250;
 
 /** Waits for a promise that never rejects, at most `ms`. @returns whether it has settled */
-export function within(ms: number, promise: Promise<unknown>): Promise<boolean> {
+export function settlesWithin(ms: number, promise: Promise<unknown>): Promise<boolean> {
   return new Promise((resolve) => {
     // After a long block the event loop runs timers before it reads pipes: give it one more turn to read.
     const timer = setTimeout(() => setTimeout(resolve, 0, false), ms);
@@ -33,16 +33,16 @@ export function sleep(ms: number): Promise<void> {
 }
 
 /** Like `sleep`, but blocks the thread. */
-export function pause(ms: number): void {
+export function sleepSync(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 /** Waits for a promise until the signal is aborted. @throws the signal's reason */
 export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
-    const give = (): void => reject(signal.reason);
-    signal.addEventListener("abort", give, { once: true });
-    if (signal.aborted) give();
-    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", give));
+    const onAbort = (): void => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
+    void promise.then(resolve, reject).then(() => signal.removeEventListener("abort", onAbort));
   });
 }

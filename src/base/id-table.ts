@@ -6,18 +6,18 @@
  *
  * Non-negative integers, as most ids are, are kept in a hash table with open addressing; other keys in a Map.
  */
-export class Register<Value> {
-  #keys: number[] = emptyKeys(LEAST);
-  #values: (Value | undefined)[] = emptyValues(LEAST);
+export class IdTable<Value> {
+  #keys: number[] = emptyKeys(MIN_SLOTS);
+  #values: (Value | undefined)[] = emptyValues(MIN_SLOTS);
   /** Insertion order of each slot. */
-  #turns: number[] = emptyKeys(LEAST);
-  #mask = LEAST - 1;
+  #orders: number[] = emptyKeys(MIN_SLOTS);
+  #mask = MIN_SLOTS - 1;
   #count = 0;
-  #turn = 0;
-  readonly #others = new Map<string | number, readonly [Value, number]>();
+  #nextOrder = 0;
+  readonly #otherKeys = new Map<string | number, readonly [Value, number]>();
 
   get size(): number {
-    return this.#count + this.#others.size;
+    return this.#count + this.#otherKeys.size;
   }
 
   has(key: string | number): boolean {
@@ -25,55 +25,55 @@ export class Register<Value> {
   }
 
   get(key: string | number): Value | undefined {
-    if (!isPlain(key)) return this.#others.get(key)?.[0];
-    const slot = this.#find(key);
+    if (!isTableKey(key)) return this.#otherKeys.get(key)?.[0];
+    const slot = this.#slotOf(key);
     return this.#keys[slot] === key ? this.#values[slot] : undefined;
   }
 
   /** An existing key moves to the end of the order. */
   set(key: string | number, value: Value): void {
-    if (!isPlain(key)) {
-      this.#others.set(key, [value, this.#turn++]);
+    if (!isTableKey(key)) {
+      this.#otherKeys.set(key, [value, this.#nextOrder++]);
       return;
     }
-    let slot = this.#find(key);
-    if (this.#keys[slot] === FREE) {
+    let slot = this.#slotOf(key);
+    if (this.#keys[slot] === FREE_KEY) {
       if ((this.#count + 1) * 2 > this.#mask) {
         this.#grow();
-        slot = this.#find(key);
+        slot = this.#slotOf(key);
       }
       this.#count++;
     }
-    this.#put(slot, key, value, this.#turn++);
+    this.#writeSlot(slot, key, value, this.#nextOrder++);
   }
 
   /** Adds a value under a new key. Not to be mixed with caller-chosen keys. @returns the key */
   add(value: Value): number {
-    const key = this.#turn;
+    const key = this.#nextOrder;
     this.set(key, value);
     return key;
   }
 
   /** @returns the removed value */
-  take(key: string | number): Value | undefined {
-    if (!isPlain(key)) {
-      const value = this.#others.get(key)?.[0];
-      this.#others.delete(key);
+  remove(key: string | number): Value | undefined {
+    if (!isTableKey(key)) {
+      const value = this.#otherKeys.get(key)?.[0];
+      this.#otherKeys.delete(key);
       return value;
     }
-    const slot = this.#find(key);
+    const slot = this.#slotOf(key);
     if (this.#keys[slot] !== key) return undefined;
     const value = this.#values[slot];
     this.#count--;
-    if (this.#count === 0 && this.#mask >= LARGE) this.#resize(LEAST);
-    else this.#free(slot);
+    if (this.#count === 0 && this.#mask >= SHRINK_FROM_SLOTS) this.#reset(MIN_SLOTS);
+    else this.#freeSlot(slot);
     return value;
   }
 
   clear(): void {
-    this.#resize(LEAST);
+    this.#reset(MIN_SLOTS);
     this.#count = 0;
-    this.#others.clear();
+    this.#otherKeys.clear();
   }
 
   /** In insertion order. */
@@ -83,25 +83,25 @@ export class Register<Value> {
 
   /** In insertion order. */
   entries(): (readonly [key: string | number, value: Value])[] {
-    const found: { key: string | number; value: Value; turn: number }[] = Array.from(
-      this.#others,
-      ([key, [value, turn]]) => ({ key, value, turn }),
+    const found: { key: string | number; value: Value; order: number }[] = Array.from(
+      this.#otherKeys,
+      ([key, [value, order]]) => ({ key, value, order }),
     );
     for (const [slot, key] of this.#keys.entries()) {
-      if (key === FREE) continue;
-      found.push({ key, value: this.#values[slot] as Value, turn: this.#turns[slot] as number });
+      if (key === FREE_KEY) continue;
+      found.push({ key, value: this.#values[slot] as Value, order: this.#orders[slot] as number });
     }
-    return found.sort((a, b) => a.turn - b.turn).map(({ key, value }) => [key, value]);
+    return found.sort((a, b) => a.order - b.order).map(({ key, value }) => [key, value]);
   }
 
   /** The values for which `test` holds, in no particular order: avoids the sort of `values`. */
   filter(test: (value: Value) => boolean): Value[] {
     const found: Value[] = [];
-    for (const [value] of this.#others.values()) if (test(value)) found.push(value);
+    for (const [value] of this.#otherKeys.values()) if (test(value)) found.push(value);
     if (this.#count === 0) return found;
     const keys = this.#keys;
     for (let slot = 0; slot < keys.length; slot++) {
-      if (keys[slot] === FREE) continue;
+      if (keys[slot] === FREE_KEY) continue;
       const value = this.#values[slot] as Value;
       if (test(value)) found.push(value);
     }
@@ -112,16 +112,16 @@ export class Register<Value> {
   findLast(test: (value: Value) => boolean): Value | undefined {
     let found: Value | undefined;
     let latest = -1;
-    for (const [value, turn] of this.#others.values()) {
-      if (turn > latest && test(value)) [found, latest] = [value, turn];
+    for (const [value, order] of this.#otherKeys.values()) {
+      if (order > latest && test(value)) [found, latest] = [value, order];
     }
     if (this.#count === 0) return found;
     const keys = this.#keys;
     for (let slot = 0; slot < keys.length; slot++) {
-      const turn = this.#turns[slot] as number;
-      if (keys[slot] === FREE || turn <= latest) continue;
+      const order = this.#orders[slot] as number;
+      if (keys[slot] === FREE_KEY || order <= latest) continue;
       const value = this.#values[slot] as Value;
-      if (test(value)) [found, latest] = [value, turn];
+      if (test(value)) [found, latest] = [value, order];
     }
     return found;
   }
@@ -129,73 +129,74 @@ export class Register<Value> {
   /**
    * Multiplicative hashing: consecutive ids in consecutive slots would make every removal move all entries behind it.
    */
-  #home(key: number): number {
-    const scattered = Math.imul(key, SCATTER);
-    return (scattered ^ (scattered >>> 15)) & this.#mask;
+  #hashSlot(key: number): number {
+    const hash = Math.imul(key, HASH_MULTIPLIER);
+    return (hash ^ (hash >>> 15)) & this.#mask;
   }
 
   /** The slot of a key, or the free slot where it belongs. */
-  #find(key: number): number {
-    let slot = this.#home(key);
+  #slotOf(key: number): number {
+    let slot = this.#hashSlot(key);
     for (;;) {
-      const at = this.#keys[slot];
-      if (at === key || at === FREE) return slot;
+      const slotKey = this.#keys[slot];
+      if (slotKey === key || slotKey === FREE_KEY) return slot;
       slot = (slot + 1) & this.#mask;
     }
   }
 
-  #put(slot: number, key: number, value: Value | undefined, turn: number): void {
+  #writeSlot(slot: number, key: number, value: Value | undefined, order: number): void {
     this.#keys[slot] = key;
     this.#values[slot] = value;
-    this.#turns[slot] = turn;
+    this.#orders[slot] = order;
   }
 
   /** Moves up the following entries that could not be found behind a free slot (linear probing). */
-  #free(slot: number): void {
-    let hole = slot;
-    for (let next = (hole + 1) & this.#mask; ; next = (next + 1) & this.#mask) {
+  #freeSlot(slot: number): void {
+    let freed = slot;
+    for (let next = (freed + 1) & this.#mask; ; next = (next + 1) & this.#mask) {
       const key = this.#keys[next] as number;
-      if (key === FREE) break;
-      const distance = (next - this.#home(key)) & this.#mask;
-      if (distance < ((next - hole) & this.#mask)) continue;
-      this.#put(hole, key, this.#values[next], this.#turns[next] as number);
-      hole = next;
+      if (key === FREE_KEY) break;
+      const distance = (next - this.#hashSlot(key)) & this.#mask;
+      if (distance < ((next - freed) & this.#mask)) continue;
+      this.#writeSlot(freed, key, this.#values[next], this.#orders[next] as number);
+      freed = next;
     }
-    this.#put(hole, FREE, undefined, 0);
+    this.#writeSlot(freed, FREE_KEY, undefined, 0);
   }
 
   /** Also removes all entries. */
-  #resize(size: number): void {
+  #reset(size: number): void {
     this.#keys = emptyKeys(size);
     this.#values = emptyValues(size);
-    this.#turns = emptyKeys(size);
+    this.#orders = emptyKeys(size);
     this.#mask = size - 1;
   }
 
   #grow(): void {
-    const [keys, values, turns] = [this.#keys, this.#values, this.#turns];
-    this.#resize(keys.length * 2);
+    const [keys, values, orders] = [this.#keys, this.#values, this.#orders];
+    this.#reset(keys.length * 2);
     for (const [slot, key] of keys.entries()) {
-      if (key !== FREE) this.#put(this.#find(key), key, values[slot], turns[slot] as number);
+      if (key !== FREE_KEY)
+        this.#writeSlot(this.#slotOf(key), key, values[slot], orders[slot] as number);
     }
   }
 }
 
 /** Slots of an empty table: a power of two. */
-const LEAST = 16;
+const MIN_SLOTS = 16;
 /** Tables of at least this many slots are shrunk when they become empty. */
-const LARGE = 4096;
-const FREE = -1;
+const SHRINK_FROM_SLOTS = 4096;
+const FREE_KEY = -1;
 /** 2 ** 32 divided by the golden ratio. */
-const SCATTER = 0x9e3779b1;
-const MOST = 2 ** 31;
+const HASH_MULTIPLIER = 0x9e3779b1;
+const TABLE_KEY_LIMIT = 2 ** 31;
 
-function isPlain(key: string | number): key is number {
-  return typeof key === "number" && key >= 0 && key < MOST && Number.isInteger(key);
+function isTableKey(key: string | number): key is number {
+  return typeof key === "number" && key >= 0 && key < TABLE_KEY_LIMIT && Number.isInteger(key);
 }
 
 function emptyKeys(size: number): number[] {
-  return Array.from({ length: size }, () => FREE);
+  return Array.from({ length: size }, () => FREE_KEY);
 }
 
 function emptyValues<Value>(size: number): (Value | undefined)[] {

@@ -4,11 +4,11 @@
  * state is a scratch stack that is not in use between calls.
  */
 
-import { matches, type Range, shortTextOf, textOf, utf8 } from "./bytes.ts";
-import { skipPlain, wordsOf } from "./words.ts";
+import { startsWithAt, type ByteRange, cachedTextOf, textOf, utf8 } from "./bytes.ts";
+import { skipPlainChars, toInt32View } from "./words.ts";
 
 /** One member of an object: its decoded key, and the byte range `[start, end)` of its value. */
-export interface Member {
+export interface JsonMember {
   readonly key: string;
   readonly start: number;
   readonly end: number;
@@ -23,7 +23,7 @@ const MAX_DEPTH = 2048;
 export const ANY_DEPTH = Number.POSITIVE_INFINITY;
 /** The most members or elements that are recorded: a short message must not exhaust memory. */
 const MAX_ITEMS = 100_000;
-const scratch = new Uint8Array(MAX_DEPTH);
+const scratchStack = new Uint8Array(MAX_DEPTH);
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -35,12 +35,12 @@ const COMMA = 0x2c;
 const COLON = 0x3a;
 
 /** The parsed value of a byte range that has been scanned. */
-export function valueOf(bytes: Uint8Array, range: Range): unknown {
+export function parseRange(bytes: Uint8Array, range: ByteRange): unknown {
   return JSON.parse(textOf(bytes, range.start, range.end));
 }
 
 /** The index of the first byte from `at` on that is not JSON white space. */
-export function skipSpace(bytes: Uint8Array, at: number): number {
+export function skipWhitespace(bytes: Uint8Array, at: number): number {
   let i = at;
   for (;;) {
     const byte = bytes[i];
@@ -58,27 +58,27 @@ export function skipSpace(bytes: Uint8Array, at: number): number {
 export function scanObject(
   bytes: Uint8Array,
   at: number,
-  wanted?: readonly string[],
-  deepest = MAX_DEPTH,
-): Scanned<Member> | undefined {
+  wantedKeys?: readonly string[],
+  maxDepth = MAX_DEPTH,
+): ScanResult<JsonMember> | undefined {
   if (bytes[at] !== OPEN_BRACE) return undefined;
-  const items: Member[] = [];
-  let i = skipSpace(bytes, at + 1);
+  const items: JsonMember[] = [];
+  let i = skipWhitespace(bytes, at + 1);
   if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
   for (;;) {
     const keyEnd = skipString(bytes, i);
     if (keyEnd < 0) return undefined;
-    const colon = skipSpace(bytes, keyEnd);
+    const colon = skipWhitespace(bytes, keyEnd);
     if (bytes[colon] !== COLON) return undefined;
-    const start = skipSpace(bytes, colon + 1);
-    const end = skipValue(bytes, start, deepest);
+    const start = skipWhitespace(bytes, colon + 1);
+    const end = skipValue(bytes, start, maxDepth);
     if (end < 0 || items.length === MAX_ITEMS) return undefined;
-    const key = keyOf(bytes, i + 1, keyEnd - 1);
-    if (wanted === undefined || wanted.includes(key)) items.push({ key, start, end });
-    i = skipSpace(bytes, end);
+    const key = decodeString(bytes, i + 1, keyEnd - 1);
+    if (wantedKeys === undefined || wantedKeys.includes(key)) items.push({ key, start, end });
+    i = skipWhitespace(bytes, end);
     if (bytes[i] === CLOSE_BRACE) return { items, end: i + 1 };
     if (bytes[i] !== COMMA) return undefined;
-    i = skipSpace(bytes, i + 1);
+    i = skipWhitespace(bytes, i + 1);
   }
 }
 
@@ -86,26 +86,26 @@ export function scanObject(
  * The members of the object at `at`, whatever the nesting of its values; none if it is no well-formed object. For
  * results that are relayed unread: brackets inside nested values are counted, not matched.
  */
-export function scanTop(bytes: Uint8Array, at: number): readonly Member[] {
+export function scanTopLevel(bytes: Uint8Array, at: number): readonly JsonMember[] {
   const scanned = scanObject(bytes, at)?.items;
   if (scanned !== undefined || bytes[at] !== OPEN_BRACE) return scanned ?? [];
-  const items: Member[] = [];
-  let i = skipSpace(bytes, at + 1);
+  const items: JsonMember[] = [];
+  let i = skipWhitespace(bytes, at + 1);
   while (items.length < MAX_ITEMS) {
     const start = skipKey(bytes, i);
-    const end = start < 0 ? -1 : skipDeep(bytes, start);
+    const end = start < 0 ? -1 : skipBalanced(bytes, start);
     if (end < 0) return [];
-    items.push({ key: keyOf(bytes, i + 1, skipString(bytes, i) - 1), start, end });
-    i = skipSpace(bytes, end);
+    items.push({ key: decodeString(bytes, i + 1, skipString(bytes, i) - 1), start, end });
+    i = skipWhitespace(bytes, end);
     if (bytes[i] === CLOSE_BRACE) return items;
     if (bytes[i] !== COMMA) return [];
-    i = skipSpace(bytes, i + 1);
+    i = skipWhitespace(bytes, i + 1);
   }
   return [];
 }
 
 /** The index after the value at `at`, or -1: only strings and the bracket depth are checked. */
-function skipDeep(bytes: Uint8Array, at: number): number {
+function skipBalanced(bytes: Uint8Array, at: number): number {
   const byte = bytes[at];
   if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return skipValue(bytes, at);
   let depth = 0;
@@ -132,21 +132,21 @@ function skipDeep(bytes: Uint8Array, at: number): number {
 export function scanArray(
   bytes: Uint8Array,
   at: number,
-  most = MAX_ITEMS,
-  deepest = MAX_DEPTH,
-): Scanned<Range> | undefined {
+  maxItems = MAX_ITEMS,
+  maxDepth = MAX_DEPTH,
+): ScanResult<ByteRange> | undefined {
   if (bytes[at] !== OPEN_BRACKET) return undefined;
-  const items: Range[] = [];
-  let i = skipSpace(bytes, at + 1);
+  const items: ByteRange[] = [];
+  let i = skipWhitespace(bytes, at + 1);
   if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
   for (;;) {
-    const end = skipValue(bytes, i, deepest);
-    if (end < 0 || items.length === most) return undefined;
+    const end = skipValue(bytes, i, maxDepth);
+    if (end < 0 || items.length === maxItems) return undefined;
     items.push({ start: i, end });
-    i = skipSpace(bytes, end);
+    i = skipWhitespace(bytes, end);
     if (bytes[i] === CLOSE_BRACKET) return { items, end: i + 1 };
     if (bytes[i] !== COMMA) return undefined;
-    i = skipSpace(bytes, i + 1);
+    i = skipWhitespace(bytes, i + 1);
   }
 }
 
@@ -156,25 +156,25 @@ export function everyValue(
   at: number,
   test: (start: number) => boolean,
 ): boolean {
-  let i = skipSpace(bytes, at + 1);
+  let i = skipWhitespace(bytes, at + 1);
   while (bytes[i] === QUOTE) {
     const start = skipKey(bytes, i);
     const end = start < 0 ? -1 : skipValue(bytes, start);
     if (end < 0 || !test(start)) return false;
-    i = skipSpace(bytes, end);
-    if (bytes[i] === COMMA) i = skipSpace(bytes, i + 1);
+    i = skipWhitespace(bytes, end);
+    if (bytes[i] === COMMA) i = skipWhitespace(bytes, i + 1);
   }
   return true;
 }
 
-export interface Scanned<T> {
+export interface ScanResult<T> {
   readonly items: readonly T[];
   /** The index after the closing brace or bracket. */
   readonly end: number;
 }
 
 /** The last member with that key: of duplicate keys the last one wins, as in JSON.parse. */
-export function lastMember(members: readonly Member[], key: string): Member | undefined {
+export function lastMember(members: readonly JsonMember[], key: string): JsonMember | undefined {
   for (let i = members.length - 1; i >= 0; i--) {
     const member = members[i];
     if (member?.key === key) return member;
@@ -183,14 +183,14 @@ export function lastMember(members: readonly Member[], key: string): Member | un
 }
 
 /** The decoded string of a range; undefined if the value is no string. */
-export function stringOf(bytes: Uint8Array, range: Range | undefined): string | undefined {
+export function readString(bytes: Uint8Array, range: ByteRange | undefined): string | undefined {
   if (range === undefined || bytes[range.start] !== QUOTE) return undefined;
-  return keyOf(bytes, range.start + 1, range.end - 1);
+  return decodeString(bytes, range.start + 1, range.end - 1);
 }
 
 /** The index after the value at `at`; -1 if it is not well-formed, or nested deeper than `maxDepth`. */
-export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): number {
-  let stack = scratch;
+export function skipValue(bytes: Uint8Array, at: number, maxDepth = MAX_DEPTH): number {
+  let stack = scratchStack;
   let i = at;
   let depth = 0;
   for (;;) {
@@ -200,10 +200,10 @@ export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): n
       i = skipString(bytes, i);
       if (i < 0) return -1;
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
-      if (depth === deepest) return -1;
-      if (depth === stack.length) stack = extend(stack);
+      if (depth === maxDepth) return -1;
+      if (depth === stack.length) stack = growStack(stack);
       stack[depth++] = byte;
-      i = skipSpace(bytes, i + 1);
+      i = skipWhitespace(bytes, i + 1);
       if (bytes[i] === byte + 2) {
         depth--;
         i++;
@@ -221,11 +221,11 @@ export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): n
     // A value ended at i: expect closing brackets, then a comma or the end.
     for (;;) {
       if (depth === 0) return i;
-      i = skipSpace(bytes, i);
+      i = skipWhitespace(bytes, i);
       const open = stack[depth - 1];
       const next = bytes[i];
       if (next === COMMA) {
-        i = skipSpace(bytes, i + 1);
+        i = skipWhitespace(bytes, i + 1);
         if (open === OPEN_BRACE) {
           i = skipKey(bytes, i);
           if (i < 0) return -1;
@@ -241,7 +241,7 @@ export function skipValue(bytes: Uint8Array, at: number, deepest = MAX_DEPTH): n
 }
 
 /** A copy of twice the size; the shared scratch stack is not replaced. */
-function extend(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+function growStack(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   const longer = new Uint8Array(stack.length * 2);
   longer.set(stack);
   return longer;
@@ -251,34 +251,34 @@ function extend(stack: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
 function skipKey(bytes: Uint8Array, at: number): number {
   const end = skipString(bytes, at);
   if (end < 0) return -1;
-  const colon = skipSpace(bytes, end);
-  return bytes[colon] === COLON ? skipSpace(bytes, colon + 1) : -1;
+  const colon = skipWhitespace(bytes, end);
+  return bytes[colon] === COLON ? skipWhitespace(bytes, colon + 1) : -1;
 }
 
 /** 1 for every byte that needs no attention inside a string; this lookup is most of the cost of a scan. */
-const PLAIN = new Uint8Array(256).fill(1, 0x20);
-PLAIN[QUOTE] = 0;
-PLAIN[BACKSLASH] = 0;
+const IS_PLAIN_CHAR = new Uint8Array(256).fill(1, 0x20);
+IS_PLAIN_CHAR[QUOTE] = 0;
+IS_PLAIN_CHAR[BACKSLASH] = 0;
 
 /**
  * Longer runs of plain bytes are scanned four bytes at a time from there on; the setup costs as much as this many
  * bytes.
  */
-const SHORT = 48;
+const MIN_WORD_SCAN = 48;
 
 /** The index after the string at `at`, or -1. */
 export function skipString(bytes: Uint8Array, at: number): number {
   if (bytes[at] !== QUOTE) return -1;
   const length = bytes.length;
-  let words: Int32Array | undefined;
+  let int32View: Int32Array | undefined;
   let i = at + 1;
   while (i < length) {
-    const soon = i + SHORT;
-    while (i < soon && PLAIN[bytes[i] as number] === 1) i++;
-    if (i === soon) {
-      words ??= wordsOf(bytes);
-      i = skipPlain(words, bytes, i);
-      while (PLAIN[bytes[i] as number] === 1) i++;
+    const wordScanStart = i + MIN_WORD_SCAN;
+    while (i < wordScanStart && IS_PLAIN_CHAR[bytes[i] as number] === 1) i++;
+    if (i === wordScanStart) {
+      int32View ??= toInt32View(bytes);
+      i = skipPlainChars(int32View, bytes, i);
+      while (IS_PLAIN_CHAR[bytes[i] as number] === 1) i++;
     }
     const byte = bytes[i];
     if (byte === QUOTE) return i + 1;
@@ -326,11 +326,11 @@ export function isDigit(byte: number | undefined): boolean {
 function skipScalar(bytes: Uint8Array, at: number): number {
   switch (bytes[at]) {
     case 0x74:
-      return matches(bytes, at, TRUE) ? at + 4 : -1;
+      return startsWithAt(bytes, at, TRUE) ? at + 4 : -1;
     case 0x66:
-      return matches(bytes, at, FALSE) ? at + 5 : -1;
+      return startsWithAt(bytes, at, FALSE) ? at + 5 : -1;
     case 0x6e:
-      return matches(bytes, at, NULL) ? at + 4 : -1;
+      return startsWithAt(bytes, at, NULL) ? at + 4 : -1;
     default:
       return skipNumber(bytes, at);
   }
@@ -366,7 +366,7 @@ function skipDigits(bytes: Uint8Array, at: number): number {
 }
 
 /** The decoded text between two quotes. */
-function keyOf(bytes: Uint8Array, start: number, end: number): string {
-  const text = shortTextOf(bytes, start, end);
+function decodeString(bytes: Uint8Array, start: number, end: number): string {
+  const text = cachedTextOf(bytes, start, end);
   return text.includes("\\") ? (JSON.parse(`"${text}"`) as string) : text;
 }

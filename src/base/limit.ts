@@ -1,6 +1,6 @@
 import type { Clock } from "./clock.ts";
 
-export interface Limit {
+export interface TimeLimit {
   readonly clock: Clock;
   /** In ms. */
   readonly after: number;
@@ -11,7 +11,7 @@ export interface Limit {
 
 /** Does something that is given up after a while, or when the signal says so. */
 export async function withLimit<T>(
-  { clock, after, signal, reason }: Limit,
+  { clock, after, signal, reason }: TimeLimit,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const late = new AbortController();

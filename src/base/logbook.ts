@@ -1,4 +1,4 @@
-import type { Bus, LogLevel, LogSource } from "./events.ts";
+import type { EventBus, LogLevel, LogSource } from "./events.ts";
 
 /** A log line; `at` is in ms since the epoch. */
 export interface LogEntry {
@@ -9,22 +9,22 @@ export interface LogEntry {
 }
 
 /** Limits per server. */
-const MEMORY = { entries: 1000, characters: 1024 * 1024 };
+const LOG_LIMITS = { entries: 1000, characters: 1024 * 1024 };
 
 /** The last log lines of each server. */
 export class Logbook {
-  readonly #entries = new Map<string, { kept: LogEntry[]; size: number }>();
+  readonly #logs = new Map<string, { entries: LogEntry[]; size: number }>();
 
-  constructor(bus: Bus) {
+  constructor(bus: EventBus) {
     bus.subscribe(
       (event) => {
         if (event.kind === "log") {
           const { level, source, text } = event;
-          if (event.server !== undefined) this.#keep(event.server, { level, source, text });
+          if (event.server !== undefined) this.#append(event.server, { level, source, text });
         } else if (event.kind === "server" && event.change !== "changed") {
           // A server that is added again starts with an empty log; late lines of a removed one are dropped.
-          if (event.change === "added") this.#entries.set(event.server, { kept: [], size: 0 });
-          else this.#entries.delete(event.server);
+          if (event.change === "added") this.#logs.set(event.server, { entries: [], size: 0 });
+          else this.#logs.delete(event.server);
         }
       },
       ["log", "server"],
@@ -33,16 +33,16 @@ export class Logbook {
 
   /** Oldest first. */
   of(server: string): readonly LogEntry[] {
-    return [...(this.#entries.get(server)?.kept ?? [])];
+    return [...(this.#logs.get(server)?.entries ?? [])];
   }
 
-  #keep(server: string, entry: Omit<LogEntry, "at">): void {
-    const book = this.#entries.get(server);
-    if (book === undefined) return;
-    book.kept.push({ at: Date.now(), ...entry });
-    book.size += entry.text.length;
-    while (book.kept.length > MEMORY.entries || book.size > MEMORY.characters) {
-      book.size -= book.kept.shift()?.text.length ?? 0;
+  #append(server: string, entry: Omit<LogEntry, "at">): void {
+    const log = this.#logs.get(server);
+    if (log === undefined) return;
+    log.entries.push({ at: Date.now(), ...entry });
+    log.size += entry.text.length;
+    while (log.entries.length > LOG_LIMITS.entries || log.size > LOG_LIMITS.characters) {
+      log.size -= log.entries.shift()?.text.length ?? 0;
     }
   }
 }

@@ -4,7 +4,7 @@ import { isAbsolute, join } from "node:path";
 export type Env = Readonly<Record<string, string | undefined>>;
 
 /** The environment the hub runs in. `platform` has the values of `process.platform`. */
-export interface Surroundings {
+export interface SystemEnvironment {
   readonly env: Env;
   /** The hub's working directory, absolute. */
   readonly cwd: string;
@@ -13,38 +13,38 @@ export interface Surroundings {
 
 /** The folders that may hold the user's manifest: absolute, in order of precedence. */
 export function configFolders(env: Env, platform: string): readonly string[] {
-  const base = findBase(env, "XDG_CONFIG_HOME") ?? join(homeFolder(env), ".config");
+  const base = xdgFolder(env, "XDG_CONFIG_HOME") ?? join(safeHomeFolder(env), ".config");
   const folder = join(base, "toolmux");
   return platform === "darwin" ? [folder, libraryFolder(env)] : [folder];
 }
 
 /** The folder for the hub's state files, absolute. */
 export function stateFolder(env: Env, platform: string): string {
-  const base = findBase(env, "XDG_STATE_HOME");
+  const base = xdgFolder(env, "XDG_STATE_HOME");
   if (base !== undefined) return join(base, "toolmux");
   if (platform === "darwin") return libraryFolder(env);
-  return join(homeFolder(env), ".local", "state", "toolmux");
+  return join(safeHomeFolder(env), ".local", "state", "toolmux");
 }
 
 /**
  * The home folder: HOME if it is absolute, else the system's. A relative HOME would lead into the working directory.
  */
-export function homeFolder({ HOME }: Env): string {
+export function safeHomeFolder({ HOME }: Env): string {
   if (HOME !== undefined && isAbsolute(HOME)) return HOME;
   return process.getBuiltinModule("node:os").userInfo().homedir;
 }
 
 /** Replaces a leading `~` or `~/` by the home folder. */
 export function expandHome(path: string, env: Env): string {
-  return path === "~" || path.startsWith("~/") ? join(homeFolder(env), path.slice(1)) : path;
+  return path === "~" || path.startsWith("~/") ? join(safeHomeFolder(env), path.slice(1)) : path;
 }
 
 /** The XDG base directory specification requires relative paths to be ignored. */
-function findBase(env: Env, variable: string): string | undefined {
+function xdgFolder(env: Env, variable: string): string | undefined {
   const path = env[variable];
   return path !== undefined && isAbsolute(path) ? path : undefined;
 }
 
 function libraryFolder(env: Env): string {
-  return join(homeFolder(env), "Library", "Application Support", "toolmux");
+  return join(safeHomeFolder(env), "Library", "Application Support", "toolmux");
 }

@@ -14,14 +14,14 @@ import {
 import { join } from "node:path";
 
 /** Does not follow symbolic links, and does not block on pipes or devices. */
-const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
+const OPEN_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 /** The suffix of temporary files, whatever file they will replace. */
-const DRAFT = /\.[0-9a-f-]{36}\.draft$/;
+const TEMP_FILE_SUFFIX = /\.[0-9a-f-]{36}\.draft$/;
 /** In ms. No write takes that long: the writer of an older temporary file has ended. */
-export const MAX_DRAFT_AGE = 10 * 60 * 1000;
+export const MAX_TEMP_FILE_AGE = 10 * 60 * 1000;
 
 /** Makes a folder that only its owner can access; an existing folder loses other users' permissions. */
-export async function makePrivateFolder(folder: string): Promise<void> {
+export async function ensurePrivateFolder(folder: string): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const { mode } = await stat(folder);
   if ((mode & 0o077) !== 0) await chmod(folder, 0o700);
@@ -36,7 +36,7 @@ export async function readPrivate(
   maxLength: number,
 ): Promise<Buffer<ArrayBuffer> | undefined> {
   try {
-    const handle = await open(path, FLAGS);
+    const handle = await open(path, OPEN_FLAGS);
     try {
       const stats = await handle.stat();
       if (!stats.isFile() || stats.size > maxLength) return undefined;
@@ -70,7 +70,7 @@ export async function writePrivate(path: string, bytes: Uint8Array): Promise<voi
 }
 
 /** Renames a temporary file over a path atomically: readers see all of the old file or all of the new one. */
-export async function replaceBy(draft: string, path: string): Promise<void> {
+export async function replaceFromTemp(draft: string, path: string): Promise<void> {
   try {
     await rename(draft, path);
   } catch (error) {
@@ -89,7 +89,7 @@ export async function replaceBy(draft: string, path: string): Promise<void> {
  * Replaces a file atomically by one with mode 0600.
  * @param modifiedAt the file's modification time, in ms since the epoch; default: now
  */
-export async function rewritePrivate(
+export async function replacePrivate(
   path: string,
   bytes: Uint8Array,
   changedAt?: number,
@@ -98,7 +98,7 @@ export async function rewritePrivate(
   await writePrivate(draft, bytes);
   try {
     if (changedAt !== undefined) await utimes(draft, new Date(changedAt), new Date(changedAt));
-    await replaceBy(draft, path);
+    await replaceFromTemp(draft, path);
   } catch (error) {
     await rm(draft, { force: true });
     throw error;
@@ -106,19 +106,19 @@ export async function rewritePrivate(
 }
 
 /** Whether a path is that of a temporary file. */
-export function isDraft(path: string): boolean {
-  return DRAFT.test(path);
+export function isTempFile(path: string): boolean {
+  return TEMP_FILE_SUFFIX.test(path);
 }
 
 /** Removes temporary files older than MAX_TEMP_FILE_AGE from a folder. `now` is in ms since the epoch. */
-export async function removeDrafts(folder: string, now: number): Promise<void> {
+export async function removeStaleTempFiles(folder: string, now: number): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (!DRAFT.test(name)) continue;
+    if (!TEMP_FILE_SUFFIX.test(name)) continue;
     const path = join(folder, name);
     const written = await lstat(path).then(
       (stats) => stats.mtimeMs,
       () => now,
     );
-    if (now - written > MAX_DRAFT_AGE) await rm(path, { force: true });
+    if (now - written > MAX_TEMP_FILE_AGE) await rm(path, { force: true });
   }
 }

@@ -1,9 +1,9 @@
 import process from "node:process";
 
-export type Bytes = Uint8Array<ArrayBuffer>;
+export type FileBytes = Uint8Array<ArrayBuffer>;
 
-export type ReadResult =
-  | { readonly kind: "read"; readonly bytes: Bytes }
+export type FileReadResult =
+  | { readonly kind: "read"; readonly bytes: FileBytes }
   | { readonly kind: "absent" }
   /** `reason` follows the file's name: "is a folder", "may not be read …". */
   | { readonly kind: "refused"; readonly reason: string };
@@ -12,29 +12,30 @@ export type ReadResult =
  * Reads a regular file of at most `maxBytes`. Refuses anything else, so that no pipe or device can block. Reads
  * synchronously, because loading the asynchronous file API takes longer than all reads of a start.
  */
-export function readSmall(path: string, maxBytes: number): Promise<ReadResult> {
-  return Promise.resolve(readNow(path, maxBytes));
+export function readFileLimited(path: string, maxBytes: number): Promise<FileReadResult> {
+  return Promise.resolve(readSync(path, maxBytes));
 }
 
-function readNow(path: string, maxBytes: number): ReadResult {
+function readSync(path: string, maxBytes: number): FileReadResult {
   const { readFileSync, statSync } = process.getBuiltinModule("node:fs");
   try {
     const stats = statSync(path, { throwIfNoEntry: false });
     if (stats === undefined) return { kind: "absent" };
-    if (stats.isDirectory()) return refuse("is a folder, not a file");
-    if (!stats.isFile()) return refuse("is not a regular file");
-    if (stats.size > maxBytes) return refuse(`is longer than ${maxBytes} bytes`);
+    if (stats.isDirectory()) return refused("is a folder, not a file");
+    if (!stats.isFile()) return refused("is not a regular file");
+    if (stats.size > maxBytes) return refused(`is longer than ${maxBytes} bytes`);
     return { kind: "read", bytes: new Uint8Array(readFileSync(path)) };
   } catch (error) {
     const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
     if (code === "ENOENT" || code === "ENOTDIR") return { kind: "absent" };
-    if (code === "EACCES" || code === "EPERM") return refuse("may not be read (permission denied)");
-    return refuse(`cannot be read (${code})`);
+    if (code === "EACCES" || code === "EPERM")
+      return refused("may not be read (permission denied)");
+    return refused(`cannot be read (${code})`);
   }
 }
 
 /** Decodes UTF-8. @returns the text without a byte order mark; undefined if the bytes are not UTF-8 */
-export function decode(bytes: Uint8Array): string | undefined {
+export function decodeUtf8(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
@@ -42,6 +43,6 @@ export function decode(bytes: Uint8Array): string | undefined {
   }
 }
 
-function refuse(reason: string): ReadResult {
+function refused(reason: string): FileReadResult {
   return { kind: "refused", reason };
 }

@@ -1,19 +1,19 @@
 import process from "node:process";
 import type { Writable } from "node:stream";
 import {
-  type FileSink,
-  type InputStream,
-  nodeInput,
-  nodeOutput,
-  type OutputStream,
-  sinkOutput,
-  webInput,
+  type BunFileSink,
+  type ByteInput,
+  inputOfNodeStream,
+  outputOfNodeStream,
+  type ByteOutput,
+  outputOfBunSink,
+  inputOfWebStream,
 } from "./byte-streams.ts";
 
 /** The few APIs that differ between Bun, Deno and Node. All other code uses node: modules and web APIs. */
 
 interface BunRuntime {
-  readonly secrets: NativeSecrets;
+  readonly secrets: SystemKeychain;
   gc(force: boolean): void;
   readonly isStandaloneExecutable?: boolean;
   resolveSync(name: string, folder: string): string;
@@ -23,18 +23,18 @@ interface BunRuntime {
 }
 
 /** The operating system's keychain (`Bun.secrets`). */
-export interface NativeSecrets {
-  get(which: { service: string; name: string }): Promise<string | null>;
-  set(what: { service: string; name: string; value: string }): Promise<void>;
-  delete(which: { service: string; name: string }): Promise<boolean>;
+export interface SystemKeychain {
+  get(key: { service: string; name: string }): Promise<string | null>;
+  set(entry: { service: string; name: string; value: string }): Promise<void>;
+  delete(key: { service: string; name: string }): Promise<boolean>;
 }
 
 interface BunFile {
-  writer(options: { highWaterMark: number }): FileSink;
+  writer(options: { highWaterMark: number }): BunFileSink;
 }
 
 /** The part of `bun:ffi` that is used. */
-interface ForeignCalls {
+interface BunFfi {
   dlopen(
     library: string,
     symbols: { fcntl: object },
@@ -48,7 +48,7 @@ const deno = (globalThis as { Deno?: object }).Deno;
 export const runtimeName: "bun" | "deno" | "node" = bun ? "bun" : deno ? "deno" : "node";
 
 /** The command that starts this program again, executable first. */
-export function selfCommand(): readonly [string, ...string[]] {
+export function ownCommand(): readonly [string, ...string[]] {
   if (bun?.isStandaloneExecutable === true) return [process.execPath];
   const main = process.argv[1] ?? "src/main.ts";
   return deno ? [process.execPath, "run", "-A", main] : [process.execPath, main];
@@ -61,47 +61,47 @@ export const resolvePackage =
   bun && ((name: string, folder: string) => bun.resolveSync(name, folder));
 
 /** The operating system's keychain; undefined if the runtime has no access to it. */
-export const nativeSecrets = bun && ((): NativeSecrets => bun.secrets);
+export const systemKeychain = bun && ((): SystemKeychain => bun.secrets);
 
 /** Bun's own streams are used, since `process.stdin` and `process.stdout` take about 7 ms at start-up there. */
-export function ownStdin(): InputStream {
-  return bun ? webInput(bun.stdin.stream()) : nodeInput(process.stdin);
+export function ownStdin(): ByteInput {
+  return bun ? inputOfWebStream(bun.stdin.stream()) : inputOfNodeStream(process.stdin);
 }
 
-export function ownStdout(onBroken: () => void): OutputStream {
-  if (bun === undefined) return nodeOutput(process.stdout, onBroken);
-  const output = sinkOutput(writerOf(bun.stdout), onBroken);
-  let isWide = false;
+export function ownStdout(onBroken: () => void): ByteOutput {
+  if (bun === undefined) return outputOfNodeStream(process.stdout, onBroken);
+  const output = outputOfBunSink(bunSinkOf(bun.stdout), onBroken);
+  let isPipeEnlarged = false;
   return {
     write(bytes) {
-      if (!isWide && bytes.length >= WIDE) {
-        isWide = true;
-        void widenPipe(1);
+      if (!isPipeEnlarged && bytes.length >= LARGE_WRITE) {
+        isPipeEnlarged = true;
+        void enlargePipe(1);
       }
       return output.write(bytes);
     },
     end: () => output.end(),
-    keepsNothing: output.keepsNothing,
+    retainsNoMemory: output.retainsNoMemory,
   };
 }
 
 /** Writes of at least this size enlarge the pipe, in bytes. */
-const WIDE = 32 * 1024;
+const LARGE_WRITE = 32 * 1024;
 /** The largest pipe that an unprivileged user may have on Linux (pipe-max-size), in bytes. */
-const WIDEST = 1024 * 1024;
-const SET_PIPE_SIZE = 1031;
+const MAX_PIPE_SIZE = 1024 * 1024;
+const F_SETPIPE_SZ = 1031;
 
 /**
  * Enlarges a pipe beyond 64 KiB on Linux (F_SETPIPE_SZ): a result of 1 MB then goes out in one write instead of
  * sixteen, in two thirds of the time. Does nothing if `fd` is no pipe.
  */
-async function widenPipe(fd: number): Promise<void> {
+async function enlargePipe(fd: number): Promise<void> {
   if (process.platform !== "linux") return;
   try {
     const name = "bun:ffi";
-    const foreign = (await import(name)) as ForeignCalls;
+    const ffi = (await import(name)) as BunFfi;
     const fcntl = { fcntl: { args: ["i32", "i32", "i32"], returns: "i32" } };
-    foreign.dlopen("libc.so.6", fcntl).symbols.fcntl(fd, SET_PIPE_SIZE, WIDEST);
+    ffi.dlopen("libc.so.6", fcntl).symbols.fcntl(fd, F_SETPIPE_SZ, MAX_PIPE_SIZE);
   } catch {
     // Without that library the pipe keeps its size.
   }
@@ -111,39 +111,41 @@ async function widenPipe(fd: number): Promise<void> {
 export const collectGarbage = bun && ((): void => bun.gc(false));
 
 /** The hub's own stderr. Bun's `console` blocks for ever on a pipe that nobody reads. */
-export function ownStderr(): OutputStream {
+export function ownStderr(): ByteOutput {
   const onBroken = (): void => {};
-  return bun ? sinkOutput(writerOf(bun.stderr), onBroken) : nodeOutput(process.stderr, onBroken);
+  return bun
+    ? outputOfBunSink(bunSinkOf(bun.stderr), onBroken)
+    : outputOfNodeStream(process.stderr, onBroken);
 }
 
 /** Bun's sink for a child's stdin, below the Node stream. */
-export interface ChildSink extends FileSink {
+export interface BunChildStdin extends BunFileSink {
   /** Whether the child has closed its stdin: the stream discards later writes without an error. */
   isClosed(): boolean;
 }
 
 /** Bun's sink for a child's stdin, which avoids the Node stream's cost per write; undefined if there is none. */
-export function childSinkOf(stream: Writable): ChildSink | undefined {
+export function bunChildStdinOf(stream: Writable): BunChildStdin | undefined {
   if (bun === undefined) return undefined;
   const keys = Object.getOwnPropertySymbols(stream);
-  const sink = keys.map((key): unknown => Reflect.get(stream, key)).find(isSink);
+  const sink = keys.map((key): unknown => Reflect.get(stream, key)).find(isBunSink);
   // `flush` returns 0 on an idle sink, and undefined on a closed one.
   if (sink?.flush() !== 0) return undefined;
   return {
     write: (bytes) => sink.write(bytes),
     flush: () => sink.flush(),
     end: () => sink.end(),
-    isClosed: () => isClosed(sink),
+    isClosed: () => isSinkClosed(sink),
   };
 }
 
-function isSink(value: unknown): value is FileSink {
+function isBunSink(value: unknown): value is BunFileSink {
   return ["write", "flush", "end"].every(
     (name) => typeof (value as Partial<Record<string, unknown>> | null)?.[name] === "function",
   );
 }
 
-function isClosed(sink: FileSink): boolean {
+function isSinkClosed(sink: BunFileSink): boolean {
   try {
     const flushed: unknown = sink.flush();
     // The stream awaits the same promise and reports the error.
@@ -154,6 +156,6 @@ function isClosed(sink: FileSink): boolean {
   }
 }
 
-function writerOf(file: BunFile): FileSink {
+function bunSinkOf(file: BunFile): BunFileSink {
   return file.writer({ highWaterMark: 64 * 1024 });
 }

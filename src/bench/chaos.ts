@@ -1,7 +1,7 @@
 import type { Clock } from "../base/clock.ts";
 import { sleep } from "../base/grace.ts";
 import { sendSignal } from "../process/group.ts";
-import { table } from "../process/processes.ts";
+import { processTable } from "../process/processes.ts";
 import type { Contact } from "./target.ts";
 import { Latencies } from "./latencies.ts";
 import type { LoadChaos } from "./load.ts";
@@ -149,9 +149,9 @@ export class Chaos implements LoadChaos {
     const vitals = await contact.vitals();
     if (vitals === undefined) return;
     const isHub = contact.subject.kind === "hub";
-    const hub = vitals.each.find(({ pid }) => isHub && pid === vitals.pid);
-    const prey = vitals.each.filter(({ group }) => group !== hub?.group);
-    const isSame = await table.recheck(prey).catch(() => () => false);
+    const hub = vitals.entries.find(({ pid }) => isHub && pid === vitals.pid);
+    const prey = vitals.entries.filter(({ group }) => group !== hub?.group);
+    const isSame = await processTable.recheck(prey).catch(() => () => false);
     const groups = new Set(prey.filter(isSame).map(({ group }) => group));
     if (groups.size === 0 || !this.#isRunning) return;
     for (const group of groups) sendSignal(-group, "SIGKILL");

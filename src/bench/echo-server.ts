@@ -3,7 +3,7 @@ import { joinPieces, type Piece, utf8 } from "../base/bytes.ts";
 import { NO_CACHE } from "../catalog/offer.ts";
 import { HubError } from "../base/errors.ts";
 import { OwnStdio } from "../frontend/stdio.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { type Implementation, Method, negotiate } from "../protocol/legacy.ts";
 import {
   mayBeModern,
@@ -15,7 +15,7 @@ import {
 import { VERSION } from "../base/version.ts";
 import {
   buildError,
-  type Frame,
+  type Message,
   type EncodedMessage,
   type Request,
   RESULT_MEMBER,
@@ -48,7 +48,7 @@ const TOOLS = {
  */
 export async function serveEcho(): Promise<void> {
   const link = new OwnStdio(LIMIT);
-  const take = (frame: Frame): void => {
+  const take = (frame: Message): void => {
     if (frame.kind === "batch") for (const item of frame.items) take(item);
     if (frame.kind === "request") link.send(answerEcho(frame));
   };
@@ -86,7 +86,7 @@ const CLOSE = Buffer.from("}");
 function resultOf(
   method: string,
   bytes: Buffer,
-  members: readonly Member[],
+  members: readonly JsonMember[],
 ): readonly Piece[] | undefined {
   switch (method) {
     case Method.toolsCall:
@@ -94,7 +94,7 @@ function resultOf(
     case Method.toolsList:
       return [utf8(JSON.stringify(TOOLS))];
     case Method.initialize: {
-      const protocolVersion = negotiate(stringOf(bytes, lastMember(members, "protocolVersion")));
+      const protocolVersion = negotiate(readString(bytes, lastMember(members, "protocolVersion")));
       const capabilities = { tools: {} };
       return [utf8(JSON.stringify({ protocolVersion, capabilities, serverInfo: SERVER }))];
     }
@@ -116,14 +116,14 @@ const QUOTE = 0x22;
 let last = { size: -1, text: NOTHING };
 
 /** The text as it was spelled, so that it is not read. */
-function echo(bytes: Buffer, members: readonly Member[]): readonly Piece[] {
+function echo(bytes: Buffer, members: readonly JsonMember[]): readonly Piece[] {
   const args = lastMember(members, "arguments");
   const items = (args && scanObject(bytes, args.start)?.items) ?? [];
   const size = lastMember(items, "size");
   const text = lastMember(items, "text");
   const isText = text !== undefined && bytes[text.start] === QUOTE;
   const said = isText ? bytes.subarray(text.start, text.end) : NOTHING;
-  return [BEFORE, size === undefined ? said : textOfSize(valueOf(bytes, size)), AFTER];
+  return [BEFORE, size === undefined ? said : textOfSize(parseRange(bytes, size)), AFTER];
 }
 
 /** As many letters; made once for calls that want the same. */

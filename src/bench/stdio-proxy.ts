@@ -4,12 +4,12 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
-import { Splitter } from "../jsonrpc/line-reader.ts";
-import { endOf, sinkOf, sourceOf } from "../process/child-streams.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { LineReader } from "../jsonrpc/line-reader.ts";
+import { streamEnd, outputOfChild, inputOfChild } from "../process/child-streams.ts";
 import { wallTime } from "./moment.ts";
 import { MARK } from "./template.ts";
 
@@ -41,15 +41,15 @@ export async function runTap({ folder, delay, command, args }: TapOptions): Prom
     child.once("error", () => reject(new HubError("spawnFailed", `${command} cannot be run.`)));
     child.once("exit", (code, signal) => resolve(code ?? (signal === null ? 1 : 128)));
   });
-  const silent = endOf(child.stdout);
+  const silent = streamEnd(child.stdout);
   const ears = new Ears((mark, time) => appendFileSync(file, `${mark} ${time}\n`));
-  const splitter = new Splitter(LIMIT, {
+  const splitter = new LineReader(LIMIT, {
     line: (line) => ears.hear(line),
-    long: () => {},
+    longLine: () => {},
     oversized: () => {},
   });
   const input = ownStdin();
-  const toServer = sinkOf(child.stdin);
+  const toServer = outputOfChild(child.stdin);
   input.read(
     (chunk) => {
       // What it reports is when it arrived, so that comes first.
@@ -62,7 +62,7 @@ export async function runTap({ folder, delay, command, args }: TapOptions): Prom
     () => toServer.end(),
   );
   const output = ownStdout(() => child.stdin.destroy());
-  const source = sourceOf(child.stdout);
+  const source = inputOfChild(child.stdout);
   const write = (chunk: Buffer): void => {
     const wait = output.write(chunk);
     if (wait === undefined) return;
@@ -95,13 +95,13 @@ class Ears {
   }
 
   #learn(line: Buffer): void {
-    const frame = readFrame(line);
+    const frame = parseMessage(line);
     if (frame.kind !== "request") return;
     const { bytes, params } = frame;
     const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
     const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
     if (mark === undefined) return;
-    this.#marks.set(frame.id.key, Number(valueOf(bytes, mark)));
+    this.#marks.set(frame.id.key, Number(parseRange(bytes, mark)));
     if (this.#marks.size <= MOST_MARKS) return;
     for (const oldest of this.#marks.keys()) {
       this.#marks.delete(oldest);
@@ -110,11 +110,13 @@ class Ears {
   }
 
   #note(line: Buffer, time: number): void {
-    const frame = readFrame(line);
+    const frame = parseMessage(line);
     if (frame.kind !== "notification" || frame.method !== Method.cancelled) return;
     const { bytes, params } = frame;
     const id = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "requestId");
-    const mark = this.#marks.get(id === undefined ? "" : (valueOf(bytes, id) as string | number));
+    const mark = this.#marks.get(
+      id === undefined ? "" : (parseRange(bytes, id) as string | number),
+    );
     if (mark !== undefined) this.#report(mark, time);
   }
 }

@@ -1,4 +1,4 @@
-import type { DiscreetLink } from "../transport/transport.ts";
+import type { ServerTransport } from "../transport/transport.ts";
 
 /** What is measured: a hub, or a server. */
 export interface Subject {
@@ -10,7 +10,7 @@ export interface Subject {
   /** Of a hub: a first list that came so long after its start, in ms, may lack what servers have that are still starting. */
   readonly listWait?: number | undefined;
   /** A link to it that is not open yet; of what is started, to a process of its own. @throws {HubError} valueMissing */
-  makeLink(): Promise<DiscreetLink>;
+  makeLink(): Promise<ServerTransport>;
 }
 
 /** The relays that stand in front of a server, and tell what arrives there. */

@@ -8,8 +8,8 @@ import type { Approach } from "../upstream/negotiate.ts";
 import { Session, type SessionEvents } from "../upstream/session.ts";
 import { VERSION } from "../base/version.ts";
 import { sleep } from "../base/grace.ts";
-import type { Frame } from "../jsonrpc/message.ts";
-import type { Exchange, Vitals } from "../transport/transport.ts";
+import type { Message } from "../jsonrpc/message.ts";
+import type { SentRequest, ProcessStats } from "../transport/transport.ts";
 import type { Subject } from "./subject.ts";
 
 /** Who asks. */
@@ -124,7 +124,7 @@ export class Contact {
     return this.#redact(text);
   }
 
-  vitals(): Promise<Vitals | undefined> {
+  vitals(): Promise<ProcessStats | undefined> {
     return this.#session?.vitals() ?? Promise.resolve(undefined);
   }
 
@@ -213,7 +213,7 @@ async function inTime<T>(
 class HeardSession extends Session {
   responses = 0;
 
-  override frame(frame: Frame, exchange?: Exchange): void {
+  override frame(frame: Message, exchange?: SentRequest): void {
     if (frame.kind === "response") this.responses++;
     else if (frame.kind === "batch") {
       for (const item of frame.items) if (item.kind === "response") this.responses++;

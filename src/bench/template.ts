@@ -1,13 +1,13 @@
 import { Buffer } from "node:buffer";
 import type { Item } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject } from "../base/json.ts";
 import type { Era } from "../protocol/era.ts";
 import { Method } from "../protocol/legacy.ts";
 import { mirror } from "../protocol/param-headers.ts";
 import { LATEST_MODERN, writeEnvelope } from "../protocol/modern.ts";
 import type { Rewrite } from "../upstream/pending.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Request } from "../jsonrpc/message.ts";
 import { CLIENT } from "./target.ts";
 
@@ -39,7 +39,7 @@ export function makeTemplate(tool: Item, args: string, era: Era, isMarked: boole
   const meta = members.length === 0 ? "" : `,"_meta":{${members.join(",")}}`;
   const params = `{"name":${JSON.stringify(tool.key)},"arguments":${args}${meta}}`;
   const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.toolsCall}","params":${params}}`;
-  const request = readFrame(Buffer.from(text));
+  const request = parseMessage(Buffer.from(text));
   if (request.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
   const mark = isMarked ? findMark(request) : undefined;
   return {
@@ -47,13 +47,13 @@ export function makeTemplate(tool: Item, args: string, era: Era, isMarked: boole
     request,
     mirrored: era === "modern" ? mirror(tool, JSON.parse(args)) : undefined,
     rewrite: (number) => ({
-      edits: mark === undefined ? [] : [{ ...mark, by: String(number) }],
+      edits: mark === undefined ? [] : [{ ...mark, replacement: String(number) }],
       tokens: [],
     }),
   };
 }
 
-function findMark({ bytes, params }: Request): Pick<Member, "start" | "end"> | undefined {
+function findMark({ bytes, params }: Request): Pick<JsonMember, "start" | "end"> | undefined {
   const meta = lastMember((params && scanObject(bytes, params.start)?.items) ?? [], "_meta");
   const mark = lastMember((meta && scanObject(bytes, meta.start)?.items) ?? [], MARK);
   return mark && { start: mark.start, end: mark.end };

@@ -1,5 +1,5 @@
-import { table } from "../process/processes.ts";
-import type { ProcessEntry, ProcessName } from "../process/process-table.ts";
+import { processTable } from "../process/processes.ts";
+import type { ProcessEntry, ProcessIdentity } from "../process/process-table.ts";
 import type { Contact } from "./target.ts";
 import type { CostResult } from "./result.ts";
 
@@ -110,7 +110,7 @@ export class Costs {
     const { subject } = this.#contact;
     const [vitals, taps] = await Promise.all([this.#contact.vitals(), subject.taps?.pids()]);
     for (const account of this.#accounts.values()) account.isLive = false;
-    for (const entry of vitals?.each ?? []) {
+    for (const entry of vitals?.entries ?? []) {
       // What stands between to measure is no part of what is measured.
       if (taps?.has(entry.pid) === true) continue;
       const { cpu, memory } = entry;
@@ -130,7 +130,7 @@ export class Costs {
   /** Looks at those that are known. @returns whether all of them still run */
   async #look(): Promise<boolean> {
     const live = [...this.#accounts.values()].filter(({ isLive }) => isLive);
-    const usages = await table.usage(live.map(({ entry }) => entry)).catch(() => undefined);
+    const usages = await processTable.usage(live.map(({ entry }) => entry)).catch(() => undefined);
     if (usages === undefined) return false;
     for (const account of live) account.isLive = false;
     for (const usage of usages) {
@@ -150,6 +150,6 @@ export class Costs {
   }
 }
 
-function nameOf({ pid, started }: ProcessName): string {
+function nameOf({ pid, started }: ProcessIdentity): string {
   return `${pid}/${started}`;
 }

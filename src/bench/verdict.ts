@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import { mayBeIncomplete, readResultType } from "../protocol/modern.ts";
 import { membersOf } from "../upstream/handshake.ts";
 import { type Response, bytesOf } from "../jsonrpc/message.ts";
@@ -49,15 +49,15 @@ function readResult({ bytes, body }: Response): Failure | undefined {
   const type = readResultType(bytes, members);
   if (type !== "complete") return { kind: `not complete: ${type}`, example: excerpt(bytes, body) };
   const said = lastMember(members, "isError");
-  if (said === undefined || valueOf(bytes, said) !== true) return undefined;
+  if (said === undefined || parseRange(bytes, said) !== true) return undefined;
   const content = lastMember(members, "content");
-  return { kind: "tool error", example: firstText(content && valueOf(bytes, content)) };
+  return { kind: "tool error", example: firstText(content && parseRange(bytes, content)) };
 }
 
 function readError({ bytes, body }: Response): Failure {
   let error: Readonly<Record<string, unknown>> = {};
   try {
-    error = membersOf(valueOf(bytes, body));
+    error = membersOf(parseRange(bytes, body));
   } catch {
     return { kind: "malformed error", example: excerpt(bytes, body) };
   }

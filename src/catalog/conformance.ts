@@ -4,16 +4,16 @@
  */
 
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
+import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
 import {
   everyValue,
   lastMember,
-  type Member,
+  type JsonMember,
   scanArray,
   scanObject,
   skipValue,
-  stringOf,
-  valueOf,
+  readString,
+  parseRange,
 } from "../base/json.ts";
 import { appendMembers, removeMembers } from "../base/object.ts";
 import { isCompilable } from "./compilable-schema.ts";
@@ -54,7 +54,7 @@ export function conform(item: Item, kind: Kind, rules: SchemaRules): Conformed {
  * @param bytes the entry alone
  * @param members all members of the entry
  */
-export function conforms(bytes: Uint8Array, kind: Kind, members: readonly Member[]): boolean {
+export function conforms(bytes: Uint8Array, kind: Kind, members: readonly JsonMember[]): boolean {
   if (mayHaveSurrogates(bytes)) return false;
   // An entry that conforms to the legacy rules conforms to all others.
   const check = new Check(bytes);
@@ -103,8 +103,8 @@ class Check {
 
   /** Removes members of an object. @param members all members of the object */
   drop(
-    of: Pick<Range, "start">,
-    members: readonly Member[],
+    of: Pick<ByteRange, "start">,
+    members: readonly JsonMember[],
     keys: readonly string[],
     path: string,
   ): void {
@@ -115,8 +115,8 @@ class Check {
 
   /** Removes elements of an array. @param elements all elements of the array */
   dropElements(
-    array: Pick<Range, "start">,
-    elements: readonly Range[],
+    array: Pick<ByteRange, "start">,
+    elements: readonly ByteRange[],
     indices: ReadonlySet<number>,
     path: string,
   ): void {
@@ -151,7 +151,7 @@ class Check {
  * Whether a value is allowed. A rule may add edits that make parts of the value valid; a value that is not allowed gets
  * no edits inside it.
  */
-type Rule = (check: Check, at: Range, path: string) => boolean;
+type Rule = (check: Check, at: ByteRange, path: string) => boolean;
 type Rules = Readonly<Record<string, Rule>>;
 
 const QUOTE = 0x22;
@@ -163,12 +163,12 @@ const flag: Rule = ({ bytes }, { start }) => bytes[start] === 0x74 || bytes[star
 const anyObject: Rule = ({ bytes }, { start }) => bytes[start] === OPEN_BRACE;
 
 function oneOf(...words: readonly string[]): Rule {
-  return ({ bytes }, at) => words.includes(stringOf(bytes, at) ?? "");
+  return ({ bytes }, at) => words.includes(readString(bytes, at) ?? "");
 }
 
 function numeric(isAllowed: (value: number) => boolean): Rule {
   return ({ bytes }, at) => {
-    const value = valueOf(bytes, at);
+    const value = parseRange(bytes, at);
     return typeof value === "number" && isAllowed(value);
   };
 }
@@ -212,7 +212,12 @@ function object(optional: Rules, needed: Rules = {}): Rule {
   };
 }
 
-function findBad(check: Check, members: readonly Member[], rules: Rules, path: string): string[] {
+function findBad(
+  check: Check,
+  members: readonly JsonMember[],
+  rules: Rules,
+  path: string,
+): string[] {
   const bad: string[] = [];
   for (const member of members) {
     const { key } = member;
@@ -227,7 +232,7 @@ function findBad(check: Check, members: readonly Member[], rules: Rules, path: s
 /** The timestamps that the TypeScript SDK accepts: ISO 8601 with a time zone, seconds optional. */
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2})$/;
 const time: Rule = ({ bytes }, at) => {
-  const spelled = stringOf(bytes, at) ?? "";
+  const spelled = readString(bytes, at) ?? "";
   if (!TIME.test(spelled)) return false;
   // Rejects dates that do not exist, such as 30 February. Without its zone, an existing date stays the same day in UTC.
   const date = spelled.slice(0, 10);
@@ -288,11 +293,11 @@ const SKILL: Rule = object(
     frontmatter: (check, at) => {
       const members = scanObject(check.bytes, at.start)?.items ?? [];
       const isText = (key: string): boolean =>
-        stringOf(check.bytes, lastMember(members, key)) !== undefined;
+        readString(check.bytes, lastMember(members, key)) !== undefined;
       return isText("name") && isText("description");
     },
     resources: (check, at, path) =>
-      stringOf(check.bytes, at) === "dynamic" || listOf(SKILL_FILE)(check, at, path),
+      readString(check.bytes, at) === "dynamic" || listOf(SKILL_FILE)(check, at, path),
   },
 );
 const SKILL_FILE: Rule = object(
@@ -326,7 +331,7 @@ function checkEntry(
   check.set(
     name === undefined
       ? appendMembers(bytes, whole, `"name":${Buffer.from(by).toString()}`)
-      : { start: name.start, end: name.end, by },
+      : { start: name.start, end: name.end, replacement: by },
     "name",
   );
 }
@@ -336,8 +341,8 @@ const ANY_OBJECT = `{"type":${OBJECT}}`;
 
 function checkInput(
   check: Check,
-  whole: Range,
-  members: readonly Member[],
+  whole: ByteRange,
+  members: readonly JsonMember[],
   rules: SchemaRules,
 ): void {
   const { bytes } = check;
@@ -345,7 +350,7 @@ function checkInput(
   if (member === undefined) {
     check.set(appendMembers(bytes, whole, `"inputSchema":${ANY_OBJECT}`), "inputSchema");
   } else if (bytes[member.start] !== OPEN_BRACE) {
-    check.set({ start: member.start, end: member.end, by: ANY_OBJECT }, "inputSchema");
+    check.set({ start: member.start, end: member.end, replacement: ANY_OBJECT }, "inputSchema");
   } else {
     checkSchema(check, member, "inputSchema", rules !== "modern", true);
   }
@@ -362,7 +367,7 @@ const KEYWORDS = ["$schema", "type", "properties", "required"] as const;
  */
 function checkSchema(
   check: Check,
-  at: Range,
+  at: ByteRange,
   path: string,
   isLegacy: boolean,
   isTyped: boolean,
@@ -379,56 +384,56 @@ function checkSchema(
   if (isLegacy && required !== undefined && !STRINGS(check, required, path)) bad.push("required");
   const all = bad.length === 0 ? undefined : scanObject(bytes, at.start)?.items;
   if (all !== undefined) check.drop(at, all, bad, path);
-  if (!isTyped || (type !== undefined && stringOf(bytes, type) === "object")) return;
+  if (!isTyped || (type !== undefined && readString(bytes, type) === "object")) return;
   if (type !== undefined) {
-    check.set({ start: type.start, end: type.end, by: OBJECT }, `${path}.type`);
+    check.set({ start: type.start, end: type.end, replacement: OBJECT }, `${path}.type`);
     return;
   }
   const isLast =
     scanObject(bytes, at.start)?.items.every(({ key }) => all !== undefined && bad.includes(key)) ??
     false;
   const by = `"type":${OBJECT}${isLast ? "" : ","}`;
-  check.set({ start: at.start + 1, end: at.start + 1, by }, `${path}.type`);
+  check.set({ start: at.start + 1, end: at.start + 1, replacement: by }, `${path}.type`);
 }
 const STRINGS = listOf(text);
 
 /** Replaces boolean schemas by equivalent objects, because legacy clients accept only objects. */
-function checkProperties(check: Check, properties: Range, path: string): void {
+function checkProperties(check: Check, properties: ByteRange, path: string): void {
   const { bytes } = check;
   if (everyValue(bytes, properties.start, (start) => bytes[start] === OPEN_BRACE)) return;
   for (const { key, start, end } of scanObject(bytes, properties.start)?.items ?? []) {
     if (bytes[start] === OPEN_BRACE) continue;
     const by = bytes[start] === 0x66 ? '{"not":{}}' : "{}";
-    check.set({ start, end, by }, `${path}.properties.${key.slice(0, 50)}`);
+    check.set({ start, end, replacement: by }, `${path}.properties.${key.slice(0, 50)}`);
   }
 }
 
 /** Whether a legacy client can compile an output schema. */
-function isUsable({ bytes }: Check, at: Range): boolean {
-  return bytes[at.start] === OPEN_BRACE && isCompilable(valueOf(bytes, at));
+function isUsable({ bytes }: Check, at: ByteRange): boolean {
+  return bytes[at.start] === OPEN_BRACE && isCompilable(parseRange(bytes, at));
 }
 
 /** The structured output of a legacy server's tool is always an object, so a missing type is set to "object". */
-function legacyOutput(check: Check, at: Range, path: string): boolean {
+function legacyOutput(check: Check, at: ByteRange, path: string): boolean {
   const { bytes } = check;
   if (!isUsable(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
-  const said = type && valueOf(bytes, type);
+  const said = type && parseRange(bytes, type);
   const mayBeObject = said === "object" || (Array.isArray(said) && said.includes("object"));
   if (type !== undefined && !mayBeObject) return false;
   checkSchema(check, at, path, true, true);
   return true;
 }
 
-function wrappedOutput(check: Check, at: Range, path: string): boolean {
+function wrappedOutput(check: Check, at: ByteRange, path: string): boolean {
   const { bytes } = check;
   if (!isUsable(check, at)) return false;
   const type = lastMember(scanObject(bytes, at.start, ["type"])?.items ?? [], "type");
-  checkSchema(check, at, path, stringOf(bytes, type) === "object", false);
+  checkSchema(check, at, path, readString(bytes, type) === "object", false);
   return true;
 }
 
-function checkKeywords(check: Check, at: Range, path: string): boolean {
+function checkKeywords(check: Check, at: ByteRange, path: string): boolean {
   if (check.bytes[at.start] !== OPEN_BRACE) return false;
   checkSchema(check, at, path, false, false);
   return true;

@@ -1,6 +1,6 @@
 import { readCursor } from "./section.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, scanObject, readString } from "../base/json.ts";
 import type { Request } from "../jsonrpc/message.ts";
 
 /**
@@ -11,7 +11,7 @@ export function readAfter(list: string, { bytes, params }: Request): string | un
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const member = lastMember(members, "cursor");
   if (member === undefined) return undefined;
-  const cursor = stringOf(bytes, member);
+  const cursor = readString(bytes, member);
   const after = cursor === undefined ? undefined : readCursor(list, cursor);
   if (after !== undefined) return after;
   throw new HubError("invalidParams", "The cursor is not one of this hub's.");

@@ -1,12 +1,12 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString } from "../base/json.ts";
 import type { Item } from "./listing.ts";
 
 /**
  * The members in which a tool names the resource of its user interface (MCP Apps: `_meta.ui.resourceUri`; in earlier
  * drafts `_meta["ui/resourceUri"]`).
  */
-export function interfacesOf({ bytes, meta }: Item): readonly Member[] {
+export function interfacesOf({ bytes, meta }: Item): readonly JsonMember[] {
   if (meta === undefined) return [];
   const members = scanObject(bytes, meta.start)?.items ?? [];
   const ui = lastMember(members, "ui");
@@ -24,7 +24,7 @@ export function interfacesOf({ bytes, meta }: Item): readonly Member[] {
 export function interfaceEdits(item: Item, names: ReadonlyMap<string, string>): readonly Edit[] {
   if (names.size === 0) return [];
   return interfacesOf(item).flatMap(({ start, end }) => {
-    const name = names.get(stringOf(item.bytes, { start, end }) ?? "");
-    return name === undefined ? [] : [{ start, end, by: utf8(JSON.stringify(name)) }];
+    const name = names.get(readString(item.bytes, { start, end }) ?? "");
+    return name === undefined ? [] : [{ start, end, replacement: utf8(JSON.stringify(name)) }];
   });
 }

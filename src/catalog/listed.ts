@@ -1,5 +1,5 @@
-import { applyEdits, type Edit, joinPieces, type Piece, sliceOf, utf8 } from "../base/bytes.ts";
-import { skipSpace } from "../base/json.ts";
+import { applyEdits, type Edit, joinPieces, type Piece, makeSlice, utf8 } from "../base/bytes.ts";
+import { skipWhitespace } from "../base/json.ts";
 import type { Item, Kind } from "./listing.ts";
 import type { Entry, Limits, ListedRoute } from "./section.ts";
 import { isNamed } from "./shape.ts";
@@ -65,9 +65,9 @@ export class Listed implements Entry {
     else if (this.#bytes !== undefined) pieces.push(this.#bytes);
     else if (this.#isWhole && spot !== undefined && another === undefined) {
       pieces.push(
-        sliceOf(bytes, 0, spot.start),
+        makeSlice(bytes, 0, spot.start),
         this.#json,
-        sliceOf(bytes, spot.end, bytes.length),
+        makeSlice(bytes, spot.end, bytes.length),
       );
     } else pieces.push(this.bytes);
   }
@@ -89,7 +89,11 @@ export class Listed implements Entry {
   #makeBytes(): Uint8Array {
     const item = this.#item;
     if (this.#isUnchanged) return item.bytes;
-    const edits: Edit[] = item.keys.map(({ start, end }) => ({ start, end, by: this.#json }));
+    const edits: Edit[] = item.keys.map(({ start, end }) => ({
+      start,
+      end,
+      replacement: this.#json,
+    }));
     if (this.#edits !== undefined) edits.push(...this.#edits);
     if (this.name !== this.#full) edits.push(metaEdit(item, this.#full));
     return joinPieces(applyEdits(item.bytes, edits));
@@ -116,9 +120,9 @@ function metaEdit({ bytes, meta }: Item, full: string): Edit {
   const member = `${JSON.stringify(FULL_NAME_KEY)}:${JSON.stringify(full.toWellFormed())}`;
   if (meta !== undefined) {
     const at = meta.start + 1;
-    const empty = skipSpace(bytes, at) === meta.end - 1;
-    return { start: at, end: at, by: utf8(empty ? member : `${member},`) };
+    const empty = skipWhitespace(bytes, at) === meta.end - 1;
+    return { start: at, end: at, replacement: utf8(empty ? member : `${member},`) };
   }
   const close = bytes.length - 1;
-  return { start: close, end: close, by: utf8(`,"_meta":{${member}}`) };
+  return { start: close, end: close, replacement: utf8(`,"_meta":{${member}}`) };
 }

@@ -1,15 +1,15 @@
 import { Buffer } from "node:buffer";
-import { type Range, utf8 } from "../base/bytes.ts";
+import { type ByteRange, utf8 } from "../base/bytes.ts";
 import {
   ANY_DEPTH,
   lastMember,
-  type Member,
-  type Scanned,
+  type JsonMember,
+  type ScanResult,
   scanArray,
   scanObject,
   skipValue,
-  stringOf,
-  valueOf,
+  readString,
+  parseRange,
 } from "../base/json.ts";
 
 /** The kinds of items that servers list. */
@@ -33,9 +33,9 @@ export interface Item {
   readonly key: string;
   readonly bytes: Uint8Array;
   /** The ranges of the key in the bytes: the value of each member with that name. */
-  readonly keys: readonly Range[];
+  readonly keys: readonly ByteRange[];
   /** The value of `_meta`, if it is an object. */
-  readonly meta: Range | undefined;
+  readonly meta: ByteRange | undefined;
   /** undefined: it has to be checked against the schema of the client's era (catalog/conformance.ts). */
   readonly state?: ItemState;
   /** The bytes that the server sent, where `bytes` differs from them. */
@@ -48,7 +48,7 @@ export function isShowable({ state }: Item): boolean {
 }
 
 /** Whether official clients of both eras can read an entry unchanged. @param members all members of the entry */
-export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly Member[]) => boolean;
+export type SoundCheck = (entry: Uint8Array, kind: Kind, members: readonly JsonMember[]) => boolean;
 
 /** One page of a list result. */
 export interface Page {
@@ -77,7 +77,7 @@ const MAX_ENTRIES = 10_000_000;
  */
 export function readPage(
   bytes: Uint8Array,
-  result: Range,
+  result: ByteRange,
   kind: Kind,
   most: number = MOST_ITEMS,
   isSound?: SoundCheck,
@@ -101,7 +101,7 @@ export function readPage(
     items,
     unnamed: read.length - items.length,
     isCut,
-    nextCursor: stringOf(bytes, lastMember(object.items, "nextCursor")),
+    nextCursor: readString(bytes, lastMember(object.items, "nextCursor")),
   };
 }
 
@@ -109,7 +109,7 @@ export function readPage(
 function readEntries(
   bytes: Uint8Array,
   at: number,
-): { readonly scanned: Scanned<Range>; readonly areFlat: boolean } | undefined {
+): { readonly scanned: ScanResult<ByteRange>; readonly areFlat: boolean } | undefined {
   const flat = scanArray(bytes, at, MAX_ENTRIES, DEEPEST_ENTRY);
   const scanned = flat ?? scanArray(bytes, at, MAX_ENTRIES, ANY_DEPTH);
   return scanned && { scanned, areFlat: flat !== undefined };
@@ -138,7 +138,7 @@ export function readItem(bytes: Uint8Array, kind: Kind, isSound?: SoundCheck): I
     all?.filter(({ key }) => key === own || key === "_meta") ??
     scanObject(bytes, 0, READ_MEMBERS[kind])?.items;
   if (members === undefined) return undefined;
-  const key = stringOf(bytes, lastMember(members, own));
+  const key = readString(bytes, lastMember(members, own));
   if (key === undefined) return undefined;
   const meta = lastMember(members, "_meta");
   return {
@@ -156,7 +156,7 @@ const SOUND = { state: "sound" } as const;
 function readNested(bytes: Uint8Array, kind: Kind): Item | undefined {
   const own = KEY_MEMBERS[kind];
   const member = lastMember(scanObject(bytes, 0, [own], ANY_DEPTH)?.items ?? [], own);
-  const key = stringOf(bytes, member);
+  const key = readString(bytes, member);
   return key === undefined ? undefined : makeHidden(key, kind, "nested");
 }
 
@@ -181,7 +181,7 @@ export function readHints(item: Item): Hints {
   const hints = annotations && scanObject(item.bytes, annotations.start)?.items;
   const says = (key: string): boolean => {
     const member = lastMember(hints ?? [], key);
-    return member !== undefined && valueOf(item.bytes, member) === true;
+    return member !== undefined && parseRange(item.bytes, member) === true;
   };
   return { readOnly: says("readOnlyHint"), idempotent: says("idempotentHint") };
 }

@@ -1,8 +1,8 @@
 /** Exposed URIs that differ from a server's own, and the places in results that hold URIs. Pure. */
 
-import { type Edit, type Range, utf8 } from "../base/bytes.ts";
+import { type Edit, type ByteRange, utf8 } from "../base/bytes.ts";
 import type { SkillPlaces } from "./skills.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 /** Returns the exposed URI for one of the server's own; undefined if both are the same. */
 export type RenameUri = (uri: string) => string | undefined;
@@ -32,15 +32,15 @@ export class ExposedUris {
  * `messages` (prompts/get), in `contents` (resources/read), in `resources` (resources/directory/read), in a `skill`
  * (skills/get), and in the user interface of `_meta` (MCP Apps).
  */
-export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameUri): Edit[] {
+export function renameInResult(bytes: Uint8Array, result: ByteRange, rename: RenameUri): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, result);
-  const replace = (object: readonly Member[], key: string): void => {
+  const replace = (object: readonly JsonMember[], key: string): void => {
     renameMember(bytes, object, key, rename, edits);
   };
-  const replaceBlock = (block: Range): void => {
+  const replaceBlock = (block: ByteRange): void => {
     const own = membersAt(bytes, block);
-    if (stringOf(bytes, lastMember(own, "type")) === "resource_link") replace(own, "uri");
+    if (readString(bytes, lastMember(own, "type")) === "resource_link") replace(own, "uri");
     const resource = lastMember(own, "resource");
     if (resource !== undefined) replace(membersAt(bytes, resource), "uri");
   };
@@ -73,7 +73,7 @@ export function renameInResult(bytes: Uint8Array, result: Range, rename: RenameU
 }
 
 /** The edits for the files of a skill entry (ext-skills, Skill Entries). */
-export function renameSkillFiles(bytes: Uint8Array, skill: Range, rename: RenameUri): Edit[] {
+export function renameSkillFiles(bytes: Uint8Array, skill: ByteRange, rename: RenameUri): Edit[] {
   const edits: Edit[] = [];
   const members = membersAt(bytes, skill);
   for (const file of itemsAt(bytes, lastMember(members, "resources"))) {
@@ -84,23 +84,23 @@ export function renameSkillFiles(bytes: Uint8Array, skill: Range, rename: Rename
 
 function renameMember(
   bytes: Uint8Array,
-  object: readonly Member[],
+  object: readonly JsonMember[],
   key: string,
   rename: RenameUri,
   edits: Edit[],
 ): void {
   for (const member of object) {
     if (member.key !== key) continue;
-    const name = rename(stringOf(bytes, member) ?? "");
+    const name = rename(readString(bytes, member) ?? "");
     if (name === undefined) continue;
-    edits.push({ start: member.start, end: member.end, by: utf8(JSON.stringify(name)) });
+    edits.push({ start: member.start, end: member.end, replacement: utf8(JSON.stringify(name)) });
   }
 }
 
-function membersAt(bytes: Uint8Array, { start }: Pick<Range, "start">): readonly Member[] {
+function membersAt(bytes: Uint8Array, { start }: Pick<ByteRange, "start">): readonly JsonMember[] {
   return scanObject(bytes, start)?.items ?? [];
 }
 
-function itemsAt(bytes: Uint8Array, list: Range | undefined): readonly Range[] {
+function itemsAt(bytes: Uint8Array, list: ByteRange | undefined): readonly ByteRange[] {
   return (list && scanArray(bytes, list.start)?.items) ?? [];
 }

@@ -1,7 +1,7 @@
 /** Members of listed tools that the manifest sets in place of their server: description, `_meta`, annotations. Pure. */
 
-import { applyEdits, type Edit, joinPieces, type Range, textOf, utf8 } from "../base/bytes.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
+import { applyEdits, type Edit, joinPieces, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
+import { lastMember, type JsonMember, scanObject, parseRange } from "../base/json.ts";
 import { isEqual, isTable } from "../manifest/table.ts";
 import { appendMembers } from "../base/object.ts";
 import { type Item, readItem } from "./listing.ts";
@@ -58,7 +58,7 @@ export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
   for (const [key, table] of Object.entries(tables)) {
     if (table === undefined || Object.keys(table).length === 0) continue;
     const member = lastMember(members, key);
-    const current = member && valueOf(bytes, member);
+    const current = member && parseRange(bytes, member);
     if (member === undefined || !isTable(current)) {
       const json = JSON.stringify(table);
       if (!replaceMember(bytes, members, key, json, edits)) appended.push(`"${key}":${json}`);
@@ -84,19 +84,19 @@ export function overrideTool(item: Item, overrides: ToolOverrides): Overridden {
  */
 function replaceMember(
   bytes: Uint8Array,
-  members: readonly Member[],
+  members: readonly JsonMember[],
   key: string,
   json: string,
   edits: Edit[],
 ): boolean {
   const found = members.filter((member) => member.key === key);
   for (const { start, end } of found) {
-    if (textOf(bytes, start, end) !== json) edits.push({ start, end, by: utf8(json) });
+    if (textOf(bytes, start, end) !== json) edits.push({ start, end, replacement: utf8(json) });
   }
   return found.length > 0;
 }
 
-function setMembers(bytes: Uint8Array, object: Range, table: JsonTable, edits: Edit[]): void {
+function setMembers(bytes: Uint8Array, object: ByteRange, table: JsonTable, edits: Edit[]): void {
   const members = scanObject(bytes, object.start)?.items ?? [];
   const appended: string[] = [];
   for (const [key, value] of Object.entries(table)) {

@@ -1,5 +1,5 @@
-import { type Range, textOf } from "../base/bytes.ts";
-import { skipSpace, skipValue, stringOf } from "../base/json.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
+import { skipWhitespace, skipValue, readString } from "../base/json.ts";
 
 /**
  * A JSON value by its meaning: without white space, escapes and the order of object members. Numbers keep their digits,
@@ -34,7 +34,7 @@ const OPEN_BRACKET = 0x5b;
  * Reads the value at the start of the range, in text that was scanned before. Takes time linear in the length, at any
  * depth.
  */
-export function readTree(bytes: Uint8Array, range: Range): Tree {
+export function readTree(bytes: Uint8Array, range: ByteRange): Tree {
   let at = range.start;
   let depth = 0;
 
@@ -53,15 +53,15 @@ export function readTree(bytes: Uint8Array, range: Range): Tree {
   const readScalar = (): Scalar => {
     const start = at;
     at = skipValue(bytes, start);
-    const text = stringOf(bytes, { start, end: at });
+    const text = readString(bytes, { start, end: at });
     return text === undefined ? textOf(bytes, start, at) : JSON.stringify(text);
   };
 
   const readMember = (): Member => {
     const start = at;
     at = skipValue(bytes, start);
-    const key = stringOf(bytes, { start, end: at }) ?? "";
-    at = skipSpace(bytes, skipSpace(bytes, at) + 1);
+    const key = readString(bytes, { start, end: at }) ?? "";
+    at = skipWhitespace(bytes, skipWhitespace(bytes, at) + 1);
     return [key, readValue()];
   };
 
@@ -69,7 +69,7 @@ export function readTree(bytes: Uint8Array, range: Range): Tree {
   const readEach = <T>(read: () => T): T[] => {
     const open = bytes[at] ?? 0;
     const all: T[] = [];
-    at = skipSpace(bytes, at + 1);
+    at = skipWhitespace(bytes, at + 1);
     // In ASCII, "}" is "{" + 2, and "]" is "[" + 2.
     if (bytes[at] === open + 2) {
       at++;
@@ -77,9 +77,9 @@ export function readTree(bytes: Uint8Array, range: Range): Tree {
     }
     for (;;) {
       all.push(read());
-      at = skipSpace(bytes, at);
+      at = skipWhitespace(bytes, at);
       if (bytes[at++] !== COMMA) return all;
-      at = skipSpace(bytes, at);
+      at = skipWhitespace(bytes, at);
     }
   };
 

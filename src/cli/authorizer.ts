@@ -12,12 +12,13 @@ export async function openOwnAuthorizer(
   openUrl: ShowPage,
 ): Promise<OpenAuthorizer> {
   const { env } = world;
-  const [{ openAuthorizer }, { openSecrets }, { withLock }, { dialer }] = await Promise.all([
-    import("../auth/oauth-authorizer.ts"),
-    import("../secrets/secrets.ts"),
-    import("../process/file-lock.ts"),
-    import("../transport/http-client/fetch.ts"),
-  ]);
+  const [{ openAuthorizer }, { openSecrets }, { withFileLock: withLock }, { dialer }] =
+    await Promise.all([
+      import("../auth/oauth-authorizer.ts"),
+      import("../secrets/secrets.ts"),
+      import("../process/file-lock.ts"),
+      import("../transport/http-client/fetch.ts"),
+    ]);
   const { file: store, folder } = openSecrets(world);
   return openAuthorizer({
     store,

@@ -1,9 +1,9 @@
 import { textOf } from "../base/bytes.ts";
-import { type ErrorCode, type ErrorTraits, HubError, type RpcError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { type ErrorCode, type ErrorProperties, HubError, type RpcError } from "../base/errors.ts";
+import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import { indentJson, type Part, readContent } from "./content.ts";
-import { clean, describeError } from "../terminal/report.ts";
+import { sanitizeLine, describeError } from "../terminal/report.ts";
 
 /** What there is to say of an answer, and the exit code that it means. */
 export interface Account {
@@ -48,7 +48,11 @@ function plain(text: string): Part {
 }
 
 /** The JSON text of a member. */
-function member(bytes: Uint8Array, members: readonly Member[], key: string): string | undefined {
+function member(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+  key: string,
+): string | undefined {
   const found = lastMember(members, key);
   return found && textOf(bytes, found.start, found.end);
 }
@@ -56,20 +60,20 @@ function member(bytes: Uint8Array, members: readonly Member[], key: string): str
 /** `_meta` of a result that the hub made itself because no server's came: the code of the error. */
 const ERROR_KEY = "toolmux/error";
 
-function failureCode(bytes: Uint8Array, members: readonly Member[]): number {
+function failureCode(bytes: Uint8Array, members: readonly JsonMember[]): number {
   const meta = lastMember(members, "_meta");
   const inside = (meta && scanObject(bytes, meta.start)?.items) ?? [];
-  return traitsOf(stringOf(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
+  return traitsOf(readString(bytes, lastMember(inside, ERROR_KEY)))?.exit ?? 1;
 }
 
 function describeRpcError({ bytes, body }: Response): Account {
-  const answer = valueOf(bytes, body) as RpcError;
+  const answer = parseRange(bytes, body) as RpcError;
   const own = findOwnError(answer);
   if (own !== undefined)
-    return { stream: "stderr", parts: [plain(describeError(own))], code: own.traits.exit };
-  const text = `toolmux: the server answered with error ${answer.code}: ${clean(answer.message)}`;
+    return { stream: "stderr", parts: [plain(describeError(own))], code: own.properties.exit };
+  const text = `toolmux: the server answered with error ${answer.code}: ${sanitizeLine(answer.message)}`;
   const data = member(bytes, scanObject(bytes, body.start)?.items ?? [], "data");
-  const more = data === undefined ? "" : `\n  ${clean(data)}`;
+  const more = data === undefined ? "" : `\n  ${sanitizeLine(data)}`;
   return { stream: "stderr", parts: [plain(text + more)], code: 1 };
 }
 
@@ -81,6 +85,6 @@ function findOwnError({ code, message, data }: RpcError): HubError | undefined {
   return new HubError(details?.code as ErrorCode, message, { stderr });
 }
 
-function traitsOf(code: unknown): ErrorTraits | undefined {
-  return typeof code === "string" ? new HubError(code as ErrorCode, "").traits : undefined;
+function traitsOf(code: unknown): ErrorProperties | undefined {
+  return typeof code === "string" ? new HubError(code as ErrorCode, "").properties : undefined;
 }

@@ -1,6 +1,6 @@
 import type { Problem } from "../manifest/problems.ts";
-import type { Paper } from "../terminal/terminal.ts";
-import { clean } from "../terminal/report.ts";
+import type { TerminalStyle } from "../terminal/terminal.ts";
+import { sanitizeLine } from "../terminal/report.ts";
 
 const MASK = "•••";
 
@@ -23,7 +23,7 @@ interface Token {
 export function drawProblem(
   { position, path }: Problem,
   source: string,
-  { width, colors }: Pick<Paper, "width" | "colors">,
+  { width, colors }: Pick<TerminalStyle, "width" | "colors">,
 ): string | undefined {
   const line = position && source.split(/\r?\n/)[position.line - 1];
   if (position === undefined || line === undefined || line.trim() === "") return undefined;
@@ -66,7 +66,7 @@ function mask(
 
 /** A piece as it is shown, with each tab as a space. */
 function show(piece: string): string {
-  return clean(piece.replaceAll("\t", " "));
+  return sanitizeLine(piece.replaceAll("\t", " "));
 }
 
 /** Quotes stay, so that one sees what kind of value it is. */

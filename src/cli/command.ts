@@ -1,6 +1,6 @@
 import type { LogLevel } from "../base/events.ts";
 import type { Welcome } from "../frontend/early-initialize.ts";
-import type { Surroundings } from "../base/paths.ts";
+import type { SystemEnvironment } from "../base/paths.ts";
 import type { Greetings } from "./initialize-cache.ts";
 
 /** What `list` can list. */
@@ -26,7 +26,7 @@ export const LOG_FORMATS = ["text", "json"] as const;
 export type LogFormat = (typeof LOG_FORMATS)[number];
 
 /** What a command runs in: its surroundings, and when it has to end. */
-export interface World extends Surroundings {
+export interface World extends SystemEnvironment {
   /** Aborted with a HubError (`cancelled`) when the process is told to end. */
   readonly signal: AbortSignal;
   /** Where those register who can tell whether an error that nobody caught is a plugin's, and take it. */

@@ -3,7 +3,7 @@ import { AUTH } from "./command-part.ts";
 import { BENCH } from "./command-part1.ts";
 import { IMPORT, INSTALL } from "./commands-part.ts";
 import { ADD, REMOVE, SEARCH } from "./commands-part1.ts";
-import { own } from "../terminal/console.ts";
+import { ownConsole } from "../terminal/console.ts";
 import {
   type Command,
   type Invocation,
@@ -260,7 +260,7 @@ export const COMMANDS: readonly Command[] = [
     load: async () => {
       const { describeUse } = await import("./help.ts");
       return ({ words: [name] }) => {
-        own.log(
+        ownConsole.log(
           describeUse(COMMANDS, name === undefined ? undefined : findCommand(name, COMMANDS)),
         );
         return Promise.resolve(0);
@@ -276,7 +276,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
     const request = parseCommandLine(argv, COMMANDS);
     switch (request.kind) {
       case "help":
-        own.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
+        ownConsole.log((await import("./help.ts")).describeUse(COMMANDS, request.command));
         return 0;
       case "version":
         return await (await import("./version.ts")).printVersion();
@@ -291,7 +291,7 @@ export async function runCli(argv: readonly string[], world: World): Promise<num
     if (!(error instanceof HubError || isSystemError(error))) throw error;
     const told = toHubError(error);
     printError(told, guessTopic(argv, COMMANDS), invocation?.logFormat);
-    return told.traits.exit;
+    return told.properties.exit;
   }
 }
 

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import process from "node:process";
-import { clean } from "../terminal/report.ts";
+import { sanitizeLine } from "../terminal/report.ts";
 import { untilAborted } from "../base/grace.ts";
 
 /** Asks a person on the terminal; undefined if there is nobody to ask. Anything but yes is no. @throws the signal's reason */
@@ -15,7 +15,7 @@ export async function askConsent(
   const lines = createInterface({ input: stdin, output: stderr, terminal: false });
   try {
     const end = once(lines, "close").then(() => "\n");
-    const asked = lines.question(`${clean(question)} [y/N] `);
+    const asked = lines.question(`${sanitizeLine(question)} [y/N] `);
     const answer = await untilAborted(Promise.race([asked, end]), signal);
     if (answer === "\n") stderr.write(answer);
     return /^y(?:es)?$/i.test(answer.trim());

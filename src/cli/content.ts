@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
-import { type Range, textOf } from "../base/bytes.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
+import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 /** A part of a result as a person gets it. */
 export type Part =
@@ -20,14 +20,14 @@ export interface Attachment {
 }
 
 /** The parts of a result's `content`. What is of no known kind is its JSON. */
-export function readContent(bytes: Uint8Array, content: Range): readonly Part[] {
+export function readContent(bytes: Uint8Array, content: ByteRange): readonly Part[] {
   return (scanArray(bytes, content.start)?.items ?? []).map((block) => readBlock(bytes, block));
 }
 
-function readBlock(bytes: Uint8Array, block: Range): Part {
+function readBlock(bytes: Uint8Array, block: ByteRange): Part {
   const members = membersOf(bytes, block);
   const text = (key: string, of = members): string | undefined =>
-    stringOf(bytes, lastMember(of, key));
+    readString(bytes, lastMember(of, key));
   const json: Part = { kind: "text", text: textOf(bytes, block.start, block.end) };
   switch (text("type")) {
     case "text": {
@@ -54,7 +54,7 @@ function readBlock(bytes: Uint8Array, block: Range): Part {
   }
 }
 
-function membersOf(bytes: Uint8Array, range: Range): readonly Member[] {
+function membersOf(bytes: Uint8Array, range: ByteRange): readonly JsonMember[] {
   return scanObject(bytes, range.start)?.items ?? [];
 }
 
@@ -78,7 +78,7 @@ function describeLink(text: (key: string) => string | undefined): string {
 const MAX_INDENT = 32;
 
 /** JSON text over several lines. Its values stay as they are spelled, and its members in their order. */
-export function indentJson(bytes: Uint8Array, range: Range, indent = ""): string {
+export function indentJson(bytes: Uint8Array, range: ByteRange, indent = ""): string {
   const isDeep = indent.length >= MAX_INDENT;
   const inner = `${indent}  `;
   const members = isDeep ? undefined : scanObject(bytes, range.start)?.items;

@@ -98,7 +98,7 @@ async function obtainToken(
   world: Pick<World, "env" | "platform">,
 ): Promise<{ readonly token: string; readonly kept: string }> {
   const { openSecrets } = await import("../secrets/secrets.ts");
-  const { withLock } = await import("../process/file-lock.ts");
+  const { withFileLock } = await import("../process/file-lock.ts");
   const secrets = openSecrets(world);
   const places = {
     environment: "the environment",
@@ -119,7 +119,7 @@ async function obtainToken(
   if (found !== undefined) return found;
   // Two that are started at once have to come to the same one.
   const lock = `${secrets.folder}/http-token.lock`;
-  return withLock(lock, new AbortController().signal, async () => (await find()) ?? make());
+  return withFileLock(lock, new AbortController().signal, async () => (await find()) ?? make());
 }
 
 /** What a header can hold, and the face takes from it. */

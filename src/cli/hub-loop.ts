@@ -5,9 +5,14 @@ import type { HubError } from "../base/errors.ts";
 import type { Env } from "../base/paths.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import { digest } from "../manifest/trust.ts";
-import { within } from "../base/grace.ts";
+import { settlesWithin } from "../base/grace.ts";
 import { buildError } from "../jsonrpc/message.ts";
-import { checkNesting, HUBS_VARIABLE, readHubs, writeHubs } from "../process/outer-hubs.ts";
+import {
+  checkNesting,
+  HUBS_VARIABLE,
+  parseOuterHubs,
+  formatOuterHubs,
+} from "../process/outer-hubs.ts";
 
 /** So many characters of the digest name a manifest. */
 const LENGTH = 16;
@@ -27,7 +32,7 @@ async function identifyManifest({ sources, servers }: Manifest, env: Env): Promi
  * @throws {HubError} hubLoop
  */
 export async function refuseLoop(manifest: Manifest, env: Env, repeats: number): Promise<void> {
-  const outer = readHubs(env[HUBS_VARIABLE]);
+  const outer = parseOuterHubs(env[HUBS_VARIABLE]);
   // Nearly always: then nothing has to be known of the manifest.
   if (outer.length === 0) return;
   checkNesting(outer, await identifyManifest(manifest, env), repeats);
@@ -36,7 +41,7 @@ export async function refuseLoop(manifest: Manifest, env: Env, repeats: number):
 /** What servers of a hub with that manifest get as the list of the hubs above them. */
 export async function listHubs(manifest: Manifest, env: Env): Promise<string | undefined> {
   const own = { pid: process.pid, manifest: await identifyManifest(manifest, env) };
-  return writeHubs([...readHubs(env[HUBS_VARIABLE]), own]);
+  return formatOuterHubs([...parseOuterHubs(env[HUBS_VARIABLE]), own]);
 }
 
 /** How long a client that says nothing is waited for, in ms; and one that was answered, until it leaves. */
@@ -69,7 +74,7 @@ export async function answerWith(
     },
     signal,
   );
-  const isAsked = await within(LIMIT, Promise.race([asked.promise, left.promise]));
-  if (isAsked) await within(LINGER, left.promise);
+  const isAsked = await settlesWithin(LIMIT, Promise.race([asked.promise, left.promise]));
+  if (isAsked) await settlesWithin(LINGER, left.promise);
   await own.close();
 }

@@ -1,6 +1,6 @@
 import process from "node:process";
 import type { Offered } from "../catalog/offer.ts";
-import type { Env, Surroundings } from "../base/paths.ts";
+import type { Env, SystemEnvironment } from "../base/paths.ts";
 import { VERSION } from "../base/version.ts";
 
 /** What the hub says of itself to the client that has started it, in the answer to `initialize`. */
@@ -46,7 +46,7 @@ export class Greetings {
   /** @param argv the command line, without the executable; @param now ms since the epoch */
   constructor(
     argv: readonly string[],
-    { env, cwd, platform }: Surroundings,
+    { env, cwd, platform }: SystemEnvironment,
     now: () => number = Date.now,
   ) {
     this.#now = now;
@@ -87,9 +87,9 @@ export class Greetings {
       // Others may have kept theirs since. What one of two hubs that end at once keeps may be lost.
       const others = readKept(path).filter(({ cause }) => cause !== this.#cause);
       const bytes = pack([...(kept ? [kept] : []), ...others].slice(0, MOST));
-      const { makePrivateFolder, rewritePrivate } = await import("../base/private-files.ts");
-      await makePrivateFolder(path.slice(0, path.lastIndexOf("/")));
-      await rewritePrivate(path, bytes);
+      const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
+      await ensurePrivateFolder(path.slice(0, path.lastIndexOf("/")));
+      await replacePrivate(path, bytes);
     } catch {
       // The next start takes longer, and nothing else.
     }

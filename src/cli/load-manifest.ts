@@ -3,8 +3,8 @@ import { loadManifest, type LoadOptions } from "../manifest/load.ts";
 import { manifestError } from "../manifest/problems.ts";
 import type { Manifest } from "../manifest/schema.ts";
 import type { Invocation, World } from "./command.ts";
-import { createRecord, isTold, type LogRecord } from "../terminal/log.ts";
-import { printRecord } from "../terminal/report.ts";
+import { makeLogRecord, isLevelEnabled, type LogRecord } from "../terminal/log.ts";
+import { printLogRecord } from "../terminal/report.ts";
 
 /** Tells a record, or a text about the hub as a whole, on stderr if its level is wanted. */
 export type Log = (level: LogLevel, what: LogRecord | string) => void;
@@ -12,11 +12,11 @@ export type Log = (level: LogLevel, what: LogRecord | string) => void;
 /** @param tell what takes a record that is wanted; by default it is on stderr at once, as those of commands have to be. */
 export function openLog(
   { logLevel, logFormat }: Invocation,
-  tell: (record: LogRecord) => void = (record) => printRecord(record, logFormat),
+  tell: (record: LogRecord) => void = (record) => printLogRecord(record, logFormat),
 ): Log {
   return (level, what) => {
-    if (!isTold(level, logLevel)) return;
-    tell(typeof what === "string" ? createRecord(level, what) : what);
+    if (!isLevelEnabled(level, logLevel)) return;
+    tell(typeof what === "string" ? makeLogRecord(level, what) : what);
   };
 }
 

@@ -1,6 +1,6 @@
 import process from "node:process";
 import type { Authorizer } from "../auth/authorizer.ts";
-import { Bus, type EventKind, type HubEvent } from "../base/events.ts";
+import { EventBus, type EventKind, type HubEvent } from "../base/events.ts";
 import { Hub } from "../hub/hub.ts";
 import type { Tap } from "../hub/options.ts";
 import { stateFolder } from "../base/paths.ts";
@@ -12,8 +12,8 @@ import { memorySnapshots, type Snapshots } from "../snapshot/snapshots.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { Log } from "./load-manifest.ts";
 import type { World } from "./command.ts";
-import { divertConsole } from "../terminal/console.ts";
-import { createRecord, describeEvent, retell } from "../terminal/log.ts";
+import { redirectConsole } from "../terminal/console.ts";
+import { makeLogRecord, recordOfEvent, redactRecord } from "../terminal/log.ts";
 import { listHubs, refuseLoop } from "./hub-loop.ts";
 import { openOutside, type Outside } from "./transport-factory.ts";
 import { sweepBeside } from "./sweep.ts";
@@ -38,7 +38,7 @@ export interface HubOptions {
 /** A hub, and how whoever opened it closes it. */
 export interface OpenHub {
   readonly hub: Hub;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   /** The manifest in force, the servers of its plugins included. */
   readonly manifest: Manifest;
   readonly equip: Equip;
@@ -83,7 +83,7 @@ export async function openHub(
   const openAuthorizer = async (): Promise<Authorizer> => {
     const { openOwnAuthorizer, showInBrowser } = await import("./authorizer.ts");
     const show = showInBrowser(world, (level, text, server) =>
-      log(level, createRecord(level, text, { server })),
+      log(level, makeLogRecord(level, text, { server })),
     );
     return openOwnAuthorizer(world, show);
   };
@@ -96,14 +96,14 @@ export async function openHub(
   const redactor = new Redactor(secrets);
   const redact = (text: string): string => redactFilled(redactor.apply(text));
   const log: Log = (level, what) => {
-    tell(level, typeof what === "string" ? redact(what) : retell(what, redact));
+    tell(level, typeof what === "string" ? redact(what) : redactRecord(what, redact));
   };
-  const bus = new Bus();
+  const bus = new EventBus();
   bus.subscribe((event) => tellEvent(event, log), kinds);
   let restore: (() => void) | undefined;
   const equip: Equip = async (wanted, stay) => {
     if (wanted.plugins.length === 0) return { ok: true, manifest: wanted, plugins: undefined };
-    restore ??= divertConsole(log);
+    restore ??= redirectConsole(log);
     const { keepPlugins, setUpPlugins } = await import("../plugin/setup.ts");
     if (stay !== undefined) return keepPlugins(wanted, stay);
     return setUpPlugins(wanted, { bus, env, stateFolder: stateFolder(env, platform) });
@@ -129,7 +129,7 @@ export async function openHub(
     ...outside,
     ...(authorizes && authorize && { authorize }),
   });
-  const claim = (error: unknown): boolean => hub.equipment.claim(error);
+  const claim = (error: unknown): boolean => hub.activePlugins.claim(error);
   claims.add(claim);
   const end = sweepBeside(hub, (count) => {
     log("info", `${count} processes of a hub that was killed were ended`);
@@ -162,7 +162,7 @@ export function openSnapshots({ env, platform }: World, log: Log): Snapshots {
 }
 
 function tellEvent(event: HubEvent, log: Log): void {
-  const record = describeEvent(event, Date.now());
+  const record = recordOfEvent(event, Date.now());
   if (record !== undefined) log(record.level, record);
 }
 

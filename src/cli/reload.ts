@@ -29,12 +29,12 @@ export function followManifest(
   const take = async (result: LoadResult): Promise<void> => {
     for (const note of result.notes) log("warn", note);
     const refusal = explain(result, manifest);
-    if (refusal !== undefined) hub.refuse(refusal);
+    if (refusal !== undefined) hub.reportRejectedManifest(refusal);
     if (refusal !== undefined || !result.ok) return;
-    const stay = result.pluginEdition === pluginEdition ? hub.equipment.set : undefined;
+    const stay = result.pluginEdition === pluginEdition ? hub.activePlugins.set : undefined;
     const equipped = await equip(result.manifest, stay);
     if (!equipped.ok) {
-      hub.refuse(manifestError(equipped.problems).message);
+      hub.reportRejectedManifest(manifestError(equipped.problems).message);
     } else if (isOver) {
       if (equipped.plugins !== stay) await equipped.plugins?.end();
     } else {

@@ -1,6 +1,6 @@
 import { otherWays } from "../manifest/package.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
-import { findCommand } from "../process/path-lookup.ts";
+import { resolveCommand } from "../process/path-lookup.ts";
 import type { World } from "./command.ts";
 
 /** Of several commands the first that is there now; undefined if none is. */
@@ -10,8 +10,8 @@ export async function findRunner(
 ): Promise<string | undefined> {
   for (const command of commands) {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
-    const search = { server: "", command, cwd, path: env["PATH"], morePath };
-    const isThere = await findCommand(search).then(
+    const search = { server: "", command, cwd, path: env["PATH"], extraPath: morePath };
+    const isThere = await resolveCommand(search).then(
       () => true,
       () => false,
     );

@@ -5,17 +5,17 @@ import type { FaceHub } from "../frontend/http/server.ts";
 import { LIMIT_DEFAULTS, type Manifest, isRunnable } from "../manifest/schema.ts";
 import type { Watch } from "../manifest/watch.ts";
 import type { Snapshots } from "../snapshot/snapshots.ts";
-import { within } from "../base/grace.ts";
+import { settlesWithin } from "../base/grace.ts";
 import { type Address, closeAddress, TOKEN_NAME } from "./http-address.ts";
 import { type Basis, loadOptions, type Log } from "./load-manifest.ts";
 import type { Invocation, World } from "./command.ts";
-import type { Journal } from "../terminal/logtape.ts";
-import { createRecord, kindsAt } from "../terminal/log.ts";
+import type { LogTapeLogger } from "../terminal/logtape.ts";
+import { makeLogRecord, eventKindsAtLevel } from "../terminal/log.ts";
 import { type Equip, openHub, type OpenHub, openSnapshots } from "./open-hub.ts";
 import { usage } from "./args.ts";
 import { isFixed } from "./recalled-instructions.ts";
 import type { Recording } from "./commands/record.ts";
-import { formatRecord } from "../terminal/report.ts";
+import { formatLogRecord } from "../terminal/report.ts";
 
 /** For what can wait until the first answer is out, in ms. */
 const SETTLING = 100;
@@ -29,7 +29,7 @@ const OPEN =
 
 /** What takes lines for people: records, and texts as they are. */
 export interface Voices {
-  readonly journal: Journal;
+  readonly journal: LogTapeLogger;
   readonly log: Log;
   tell(text: string): void;
 }
@@ -58,7 +58,7 @@ export async function host({
   const recording = await openRecording(invocation, world, address, log);
   const classes = new Set<string>();
   const opened = await openHub(basis.manifest, world, log, {
-    kinds: kindsAt(invocation.logLevel),
+    kinds: eventKindsAtLevel(invocation.logLevel),
     snapshots: noteClasses(openSnapshots(world, log), classes),
     openTap: recording?.openTap,
     secrets: address?.token === undefined ? [] : [address.token],
@@ -117,7 +117,7 @@ export async function host({
     const kept = keepGreeting(opened, classes, world);
     await close();
     await recording?.close();
-    await within(KEEP_LIMIT, kept);
+    await settlesWithin(KEEP_LIMIT, kept);
   }
   return 0;
 }
@@ -166,7 +166,7 @@ async function keepGreeting(
     const [first] = connections;
     return goal === "down" || (first && (first.listing ?? first.lastError)) !== undefined;
   });
-  if (!isKnown || hub.equipment.set !== undefined) return;
+  if (!isKnown || hub.activePlugins.set !== undefined) return;
   const { name } = hub.serverInfo;
   const { instructions, offered } = hub.catalog;
   const [capabilities, other] = classes;
@@ -190,7 +190,7 @@ function tellPlace(
   { tell }: Pick<Voices, "tell">,
 ): void {
   const text = `${countServers(manifest)} served as one at ${url}`;
-  tell(formatRecord(createRecord("info", text, { url }), logFormat));
+  tell(formatLogRecord(makeLogRecord("info", text, { url }), logFormat));
 }
 
 /** Says where a token is kept that this program has made. Only a person at a terminal is shown it. */
@@ -208,7 +208,7 @@ async function tellToken(
     tell(`${place}:\n\n${describeRemoteEntry(url, token)}\n`);
   } else {
     const text = `${place}; another toolmux refers to it as \${secret:${TOKEN_NAME}}, and at a terminal the same command shows what other clients need`;
-    tell(formatRecord(createRecord("info", text, { secret: TOKEN_NAME }), logFormat));
+    tell(formatLogRecord(makeLogRecord("info", text, { secret: TOKEN_NAME }), logFormat));
   }
 }
 
@@ -221,7 +221,7 @@ function tellUnsupported({ servers }: Manifest, log: Log): void {
   for (const spec of servers) {
     if (spec.kind !== "unsupported" || !spec.enabled) continue;
     const text = `this server cannot be used: ${spec.reason}`;
-    log("warn", createRecord("warn", text, { server: spec.name }));
+    log("warn", makeLogRecord("warn", text, { server: spec.name }));
   }
 }
 

@@ -1,5 +1,5 @@
 import type { Hub } from "../hub/hub.ts";
-import { STOP_LIMIT, within } from "../base/grace.ts";
+import { STOP_LIMIT, settlesWithin } from "../base/grace.ts";
 
 /** For what can wait until the hub has started its servers, in ms. */
 const SETTLING = 100;
@@ -17,7 +17,7 @@ export function sweepBeside(hub: Hub, tell: (count: number) => void): () => Prom
   return async () => {
     clearTimeout(timer);
     // What has not ended by then ends with this process.
-    await within(STOP_LIMIT, Promise.all([hub.close(), begin()]));
+    await settlesWithin(STOP_LIMIT, Promise.all([hub.close(), begin()]));
   };
 }
 

@@ -1,5 +1,5 @@
 import type { Env } from "../base/paths.ts";
-import { selfCommand } from "../base/runtime.ts";
+import { ownCommand } from "../base/runtime.ts";
 
 /** The variable by which `toolmux bench` has a hub put a tap in front of each server that it starts; no server gets it. */
 export const TAP_VARIABLE = "TOOLMUX_TAP";
@@ -20,7 +20,7 @@ export function writeTap(folder: string, delay: number): string {
 export function putTapBefore<P extends Program>(program: P, env: Env): P {
   const [, delay, folder] = /^(\d+):(.+)$/s.exec(env[TAP_VARIABLE] ?? "") ?? [];
   if (delay === undefined || folder === undefined) return program;
-  const [own, ...before] = selfCommand();
+  const [own, ...before] = ownCommand();
   const tap = ({ command, args }: Pick<Program, "command" | "args">) => ({
     command: own,
     args: [...before, "demo", "tap", "--", folder, delay, command, ...args],

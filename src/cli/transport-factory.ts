@@ -9,10 +9,10 @@ import {
 } from "../manifest/resolve.ts";
 import type { OuterServer, RemoteServer, StdioServer } from "../manifest/schema.ts";
 import type { Secrets } from "../secrets/secrets.ts";
-import { STOP_LIMIT, within } from "../base/grace.ts";
+import { STOP_LIMIT, settlesWithin } from "../base/grace.ts";
 import type { Way, Wayfinder } from "../transport/http/target.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
-import type { DiscreetLink } from "../transport/transport.ts";
+import type { ServerTransport } from "../transport/transport.ts";
 import { Redactor } from "../transport/redact.ts";
 import type { World } from "./command.ts";
 import { putTapBefore } from "./tap.ts";
@@ -30,7 +30,7 @@ export interface Outside extends Pick<HubParts, "identify" | "authorize" | "make
 
 /** Servers as they are in fact: processes, or reached over HTTP. */
 interface RealOutside extends Outside {
-  readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<DiscreetLink>;
+  readonly makeLink: (spec: OuterServer, schemes: Schemes) => Promise<ServerTransport>;
 }
 
 /**
@@ -64,17 +64,17 @@ export function openOutside(
     redact: (text) => known.redact(text),
     finish: async () => {
       const settled = opened?.then((it) => it.settled()).catch(() => {});
-      if (settled !== undefined) await within(STOP_LIMIT, settled);
+      if (settled !== undefined) await settlesWithin(STOP_LIMIT, settled);
     },
     identify: (spec, schemes) => identify(spec, schemes).catch(() => undefined),
-    makeLink: async (spec, schemes): Promise<DiscreetLink> => {
+    makeLink: async (spec, schemes): Promise<ServerTransport> => {
       const { name: server, maxMessage } = spec;
       // Whatever starts processes, or goes anywhere, is loaded after the first answer to the client.
       if (spec.kind === "stdio") {
         const resolved = putTapBefore(await fill.server(spec, schemes, "start"), env);
-        const { stdioLink } = await import("../transport/stdio.ts");
+        const { openStdioTransport } = await import("../transport/stdio.ts");
         const hubEnv = { ...env, [HUBS_VARIABLE]: await hubsAbove() };
-        return stdioLink({ ...resolved, server, maxMessage, hubEnv });
+        return openStdioTransport({ ...resolved, server, maxMessage, hubEnv });
       }
       const resolved = await fill.remote(spec, schemes, "start");
       const { httpLink } = await import("../transport/http/transport.ts");
@@ -116,9 +116,9 @@ class Known {
   readonly #secrets = new Set<string>();
   #redactor: Redactor | undefined;
   /** The last one to each server: what it bears by now it knows itself. */
-  readonly #links = new Map<string, DiscreetLink>();
+  readonly #links = new Map<string, ServerTransport>();
 
-  watch(server: string, link: DiscreetLink): void {
+  watch(server: string, link: ServerTransport): void {
     this.#links.set(server, link);
   }
 

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import { decode } from "../base/read-file.ts";
+import { decodeUtf8 } from "../base/read-file.ts";
 import { describeForms, findMisfit, type Form, type Misfit, readForms } from "./json-schema.ts";
 
 /** A value as it was given for a key. */
@@ -55,7 +55,7 @@ function writeValue(value: Value, forms: readonly Form[]): string | undefined {
     case "file": {
       const encodes = forms.some((form) => form.kind === "string" && form.base64);
       if (encodes) return JSON.stringify(Buffer.from(value.bytes).toString("base64"));
-      const text = decode(value.bytes);
+      const text = decodeUtf8(value.bytes);
       return text === undefined ? undefined : writeText(text, forms);
     }
   }

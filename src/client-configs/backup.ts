@@ -1,7 +1,7 @@
 import { readdir, readFile, realpath, rm } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { writePrivate } from "../base/private-files.ts";
-import type { Bytes } from "../base/read-file.ts";
+import type { FileBytes } from "../base/read-file.ts";
 
 /** How many backups of one file are kept. */
 const MOST = 3;
@@ -12,7 +12,7 @@ export interface Original {
   /** The real path, with symbolic links resolved. */
   readonly path: string;
   /** undefined: the file does not exist. */
-  readonly bytes: Bytes | undefined;
+  readonly bytes: FileBytes | undefined;
 }
 
 /** Reads a file, through the symbolic links that lead to it. */

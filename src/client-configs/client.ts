@@ -1,5 +1,5 @@
 import { isAbsolute, join } from "node:path";
-import { type Env, homeFolder } from "../base/paths.ts";
+import { type Env, safeHomeFolder } from "../base/paths.ts";
 import type { Table } from "../manifest/table.ts";
 
 import type { ClientName } from "./client-names.ts";
@@ -61,7 +61,7 @@ export interface Client {
 }
 
 export function findHome(env: Env, platform: string): Home {
-  const home = homeFolder(env);
+  const home = safeHomeFolder(env);
   const xdg = env["XDG_CONFIG_HOME"];
   const config = xdg !== undefined && isAbsolute(xdg) ? xdg : join(home, ".config");
   const roaming = env["APPDATA"] || join(home, "AppData", "Roaming");

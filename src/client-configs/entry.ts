@@ -1,5 +1,5 @@
 import { basename } from "node:path";
-import { decode, readSmall } from "../base/read-file.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { expandHome } from "../base/paths.ts";
 import { ITSELF, startsItself } from "../manifest/own-entry.ts";
 import { createTable, isTable, type Table } from "../manifest/table.ts";
@@ -241,8 +241,9 @@ async function readEnvFile(
   );
   // A project's file is not trusted: it could name any file of the user.
   const isOwn = client.user(home).some((spot) => spot.file === file);
-  const read = isOwn && path.startsWith("/") ? await readSmall(path, MAX_ENV_FILE) : undefined;
-  const text = read?.kind === "read" ? decode(read.bytes) : undefined;
+  const read =
+    isOwn && path.startsWith("/") ? await readFileLimited(path, MAX_ENV_FILE) : undefined;
+  const text = read?.kind === "read" ? decodeUtf8(read.bytes) : undefined;
   if (text === undefined) {
     pen.notes.push(`the variables of its envFile (${named}) not taken over`);
     return variables;

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { readFile, rm } from "node:fs/promises";
 import { utf8 } from "../base/bytes.ts";
-import { decode } from "../base/read-file.ts";
+import { decodeUtf8 } from "../base/read-file.ts";
 import { isTable, type Table } from "../manifest/table.ts";
 import { replaceFile } from "../manifest/edit/write.ts";
 import { keepBackup, listBackups, openOriginal, type Original } from "./backup.ts";
@@ -137,7 +137,7 @@ async function findBase(
   }
   copies.push({ backup: undefined, bytes: Buffer.alloc(0) });
   for (const { backup, bytes } of copies) {
-    const text = decode(bytes);
+    const text = decodeUtf8(bytes);
     const old = text === undefined ? undefined : await readRoot(text, client);
     if (text === undefined || old === undefined) continue;
     const there = Object.keys(table);

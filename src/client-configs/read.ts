@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { decode, readSmall } from "../base/read-file.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { parseText } from "../manifest/parse.ts";
 import type { Position } from "../manifest/problems.ts";
 import { isTable, type Table } from "../manifest/table.ts";
@@ -43,14 +43,14 @@ export type Content =
 
 /** Reads a client's file. An empty file has an empty root. */
 export async function readContent(file: string, format: Client["format"]): Promise<Content> {
-  const read = await readSmall(file, MAX_FILE);
+  const read = await readFileLimited(file, MAX_FILE);
   const fail = (message: string, position?: Position): Content => ({
     kind: "broken",
     fault: { message, position },
   });
   if (read.kind === "absent") return read;
   if (read.kind === "refused") return fail(read.reason);
-  const text = decode(read.bytes);
+  const text = decodeUtf8(read.bytes);
   if (text === undefined) return fail("is not UTF-8 text");
   if (text.trim() === "") return { kind: "read", text, root: {} };
   const parsed = await parseText(text, format);

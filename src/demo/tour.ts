@@ -4,8 +4,8 @@ import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { HubError, toHubError } from "../base/errors.ts";
 import { VERSION } from "../base/version.ts";
 import { untilAborted } from "../base/grace.ts";
-import type { Paper } from "../terminal/terminal.ts";
-import { clean } from "../terminal/report.ts";
+import type { TerminalStyle } from "../terminal/terminal.ts";
+import { sanitizeLine } from "../terminal/report.ts";
 import { STOPS, type Tour } from "./stops.ts";
 
 /** A hub to be started as a child process. */
@@ -24,7 +24,7 @@ const TITLE_WIDTH = 40;
 export async function drive(
   { command, args, env }: Program,
   lastWords: string,
-  { colors }: Paper,
+  { colors }: TerminalStyle,
   signal: AbortSignal,
 ): Promise<boolean> {
   const transport = new StdioClientTransport({ command, args: [...args], env, stderr: "pipe" });
@@ -40,7 +40,7 @@ export async function drive(
       } catch (error) {
         if (signal.aborted) throw error;
         failed++;
-        line = colors.red(`WRONG: ${clean(toHubError(error).message)}`);
+        line = colors.red(`WRONG: ${sanitizeLine(toHubError(error).message)}`);
       }
       const ms = `${(performance.now() - started).toFixed(0)} ms`;
       console.log(`  ${title.padEnd(TITLE_WIDTH)}${colors.bold(ms.padStart(8))}  ${line}`);

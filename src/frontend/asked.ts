@@ -1,30 +1,35 @@
 import type { Edit } from "../base/bytes.ts";
 import type { Era } from "../protocol/era.ts";
-import type { Register } from "../base/id-table.ts";
+import type { IdTable } from "../base/id-table.ts";
 import type { Call, Caller, Running } from "../router/call.ts";
 import type { Question } from "../upstream/ask.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { type Id, type EncodedMessage, readdress, type Response } from "../jsonrpc/message.ts";
-import type { Inbound } from "../transport/transport.ts";
+import {
+  type RequestId,
+  type EncodedMessage,
+  withResponseId,
+  type Response,
+} from "../jsonrpc/message.ts";
+import type { Responder } from "../transport/transport.ts";
 
 /** The client that a request comes from. */
 export interface Asker {
   readonly sender: Sender;
   /** Sends a server's request to the client, on the response stream of the client's own request `responder`. */
-  ask(question: Question, way: Inbound): (why: Withdrawal) => void;
+  ask(question: Question, way: Responder): (why: Withdrawal) => void;
 }
 
 /** One request of a legacy client in flight. Its answer removes it from the table of running requests. */
 export class Asked implements Caller {
-  readonly id: Id;
+  readonly id: RequestId;
   running: Pick<Running, "cancel" | "call"> | undefined;
-  readonly #inbound: Inbound;
-  readonly #list: Register<Asked>;
+  readonly #inbound: Responder;
+  readonly #list: IdTable<Asked>;
   readonly #asker: Asker;
 
   /** @param inFlight requests in flight, by the key of the client's id */
-  constructor(id: Id, inbound: Inbound, list: Register<Asked>, asker: Asker) {
+  constructor(id: RequestId, inbound: Responder, list: IdTable<Asked>, asker: Asker) {
     this.id = id;
     this.#inbound = inbound;
     this.#list = list;
@@ -41,7 +46,7 @@ export class Asked implements Caller {
   }
 
   address(response: Response, _: Era, edits?: readonly Edit[]): EncodedMessage {
-    return readdress(response, this.id, edits);
+    return withResponseId(response, this.id, edits);
   }
 
   ask(question: Question): (why: Withdrawal) => void {
@@ -49,7 +54,7 @@ export class Asked implements Caller {
   }
 
   respond(message: EncodedMessage | undefined): void {
-    this.#list.take(this.id.key);
+    this.#list.remove(this.id.key);
     this.#inbound.respond(message);
   }
 

@@ -1,19 +1,19 @@
 import { utf8 } from "../base/bytes.ts";
-import { type Frame, type EncodedMessage, piecesOf } from "../jsonrpc/message.ts";
-import type { Inbound } from "../transport/transport.ts";
+import { type Message, type EncodedMessage, piecesOfMessage } from "../jsonrpc/message.ts";
+import type { Responder } from "../transport/transport.ts";
 
 /**
  * Answers a batch with one array once all of its requests are answered (2025-03-26, JSON-RPC batching).
  * @param handle handles one message of the batch; one that is to be answered comes with its responder
  */
 export function takeBatch(
-  items: readonly Frame[],
-  inbound: Inbound,
-  take: (item: Frame, inbound?: Inbound) => void,
+  items: readonly Message[],
+  inbound: Responder,
+  take: (item: Message, inbound?: Responder) => void,
 ): void {
   const answers: EncodedMessage[] = [];
   let waiting = items.length;
-  const each: Inbound = {
+  const each: Responder = {
     notify: (message) => inbound.notify(message),
     respond: (message) => {
       if (message !== undefined) answers.push(message);
@@ -34,7 +34,7 @@ export function takeBatch(
 function joinBatch(answers: readonly EncodedMessage[]): EncodedMessage {
   const pieces = answers.flatMap((answer, i) => [
     i === 0 ? BATCH_START : BATCH_COMMA,
-    ...piecesOf(answer),
+    ...piecesOfMessage(answer),
   ]);
   return [...pieces, BATCH_END];
 }

@@ -5,10 +5,10 @@ import { Method } from "../protocol/legacy.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Scope } from "../upstream/scope.ts";
-import type { Frame, EncodedMessage, Request } from "../jsonrpc/message.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
+import type { Message, EncodedMessage, Request } from "../jsonrpc/message.ts";
+import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
 import { Letters, mayBeLetter } from "./modern/request.ts";
-import { Register } from "../base/id-table.ts";
+import { IdTable } from "../base/id-table.ts";
 import type { Parties } from "./modern/clients.ts";
 import { buildRefusal } from "./modern/refusal.ts";
 import type { WayBack } from "./modern/wayback.ts";
@@ -17,18 +17,23 @@ import type { WayBack } from "./modern/wayback.ts";
  * A client's transport, where both eras may be spoken: the era belongs to a request, not to the transport. Handles
  * modern requests, and passes everything else to the legacy client.
  */
-export class Door implements LinkEvents {
-  readonly #legacy: LinkEvents;
+export class Door implements TransportEvents {
+  readonly #legacy: TransportEvents;
   readonly #parties: Parties;
   readonly #letters = new Letters();
   readonly #scope: Scope | undefined;
   /** Responder for transports that have one channel for everything. */
-  readonly #whole: Inbound;
+  readonly #whole: Responder;
   /** Responders of the modern requests in flight, by the keys of the client's ids. */
-  readonly #ways = new Register<PipeWay>();
+  readonly #ways = new IdTable<PipeWay>();
 
   /** @param legacy gets everything that is not of the modern era */
-  constructor(link: Link, legacy: LinkEvents, parties: Parties, scope: Scope | undefined) {
+  constructor(
+    link: Transport,
+    legacy: TransportEvents,
+    parties: Parties,
+    scope: Scope | undefined,
+  ) {
     this.#legacy = legacy;
     this.#parties = parties;
     this.#scope = scope;
@@ -38,7 +43,7 @@ export class Door implements LinkEvents {
     };
   }
 
-  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
+  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
     if (frame.kind === "request") {
       if (mayBeLetter(frame) && this.#take(frame, inbound ?? this.#whole)) return;
     } else if (frame.kind === "notification" && this.#ways.size > 0 && this.#cancel(frame)) {
@@ -47,7 +52,7 @@ export class Door implements LinkEvents {
     this.#legacy.frame(frame, exchange, inbound);
   }
 
-  log(...line: Parameters<LinkEvents["log"]>): void {
+  log(...line: Parameters<TransportEvents["log"]>): void {
     this.#legacy.log(...line);
   }
 
@@ -65,7 +70,7 @@ export class Door implements LinkEvents {
   }
 
   /** @returns whether it is a request of the modern era */
-  #take(request: Request, inbound: Inbound): boolean {
+  #take(request: Request, inbound: Responder): boolean {
     const { id } = request;
     const { key } = id;
     const isTaken = this.#ways.has(key);
@@ -75,11 +80,11 @@ export class Door implements LinkEvents {
       if (isTaken) {
         throw new HubError("invalidRequest", "A request with this id is still running.");
       }
-      const way = new PipeWay(inbound, () => void this.#ways.take(key));
+      const way = new PipeWay(inbound, () => void this.#ways.remove(key));
       this.#ways.set(key, way);
       this.#parties.take(letter, way, this.#scope);
     } catch (error) {
-      if (!isTaken) this.#ways.take(key);
+      if (!isTaken) this.#ways.remove(key);
       inbound.respond(buildRefusal(id, toHubError(error)));
     }
     return true;
@@ -98,11 +103,11 @@ export class Door implements LinkEvents {
 /** Responder of one request on a transport that has one channel for all. */
 class PipeWay implements WayBack {
   readonly isPipe = true;
-  readonly #inbound: Inbound;
+  readonly #inbound: Responder;
   readonly #over: () => void;
   #gone: (why: Withdrawal, by: CancelledBy) => void = () => {};
 
-  constructor(inbound: Inbound, over: () => void) {
+  constructor(inbound: Responder, over: () => void) {
     this.#inbound = inbound;
     this.#over = over;
   }

@@ -16,7 +16,7 @@ import { Router } from "../router/router.ts";
 import type { Scope } from "../upstream/scope.ts";
 import type { View } from "../upstream/view.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import { Client, type Host } from "./legacy-client.ts";
 import { Door } from "./client-connection.ts";
 import { Editions } from "./editions.ts";
@@ -53,7 +53,7 @@ interface Standing {
 /** All connected clients of both eras, and the limits that they share. */
 export class Clients implements Host {
   readonly #parts: ClientsParts;
-  readonly #clients = new Map<Client, { link: Link; view: View; left: () => void }>();
+  readonly #clients = new Map<Client, { link: Transport; view: View; left: () => void }>();
   #count = 0;
   #isClosed = false;
   /** Clients that do not read at present. */
@@ -79,7 +79,11 @@ export class Clients implements Host {
    * Serves a client on a transport; settles when the client has disconnected.
    * @throws {HubError} what the transport's `open` throws
    */
-  async accept(link: Link, signal: AbortSignal, { plugin, scope }: Standing = {}): Promise<void> {
+  async accept(
+    link: Transport,
+    signal: AbortSignal,
+    { plugin, scope }: Standing = {},
+  ): Promise<void> {
     if (this.#isClosed) {
       await link.close();
       return;

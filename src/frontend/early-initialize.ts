@@ -11,13 +11,13 @@ import {
 } from "../protocol/legacy.ts";
 import { readCapabilities, readSettings, writeClass } from "../protocol/capabilities.ts";
 import { ownStdin, ownStdout } from "../base/runtime.ts";
-import type { InputStream, OutputStream } from "../base/byte-streams.ts";
-import { within } from "../base/grace.ts";
+import type { ByteInput, ByteOutput } from "../base/byte-streams.ts";
+import { settlesWithin } from "../base/grace.ts";
 
 /** The hub's own stdin and stdout, which EarlyInitialize may have used before. */
 export interface OwnStreams {
-  readonly input: InputStream;
-  output(onBroken: () => void): OutputStream;
+  readonly input: ByteInput;
+  output(onBroken: () => void): ByteOutput;
   /** Whether the first message was an `initialize` that has been answered. Valid only once `input` is read. */
   readonly isGreeted: boolean;
 }
@@ -47,12 +47,12 @@ const LONGEST_SEARCH = 500;
  * Answers a client's `initialize` as the hub would while the hub is still being loaded, then passes on everything it
  * has read. Only a request of the usual form is answered, and only as the first message.
  */
-export class Welcome implements OwnStreams, InputStream {
-  readonly input: InputStream = this;
+export class Welcome implements OwnStreams, ByteInput {
+  readonly input: ByteInput = this;
   readonly #serverInfo: Implementation;
   readonly #wording: Wording;
   readonly #stdin = ownStdin();
-  readonly #stdout: OutputStream;
+  readonly #stdout: ByteOutput;
   /** Chunks that came before the hub began to read. */
   readonly #early: Buffer[] = [];
   #state: "listening" | "silent" | "read" = "listening";
@@ -90,14 +90,14 @@ export class Welcome implements OwnStreams, InputStream {
     for (let turn = 0; turn < 2 && this.#state === "listening"; turn++) {
       await new Promise<void>((resolve) => void setImmediate(resolve));
     }
-    if (this.#answering !== undefined) await within(LONGEST_SEARCH, this.#answering);
+    if (this.#answering !== undefined) await settlesWithin(LONGEST_SEARCH, this.#answering);
   }
 
   get isGreeted(): boolean {
     return this.#isGreeted;
   }
 
-  output(onBroken: () => void): OutputStream {
+  output(onBroken: () => void): ByteOutput {
     this.#onBroken = onBroken;
     if (this.#isBroken) queueMicrotask(onBroken);
     return this.#stdout;

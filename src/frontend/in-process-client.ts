@@ -1,22 +1,22 @@
 import { Buffer } from "node:buffer";
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Item, Kind } from "../catalog/listing.ts";
 import { systemClock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import { NOBODY } from "../upstream/audience.ts";
 import { AS_LEGACY } from "../upstream/negotiate.ts";
 import { Session } from "../upstream/session.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import type { Notification, Request, Response } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
-import { memoryPair } from "../transport/memory.ts";
+import type { Transport } from "../transport/transport.ts";
+import { memoryTransportPair } from "../transport/memory.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 
 /** What accepts clients: the hub. */
 export interface Doors {
   readonly serverInfo: Implementation;
-  accept(link: Link, signal: AbortSignal): Promise<void>;
+  accept(link: Transport, signal: AbortSignal): Promise<void>;
 }
 
 /** The params of a progress notification, not validated: a server may send any JSON. */
@@ -41,7 +41,7 @@ export class LocalClient {
    */
   static async connect(hub: Doors, signal: AbortSignal): Promise<LocalClient> {
     signal.throwIfAborted();
-    const [ours, theirs] = memoryPair();
+    const [ours, theirs] = memoryTransportPair();
     const session = new Session({
       server: "toolmux",
       link: ours,
@@ -79,7 +79,7 @@ export class LocalClient {
     const params = `{"name":${JSON.stringify(name)},"arguments":${args}${meta}}`;
     const text = `{"jsonrpc":"2.0","id":0,"method":"tools/call","params":${params}}`;
     // Parsed as one message: line ends between the values of `args` do not matter here.
-    const frame = readFrame(Buffer.from(text));
+    const frame = parseMessage(Buffer.from(text));
     if (frame.kind !== "request") throw new HubError("usage", "The arguments are no JSON object.");
     return new Promise((resolve, reject) => {
       signal.throwIfAborted();
@@ -99,7 +99,7 @@ export class LocalClient {
           reject(error);
         },
         progress: ({ bytes, params: range }: Notification) => {
-          if (range !== undefined) onProgress?.(valueOf(bytes, range) as Progress);
+          if (range !== undefined) onProgress?.(parseRange(bytes, range) as Progress);
         },
       };
       const id = this.#session.relay(record, frame, { edits: [], tokens: tokensOf(frame) });
@@ -109,7 +109,7 @@ export class LocalClient {
 }
 
 /** The range of the progress token that `callTool` has written. */
-function tokensOf({ bytes, params }: Request): readonly Range[] {
+function tokensOf({ bytes, params }: Request): readonly ByteRange[] {
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const meta = lastMember(members, "_meta");
   const token = meta && lastMember(scanObject(bytes, meta.start)?.items ?? [], "progressToken");

@@ -1,5 +1,5 @@
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import type { ClientInfo } from "../plugin/plugin.ts";
 import {
   readAllSettings,
@@ -30,7 +30,7 @@ const LONGEST_NAME = 200;
  */
 export function readIntroduction({ bytes, params }: Request): Introduction {
   const members = membersOf(bytes, params);
-  const requested = stringOf(bytes, lastMember(members, "protocolVersion"));
+  const requested = readString(bytes, lastMember(members, "protocolVersion"));
   if (requested === undefined) {
     throw new HubError("invalidParams", "initialize needs a protocolVersion.");
   }
@@ -38,8 +38,8 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
   const info = membersOf(bytes, lastMember(members, "clientInfo"));
   // A member that is not a string is left out.
   const say = (key: string): string | undefined =>
-    stringOf(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
-  const said = declared && valueOf(bytes, declared);
+    readString(bytes, lastMember(info, key))?.slice(0, LONGEST_NAME);
+  const said = declared && parseRange(bytes, declared);
   const settings = readAllSettings(said);
   return {
     version: negotiate(requested),
@@ -54,11 +54,11 @@ export function readIntroduction({ bytes, params }: Request): Introduction {
  * @throws {HubError} invalidParams if the level is not one of the protocol's
  */
 export function readLevel({ bytes, params }: Request): Severity {
-  const level = stringOf(bytes, lastMember(membersOf(bytes, params), "level"));
+  const level = readString(bytes, lastMember(membersOf(bytes, params), "level"));
   if (isSeverity(level)) return level;
   throw new HubError("invalidParams", "logging/setLevel needs one of the protocol's levels.");
 }
 
-function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly Member[] {
+function membersOf(bytes: Uint8Array, range: { start: number } | undefined): readonly JsonMember[] {
   return (range && scanObject(bytes, range.start)?.items) ?? [];
 }

@@ -13,7 +13,7 @@ import {
 import { TaskMethod } from "../protocol/tasks.ts";
 import { isAtLeast, type Severity } from "../protocol/log-level.ts";
 import { readClass, type Settings, writeSettings } from "../protocol/capabilities.ts";
-import { Register } from "../base/id-table.ts";
+import { IdTable } from "../base/id-table.ts";
 import type { Call } from "../router/call.ts";
 import type { Router } from "../router/router.ts";
 import { type AnyManner, CALL, MANNERS } from "../router/params.ts";
@@ -23,18 +23,18 @@ import { readCancelled } from "../protocol/notifications.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import { UNKNOWN_SENDER } from "../upstream/sender.ts";
 import type { View } from "../upstream/view.ts";
-import { readEdges } from "../jsonrpc/parse.ts";
+import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
   type Batch,
   buildError,
   buildResult,
-  type Frame,
-  type Invalid,
+  type Message,
+  type InvalidMessage,
   type EncodedMessage,
   type Notification,
   type Request,
 } from "../jsonrpc/message.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
+import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
 import { Asked, type Asker } from "./asked.ts";
 import { takeBatch } from "./batch.ts";
 import { readIntroduction, readLevel } from "./introduction.ts";
@@ -59,17 +59,17 @@ const LISTED = new Map(
 );
 
 /** One client of the legacy era on any transport: answers what is the hub's, routes what is for a server. */
-export class Client implements LinkEvents, Attendee, Asker {
+export class Client implements TransportEvents, Attendee, Asker {
   readonly era = "legacy";
-  readonly #link: Link;
+  readonly #link: Transport;
   readonly #host: Host;
   readonly #view: View;
   readonly #router: Router;
   readonly #isGuest: boolean;
   /** Responder for transports that have one channel for everything. */
-  readonly #whole: Inbound;
+  readonly #whole: Responder;
   /** Requests in flight, by the key of the client's id. */
-  readonly #running = new Register<Asked>();
+  readonly #running = new IdTable<Asked>();
   readonly #questions = new Questions((server, message) => this.tell(server, message));
   #version: LegacyVersion | undefined;
   settings: Settings | undefined;
@@ -82,7 +82,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   readonly #lists = new Lists();
 
   /** @param isPlugin a plugin's client: no server sends it requests, and it has no capabilities of its own */
-  constructor(link: Link, host: Host, view: View, router: Router, isGuest: boolean) {
+  constructor(link: Transport, host: Host, view: View, router: Router, isGuest: boolean) {
     this.#isGuest = isGuest;
     this.#link = link;
     this.#whole = {
@@ -108,7 +108,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     for (const message of this.#lists.compare(this.#view.catalog)) this.#link.send(message);
   }
 
-  frame(frame: Frame, _?: Exchange, inbound: Inbound = this.#whole): void {
+  frame(frame: Message, _?: SentRequest, inbound: Responder = this.#whole): void {
     switch (frame.kind) {
       case "request":
         this.#accept(frame, inbound);
@@ -128,7 +128,7 @@ export class Client implements LinkEvents, Attendee, Asker {
   }
 
   oversized(head: Buffer, tail: Buffer, size: number): void {
-    const edges = readEdges(head, tail);
+    const edges = parseTruncated(head, tail);
     const text = `The message of ${size} bytes is over the limit.`;
     if (edges?.kind === "response") {
       this.#questions.fail(edges.id, new HubError("messageTooLarge", text));
@@ -146,7 +146,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#host.pressure(this, full);
   }
 
-  ask(question: Question, way?: Inbound): (why: Withdrawal) => void {
+  ask(question: Question, way?: Responder): (why: Withdrawal) => void {
     return this.#questions.ask(question, way);
   }
 
@@ -172,7 +172,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     this.#host.left(this);
   }
 
-  #refuse(frame: Invalid, inbound: Inbound): void {
+  #refuse(frame: InvalidMessage, inbound: Responder): void {
     const { parsed } = frame;
     if (parsed?.kind === "notification") {
       this.#host.warn(`A notification of a client was dropped: ${frame.reason}.`);
@@ -184,7 +184,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     inbound.respond(isAnswered ? refusal(frame.id, frame.code, explain(frame)) : undefined);
   }
 
-  #accept(request: Request, inbound: Inbound): void {
+  #accept(request: Request, inbound: Responder): void {
     try {
       this.#dispatch(request, inbound);
     } catch (error) {
@@ -192,7 +192,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     }
   }
 
-  #dispatch(request: Request, inbound: Inbound): void {
+  #dispatch(request: Request, inbound: Responder): void {
     switch (request.method) {
       case Method.toolsCall:
         this.#relay(request, inbound, CALL);
@@ -221,7 +221,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     else throw new HubError("methodNotFound", `There is no method "${request.method}".`);
   }
 
-  #initialize(request: Request, inbound: Inbound): void {
+  #initialize(request: Request, inbound: Responder): void {
     const { version, capabilities, settings, info } = readIntroduction(request);
     this.#version = version;
     const { name = "", version: edition = "" } = info;
@@ -238,7 +238,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     });
   }
 
-  #list(kind: Kind, request: Request, inbound: Inbound): void {
+  #list(kind: Kind, request: Request, inbound: Responder): void {
     const answer = this.#lists.read(kind, request);
     const asked = new Asked(request.id, inbound, this.#running, this);
     this.#register(asked);
@@ -253,7 +253,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     };
   }
 
-  #relay(request: Request, inbound: Inbound, manner: AnyManner): void {
+  #relay(request: Request, inbound: Responder, manner: AnyManner): void {
     this.#view.open();
     const asked = new Asked(request.id, inbound, this.#running, this);
     const running = this.#router.route(request, asked, manner);
@@ -295,7 +295,7 @@ export class Client implements LinkEvents, Attendee, Asker {
     }
   }
 
-  #batch({ items }: Batch, inbound: Inbound): void {
+  #batch({ items }: Batch, inbound: Responder): void {
     if (!allowsBatches(this.#version)) {
       const text = "This protocol revision has no batches.";
       inbound.respond(refusal(undefined, "invalidRequest", text));
@@ -309,6 +309,6 @@ function refusal(id: Piece | undefined, code: ErrorCode, text: string): EncodedM
   return buildError(id, new HubError(code, text).toRpc());
 }
 
-function explain({ reason }: Invalid): string {
+function explain({ reason }: InvalidMessage): string {
   return `Not a JSON-RPC request: ${reason}.`;
 }

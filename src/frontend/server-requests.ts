@@ -6,13 +6,13 @@ import type { Errand } from "../protocol/errand.ts";
 import { readProgress } from "../protocol/notifications.ts";
 import { buildWithdrawal } from "../protocol/withdrawal.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
-import { readEdges } from "../jsonrpc/parse.ts";
-import { askId, integerOf } from "../jsonrpc/id.ts";
-import type { Inbound } from "../transport/transport.ts";
+import { parseTruncated } from "../jsonrpc/parse.ts";
+import { formatOwnId, readOwnId } from "../jsonrpc/id.ts";
+import type { Responder } from "../transport/transport.ts";
 import {
-  buildAsk,
-  type Id,
-  type Invalid,
+  buildRequestOf,
+  type RequestId,
+  type InvalidMessage,
   type EncodedMessage,
   type Notification,
   type Response,
@@ -24,7 +24,7 @@ const EDGE = 4096;
 
 interface Open {
   readonly question: Question;
-  readonly way: Pick<Inbound, "notify"> | undefined;
+  readonly way: Pick<Responder, "notify"> | undefined;
 }
 
 /** Requests of servers in flight to one legacy client, under ids of the hub's own that no client's request has. */
@@ -53,7 +53,7 @@ export class Questions implements Ask {
   }
 
   /** @param responder of the client's request that this one belongs to; undefined: it belongs to none */
-  ask(question: Question, way?: Pick<Inbound, "notify">): (why: Withdrawal) => void {
+  ask(question: Question, way?: Pick<Responder, "notify">): (why: Withdrawal) => void {
     if (this.#isClosed) {
       question.fail(gone());
       return () => {};
@@ -79,7 +79,7 @@ export class Questions implements Ask {
   }
 
   /** The client sent an invalid message; if it was meant as a response, no other will come. */
-  refuse(invalid: Invalid): void {
+  refuse(invalid: InvalidMessage): void {
     const { parsed } = invalid;
     if (parsed !== undefined) {
       const isOurs = parsed.kind === "response" && parsed.id !== undefined;
@@ -87,13 +87,13 @@ export class Questions implements Ask {
       return;
     }
     const bytes = bytesOf(invalid);
-    const edges = readEdges(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
+    const edges = parseTruncated(bytes.subarray(0, EDGE), bytes.subarray(-EDGE));
     if (edges?.kind === "response") this.fail(edges.id, malformed());
   }
 
   /** The client's answer cannot be passed on. */
-  fail(id: Id, error: HubError): void {
-    const number = integerOf(id.of, id);
+  fail(id: RequestId, error: HubError): void {
+    const number = readOwnId(id.bytes, id);
     if (number !== undefined) this.#take(number)?.question.fail(error);
   }
 
@@ -126,8 +126,8 @@ export class Questions implements Ask {
     const open = this.#open.get(number);
     if (open === undefined) return;
     const { question } = open;
-    const id = `"${askId(number)}"`;
-    this.#say(open, buildAsk(id, question.method, question.params(id)));
+    const id = `"${formatOwnId(number)}"`;
+    this.#say(open, buildRequestOf(id, question.method, question.params(id)));
   }
 
   #say({ question, way }: Open, message: EncodedMessage): void {
@@ -154,7 +154,7 @@ export class Questions implements Ask {
     const open = this.#take(number);
     // A request that was never sent needs no cancellation.
     if (open === undefined || this.#early?.delete(number) === true) return;
-    this.#say(open, buildWithdrawal(askId(number), why));
+    this.#say(open, buildWithdrawal(formatOwnId(number), why));
   }
 }
 

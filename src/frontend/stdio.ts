@@ -2,22 +2,22 @@ import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
 import { sleep } from "../base/grace.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../transport/transport.ts";
-import { PIPE_EXCHANGE } from "../transport/memory.ts";
-import { type ByteSource, Pipe, PRESSURE } from "../jsonrpc/pipe.ts";
+import type { SentRequest, Responder, Transport, TransportEvents } from "../transport/transport.ts";
+import { NO_HANDLE } from "../transport/memory.ts";
+import { type ByteInput, Pipe, WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 import { openStreams, type OwnStreams } from "./early-initialize.ts";
 
 /** Longest wait for a client that does not read when the hub closes, in ms. */
 const FLUSH_LIMIT = 500;
 
 /** The hub's own stdin and stdout as a transport: the peer is the client that launched the hub. */
-export class OwnStdio implements Link {
+export class OwnStdio implements Transport {
   readonly #limit: number;
   readonly #streams: OwnStreams;
   /** Responder of an `initialize` that EarlyInitialize has answered: the client reads it, but its answer is dropped. */
-  readonly #nowhere: Inbound = { notify: (message) => void this.send(message), respond() {} };
+  readonly #nowhere: Responder = { notify: (message) => void this.send(message), respond() {} };
   #pipe: Pipe | undefined;
-  #events: LinkEvents | undefined;
+  #events: TransportEvents | undefined;
 
   /**
    * @param maxMessage longest message that is read, in bytes
@@ -28,19 +28,19 @@ export class OwnStdio implements Link {
     this.#streams = streams;
   }
 
-  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(new HubError("cancelled", "stdin was not opened."));
     this.#events = events;
     const gone = (): void => this.#finish("The client has closed its end.");
     const { input, isGreeted } = this.#streams;
     let isAnswered = isGreeted;
     this.#pipe = new Pipe(new ReadAhead(input), this.#streams.output(gone), this.#limit, {
-      frame: (frame) => {
+      message: (frame) => {
         this.#events?.frame(frame, undefined, isAnswered ? this.#nowhere : undefined);
         isAnswered = false;
       },
       oversized: (head: Buffer, tail: Buffer, size) => this.#events?.oversized(head, tail, size),
-      pressure: (full) => this.#events?.pressure(full),
+      backpressure: (full) => this.#events?.pressure(full),
       ended: gone,
     });
     return Promise.resolve();
@@ -50,9 +50,9 @@ export class OwnStdio implements Link {
     return this.#pipe?.queued ?? 0;
   }
 
-  send(message: EncodedMessage): Exchange {
+  send(message: EncodedMessage): SentRequest {
     this.#pipe?.send(message);
-    return PIPE_EXCHANGE;
+    return NO_HANDLE;
   }
 
   pause(): void {
@@ -63,7 +63,7 @@ export class OwnStdio implements Link {
     this.#pipe?.resume();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -84,8 +84,8 @@ export class OwnStdio implements Link {
  * Keeps reading while paused, and buffers up to `WRITE_LIMITS.high` bytes. The end of stdin comes after everything that
  * the client has sent, and must be seen even while the hub takes no more messages because the client does not read.
  */
-class ReadAhead implements ByteSource {
-  readonly #source: ByteSource;
+class ReadAhead implements ByteInput {
+  readonly #source: ByteInput;
   #take: (chunk: Buffer) => void = () => {};
   #kept: Buffer[] = [];
   #size = 0;
@@ -94,7 +94,7 @@ class ReadAhead implements ByteSource {
   #isFull = false;
   #isHandingOver = false;
 
-  constructor(source: ByteSource) {
+  constructor(source: ByteInput) {
     this.#source = source;
   }
 
@@ -129,7 +129,7 @@ class ReadAhead implements ByteSource {
       this.#take(chunk);
     }
     this.#isHandingOver = false;
-    if (!this.#isFull || this.#size >= PRESSURE.high) return;
+    if (!this.#isFull || this.#size >= WRITE_LIMITS.high) return;
     this.#isFull = false;
     this.#source.resume();
   }
@@ -137,7 +137,7 @@ class ReadAhead implements ByteSource {
   #keep(chunk: Buffer): void {
     this.#kept.push(chunk);
     this.#size += chunk.length;
-    if (this.#isFull || this.#size < PRESSURE.high) return;
+    if (this.#isFull || this.#size < WRITE_LIMITS.high) return;
     this.#isFull = true;
     this.#source.pause();
   }

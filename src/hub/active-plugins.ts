@@ -13,7 +13,7 @@ import type { Implementation } from "../protocol/legacy.ts";
 import type { PluginSet } from "../plugin/plugin-set.ts";
 import { toTool } from "../plugin/listing-rewriter.ts";
 import type { Identify } from "../upstream/saved-listings.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import type { HubParts } from "./options.ts";
 
 export interface EquipmentParts {
@@ -24,7 +24,7 @@ export interface EquipmentParts {
   catalog(): Catalog;
   serverInfo(): Implementation;
   /** Serves a plugin as a client. */
-  accept(link: Link, signal: AbortSignal, plugin: Member): Promise<void>;
+  accept(link: Transport, signal: AbortSignal, plugin: Member): Promise<void>;
   /** What is not in this process. */
   readonly outside: Pick<HubParts, "identify" | "makeLink" | "tap">;
 }
@@ -94,12 +94,12 @@ export class Equipment {
     return this.#parts.outside.identify(spec, this.#set?.schemes ?? NO_SCHEMES);
   }
 
-  async makeLink(spec: RunnableServer): Promise<Link> {
+  async makeLink(spec: RunnableServer): Promise<Transport> {
     const link = await this.#makeLink(spec);
     return this.#parts.outside.tap?.(link, spec.name) ?? link;
   }
 
-  #makeLink(spec: RunnableServer): Promise<Link> {
+  #makeLink(spec: RunnableServer): Promise<Transport> {
     const set = this.#set;
     const { outside } = this.#parts;
     if (spec.kind !== "plugin") return outside.makeLink(spec, set?.schemes ?? NO_SCHEMES);
@@ -166,7 +166,7 @@ export class Equipment {
     let leave = (): void => {};
     const doors = {
       serverInfo: this.#parts.serverInfo(),
-      accept: (link: Link, signal: AbortSignal) => {
+      accept: (link: Transport, signal: AbortSignal) => {
         leave = () => void link.close();
         return this.#parts.accept(link, signal, member);
       },

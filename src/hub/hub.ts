@@ -1,7 +1,7 @@
 import { Alerts } from "../base/alerts.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { type Clock, systemClock } from "../base/clock.ts";
-import type { EventKind, Listener } from "../base/events.ts";
+import type { EventKind, EventListener } from "../base/events.ts";
 import { Equipment } from "./active-plugins.ts";
 import { Herald } from "./herald.ts";
 import { type HubParts, type HubSnapshot, namesOf, serversOf } from "./options.ts";
@@ -30,8 +30,8 @@ import { Showcase } from "../upstream/catalogs.ts";
 import { invalidStatus, type ServerStatus, type Settled, settledOf } from "../upstream/status.ts";
 import { View } from "../upstream/view.ts";
 import { VERSION } from "../base/version.ts";
-import { within } from "../base/grace.ts";
-import type { Link, Vitals } from "../transport/transport.ts";
+import { settlesWithin } from "../base/grace.ts";
+import type { Transport, ProcessStats } from "../transport/transport.ts";
 
 /** Time limit for writing snapshots at shutdown, in ms; shorter than servers get to stop. */
 const FLUSH_LIMIT = 1000;
@@ -42,13 +42,13 @@ function noticeOf(invalid: readonly InvalidServer[]): string {
   return `No tools are available: every server in the manifest of toolmux has a problem.\n\n${lines}\n\nWhen the manifest is corrected, the tools appear by themselves.`;
 }
 
-function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
+function addVitals(sum: ProcessStats | undefined, more: ProcessStats): ProcessStats {
   if (sum === undefined) return more;
   return {
     pid: sum.pid,
     processes: sum.processes + more.processes,
     memory: sum.memory + more.memory,
-    each: [...sum.each, ...more.each],
+    entries: [...sum.entries, ...more.entries],
   };
 }
 
@@ -60,94 +60,100 @@ function addVitals(sum: Vitals | undefined, more: Vitals): Vitals {
  * Methods that take a server's name throw a HubError `usage` if there is no such server.
  */
 export class Hub {
-  readonly #parts: HubParts;
+  readonly #options: HubParts;
   readonly #clock: Clock;
   #settings: HubSettings;
   readonly #alerts: Alerts;
   readonly #logbook: Logbook;
-  readonly #gate: Gate;
+  readonly #startLimiter: Gate;
   readonly #pool: Pool;
-  readonly #showcase: Showcase;
+  readonly #catalogCache: Showcase;
   readonly #clients: Clients;
   readonly #deadlines: Deadlines;
-  readonly #memory: Recollection;
-  readonly equipment: Equipment;
-  readonly #herald: Herald;
+  readonly #savedListings: Recollection;
+  readonly activePlugins: Equipment;
+  readonly #changeDebounce: Herald;
   /** Callers of `settled`; `waitsForLate`: they also wait for late servers. */
-  #settledWaiters: readonly { readonly isPatient: boolean; readonly resolve: () => void }[] = [];
+  #settledWaiters: readonly { readonly waitsForLate: boolean; readonly resolve: () => void }[] = [];
   #closing: Promise<void> | undefined;
   /** The servers with invalid tables, and the names of all servers, in manifest order. */
   #invalid: readonly InvalidServer[] = [];
   #names: readonly string[] = [];
 
-  constructor(parts: HubParts) {
-    const { manifest, bus, digest, clock = systemClock, random = Math.random } = parts;
-    const { authorize } = parts;
-    this.#parts = parts;
+  constructor(options: HubParts) {
+    const { manifest, bus, digest, clock = systemClock, random = Math.random } = options;
+    const { authorize } = options;
+    this.#options = options;
     this.#clock = clock;
     this.#settings = manifest.hub;
     this.#alerts = new Alerts(bus);
     this.#logbook = new Logbook(bus);
-    this.#gate = new Gate(manifest.hub.parallelStarts, clock);
-    this.equipment = new Equipment({
+    this.#startLimiter = new Gate(manifest.hub.parallelStarts, clock);
+    this.activePlugins = new Equipment({
       clock,
       changed: () => this.#changed(),
       catalog: () => this.catalog,
       serverInfo: () => this.serverInfo,
-      accept: (link, signal, plugin) => this.#clients.accept(link, signal, { plugin }),
-      outside: parts,
+      accept: (transport, signal, plugin) => this.#clients.accept(transport, signal, { plugin }),
+      outside: options,
     });
-    this.equipment.exchange(parts.plugins);
-    this.#memory = new Recollection(
-      parts.snapshots,
-      (spec) => this.equipment.identify(spec),
+    this.activePlugins.exchange(options.plugins);
+    this.#savedListings = new Recollection(
+      options.snapshots,
+      (spec) => this.activePlugins.identify(spec),
       this.#alerts,
-      (text) => parts.redact?.(text) ?? text,
+      (text) => options.redact?.(text) ?? text,
     );
     this.#pool = new Pool({
       surroundings: {
         clientInfo: () => this.serverInfo,
         clock,
-        gate: this.#gate,
-        makeLink: (spec) => this.equipment.makeLink(spec),
+        gate: this.#startLimiter,
+        makeLink: (spec) => this.activePlugins.makeLink(spec),
         ...(authorize && {
-          authorize: (spec, challenge, passage) =>
-            this.equipment.authorize(spec, (remote, schemes) =>
-              authorize(remote, schemes, challenge, passage),
+          authorize: (spec, challenge, run) =>
+            this.activePlugins.authorize(spec, (remote, schemes) =>
+              authorize(remote, schemes, challenge, run),
             ),
         }),
       },
       bus,
       alerts: this.#alerts,
-      memory: this.#memory,
+      memory: this.#savedListings,
       random,
       changed: () => this.#changed(),
-      settled: () => this.#settle(),
+      settled: () => this.#resolveSettled(),
     });
-    const { equipment } = this;
-    const reviser = () => equipment.set && equipment.revise.bind(equipment);
-    const shown = { pool: this.#pool, bus, alerts: this.#alerts, digest, reviser };
-    this.#showcase = new Showcase(namesOf(manifest.hub), shown);
+    const { activePlugins } = this;
+    const listingRewriter = () => activePlugins.set && activePlugins.revise.bind(activePlugins);
+    const catalogCacheOptions = {
+      pool: this.#pool,
+      bus,
+      alerts: this.#alerts,
+      digest,
+      reviser: listingRewriter,
+    };
+    this.#catalogCache = new Showcase(namesOf(manifest.hub), catalogCacheOptions);
     this.#deadlines = new Deadlines(clock);
     this.#clients = new Clients({
       deadlines: this.#deadlines,
       ledger: new Ledger(bus),
       clock,
       serverInfo: () => this.serverInfo,
-      view: (client, scope) => this.#see(client, scope),
-      plugins: () => this.equipment.set,
+      view: (client, subset) => this.#viewOf(client, subset),
+      plugins: () => this.activePlugins.set,
       warn: (text) => bus.emit({ kind: "log", level: "warn", source: "hub", text }),
-      hold: (held) => {
-        this.#deadlines.hold(held);
-        this.#pool.hold(held);
+      hold: (isHeld) => {
+        this.#deadlines.hold(isHeld);
+        this.#pool.hold(isHeld);
       },
     });
-    this.#herald = new Herald(clock, () => {
-      this.#showcase.announce();
+    this.#changeDebounce = new Herald(clock, () => {
+      this.#catalogCache.announce();
       this.#clients.catalogChanged();
     });
     this.#pool.reconcile(serversOf(manifest));
-    this.#takeInvalid(manifest);
+    this.#updateInvalidServers(manifest);
   }
 
   /** Prefixes by server name, without servers that have failed. */
@@ -161,16 +167,16 @@ export class Hub {
 
   /** The catalog of the shared profile. */
   get catalog(): Catalog {
-    return this.#showcase.catalog(ANYBODY);
+    return this.#catalogCache.catalog(ANYBODY);
   }
 
   /** Serves a client on a transport, with all servers if no subset is given. @returns when the client has left */
-  accept(link: Link, signal: AbortSignal, scope?: Scope): Promise<void> {
-    return this.#clients.accept(link, signal, { scope });
+  accept(transport: Transport, signal: AbortSignal, subset?: Scope): Promise<void> {
+    return this.#clients.accept(transport, signal, { scope: subset });
   }
 
   /** Serves requests of the modern era that have no transport in common. @param client its id, if it is known */
-  gather(client: string | undefined): Parties {
+  createModernClients(client: string | undefined): Parties {
     return this.#clients.gather(client);
   }
 
@@ -179,43 +185,43 @@ export class Hub {
    * @param plugins the manifest's plugins, already set up; the current ones to keep them
    */
   reload(manifest: Manifest, plugins?: PluginSet): void {
-    if (this.equipment.exchange(plugins)) this.#showcase.clear();
+    if (this.activePlugins.exchange(plugins)) this.#catalogCache.clear();
     this.#settings = manifest.hub;
-    this.#gate.limit = manifest.hub.parallelStarts;
-    this.#showcase.names = namesOf(manifest.hub);
+    this.#startLimiter.limit = manifest.hub.parallelStarts;
+    this.#catalogCache.names = namesOf(manifest.hub);
     const running = this.#running;
     const servers = manifest.servers.flatMap((spec) => {
       if (isRunnable(spec)) return [spec];
       // It keeps its previous specification until its table is valid.
-      const kept = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
-      return kept === undefined ? [] : [kept];
+      const previous = spec.kind === "invalid" && spec.enabled ? running.get(spec.name) : undefined;
+      return previous === undefined ? [] : [previous];
     });
-    this.#whole(() => {
+    this.#atomically(() => {
       this.#pool.reconcile(servers);
-      this.#takeInvalid(manifest);
+      this.#updateInvalidServers(manifest);
     });
-    this.#parts.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
+    this.#options.bus.emit({ kind: "manifest", outcome: "reloaded", servers: servers.length });
   }
 
   /** Reports a manifest that was rejected; `problems` is formatted text. The hub keeps the current one. */
-  refuse(problems: string): void {
-    this.#parts.bus.emit({ kind: "manifest", outcome: "refused", problems });
+  reportRejectedManifest(problems: string): void {
+    this.#options.bus.emit({ kind: "manifest", outcome: "refused", problems });
   }
 
   /** Adds a server, or changes its specification; an equal one changes nothing. */
   add(spec: RunnableServer): void {
-    this.#whole(() => this.#pool.add(spec));
+    this.#atomically(() => this.#pool.add(spec));
   }
 
   /** Stops a server and removes it. */
   remove(server: string): void {
-    this.#whole(() => this.#pool.remove(server));
+    this.#atomically(() => this.#pool.remove(server));
   }
 
   /** Starts every server whose goal is not `down`, including those that start on demand. */
   startAll(): void {
-    this.#whole(() => this.#pool.startAll());
-    this.#settle();
+    this.#atomically(() => this.#pool.startAll());
+    this.#resolveSettled();
   }
 
   async startAllAndSettle(): Promise<Settled> {
@@ -230,14 +236,14 @@ export class Hub {
    */
   settled(patience: "untilLate" | "untilStarted" = "untilLate"): Promise<void> {
     return new Promise((resolve) => {
-      const waiter = { isPatient: patience === "untilStarted", resolve };
+      const waiter = { waitsForLate: patience === "untilStarted", resolve };
       this.#settledWaiters = [...this.#settledWaiters, waiter];
-      this.#settle();
+      this.#resolveSettled();
     });
   }
 
   start(server: string): void {
-    this.#whole(() => this.#pool.start(server));
+    this.#atomically(() => this.#pool.start(server));
   }
 
   /** Stops a server until `start`; calls do not start it. @returns when nothing of it is left */
@@ -283,7 +289,7 @@ export class Hub {
     if (this.#invalid.length === 0) return running;
     const known = new Map(
       // A server that is running on previous settings overrides its invalid table.
-      [...this.#invalid.map(invalidStatus), ...running].map((one) => [one.server, one]),
+      [...this.#invalid.map(invalidStatus), ...running].map((status) => [status.server, status]),
     );
     return this.#names.flatMap((name) => known.get(name) ?? []);
   }
@@ -299,7 +305,7 @@ export class Hub {
   }
 
   /** Shows servers with invalid tables as failed, each with an alert. */
-  #takeInvalid({ servers }: Manifest): void {
+  #updateInvalidServers({ servers }: Manifest): void {
     const invalid = servers.flatMap((spec) =>
       spec.kind === "invalid" && spec.enabled ? [spec] : [],
     );
@@ -310,15 +316,15 @@ export class Hub {
     this.#invalid = invalid;
     this.#names = servers.map(({ name }) => name);
     for (const spec of invalid) {
-      this.#alerts.admit(spec.name);
+      this.#alerts.addServer(spec.name);
       const text = describeInvalid(spec);
       this.#alerts.raise({ kind: "manifestInvalid", server: spec.name, text });
     }
-    const isNoneRight = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
-    this.#showcase.notice = isNoneRight ? noticeOf(invalid) : undefined;
+    const areAllInvalid = invalid.length > 0 && !this.#pool.specs.some(({ enabled }) => enabled);
+    this.#catalogCache.notice = areAllInvalid ? noticeOf(invalid) : undefined;
     const running = new Set(this.#pool.specs.map(({ name }) => name));
-    this.#showcase.invalid = invalid.filter(({ name }) => !running.has(name));
-    this.#showcase.clear();
+    this.#catalogCache.invalid = invalid.filter(({ name }) => !running.has(name));
+    this.#catalogCache.clear();
     this.#changed();
   }
 
@@ -326,10 +332,10 @@ export class Hub {
    * Processes of all connections of a server; `pid` is that of the first. Undefined if none is connected or has
    * processes.
    */
-  async inspect(server: string): Promise<Vitals | undefined> {
+  async inspect(server: string): Promise<ProcessStats | undefined> {
     const sessions = this.#pool.of(server).flatMap(({ state }) => sessionOf(state) ?? []);
     const all = await Promise.all(sessions.map((session) => session.vitals()));
-    const [first, ...others] = all.filter((vitals) => vitals !== undefined);
+    const [first, ...others] = all.filter((stats) => stats !== undefined);
     return others.reduce(addVitals, first);
   }
 
@@ -339,7 +345,7 @@ export class Hub {
       calls: this.#clients.calls.map((call) => call.describe()),
       alerts: this.#alerts.all,
       tools: this.catalog.tools.routes.length,
-      plugins: this.equipment.set?.status ?? [],
+      plugins: this.activePlugins.set?.status ?? [],
     };
   }
 
@@ -349,8 +355,8 @@ export class Hub {
   }
 
   /** @returns a function that unsubscribes */
-  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void {
-    return this.#parts.bus.subscribe(listener, kinds);
+  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void {
+    return this.#options.bus.subscribe(listener, kinds);
   }
 
   /** Stops every server and disconnects every client; repeated calls join the first. */
@@ -360,40 +366,45 @@ export class Hub {
   }
 
   async #close(): Promise<void> {
-    this.#herald.end();
-    const kept = within(FLUSH_LIMIT, this.#memory.flush());
+    this.#changeDebounce.end();
+    const saved = settlesWithin(FLUSH_LIMIT, this.#savedListings.flush());
     const stopped = this.#pool.end();
     // Plugins may still need the clients when their servers stop.
-    if (this.equipment.isBusy) await this.equipment.idle();
-    await Promise.all([stopped, this.#clients.close(), kept]);
-    await this.equipment.close();
+    if (this.activePlugins.isBusy) await this.activePlugins.idle();
+    await Promise.all([stopped, this.#clients.close(), saved]);
+    await this.activePlugins.close();
     this.#deadlines.end();
   }
 
   /** Delivers the events of `work` after it has finished. */
-  #whole<T>(work: () => T): T {
-    return this.#parts.bus.whole(work);
+  #atomically<T>(work: () => T): T {
+    return this.#options.bus.atomically(work);
   }
 
-  #see(client: string | undefined, scope: Scope | undefined): View {
-    const [pool, showcase, clock] = [this.#pool, this.#showcase, this.#clock];
+  #viewOf(client: string | undefined, subset: Scope | undefined): View {
+    const [pool, catalogCache, clock] = [this.#pool, this.#catalogCache, this.#clock];
     const listWait = (): number => this.#settings.listWait;
-    return new View(profileOf("", client, undefined, scope), { pool, showcase, clock, listWait });
+    return new View(profileOf("", client, undefined, subset), {
+      pool,
+      showcase: catalogCache,
+      clock,
+      listWait,
+    });
   }
 
-  #settle(): void {
+  #resolveSettled(): void {
     this.#clients.settle();
     if (this.#settledWaiters.length === 0) return;
     const { all } = this.#pool;
     if (!all.every(({ isSettled }) => isSettled)) return;
     const isAnyLate = all.some(({ isLate }) => isLate);
     const waiters = this.#settledWaiters;
-    this.#settledWaiters = waiters.filter(({ isPatient }) => isPatient && isAnyLate);
-    for (const { isPatient, resolve } of waiters) if (!isPatient || !isAnyLate) resolve();
+    this.#settledWaiters = waiters.filter(({ waitsForLate }) => waitsForLate && isAnyLate);
+    for (const { waitsForLate, resolve } of waiters) if (!waitsForLate || !isAnyLate) resolve();
   }
 
   #changed(): void {
-    this.#showcase.clear();
-    this.#herald.changed();
+    this.#catalogCache.clear();
+    this.#changeDebounce.changed();
   }
 }

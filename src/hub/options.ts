@@ -1,7 +1,7 @@
 import type { Proceeding } from "../auth/authorizer.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import type { Clock } from "../base/clock.ts";
-import type { Alert, Bus } from "../base/events.ts";
+import type { Alert, EventBus } from "../base/events.ts";
 import {
   type HubSettings,
   type Manifest,
@@ -18,22 +18,22 @@ import type { Snapshots } from "../snapshot/snapshots.ts";
 import type { Identify } from "../upstream/saved-listings.ts";
 import type { ServerStatus } from "../upstream/status.ts";
 import type { Challenge } from "../transport/http/credentials.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 
 /** Gives a link that does the same as this one to a server. */
-export type Tap = (link: Link, server: string) => Link;
+export type Tap = (link: Transport, server: string) => Transport;
 
 /** What a hub is made of; the parts with effects are arguments. */
 export interface HubParts {
   readonly manifest: Manifest;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly digest: Digest;
   /** What is remembered of servers from one start to the next. */
   readonly snapshots: Snapshots;
   /** Never rejects. `schemes`: what plugins have for `${scheme:…}`. */
   identify(spec: OuterServer, schemes: Schemes): ReturnType<Identify>;
   /** Fills in a specification's `${…}` and makes its link. @throws {HubError} valueMissing */
-  makeLink(spec: OuterServer, schemes: Schemes): Promise<Link>;
+  makeLink(spec: OuterServer, schemes: Schemes): Promise<Transport>;
   /** Gives what stands in the place of a server's link, as to write down what crosses it. */
   readonly tap?: Tap | undefined;
   /**

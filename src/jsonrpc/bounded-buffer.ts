@@ -1,19 +1,19 @@
 import { Buffer } from "node:buffer";
-import { EDGE, lastBytes } from "./line-reader.ts";
+import { TRUNCATED_EDGE, lastBytes } from "./line-reader.ts";
 
 /** What became of a message that was over the limit: its first and last bytes, up to 4 KiB each, and its size in bytes. */
-export interface Excess {
+export interface Truncated {
   readonly head: Buffer;
   readonly tail: Buffer;
   readonly size: number;
 }
 
-export function isExcess(gathered: Buffer | Excess): gathered is Excess {
+export function isTruncated(gathered: Buffer | Truncated): gathered is Truncated {
   return "head" in gathered;
 }
 
 /** Pieces that belong together: joined once, when all are there; those of what is over the limit are forgotten as they come. */
-export class Gathering {
+export class BoundedBuffer {
   readonly #limit: number;
   #pieces: Buffer[] = [];
   #excess: { readonly head: Buffer; tail: Buffer } | undefined;
@@ -32,13 +32,13 @@ export class Gathering {
     }
     this.#pieces.push(piece);
     if (this.size <= this.#limit) return;
-    const head = Buffer.concat(this.#pieces, Math.min(this.size, EDGE));
+    const head = Buffer.concat(this.#pieces, Math.min(this.size, TRUNCATED_EDGE));
     this.#excess = { head, tail: this.#pieces.reduce(lastBytes, Buffer.alloc(0)) };
     this.#pieces = [];
   }
 
   /** All of it; the gathering is empty then. */
-  take(): Buffer | Excess {
+  take(): Buffer | Truncated {
     const { size } = this;
     const excess = this.#excess;
     const pieces = this.#pieces;

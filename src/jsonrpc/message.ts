@@ -1,20 +1,20 @@
 import type { Buffer } from "node:buffer";
 import {
   applyEdits,
-  cutPatch,
+  piecesOfEdited,
   type Edit,
   joinPieces,
-  type Patch,
+  type EditedBytes,
   type Piece,
-  type Range,
-  type Slice,
-  sliceOf,
-  type Span,
+  type ByteRange,
+  type ByteSlice,
+  makeSlice,
+  type ByteSpan,
   sortEdits,
   utf8,
 } from "../base/bytes.ts";
 import type { RpcError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, parseRange } from "../base/json.ts";
 
 /**
  * jsonrpc/: JSON-RPC 2.0 messages as byte ranges, their parser, and newline-delimited streams of them.
@@ -23,70 +23,70 @@ import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
  *
  * One received JSON-RPC 2.0 message: its byte range in the chunk that it arrived in, and the ranges of its members.
  */
-export type Frame = Request | Notification | Response | Batch | Invalid;
+export type Message = Request | Notification | Response | Batch | InvalidMessage;
 
 /** The range of a message in a chunk that may hold others. A Buffer per message would cost as much as parsing it. */
-interface Framed extends Span {
+interface MessageBytes extends ByteSpan {
   readonly bytes: Buffer;
 }
 
-export interface Request extends Framed {
+export interface Request extends MessageBytes {
   readonly kind: "request";
-  readonly id: Id;
+  readonly id: RequestId;
   /** The values of duplicate `id` members. */
-  readonly moreIds: readonly Range[];
+  readonly duplicateIds: readonly ByteRange[];
   readonly method: string;
   /** The value of `params`, of any JSON type. */
-  readonly params: Range | undefined;
+  readonly params: ByteRange | undefined;
   /** The members of `params`, if the parser has scanned them anyway. */
-  readonly members: readonly Member[] | undefined;
+  readonly members: readonly JsonMember[] | undefined;
 }
 
-export interface Notification extends Framed {
+export interface Notification extends MessageBytes {
   readonly kind: "notification";
   readonly method: string;
-  readonly params: Range | undefined;
+  readonly params: ByteRange | undefined;
   /** As in `Request`. */
-  readonly members: readonly Member[] | undefined;
+  readonly members: readonly JsonMember[] | undefined;
 }
 
-export interface Response extends Framed {
+export interface Response extends MessageBytes {
   readonly kind: "response";
   /** Our requests have plain integer ids; undefined if the response has any other id. */
   readonly id: number | undefined;
   readonly outcome: "result" | "error";
   /** The value of `result` or `error`. Its content is not scanned if `shape` is `head` or `tail`. */
-  readonly body: Range;
+  readonly body: ByteRange;
   /**
    * `head` and `tail`: the id stands before or behind the body, and can be replaced without scanning the body.
    * `scanned`: the message was checked byte by byte, and `ids` are the values of all its `id` members.
    */
   readonly shape:
-    | { readonly at: "head" | "tail"; readonly chunks?: Cut }
-    | { readonly at: "scanned"; readonly ids: readonly Range[] };
+    | { readonly kind: "head" | "tail"; readonly slices?: SliceReader }
+    | { readonly kind: "scanned"; readonly ids: readonly ByteRange[] };
 }
 
 /** Reads the range `[start, end)` of a long response whose chunks have not been joined. */
-export type Cut = (start: number, end: number) => readonly Slice[];
+export type SliceReader = (start: number, end: number) => readonly ByteSlice[];
 
 /** A JSON-RPC batch (MCP revision 2025-03-26). */
 export interface Batch {
   readonly kind: "batch";
-  readonly items: readonly Frame[];
+  readonly items: readonly Message[];
 }
 
-export interface Invalid extends Framed {
+export interface InvalidMessage extends MessageBytes {
   readonly kind: "invalid";
   readonly code: "parseError" | "invalidRequest";
   readonly reason: string;
   /** The id, if the message is a request with a valid one. */
-  readonly id: Id | undefined;
+  readonly id: RequestId | undefined;
   /** The parsed message, if it is well-formed JSON-RPC and only its text is not valid UTF-8. */
   readonly parsed?: Request | Notification | Response | undefined;
 }
 
 /** A peer's request id, in the peer's own spelling. */
-export interface Id extends Slice {
+export interface RequestId extends ByteSlice {
   /** Equal for equal ids, however they are spelled; the key of lookup tables. */
   readonly key: string | number;
 }
@@ -94,35 +94,39 @@ export interface Id extends Slice {
 /**
  * The bytes of one JSON-RPC message without a line end: one buffer, consecutive pieces, or another message with edits.
  */
-export type EncodedMessage = Uint8Array | readonly Piece[] | Patch;
+export type EncodedMessage = Uint8Array | readonly Piece[] | EditedBytes;
 
 /** The bytes of one message, without those of others in its chunk. */
-export function bytesOf({ bytes, start, end }: Framed): Buffer {
+export function bytesOf({ bytes, start, end }: MessageBytes): Buffer {
   return end - start === bytes.length ? bytes : bytes.subarray(start, end);
 }
 
 /** A message with edits. Sorts `edits` in place. */
-export function patch({ bytes, start, end }: Span, edits: Edit[]): Patch {
+export function editMessage({ bytes, start, end }: ByteSpan, edits: Edit[]): EditedBytes {
   return { bytes, start, end, edits: sortEdits(edits) };
 }
 
 /** A message with each of the ranges replaced by the same bytes. */
-export function substitute(span: Span, ranges: readonly Range[], by: Piece): Patch {
-  return patch(span, editsOf(ranges, by));
+export function replaceRanges(
+  span: ByteSpan,
+  ranges: readonly ByteRange[],
+  replacement: Piece,
+): EditedBytes {
+  return editMessage(span, editsOf(ranges, replacement));
 }
 
-export function piecesOf(message: EncodedMessage): readonly Piece[] {
+export function piecesOfMessage(message: EncodedMessage): readonly Piece[] {
   if (message instanceof Uint8Array) return [message];
-  return isPatch(message) ? cutPatch(message) : message;
+  return isEdited(message) ? piecesOfEdited(message) : message;
 }
 
-export function isPatch(message: readonly Piece[] | Patch): message is Patch {
+export function isEdited(message: readonly Piece[] | EditedBytes): message is EditedBytes {
   return !Array.isArray(message);
 }
 
 /** Copies a message into one Buffer. */
 export function joinMessage(message: EncodedMessage): Buffer {
-  return joinPieces(piecesOf(message));
+  return joinPieces(piecesOfMessage(message));
 }
 
 export const RESULT_MEMBER = utf8(',"result":');
@@ -132,69 +136,89 @@ const VERSION_MEMBER = utf8(',"jsonrpc":"2.0"');
 const ID_MEMBER = utf8(',"id":');
 const PARAMS_MEMBER = utf8(',"params":');
 const NULL_ID = utf8("null");
-const CLOSE = utf8("}");
+const CLOSE_BRACE = utf8("}");
 
 /** The `code` member of an error. It is not checked to be a number. */
-export function codeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unknown {
+export function errorCodeOf({ bytes, body }: Pick<Response, "bytes" | "body">): unknown {
   const code = lastMember(scanObject(bytes, body.start)?.items ?? [], "code");
-  return code && valueOf(bytes, code);
+  return code && parseRange(bytes, code);
 }
 
 /** The same response under another id. The bytes of its body are unchanged, except for `edits`. */
-export function readdress(
+export function withResponseId(
   response: Response,
   id: Piece,
-  edits: readonly Edit[] = NONE,
+  edits: readonly Edit[] = NO_EDITS,
 ): EncodedMessage {
   const { body, shape } = response;
   // The common cases come first and save an array. A response in chunks is joined only when its `bytes` are read.
-  const isPlain = edits.length === 0 && (shape.at === "scanned" || shape.chunks === undefined);
-  switch (shape.at) {
+  const isSingleSlice =
+    edits.length === 0 && (shape.kind === "scanned" || shape.slices === undefined);
+  switch (shape.kind) {
     case "head": {
       const member = response.outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
       const start = body.start - member.length;
-      if (!isPlain) return [HEAD_WITHOUT_ID, ...cut(response, start, edits), ID_MEMBER, id, CLOSE];
-      const run = sliceOf(response.bytes, start, body.end);
-      return [HEAD_WITHOUT_ID, run, ID_MEMBER, id, CLOSE];
+      if (!isSingleSlice)
+        return [
+          HEAD_WITHOUT_ID,
+          ...piecesToBodyEnd(response, start, edits),
+          ID_MEMBER,
+          id,
+          CLOSE_BRACE,
+        ];
+      const slice = makeSlice(response.bytes, start, body.end);
+      return [HEAD_WITHOUT_ID, slice, ID_MEMBER, id, CLOSE_BRACE];
     }
     case "tail":
-      if (isPlain) {
-        const run = sliceOf(response.bytes, response.start, body.end);
-        return [run, VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      if (isSingleSlice) {
+        const slice = makeSlice(response.bytes, response.start, body.end);
+        return [slice, VERSION_MEMBER, ID_MEMBER, id, CLOSE_BRACE];
       }
-      return [...cut(response, response.start, edits), VERSION_MEMBER, ID_MEMBER, id, CLOSE];
+      return [
+        ...piecesToBodyEnd(response, response.start, edits),
+        VERSION_MEMBER,
+        ID_MEMBER,
+        id,
+        CLOSE_BRACE,
+      ];
     case "scanned":
-      return patch(response, [...editsOf(shape.ids, id), ...edits]);
+      return editMessage(response, [...editsOf(shape.ids, id), ...edits]);
   }
 }
 
-const NONE: readonly Edit[] = [];
+const NO_EDITS: readonly Edit[] = [];
 
 /** The same request under another id, which also replaces its progress tokens. Adds to `edits`. */
-export function reissue(
-  request: Pick<Request, keyof Span | "id" | "moreIds">,
+export function withRequestId(
+  request: Pick<Request, keyof ByteSpan | "id" | "duplicateIds">,
   id: Piece,
   edits: Edit[],
-  tokens: readonly Range[],
+  tokenRanges: readonly ByteRange[],
 ): EncodedMessage {
-  edits.push({ start: request.id.start, end: request.id.end, by: id });
-  for (const range of request.moreIds) edits.push({ start: range.start, end: range.end, by: id });
-  for (const range of tokens) edits.push({ start: range.start, end: range.end, by: id });
-  return patch(request, edits);
+  edits.push({ start: request.id.start, end: request.id.end, replacement: id });
+  for (const valueRange of request.duplicateIds)
+    edits.push({ start: valueRange.start, end: valueRange.end, replacement: id });
+  for (const valueRange of tokenRanges)
+    edits.push({ start: valueRange.start, end: valueRange.end, replacement: id });
+  return editMessage(request, edits);
 }
 
 /** The pieces from `start` to the end of the body. */
-function cut(response: Response, start: number, edits: readonly Edit[]): readonly Piece[] {
+function piecesToBodyEnd(
+  response: Response,
+  start: number,
+  edits: readonly Edit[],
+): readonly Piece[] {
   const { body, shape } = response;
-  if (edits.length > 0 || shape.at === "scanned" || shape.chunks === undefined) {
+  if (edits.length > 0 || shape.kind === "scanned" || shape.slices === undefined) {
     return applyEdits(response.bytes, edits, start, body.end);
   }
-  return shape.chunks(start, body.end);
+  return shape.slices(start, body.end);
 }
 
 /** One edit per range, all with the same replacement. */
-export function editsOf(ranges: readonly Range[], by: Piece): Edit[] {
-  return ranges.map(({ start, end }) => ({ start, end, by }));
+export function editsOf(ranges: readonly ByteRange[], replacement: Piece): Edit[] {
+  return ranges.map(({ start, end }) => ({ start, end, replacement }));
 }
 
 /** A request of our own; `params` is serialized by JSON.stringify. */
@@ -207,28 +231,28 @@ export function buildNotification(method: string, params?: object): Uint8Array {
 }
 
 /** A request whose params are already encoded. */
-export function buildAsk(
+export function buildRequestOf(
   id: Piece,
   method: string,
   params: readonly Piece[] | undefined,
 ): EncodedMessage {
   const member = params === undefined ? [] : [PARAMS_MEMBER, ...params];
-  return [HEAD_WITHOUT_ID, ID_MEMBER, id, utf8(`,"method":"${method}"`), ...member, CLOSE];
+  return [HEAD_WITHOUT_ID, ID_MEMBER, id, utf8(`,"method":"${method}"`), ...member, CLOSE_BRACE];
 }
 
 /** A response whose result is already encoded. */
 export function buildResult(id: Piece, result: Uint8Array): EncodedMessage {
-  return buildAnswer(id, "result", result);
+  return buildResponse(id, "result", result);
 }
 
 /** A response whose result or error is already encoded. */
-export function buildAnswer(
+export function buildResponse(
   id: Piece,
   outcome: Response["outcome"],
   ...body: readonly Piece[]
 ): EncodedMessage {
   const member = outcome === "result" ? RESULT_MEMBER : ERROR_MEMBER;
-  return [HEAD_WITHOUT_ID, member, ...body, ID_MEMBER, id, CLOSE];
+  return [HEAD_WITHOUT_ID, member, ...body, ID_MEMBER, id, CLOSE_BRACE];
 }
 
 /** An error response; without an id it carries `"id":null` (JSON-RPC 2.0, section 5). */
@@ -239,6 +263,6 @@ export function buildError(id: Piece | undefined, error: RpcError): EncodedMessa
     utf8(JSON.stringify(error)),
     ID_MEMBER,
     id ?? NULL_ID,
-    CLOSE,
+    CLOSE_BRACE,
   ];
 }

@@ -1,14 +1,14 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { collectGarbage } from "../base/runtime.ts";
-import { readFrame, readFramePart } from "./parse.ts";
-import { type Frame, isPatch, type EncodedMessage } from "./message.ts";
-import { Splitter } from "./line-reader.ts";
-import { memoriesOf, readLong } from "./long.ts";
-import { Outbox } from "./outbox.ts";
-import { refuseText, repairText } from "./utf8.ts";
+import { parseMessage, parseInChunk } from "./parse.ts";
+import { type Message, isEdited, type EncodedMessage } from "./message.ts";
+import { LineReader } from "./line-reader.ts";
+import { buffersOf, parseLongResponse } from "./long.ts";
+import { WriteBuffer } from "./outbox.ts";
+import { rejectInvalidUtf8, repairUtf8 } from "./utf8.ts";
 
 /** A source of bytes: a child's stdout, or the hub's own stdin. */
-export interface ByteSource {
+export interface ByteInput {
   /** Starts reading; called once. The source does not reuse the memory of a chunk after handing it over. */
   read(onChunk: (chunk: Buffer) => void, onEnd: () => void): void;
   pause(): void;
@@ -16,7 +16,7 @@ export interface ByteSource {
 }
 
 /** A destination of bytes. */
-export interface ByteSink {
+export interface ByteOutput {
   /**
    * @returns undefined if more may be written at once, or a promise that settles when it may.
    * The promise never rejects: when the stream breaks it settles, and later writes are discarded.
@@ -25,18 +25,18 @@ export interface ByteSink {
   /** Ends the stream after everything that was written. */
   end(): void;
   /** A write that returned no promise is complete, and its memory may be reused. */
-  readonly keepsNothing?: true | undefined;
+  readonly retainsNoMemory?: true | undefined;
 }
 
 export interface PipeEvents {
-  frame(frame: Frame): void;
+  message(message: Message): void;
   oversized(head: Buffer, tail: Buffer, size: number): void;
   /**
    * Set on a pipe from a server: invalid UTF-8 in its messages is replaced by U+FFFD, and this is called once for each
    * such message. If absent, a message that is not valid UTF-8 has kind `invalid`.
    */
-  replaced?(): void;
-  pressure(full: boolean): void;
+  repaired?(): void;
+  backpressure(isFull: boolean): void;
   /** The peer has ended its stream. */
   ended(): void;
 }
@@ -45,17 +45,17 @@ export interface PipeEvents {
  * Messages of one turn of the event loop go out in one write, unless they exceed this size, in bytes: then the peer can
  * start on the first part while the rest is produced. With 64 calls in flight this gives a third more calls per second.
  */
-const EARLY = 4096;
+const EARLY_FLUSH_SIZE = 4096;
 /** Backpressure starts above `high` queued bytes and ends at `low`. */
-export const PRESSURE = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
+export const WRITE_LIMITS = { high: 16 * 1024 * 1024, low: 4 * 1024 * 1024 };
 /**
  * Garbage collection is requested after this many written bytes that were not freed. Runtimes do not count the memory
  * of chunks, and would let several times as much accumulate; for results of 16 MiB this halves the memory use and saves
  * time.
  */
-const BULK = 16 * 1024 * 1024;
+const GC_THRESHOLD = 16 * 1024 * 1024;
 /** Writes of at least this size refer to received chunks that were not copied, in bytes. */
-const CHUNK = 16 * 1024;
+const LARGE_WRITE = 16 * 1024;
 const LF = Buffer.from("\n");
 
 /**
@@ -63,47 +63,47 @@ const LF = Buffer.from("\n");
  * write.
  */
 export class Pipe {
-  readonly #source: ByteSource;
-  readonly #sink: ByteSink;
+  readonly #input: ByteInput;
+  readonly #output: ByteOutput;
   readonly #events: PipeEvents;
-  readonly #outbox = new Outbox();
+  readonly #writeBuffer = new WriteBuffer();
   /** Bytes of the write that the output has not accepted yet. */
-  #writing = 0;
-  #scheduled = false;
-  #full = false;
+  #writingSize = 0;
+  #isFlushScheduled = false;
+  #isFull = false;
   /** Bytes of chunks that were written and not freed since the last requested collection. */
-  #bulk = 0;
+  #unfreed = 0;
   #ended: Promise<void> | undefined;
-  #finish: (() => void) | undefined;
+  #resolveEnded: (() => void) | undefined;
 
   /** @param limit the longest message that is read, in bytes */
-  constructor(source: ByteSource, sink: ByteSink, limit: number, events: PipeEvents) {
-    this.#source = source;
-    this.#sink = sink;
+  constructor(input: ByteInput, output: ByteOutput, limit: number, events: PipeEvents) {
+    this.#input = input;
+    this.#output = output;
     this.#events = events;
-    const checked = (frame: Frame): Frame =>
-      events.replaced === undefined
-        ? refuseText(frame)
-        : repairText(frame, () => events.replaced?.());
-    const read = (bytes: Buffer, isText: boolean): Frame =>
-      isText ? readFrame(bytes) : checked(readFrame(bytes));
-    const splitter = new Splitter(limit, {
-      line: (bytes) => events.frame(read(bytes, isUtf8(bytes))),
-      part: (chunk, start, end, sight) => {
+    const repairOrReject = (message: Message): Message =>
+      events.repaired === undefined
+        ? rejectInvalidUtf8(message)
+        : repairUtf8(message, () => events.repaired?.());
+    const parse = (bytes: Buffer, isValidUtf8: boolean): Message =>
+      isValidUtf8 ? parseMessage(bytes) : repairOrReject(parseMessage(bytes));
+    const lineReader = new LineReader(limit, {
+      line: (bytes) => events.message(parse(bytes, isUtf8(bytes))),
+      lineInChunk: (chunk, start, end, scan) => {
         // One check for all lines of a chunk; lines are checked one by one only if it fails.
-        if (sight.isText(start)) events.frame(readFramePart(chunk, start, end, sight));
-        else events.frame(checked(readFrame(chunk.subarray(start, end))));
+        if (scan.isValidUtf8(start)) events.message(parseInChunk(chunk, start, end, scan));
+        else events.message(repairOrReject(parseMessage(chunk.subarray(start, end))));
       },
-      long: (parts, size, isText) => {
-        const frame = isText ? readLong(parts, size) : undefined;
-        events.frame(frame ?? read(Buffer.concat(memoriesOf(parts), size), isText));
+      longLine: (parts, size, isValidUtf8) => {
+        const message = isValidUtf8 ? parseLongResponse(parts, size) : undefined;
+        events.message(message ?? parse(Buffer.concat(buffersOf(parts), size), isValidUtf8));
       },
       oversized: (head, tail, size) => events.oversized(head, tail, size),
     });
-    source.read(
-      (chunk) => splitter.push(chunk),
+    input.read(
+      (chunk) => lineReader.push(chunk),
       () => {
-        splitter.end();
+        lineReader.end();
         events.ended();
       },
     );
@@ -111,88 +111,92 @@ export class Pipe {
 
   /** Bytes that the peer's stream has not accepted yet. */
   get queued(): number {
-    return this.#outbox.size + this.#writing;
+    return this.#writeBuffer.size + this.#writingSize;
   }
 
   send(message: EncodedMessage): void {
     if (this.#ended !== undefined) return;
-    if (message instanceof Uint8Array) this.#outbox.add(message);
-    else if (isPatch(message)) this.#outbox.addPatch(message);
-    else for (const piece of message) this.#outbox.add(piece);
-    this.#outbox.add(LF);
-    if (!this.#full && this.queued > PRESSURE.high) {
-      this.#full = true;
-      this.#events.pressure(true);
+    if (message instanceof Uint8Array) this.#writeBuffer.add(message);
+    else if (isEdited(message)) this.#writeBuffer.addEdited(message);
+    else for (const piece of message) this.#writeBuffer.add(piece);
+    this.#writeBuffer.add(LF);
+    if (!this.#isFull && this.queued > WRITE_LIMITS.high) {
+      this.#isFull = true;
+      this.#events.backpressure(true);
     }
-    if (this.#writing > 0) return;
-    if (this.#outbox.size >= EARLY) {
+    if (this.#writingSize > 0) return;
+    if (this.#writeBuffer.size >= EARLY_FLUSH_SIZE) {
       this.#flush();
       return;
     }
-    if (this.#scheduled) return;
-    this.#scheduled = true;
+    if (this.#isFlushScheduled) return;
+    this.#isFlushScheduled = true;
     queueMicrotask(this.#flush);
   }
 
   pause(): void {
-    this.#source.pause();
+    this.#input.pause();
   }
 
   resume(): void {
-    this.#source.resume();
+    this.#input.resume();
   }
 
   /** Ends the outgoing stream after everything that was sent. @returns when that is done */
   end(): Promise<void> {
     if (this.#ended === undefined) {
-      this.#ended = new Promise((resolve) => (this.#finish = resolve));
-      if (!this.#scheduled && this.#writing === 0) this.#flush();
+      this.#ended = new Promise((resolve) => (this.#resolveEnded = resolve));
+      if (!this.#isFlushScheduled && this.#writingSize === 0) this.#flush();
     }
     return this.#ended;
   }
 
   readonly #flush = (): void => {
-    this.#scheduled = false;
+    this.#isFlushScheduled = false;
     // An immediate flush after this one was scheduled may still be in progress.
-    if (this.#writing > 0) return;
-    for (let bytes = this.#outbox.take(); bytes !== undefined; bytes = this.#outbox.take()) {
+    if (this.#writingSize > 0) return;
+    for (
+      let bytes = this.#writeBuffer.shift();
+      bytes !== undefined;
+      bytes = this.#writeBuffer.shift()
+    ) {
       const { length } = bytes;
-      const wait = this.#sink.write(bytes);
-      if (wait === undefined) {
-        this.#release(bytes);
+      const pendingWrite = this.#output.write(bytes);
+      if (pendingWrite === undefined) {
+        this.#writeDone(bytes);
         continue;
       }
-      this.#writing = length;
-      this.#relieve();
-      void wait.then(() => {
-        this.#writing = 0;
-        this.#release(bytes);
+      this.#writingSize = length;
+      this.#endBackpressure();
+      void pendingWrite.then(() => {
+        this.#writingSize = 0;
+        this.#writeDone(bytes);
         this.#flush();
       });
       return;
     }
-    if (this.#sink.keepsNothing === true) this.#outbox.rewind();
-    if (this.#bulk >= BULK) {
-      this.#bulk = 0;
+    if (this.#output.retainsNoMemory === true) this.#writeBuffer.reuseSlab();
+    if (this.#unfreed >= GC_THRESHOLD) {
+      this.#unfreed = 0;
       collectGarbage?.();
     }
-    this.#relieve();
-    if (this.#finish === undefined) return;
-    this.#sink.end();
-    this.#finish();
-    this.#finish = undefined;
+    this.#endBackpressure();
+    if (this.#resolveEnded === undefined) return;
+    this.#output.end();
+    this.#resolveEnded();
+    this.#resolveEnded = undefined;
   };
 
   /** Called when a write is complete. */
-  #release(bytes: Uint8Array): void {
+  #writeDone(bytes: Uint8Array): void {
     const { length } = bytes;
-    const isFreed = this.#sink.keepsNothing === true && this.#outbox.release(bytes);
-    if (length >= CHUNK && !isFreed) this.#bulk += length;
+    const isFreed = this.#output.retainsNoMemory === true && this.#writeBuffer.release(bytes);
+    if (length >= LARGE_WRITE && !isFreed) this.#unfreed += length;
   }
 
-  #relieve(): void {
-    if (!this.#full || this.queued > PRESSURE.low) return;
-    this.#full = false;
-    this.#events.pressure(false);
+  #endBackpressure(): void {
+    if (!this.#isFull || this.queued > WRITE_LIMITS.low) return;
+    this.#isFull = false;
+    this.#events.backpressure(false);
   }
 }

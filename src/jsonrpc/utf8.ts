@@ -1,61 +1,61 @@
 import { Buffer, isUtf8 } from "node:buffer";
 import { bufferOf, textOf, utf8 } from "../base/bytes.ts";
-import { readFrame } from "./parse.ts";
-import { bytesOf, type Frame, type Invalid } from "./message.ts";
+import { parseMessage } from "./parse.ts";
+import { bytesOf, type Message, type InvalidMessage } from "./message.ts";
 
-const NONE = Buffer.alloc(0);
+const EMPTY = Buffer.alloc(0);
 
 /** Validates UTF-8 that arrives in pieces. A character may be split between pieces. */
-export class Utf8Check {
+export class Utf8Validator {
   /** The first bytes, at most three, of a character that is split by the end of a piece. */
-  #begun: Buffer = NONE;
+  #partialCharacter: Buffer = EMPTY;
   #isValid = true;
 
   push(piece: Buffer): void {
     if (!this.#isValid || piece.length === 0) return;
     let from = 0;
-    if (this.#begun.length > 0) {
-      from = lengthOf(this.#begun[0] ?? 0) - this.#begun.length;
-      const character = Buffer.concat([this.#begun, piece.subarray(0, from)]);
+    if (this.#partialCharacter.length > 0) {
+      from = characterLength(this.#partialCharacter[0] ?? 0) - this.#partialCharacter.length;
+      const character = Buffer.concat([this.#partialCharacter, piece.subarray(0, from)]);
       if (piece.length < from) {
-        this.#begun = character;
+        this.#partialCharacter = character;
         return;
       }
-      this.#begun = NONE;
+      this.#partialCharacter = EMPTY;
       this.#isValid = isUtf8(character);
     }
-    const end = endOfWhole(piece, from);
-    if (end < piece.length) this.#begun = Buffer.from(piece.subarray(end));
+    const end = endOfLastCharacter(piece, from);
+    if (end < piece.length) this.#partialCharacter = Buffer.from(piece.subarray(end));
     const whole = from === 0 && end === piece.length ? piece : piece.subarray(from, end);
     this.#isValid &&= isUtf8(whole);
   }
 
   /** Whether all pieces together are valid UTF-8, if no more follow. */
   get isValid(): boolean {
-    return this.#isValid && this.#begun.length === 0;
+    return this.#isValid && this.#partialCharacter.length === 0;
   }
 }
 
 /** The end of the last character that is complete in the piece. */
-function endOfWhole(piece: Buffer, from: number): number {
+function endOfLastCharacter(piece: Buffer, from: number): number {
   const { length } = piece;
   for (let at = length - 1; at >= from && at >= length - 3; at--) {
     const byte = piece[at] as number;
     if (byte < 0x80) return length;
     // The first byte of a character gives its length; continuation bytes are 0x80 to 0xbf.
-    if (byte >= 0xc0) return at + lengthOf(byte) > length ? at : length;
+    if (byte >= 0xc0) return at + characterLength(byte) > length ? at : length;
   }
   return length;
 }
 
 /** Length in bytes of the character that starts with this byte; 1 if no character does. */
-function lengthOf(first: number): number {
+function characterLength(first: number): number {
   if (first >= 0xf0) return first < 0xf8 ? 4 : 1;
   return first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
 }
 
 /** Replaces invalid sequences by U+FFFD, as `TextDecoder` does (WHATWG Encoding, UTF-8 decoder). */
-export function replaceInvalid(bytes: Buffer): Buffer {
+export function replaceInvalidUtf8(bytes: Buffer): Buffer {
   const replaced = utf8(textOf(bytes));
   return Buffer.from(replaced.buffer, replaced.byteOffset, replaced.length);
 }
@@ -64,25 +64,29 @@ export function replaceInvalid(bytes: Buffer): Buffer {
  * A message from a server with invalid UTF-8 replaced by U+FFFD.
  * @param onRepaired called for each message that had any
  */
-export function repairText(frame: Frame, replaced: () => void): Frame {
-  if (frame.kind === "batch") {
-    return { kind: "batch", items: frame.items.map((item) => repairText(item, replaced)) };
+export function repairUtf8(message: Message, onRepaired: () => void): Message {
+  if (message.kind === "batch") {
+    return { kind: "batch", items: message.items.map((item) => repairUtf8(item, onRepaired)) };
   }
-  const bytes = bytesOf(frame);
-  if (isUtf8(bytes)) return frame;
-  const repaired = readFrame(replaceInvalid(bytes));
-  if (repaired.kind !== "invalid") replaced();
+  const bytes = bytesOf(message);
+  if (isUtf8(bytes)) return message;
+  const repaired = parseMessage(replaceInvalidUtf8(bytes));
+  if (repaired.kind !== "invalid") onRepaired();
   return repaired;
 }
 
 /** A message from a client, or each message of a batch, as kind `invalid` if it is not valid UTF-8. */
-export function refuseText(frame: Frame): Frame {
-  if (frame.kind === "batch") return { kind: "batch", items: frame.items.map(refuseText) };
-  const bytes = bytesOf(frame);
-  return frame.kind === "invalid" || isUtf8(bytes) ? frame : invalidText(frame, bytes);
+export function rejectInvalidUtf8(message: Message): Message {
+  if (message.kind === "batch")
+    return { kind: "batch", items: message.items.map(rejectInvalidUtf8) };
+  const bytes = bytesOf(message);
+  return message.kind === "invalid" || isUtf8(bytes) ? message : invalidUtf8Message(message, bytes);
 }
 
-function invalidText(parsed: NonNullable<Invalid["parsed"]>, bytes: Buffer): Invalid {
+function invalidUtf8Message(
+  parsed: NonNullable<InvalidMessage["parsed"]>,
+  bytes: Buffer,
+): InvalidMessage {
   const id = parsed.kind === "request" ? parsed.id : undefined;
   return {
     kind: "invalid",

@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import process from "node:process";
-import { readSmall, type Bytes, type ReadResult } from "../base/read-file.ts";
-import { configFolders, stateFolder, type Surroundings } from "../base/paths.ts";
+import { readFileLimited, type FileBytes, type FileReadResult } from "../base/read-file.ts";
+import { configFolders, stateFolder, type SystemEnvironment } from "../base/paths.ts";
 import type { Problem } from "./problems.ts";
 import { isTrusted, locateStore, MAX_MANIFEST } from "./trust.ts";
 
@@ -14,7 +14,7 @@ const CLIENTS = ".mcp.json";
 export interface Found {
   /** Absolute. */
   readonly path: string;
-  readonly bytes: Bytes;
+  readonly bytes: FileBytes;
 }
 
 export interface Search {
@@ -31,7 +31,7 @@ export interface Search {
  * the user's config folder, then `.mcp.json` and one `toolmux.*` of the working directory. Files of the working
  * directory count only while their current content is trusted.
  */
-export async function searchFiles({ env, cwd, platform }: Surroundings): Promise<Search> {
+export async function searchFiles({ env, cwd, platform }: SystemEnvironment): Promise<Search> {
   const folders = configFolders(env, platform);
   const user = pickFirst(await readAll(listNames(folders)));
   if (isAmong(cwd, folders)) return user;
@@ -49,7 +49,7 @@ export async function searchFiles({ env, cwd, platform }: Surroundings): Promise
 }
 
 /** Every file that `discoverManifests` depends on, whether it exists or not. */
-export function listCandidates({ env, cwd, platform }: Surroundings): readonly string[] {
+export function listCandidates({ env, cwd, platform }: SystemEnvironment): readonly string[] {
   return [
     ...listNames([...configFolders(env, platform), cwd]),
     join(cwd, CLIENTS),
@@ -58,7 +58,7 @@ export function listCandidates({ env, cwd, platform }: Surroundings): readonly s
 }
 
 /** The problem that there is no manifest: where it was searched for, and how to begin. */
-export function describeAbsence({ env, cwd, platform }: Surroundings): Problem {
+export function describeAbsence({ env, cwd, platform }: SystemEnvironment): Problem {
   const folders = configFolders(env, platform);
   const [first = cwd] = folders;
   const message = [
@@ -79,11 +79,11 @@ function listNames(folders: readonly string[]): readonly string[] {
 
 interface Candidate {
   readonly path: string;
-  readonly read: Exclude<ReadResult, { kind: "absent" }>;
+  readonly read: Exclude<FileReadResult, { kind: "absent" }>;
 }
 
 async function readAll(paths: readonly string[]): Promise<readonly Candidate[]> {
-  const reads = await Promise.all(paths.map((path) => readSmall(path, MAX_MANIFEST)));
+  const reads = await Promise.all(paths.map((path) => readFileLimited(path, MAX_MANIFEST)));
   return paths.flatMap((path, i) => {
     const read = reads[i];
     return read === undefined || read.kind === "absent" ? [] : [{ path, read }];

@@ -1,7 +1,7 @@
 import { basename, resolve, sep } from "node:path";
 import { HubError, type ErrorCode } from "../base/errors.ts";
-import { decode, readSmall } from "../base/read-file.ts";
-import { expandHome, homeFolder, type Env } from "../base/paths.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { expandHome, safeHomeFolder, type Env } from "../base/paths.ts";
 import type { StdioServer } from "./schema.ts";
 import { explainScheme, parseTemplate, type Part, type Place } from "./interpolate.ts";
 
@@ -88,7 +88,7 @@ async function fill(part: Part, where: string, scope: Scope): Promise<string> {
 const PLACES: Readonly<Record<Place, (scope: Scope) => string>> = {
   workspaceFolder: ({ cwd }) => cwd,
   workspaceFolderBasename: ({ cwd }) => basename(cwd),
-  userHome: ({ env }) => homeFolder(env),
+  userHome: ({ env }) => safeHomeFolder(env),
   pathSeparator: () => sep,
 };
 
@@ -111,13 +111,13 @@ function readVariable(
 /** Reads a secret file without its last line end. */
 export async function readSecret(path: string, where: string, scope: Scope): Promise<string> {
   const full = locate(path, scope);
-  const read = await readSmall(full, MAX_FILE);
+  const read = await readFileLimited(full, MAX_FILE);
   if (read.kind !== "read") {
     const reason = read.kind === "absent" ? "does not exist" : read.reason;
     scope.missing.push(`${where} needs the file ${conceal(full, scope)}, which ${reason}`);
     return "";
   }
-  const text = decode(read.bytes);
+  const text = decodeUtf8(read.bytes);
   if (text !== undefined) return text.replace(/\r?\n$/, "");
   throw scope.fail(
     "notSupported",

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { dirname, resolve } from "node:path";
-import { decode, readSmall } from "../base/read-file.ts";
-import { expandHome, type Surroundings } from "../base/paths.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
+import { expandHome, type SystemEnvironment } from "../base/paths.ts";
 import { pickDirectories } from "./directories.ts";
 import type { Locate } from "./document.ts";
 import { interpretFile, interpretVariable } from "./interpret.ts";
@@ -27,7 +27,7 @@ export { placeProblems };
 
 const VARIABLE = "TOOLMUX_SERVERS";
 
-export interface LoadOptions extends Surroundings {
+export interface LoadOptions extends SystemEnvironment {
   /** Files named by the user, in order; empty: search for them. */
   readonly files: readonly string[];
   /**
@@ -135,7 +135,7 @@ async function readNamed(options: LoadOptions): Promise<Search> {
   const found: Found[] = [];
   const problems: Problem[] = [];
   for (const path of locateNamed(options)) {
-    const read = await readSmall(path, MAX_MANIFEST);
+    const read = await readFileLimited(path, MAX_MANIFEST);
     if (read.kind === "read") found.push({ path, bytes: read.bytes });
     else {
       const message = read.kind === "absent" ? "does not exist" : read.reason;
@@ -146,7 +146,7 @@ async function readNamed(options: LoadOptions): Promise<Search> {
 }
 
 async function readDocument({ path, bytes }: Found): Promise<Document> {
-  const text = decode(bytes);
+  const text = decodeUtf8(bytes);
   if (text !== undefined) return readText(text, path, dirname(path));
   return { ok: false, problem: { file: path, path: "", message: "is not UTF-8 text" } };
 }

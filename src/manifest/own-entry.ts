@@ -1,6 +1,6 @@
 import { basename, delimiter, join, resolve } from "node:path";
 import process from "node:process";
-import { selfCommand } from "../base/runtime.ts";
+import { ownCommand } from "../base/runtime.ts";
 import { expandHome } from "../base/paths.ts";
 import { splitWords } from "./words.ts";
 
@@ -106,7 +106,7 @@ function isProgram(word: string, isCommand: boolean): boolean {
 
 /** Whether a path leads to the file that runs here (same device and inode). */
 function isOwnFile(path: string): boolean {
-  const [own, other] = [statOf(selfCommand().at(-1) ?? ""), statOf(path)];
+  const [own, other] = [statOf(ownCommand().at(-1) ?? ""), statOf(path)];
   return own !== undefined && own.dev === other?.dev && own.ino === other.ino;
 }
 

@@ -1,5 +1,5 @@
 import type { Locate } from "./document.ts";
-import { decode, readSmall } from "../base/read-file.ts";
+import { decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import { detectFormat, parseText } from "./parse.ts";
 import { printPath, type Complaint, type Problem } from "./problems.ts";
 import { MAX_MANIFEST } from "./trust.ts";
@@ -36,8 +36,8 @@ export async function placeProblems(
 }
 
 async function readPlaces(file: string): Promise<Locate> {
-  const read = await readSmall(file, MAX_MANIFEST);
-  const text = read.kind === "read" ? decode(read.bytes) : undefined;
+  const read = await readFileLimited(file, MAX_MANIFEST);
+  const text = read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
   const parsed = text === undefined ? undefined : await parseText(text, detectFormat(file, text));
   return parsed?.ok === true ? parsed.locate() : () => undefined;
 }

@@ -1,5 +1,5 @@
 import { resolve } from "node:path";
-import { readSmall } from "../base/read-file.ts";
+import { readFileLimited } from "../base/read-file.ts";
 import { expandHome, type Env } from "../base/paths.ts";
 import { type Complaint, findNearest } from "./problems.ts";
 import type { PluginDraft } from "./file-config.ts";
@@ -82,7 +82,7 @@ type Content =
   | { readonly kind: "refused"; readonly reason: string };
 
 async function look(path: string): Promise<Content> {
-  const read = await readSmall(path, MAX_PLUGIN);
+  const read = await readFileLimited(path, MAX_PLUGIN);
   if (read.kind === "absent") return { kind: "refused", reason: "does not exist" };
   if (read.kind === "refused") return read;
   return { kind: "read", size: read.bytes.length, hash: await digest(read.bytes) };

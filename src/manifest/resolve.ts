@@ -26,7 +26,7 @@ export interface ResolvedServer {
   readonly command: string;
   readonly args: readonly string[];
   /** Alternative commands if `command` is not installed, in order of preference. */
-  readonly others?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
+  readonly alternatives?: readonly Pick<ResolvedServer, "command" | "args">[] | undefined;
   /**
    * The variables of `inheritEnv` that are set, overridden by those of `env`; without the safe base set. No prototype.
    */
@@ -84,7 +84,7 @@ export async function resolveServer(
   return {
     command: command.includes("/") ? locate(command, scope) : command,
     args,
-    ...(server.package !== undefined && { others: otherWays(server.package, args) }),
+    ...(server.package !== undefined && { alternatives: otherWays(server.package, args) }),
     env: variables,
     cwd: folder === undefined ? undefined : locate(folder, scope),
     secrets: sortSecrets(scope),

@@ -2,7 +2,7 @@ import { join } from "node:path";
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { decode, readSmall, type Bytes } from "../base/read-file.ts";
+import { decodeUtf8, readFileLimited, type FileBytes } from "../base/read-file.ts";
 import { isTable } from "./table.ts";
 
 /** The trust store in the state folder: `{"files": {"<real path>": "<SHA-256 of the content, hex>"}}`. */
@@ -21,7 +21,11 @@ export function locateStore(folder: string): string {
  * Whether the user has trusted the file `path` with exactly this `content`. `folder` is the state folder. A missing,
  * damaged or unreadable store trusts nothing.
  */
-export async function isTrusted(path: string, content: Bytes, folder: string): Promise<boolean> {
+export async function isTrusted(
+  path: string,
+  content: FileBytes,
+  folder: string,
+): Promise<boolean> {
   const files = await readStore(folder);
   if (files.size === 0) return false;
   const { realpath } = process.getBuiltinModule("node:fs/promises");
@@ -35,7 +39,7 @@ export async function isTrusted(path: string, content: Bytes, folder: string): P
  * @returns the real path of the file
  * @throws {HubError} usage if the file does not exist any more
  */
-export async function trust(path: string, content: Bytes, folder: string): Promise<string> {
+export async function trust(path: string, content: FileBytes, folder: string): Promise<string> {
   const { realpath } = process.getBuiltinModule("node:fs/promises");
   const real = await realpath(path).catch(() => undefined);
   if (real === undefined) throw new HubError("usage", `${path} does not exist`);
@@ -47,10 +51,10 @@ export async function trust(path: string, content: Bytes, folder: string): Promi
 
 async function readStore(folder: string): Promise<Map<string, string>> {
   const files = new Map<string, string>();
-  const read = await readSmall(locateStore(folder), MAX_STORE);
+  const read = await readFileLimited(locateStore(folder), MAX_STORE);
   if (read.kind !== "read") return files;
   try {
-    const store: unknown = JSON.parse(decode(read.bytes) ?? "");
+    const store: unknown = JSON.parse(decodeUtf8(read.bytes) ?? "");
     if (!isTable(store) || !isTable(store["files"])) return files;
     for (const [path, hash] of Object.entries(store["files"])) {
       if (typeof hash === "string") files.set(path, hash);
@@ -62,14 +66,14 @@ async function readStore(folder: string): Promise<Map<string, string>> {
 }
 
 async function writeStore(folder: string, files: ReadonlyMap<string, string>): Promise<void> {
-  const { makePrivateFolder, rewritePrivate } = await import("../base/private-files.ts");
-  await makePrivateFolder(folder);
+  const { ensurePrivateFolder, replacePrivate } = await import("../base/private-files.ts");
+  await ensurePrivateFolder(folder);
   const text = JSON.stringify({ files: Object.fromEntries(files) }, null, 2);
-  await rewritePrivate(locateStore(folder), utf8(`${text}\n`));
+  await replacePrivate(locateStore(folder), utf8(`${text}\n`));
 }
 
 /** SHA-256 in hex. */
-export async function digest(content: Bytes): Promise<string> {
+export async function digest(content: FileBytes): Promise<string> {
   const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", content));
   return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

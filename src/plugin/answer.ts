@@ -1,8 +1,13 @@
 import { Buffer } from "node:buffer";
-import { isGiven, type Piece, sliceOf, textOf } from "../base/bytes.ts";
+import { isDetachable, type Piece, makeSlice, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, scanObject, skipSpace, skipValue, valueOf } from "../base/json.ts";
-import { buildResult, type EncodedMessage, readdress, type Response } from "../jsonrpc/message.ts";
+import { lastMember, scanObject, skipWhitespace, skipValue, parseRange } from "../base/json.ts";
+import {
+  buildResult,
+  type EncodedMessage,
+  withResponseId,
+  type Response,
+} from "../jsonrpc/message.ts";
 import type { Answer } from "./plugin.ts";
 
 /** An answer that can be sent to a client; the only kind of answer that plugins may return. */
@@ -43,7 +48,7 @@ export class RelayedAnswer extends Sendable {
   constructor(response: Response) {
     super();
     this.#response = response;
-    this.#isChecked = response.shape.at === "scanned";
+    this.#isChecked = response.shape.kind === "scanned";
   }
 
   get kind(): "result" | "error" {
@@ -58,7 +63,7 @@ export class RelayedAnswer extends Sendable {
   /** @throws {HubError} internal if the server has sent malformed JSON, which is not the plugin's fault */
   get json(): string {
     const { bytes, body } = this.#response;
-    this.#isChecked ||= skipValue(bytes, skipSpace(bytes, body.start)) === body.end;
+    this.#isChecked ||= skipValue(bytes, skipWhitespace(bytes, body.start)) === body.end;
     if (!this.#isChecked) throw new HubError("internal", "The server's answer is no valid JSON.");
     return textOf(bytes, body.start, body.end);
   }
@@ -73,13 +78,13 @@ export class RelayedAnswer extends Sendable {
    * buffers.
    */
   under(id: Piece): EncodedMessage {
-    const message = readdress(this.#response, id);
+    const message = withResponseId(this.#response, id);
     return Array.isArray(message) ? message.map(kept) : message;
   }
 }
 
 function kept(piece: Piece): Piece {
-  return isGiven(piece) ? sliceOf(piece.of, piece.start, piece.end) : piece;
+  return isDetachable(piece) ? makeSlice(piece.bytes, piece.start, piece.end) : piece;
 }
 
 /** A result that a plugin made. */
@@ -125,7 +130,7 @@ export function writeObject(value: object | string): string {
 }
 
 function readsError(bytes: Uint8Array, at: number): boolean {
-  const members = scanObject(bytes, skipSpace(bytes, at))?.items ?? [];
+  const members = scanObject(bytes, skipWhitespace(bytes, at))?.items ?? [];
   const member = lastMember(members, "isError");
-  return member !== undefined && valueOf(bytes, member) === true;
+  return member !== undefined && parseRange(bytes, member) === true;
 }

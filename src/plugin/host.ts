@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { HubError } from "../base/errors.ts";
-import type { Bus, HubEvent, Listener } from "../base/events.ts";
+import type { EventBus, HubEvent, EventListener } from "../base/events.ts";
 import { expandHome, type Env } from "../base/paths.ts";
 import { entrust, isOwnError } from "./errors.ts";
 import type { Member } from "./instance.ts";
@@ -19,7 +19,7 @@ export interface HubAccess {
 }
 
 export interface HostParts {
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly env: Env;
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
@@ -109,10 +109,10 @@ export function listen(
   { isEcho, signal }: Pick<HostParts, "isEcho" | "signal">,
   listener: (event: HubEvent) => unknown,
   kinds: readonly EventKind[] | undefined,
-  bus: Bus,
+  bus: EventBus,
 ): () => void {
   if (signal.aborted) return () => {};
-  const tell: Listener = (event) => {
+  const tell: EventListener = (event) => {
     // A plugin that logs at each log line would never end.
     if (isEcho(event) || member.isBroken("event")) return;
     try {

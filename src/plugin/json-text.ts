@@ -1,9 +1,9 @@
 import { Buffer } from "node:buffer";
-import type { Range } from "../base/bytes.ts";
-import { skipSpace, skipString, skipValue } from "../base/json.ts";
+import type { ByteRange } from "../base/bytes.ts";
+import { skipWhitespace, skipString, skipValue } from "../base/json.ts";
 
 /** A value in a JSON text; `source.slice(start, end)` is its text. */
-export type Part = Range & { readonly source: string } & (
+export type Part = ByteRange & { readonly source: string } & (
     | { readonly kind: "object"; readonly members: readonly MemberPart[] }
     | { readonly kind: "array"; readonly elements: readonly Part[] }
     /** An object or array that was not read, because of the limit on levels. */
@@ -104,8 +104,10 @@ class Reader {
 
   read(levels: number): Part | undefined {
     const bytes = this.#bytes;
-    const part = this.#part(skipSpace(bytes, 0), levels);
-    return part !== undefined && skipSpace(bytes, part.end) === bytes.length ? part : undefined;
+    const part = this.#part(skipWhitespace(bytes, 0), levels);
+    return part !== undefined && skipWhitespace(bytes, part.end) === bytes.length
+      ? part
+      : undefined;
   }
 
   #part(start: number, levels: number): Part | undefined {
@@ -139,9 +141,9 @@ class Reader {
   #member(at: number, levels: number): MemberPart | undefined {
     const bytes = this.#bytes;
     const end = skipString(bytes, at);
-    const colon = end < 0 ? -1 : skipSpace(bytes, end);
+    const colon = end < 0 ? -1 : skipWhitespace(bytes, end);
     if (bytes[colon] !== COLON) return undefined;
-    const value = this.#part(skipSpace(bytes, colon + 1), levels);
+    const value = this.#part(skipWhitespace(bytes, colon + 1), levels);
     if (value === undefined) return undefined;
     const name = this.#source.slice(at, end);
     const key = name.includes("\\") ? (JSON.parse(name) as string) : name.slice(1, -1);
@@ -157,15 +159,15 @@ class Reader {
     const bytes = this.#bytes;
     // In ASCII, a closing brace or bracket is two above the opening one.
     const close = (bytes[start] ?? 0) + 2;
-    let at = skipSpace(bytes, start + 1);
+    let at = skipWhitespace(bytes, start + 1);
     if (bytes[at] === close) return at + 1;
     for (;;) {
       const end = read(at);
       if (end < 0) return -1;
-      at = skipSpace(bytes, end);
+      at = skipWhitespace(bytes, end);
       if (bytes[at] === close) return at + 1;
       if (bytes[at] !== COMMA) return -1;
-      at = skipSpace(bytes, at + 1);
+      at = skipWhitespace(bytes, at + 1);
     }
   }
 

@@ -3,8 +3,8 @@ import type { Item } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
 import type { PluginServer } from "../manifest/schema.ts";
 import type { Schemes } from "../manifest/resolve.ts";
-import { untilAborted, within } from "../base/grace.ts";
-import type { Link } from "../transport/transport.ts";
+import { untilAborted, settlesWithin } from "../base/grace.ts";
+import type { Transport } from "../transport/transport.ts";
 import { describeFault, findPlace, isEntrusted, isStrange, isThrownNear } from "./errors.ts";
 import type { HubAccess } from "./host.ts";
 import type { Member, PluginStatus } from "./instance.ts";
@@ -134,7 +134,7 @@ export class PluginSet {
    * Opens the transport to a plugin's server.
    * @throws {HubError} notSupported or pluginFailed
    */
-  async makeLink({ name: server, plugin }: PluginServer): Promise<Link> {
+  async makeLink({ name: server, plugin }: PluginServer): Promise<Transport> {
     const member = this.members.find(
       ({ name, parts }) => name === plugin && Object.hasOwn(parts.servers ?? {}, server),
     );
@@ -181,7 +181,7 @@ export class PluginSet {
   /** Resolves when their calls and servers have ended, or after `timeout` ms. Never rejects. */
   async idle(limit: number): Promise<void> {
     if (!this.isBusy) return;
-    await within(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
+    await settlesWithin(limit, new Promise<void>((resolve) => this.#waiting.push(resolve)));
   }
 
   /** Disposes all plugins now. Never rejects; repeated calls join the first. */
@@ -216,8 +216,8 @@ export class PluginSet {
   }
 }
 
-function isLink(value: unknown): value is Link {
-  const { open, send, close } = (value ?? {}) as Partial<Record<keyof Link, unknown>>;
+function isLink(value: unknown): value is Transport {
+  const { open, send, close } = (value ?? {}) as Partial<Record<keyof Transport, unknown>>;
   return [open, send, close].every((part) => typeof part === "function");
 }
 
@@ -248,7 +248,7 @@ export async function disposeAll(
   const endings = members.toReversed().map(async (member) => {
     const dispose = async (): Promise<void> => member.parts.dispose?.();
     const disposed = dispose().catch((error: unknown) => void member.complain(error));
-    if (await within(DISPOSE_LIMIT, disposed)) return;
+    if (await settlesWithin(DISPOSE_LIMIT, disposed)) return;
     member.log("warn", `its dispose did not end within ${DISPOSE_LIMIT} ms`);
   });
   await Promise.all(endings);

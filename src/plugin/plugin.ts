@@ -1,8 +1,8 @@
 import type * as valibot from "valibot";
 import { matchesGlob } from "../catalog/names.ts";
-import type { EventKind, HubEvent, Listener, LogLevel } from "../base/events.ts";
+import type { EventKind, HubEvent, EventListener, LogLevel } from "../base/events.ts";
 import { delay, globs, limit, size } from "../manifest/schema.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import { type MemberPart, memberOf, type Part, readSpelling, rewrite } from "./json-text.ts";
 
 /*
@@ -23,7 +23,15 @@ export { matchesGlob };
  * members.
  */
 export { memberOf, readSpelling, rewrite };
-export type { EventKind, HubEvent, Link, Listener, LogLevel, MemberPart, Part };
+export type {
+  EventKind,
+  HubEvent,
+  Transport as Link,
+  EventListener as Listener,
+  LogLevel,
+  MemberPart,
+  Part,
+};
 
 /** A plugin: its name, its options, and how it is set up. */
 export interface Plugin<Options = unknown> {
@@ -72,7 +80,7 @@ export interface Parts {
   /**
    * Servers in this process, created when started; `[servers.NAME] plugin = "…"` of the manifest has their settings.
    */
-  readonly servers?: Readonly<Record<string, () => Link | Promise<Link>>>;
+  readonly servers?: Readonly<Record<string, () => Transport | Promise<Transport>>>;
   /** A web application, such as hono's, that the hub's HTTP server serves under `/plugins/<name>/`. */
   readonly routes?: { fetch(request: Request): Response | Promise<Response> };
   /** Called once at the end, when no call of the plugin is in progress or the time limit has passed. */
@@ -90,7 +98,7 @@ export interface Host {
    * Subscribes to the event bus, until the plugin is disposed.
    * @returns unsubscribes
    */
-  subscribe(listener: Listener, kinds?: readonly EventKind[]): () => void;
+  subscribe(listener: EventListener, kinds?: readonly EventKind[]): () => void;
   /** The absolute path of a path in options: relative to the manifest's folder; `~/` is the home folder. */
   resolve(path: string): string;
   /**
@@ -113,7 +121,7 @@ export interface Host {
   /**
    * The two ends of an in-memory transport: one for `servers`, the other for the server, in the form of the MCP SDK.
    */
-  pair(): [Link, SdkTransport];
+  pair(): [Transport, SdkTransport];
 }
 
 /** A tool as it is listed (schema, Tool). */

@@ -5,12 +5,12 @@ import { type Complaint, findNearest, type Problem } from "../manifest/problems.
 import type { Manifest, PluginServer, ServerSpec } from "../manifest/schema.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
 import type {
-  Exchange,
-  Link,
-  LinkEvents,
-  Outgoing,
-  Spoken,
-  Vitals,
+  SentRequest,
+  Transport,
+  TransportEvents,
+  SendOptions,
+  NegotiatedProtocol,
+  ProcessStats,
 } from "../transport/transport.ts";
 import type { Member } from "./instance.ts";
 
@@ -148,15 +148,15 @@ export interface Lessor {
 }
 
 /** A plugin's transport that keeps the plugin set in use while it is open. */
-export class LeasedLink implements Link {
-  readonly #link: Link;
+export class LeasedLink implements Transport {
+  readonly #link: Transport;
   readonly #lessor: Lessor;
   #state: "new" | "used" | "over" = "new";
   /** Defined only if the transport has them: the hub recognizes an HTTP transport by `adopt`. */
   readonly redact?: (text: string) => string;
-  readonly adopt?: (spoken: Spoken) => void;
+  readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
-  constructor(link: Link, lessor: Lessor) {
+  constructor(link: Transport, lessor: Lessor) {
     this.#link = link;
     this.#lessor = lessor;
     if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
@@ -167,12 +167,12 @@ export class LeasedLink implements Link {
     return this.#link.hasStreams;
   }
 
-  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (this.#state === "new") {
       this.#state = "used";
       this.#lessor.enter();
     }
-    const told: LinkEvents = {
+    const told: TransportEvents = {
       frame: (frame, exchange, inbound) => events.frame(frame, exchange, inbound),
       log: (level, source, text) => events.log(level, source, text),
       flaw: (flaw) => events.flaw?.(flaw),
@@ -192,7 +192,7 @@ export class LeasedLink implements Link {
     }
   }
 
-  send(message: EncodedMessage, info?: Outgoing): Exchange {
+  send(message: EncodedMessage, info?: SendOptions): SentRequest {
     return this.#link.send(message, info);
   }
 
@@ -208,8 +208,8 @@ export class LeasedLink implements Link {
     this.#link.resume();
   }
 
-  vitals(): Promise<Vitals | undefined> {
-    return this.#link.vitals();
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#link.processStats();
   }
 
   async close(): Promise<void> {

@@ -1,10 +1,10 @@
 import { type Clock, systemClock } from "../base/clock.ts";
-import type { Bus, HubEvent, LogLevel } from "../base/events.ts";
+import type { EventBus, HubEvent, LogLevel } from "../base/events.ts";
 import type { Env } from "../base/paths.ts";
 import type { Complaint, Problem } from "../manifest/problems.ts";
 import type { Manifest, PluginSpec } from "../manifest/schema.ts";
 import { BUILT_IN } from "../manifest/interpolate.ts";
-import { within } from "../base/grace.ts";
+import { settlesWithin } from "../base/grace.ts";
 import type { Loaders } from "./builtin.ts";
 import { describeFault } from "./errors.ts";
 import { type HostParts, listen, makeHost } from "./host.ts";
@@ -24,7 +24,7 @@ import { disposeAll, PluginSet } from "./plugin-set.ts";
 
 /** What plugins are set up with. */
 export interface Surroundings {
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly env: Env;
   /** The hub's state folder, absolute. */
   readonly stateFolder: string;
@@ -137,7 +137,7 @@ async function setUp(
     (parts: unknown) => (outcome = { parts }),
     (thrown: unknown) => (outcome = { thrown }),
   );
-  await within(limit, done);
+  await settlesWithin(limit, done);
   if (outcome === undefined) {
     // The result comes too late to be used, but has to be disposed.
     void promise.then((parts) => parts.dispose?.()).catch(() => {});

@@ -1,7 +1,7 @@
 import { textOf, utf8 } from "../base/bytes.ts";
-import { memoryPair } from "../transport/memory.ts";
-import { type Frame, bytesOf } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import { memoryTransportPair } from "../transport/memory.ts";
+import { type Message, bytesOf } from "../jsonrpc/message.ts";
+import type { Transport } from "../transport/transport.ts";
 import { describeFault } from "./errors.ts";
 import type { SdkTransport } from "./plugin.ts";
 
@@ -9,8 +9,8 @@ import type { SdkTransport } from "./plugin.ts";
  * A SdkTransport and, at its other end, the transport of an SDK server. `onError` gets what the server throws, unless the
  * server has an `onerror`.
  */
-export function makePair(fault: (error: Error) => void): [Link, SdkTransport] {
-  const [ours, theirs] = memoryPair();
+export function makePair(fault: (error: Error) => void): [Transport, SdkTransport] {
+  const [ours, theirs] = memoryTransportPair();
   return [ours, new LinkTransport(theirs, fault)];
 }
 
@@ -21,17 +21,17 @@ class LinkTransport implements SdkTransport {
   onmessage?(message: object): void;
   onclose?: (() => void) | undefined;
   onerror?: ((error: Error) => void) | undefined;
-  readonly #link: Link;
+  readonly #link: Transport;
   readonly #fault: (error: Error) => void;
 
-  constructor(link: Link, fault: (error: Error) => void) {
+  constructor(link: Transport, fault: (error: Error) => void) {
     this.#link = link;
     this.#fault = fault;
   }
 
   async start(): Promise<void> {
     const events = {
-      frame: (frame: Frame) => this.#take(frame),
+      frame: (frame: Message) => this.#take(frame),
       log: () => {},
       oversized: () => {},
       pressure: () => {},
@@ -49,7 +49,7 @@ class LinkTransport implements SdkTransport {
     return this.#link.close();
   }
 
-  #take(frame: Frame): void {
+  #take(frame: Message): void {
     if (frame.kind === "batch") for (const item of frame.items) this.#take(item);
     else this.#try(() => this.onmessage?.(JSON.parse(textOf(bytesOf(frame))) as object));
   }

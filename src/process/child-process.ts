@@ -1,9 +1,9 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import type { Readable, Writable } from "node:stream";
-import { ASK, endProcesses, KILL } from "./process-group.ts";
-import { EOF_GRACE, within } from "../base/grace.ts";
-import { type Group, groups, sendSignal } from "./group.ts";
-import type { Vitals } from "../transport/transport.ts";
+import { TERMINATE, endProcesses, KILL } from "./process-group.ts";
+import { EOF_GRACE, settlesWithin } from "../base/grace.ts";
+import { type ProcessGroup, liveGroups, sendSignal } from "./group.ts";
+import type { ProcessStats } from "../transport/transport.ts";
 import { listProcesses } from "./processes.ts";
 import type { ProcessEntry } from "./process-table.ts";
 
@@ -14,7 +14,7 @@ import type { ProcessEntry } from "./process-table.ts";
  *
  * A command to execute without a shell.
  */
-export interface Program {
+export interface ChildCommand {
   /** Path of the executable. */
   readonly file: string;
   readonly args: readonly string[];
@@ -26,36 +26,36 @@ export interface Program {
 }
 
 /** How a process ended: by an exit code or by a signal. */
-export type Exit = { readonly code: number } | { readonly signal: string };
+export type ExitStatus = { readonly code: number } | { readonly signal: string };
 
 /** Starts a command as the leader of a new process group. @throws {Error} of spawn(2), with a `code` such as ENOENT */
-export function startChild(program: Program): Promise<Child> {
+export function spawnChild(command: ChildCommand): Promise<ChildProcess> {
   return new Promise((resolve, reject) => {
-    const process = spawn(program.file, program.args, {
-      cwd: program.cwd,
-      env: program.env,
+    const process = spawn(command.file, command.args, {
+      cwd: command.cwd,
+      env: command.env,
       stdio: ["pipe", "pipe", "pipe"],
       detached: true,
     });
     process.on("error", reject);
     if (process.pid === undefined) return;
-    const child = new Child(process, process.pid, program.tag);
+    const child = new ChildProcess(process, process.pid, command.tag);
     process.once("spawn", () => resolve(child));
   });
 }
 
 /** A child process, which leads its own process group, and all its descendants. */
-export class Child implements Group {
+export class ChildProcess implements ProcessGroup {
   readonly stdin: Writable;
   readonly stdout: Readable;
   readonly stderr: Readable;
-  readonly exited: Promise<Exit>;
+  readonly exited: Promise<ExitStatus>;
   readonly #pid: number;
   readonly #tag: string;
-  #exit: Exit | undefined;
+  #exit: ExitStatus | undefined;
   #group: number | undefined;
   #stopping: Promise<void> | undefined;
-  #sweeping: Promise<void> | undefined;
+  #terminating: Promise<void> | undefined;
 
   constructor(
     process: ChildProcessByStdio<Writable, Readable, Readable>,
@@ -68,32 +68,32 @@ export class Child implements Group {
     this.#pid = pid;
     this.#tag = tag;
     this.#group = pid;
-    groups.add(this);
+    liveGroups.add(this);
     this.exited = new Promise((resolve) => {
       process.once("exit", (code, signal) => {
         this.#exit = code === null ? { signal: signal ?? "?" } : { code };
-        this.#loseGroup();
+        this.#checkGroup();
         resolve(this.#exit);
       });
     });
   }
 
   /** The leader's exit status; undefined while it runs. */
-  get exit(): Exit | undefined {
+  get exit(): ExitStatus | undefined {
     return this.#exit;
   }
 
   get group(): number | undefined {
-    this.#loseGroup();
+    this.#checkGroup();
     return this.#group;
   }
 
   /** Resource use of the child and its descendants; undefined once the leader has exited, or if it cannot be read. */
-  async vitals(): Promise<Vitals | undefined> {
-    const entries = await this.#find().catch(() => []);
+  async processStats(): Promise<ProcessStats | undefined> {
+    const entries = await this.#listMembers().catch(() => []);
     if (this.#exit !== undefined || entries.length === 0) return undefined;
     const memory = entries.reduce((sum, entry) => sum + entry.memory, 0);
-    return { pid: this.#pid, processes: entries.length, memory, each: entries };
+    return { pid: this.#pid, processes: entries.length, memory, entries };
   }
 
   /**
@@ -101,7 +101,7 @@ export class Child implements Group {
    * Bounded by the sum of the grace periods; repeated calls join the first.
    */
   stop(): Promise<void> {
-    this.#stopping ??= within(EOF_GRACE, this.exited).then(() => this.sweep());
+    this.#stopping ??= settlesWithin(EOF_GRACE, this.exited).then(() => this.terminate());
     return this.#stopping;
   }
 
@@ -109,22 +109,22 @@ export class Child implements Group {
    * Terminates the group, and processes outside of it that carry the child's tag: SIGTERM, a wait, SIGKILL. Repeated
    * calls join the first.
    */
-  sweep(): Promise<void> {
-    this.#sweeping ??= this.#sweep();
-    return this.#sweeping;
+  terminate(): Promise<void> {
+    this.#terminating ??= this.#terminateGroup();
+    return this.#terminating;
   }
 
-  async #sweep(): Promise<void> {
-    const prey = { find: () => this.#find(), groups: () => this.#groups() };
-    await endProcesses(prey, [ASK, KILL]);
+  async #terminateGroup(): Promise<void> {
+    const selection = { find: () => this.#listMembers(), groups: () => this.#groups() };
+    await endProcesses(selection, [TERMINATE, KILL]);
     this.#group = undefined;
-    groups.delete(this);
+    liveGroups.delete(this);
   }
 
   /** Lets what the child has left behind run on; it is no longer tracked. */
-  release(): void {
+  detach(): void {
     this.#group = undefined;
-    groups.delete(this);
+    liveGroups.delete(this);
   }
 
   /** Sends SIGKILL to the group immediately. */
@@ -133,12 +133,12 @@ export class Child implements Group {
   }
 
   /** Once the leader has been reaped, its group id may be reused as soon as the group is empty. */
-  #loseGroup(): void {
+  #checkGroup(): void {
     if (this.#exit === undefined || this.#group === undefined) return;
     if (!sendSignal(-this.#group, 0)) this.#group = undefined;
   }
 
-  async #find(): Promise<readonly ProcessEntry[]> {
+  async #listMembers(): Promise<readonly ProcessEntry[]> {
     const all = await listProcesses();
     const { group } = this;
     return all.filter((entry) => entry.group === group || entry.tags.includes(this.#tag));

@@ -1,10 +1,10 @@
 import { link, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { dirname } from "node:path";
 import { HubError } from "../base/errors.ts";
-import { makePrivateFolder, removeDrafts, writePrivate } from "../base/private-files.ts";
+import { ensurePrivateFolder, removeStaleTempFiles, writePrivate } from "../base/private-files.ts";
 import { sleep, untilAborted } from "../base/grace.ts";
-import { identify, judge, parseTag } from "./orphans.ts";
-import { codeOf } from "./process-table.ts";
+import { ownOwner, ownerState, parseOwnerTag } from "./orphans.ts";
+import { errnoCodeOf } from "./process-table.ts";
 
 /* A lock is a file that says whose it is: it comes and goes as a whole, so nobody ever sees half of it. */
 
@@ -22,7 +22,7 @@ const SILENCE = 15_000;
 /** Those of this process take turns without a look at the file. */
 const queues = new Map<string, Promise<unknown>>();
 
-export interface LockOptions {
+export interface FileLockOptions {
   /** How long others are waited for, in ms. */
   readonly limit?: number;
   /** After how long a holder that cannot be seen and shows nothing counts as dead, in ms. */
@@ -37,11 +37,11 @@ export interface LockOptions {
  * @throws {HubError} storeBusy if others hold it for too long, storeBroken if it cannot be made; the signal's reason; what
  * `work` throws
  */
-export async function withLock<T>(
+export async function withFileLock<T>(
   path: string,
   signal: AbortSignal,
   work: () => Promise<T>,
-  { limit = LIMIT, silence = SILENCE }: LockOptions = {},
+  { limit = LIMIT, silence = SILENCE }: FileLockOptions = {},
 ): Promise<T> {
   const patience = { signal, end: performance.now() + limit, silence };
   const before = queues.get(path) ?? Promise.resolve();
@@ -61,7 +61,7 @@ interface Patience {
 
 async function hold<T>(path: string, work: () => Promise<T>, patience: Patience): Promise<T> {
   const own = await acquire(path, patience).catch((error: unknown) => {
-    throw explainWrite(dirname(path), error);
+    throw writeErrorOf(dirname(path), error);
   });
   const beat = setInterval(() => void touch(path), BEAT);
   beat.unref();
@@ -79,11 +79,11 @@ async function hold<T>(path: string, work: () => Promise<T>, patience: Patience)
 async function acquire(path: string, patience: Patience): Promise<string> {
   const { signal, end, silence } = patience;
   signal.throwIfAborted();
-  const { pid, started, boot, space } = await identify();
+  const { pid, started, boot, pidNamespace: space } = await ownOwner();
   const own = [pid, started, boot, space, crypto.randomUUID()].join("/");
   const draft = `${path}.${crypto.randomUUID()}.draft`;
   const bytes = new TextEncoder().encode(own);
-  await makePrivateFolder(dirname(path));
+  await ensurePrivateFolder(dirname(path));
   await writePrivate(draft, bytes);
   try {
     const watch = new Watch(path, silence);
@@ -105,13 +105,13 @@ async function acquire(path: string, patience: Patience): Promise<string> {
 async function place(draft: string, path: string, bytes: Uint8Array): Promise<boolean> {
   try {
     await link(draft, path).catch((error: unknown) => {
-      if (!LINKLESS.has(codeOf(error))) throw error;
+      if (!LINKLESS.has(errnoCodeOf(error))) throw error;
       // For a moment it is there and says nothing: as of a holder that cannot be seen.
       return writePrivate(path, bytes);
     });
     return true;
   } catch (error) {
-    if (codeOf(error) === "EEXIST") return false;
+    if (errnoCodeOf(error) === "EEXIST") return false;
     throw error;
   }
 }
@@ -135,7 +135,7 @@ async function takeOver(
     if ((await read(path)) !== dead) return false;
     await rename(draft, path);
     // Who was killed may have left one.
-    await removeDrafts(dirname(path), Date.now()).catch(() => {});
+    await removeStaleTempFiles(dirname(path), Date.now()).catch(() => {});
     return true;
   } finally {
     if ((await read(over)) === own) await rm(over, { force: true });
@@ -163,8 +163,8 @@ class Watch {
     const holder = await read(this.#path);
     const now = performance.now();
     if (holder === undefined || (holder === this.#running && now < this.#due)) return undefined;
-    const owner = parseTag(holder);
-    const verdict = owner === undefined ? "unknown" : await judge(owner);
+    const owner = parseOwnerTag(holder);
+    const verdict = owner === undefined ? "unknown" : await ownerState(owner);
     this.#running = verdict === "runs" ? holder : "";
     this.#due = now + LOOK;
     if (verdict !== "unknown") return verdict === "ended" ? holder : undefined;
@@ -191,8 +191,8 @@ async function touch(path: string): Promise<void> {
 }
 
 /** What the file system says against writing to a folder, as an error that says where; anything else as it is. */
-export function explainWrite(folder: string, error: unknown): unknown {
-  if (!/^E[A-Z]+$/.test(codeOf(error))) return error;
+export function writeErrorOf(folder: string, error: unknown): unknown {
+  if (!/^E[A-Z]+$/.test(errnoCodeOf(error))) return error;
   const [why = ""] = (error as Error).message.split(",", 1);
   const text = `Nothing can be kept in ${folder} (${why}): it has to be a folder that this user can write to, on a disk that has room.`;
   return new HubError("storeBroken", text, { cause: error });

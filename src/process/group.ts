@@ -1,13 +1,13 @@
 import process from "node:process";
 
 /** A process group that this process has started and must terminate. */
-export interface Group {
+export interface ProcessGroup {
   /** The group id; undefined as soon as it may have been reused. */
   readonly group: number | undefined;
 }
 
 /** All groups that may still have members. */
-export const groups = new Set<Group>();
+export const liveGroups = new Set<ProcessGroup>();
 
 /**
  * Sends a signal to a process, or to a group if `pid` is negative; signal 0 only checks.

@@ -1,70 +1,74 @@
 import process from "node:process";
-import { ASK, endProcesses, KILL } from "./process-group.ts";
-import { LAST_GRACE, pause } from "../base/grace.ts";
-import { groups, sendSignal } from "./group.ts";
-import { hasEnded, listProcesses, table } from "./processes.ts";
-import { type ProcessEntry, splitTags } from "./process-table.ts";
+import { TERMINATE, endProcesses, KILL } from "./process-group.ts";
+import { EXIT_GRACE, sleepSync } from "../base/grace.ts";
+import { liveGroups, sendSignal } from "./group.ts";
+import { hasEnded, listProcesses, processTable } from "./processes.ts";
+import { type ProcessEntry, splitOwnerTags } from "./process-table.ts";
 
 /**
  * An owner tag: which hub has started a process. Its format is `<pid>/<started>/<boot>/<pidNamespace>/<hub>.<number>`;
  * `<hub>` is a UUID, and the number differs for every child.
  */
-export interface Owner {
+export interface OwnerTag {
   readonly pid: number;
   readonly started: string;
   readonly boot: string;
-  readonly space: string;
+  readonly pidNamespace: string;
 }
 
 /** Placeholder for an unavailable value. No hub is considered dead because of it. */
 const UNKNOWN = "?";
 /** The most tags of one process: hubs that start each other must not fill its environment. */
-const MOST_TAGS = 8;
+const MAX_OWNER_TAGS = 8;
 /** Occurs in the tags of this process only. */
-const MARK = `/${crypto.randomUUID()}.`;
+const OWN_TAG_PART = `/${crypto.randomUUID()}.`;
 
-let self: Promise<Owner> | undefined;
-let children = 0;
+let ownOwnerPromise: Promise<OwnerTag> | undefined;
+let childCount = 0;
 
 /** The owner that the tags of this process name. Values that could not be read are read again on the next call. */
-export async function identify(): Promise<Owner> {
+export async function ownOwner(): Promise<OwnerTag> {
   const { pid } = process;
-  self ??= Promise.all([table.look(pid), table.system()]).then(([found, system]) => ({
-    pid,
-    started: found?.started ?? UNKNOWN,
-    ...system,
-  }));
+  ownOwnerPromise ??= Promise.all([processTable.find(pid), processTable.system()]).then(
+    ([found, system]) => ({
+      pid,
+      started: found?.started ?? UNKNOWN,
+      ...system,
+    }),
+  );
   try {
-    return await self;
+    return await ownOwnerPromise;
   } catch {
-    self = undefined;
-    return { pid, started: UNKNOWN, boot: UNKNOWN, space: UNKNOWN };
+    ownOwnerPromise = undefined;
+    return { pid, started: UNKNOWN, boot: UNKNOWN, pidNamespace: UNKNOWN };
   }
 }
 
 /** A new tag for one child of this hub and all its descendants. */
-export async function newTag(): Promise<string> {
-  if (children === 0) process.prependOnceListener("exit", killOwn);
-  const number = ++children;
-  const { pid, started, boot, space } = await identify();
-  return `${[pid, started, boot, space].join("/")}${MARK}${number}`;
+export async function newOwnerTag(): Promise<string> {
+  if (childCount === 0) process.prependOnceListener("exit", killDescendants);
+  const number = ++childCount;
+  const { pid, started, boot, pidNamespace } = await ownOwner();
+  return `${[pid, started, boot, pidNamespace].join("/")}${OWN_TAG_PART}${number}`;
 }
 
 /**
  * The value of TOOLMUX_OWNER for a child with that tag. A hub that runs inside another hub's server passes the outer
  * tags on (`inherited`), so that the outer hub finds what the inner one could not terminate.
  */
-export function tagVariable(tag: string, inherited = ""): string {
-  const outer = splitTags(inherited).filter((one) => parseTag(one) !== undefined);
-  return [tag, ...outer].slice(0, MOST_TAGS).join(",");
+export function ownerVariableOf(tag: string, inherited = ""): string {
+  const outer = splitOwnerTags(inherited).filter(
+    (outerTag) => parseOwnerTag(outerTag) !== undefined,
+  );
+  return [tag, ...outer].slice(0, MAX_OWNER_TAGS).join(",");
 }
 
 /** @returns undefined if the format is not that of a hub */
-export function parseTag(tag: string): Owner | undefined {
-  const [pid = "", started, boot, space, random, more] = tag.split("/");
-  if (!/^[1-9]\d*$/.test(pid) || more !== undefined) return undefined;
-  if (!started || !boot || !space || !random) return undefined;
-  return { pid: Number(pid), started, boot, space };
+export function parseOwnerTag(tag: string): OwnerTag | undefined {
+  const [pid = "", started, boot, pidNamespace, childId, extraPart] = tag.split("/");
+  if (!/^[1-9]\d*$/.test(pid) || extraPart !== undefined) return undefined;
+  if (!started || !boot || !pidNamespace || !childId) return undefined;
+  return { pid: Number(pid), started, boot, pidNamespace };
 }
 
 /**
@@ -74,97 +78,100 @@ export function parseTag(tag: string): Owner | undefined {
  * @returns the number of orphans found
  */
 export async function sweepOrphans(): Promise<number> {
-  const found = new Set<string>();
-  const user = process.getuid?.();
-  const verdicts = new Map<string, Promise<boolean>>();
+  const identities = new Set<string>();
+  const ownUid = process.getuid?.();
+  const deadHubs = new Map<string, Promise<boolean>>();
   const hasDeadHub = (tag: string): Promise<boolean> => {
     const hub = tag.slice(0, tag.lastIndexOf("/"));
-    const verdict = verdicts.get(hub) ?? isOfDeadHub(tag);
-    verdicts.set(hub, verdict);
-    return verdict;
+    const isDead = deadHubs.get(hub) ?? isOrphanTag(tag);
+    deadHubs.set(hub, isDead);
+    return isDead;
   };
   const isOrphan = async ({ tags }: ProcessEntry): Promise<boolean> =>
     (await Promise.all(tags.map(hasDeadHub))).includes(true);
   /** Groups led by an orphan: their members descend from it, even if their environment lacks the tag. */
-  let led = new Set<number>();
+  let orphanGroups = new Set<number>();
   const find = async (): Promise<readonly ProcessEntry[]> => {
     const all = await listProcesses();
     const entries = all.filter(
-      (entry) => entry.uid === user && entry.pid !== process.pid && !isOwn(entry),
+      (entry) => entry.uid === ownUid && entry.pid !== process.pid && !hasOwnTag(entry),
     );
-    const verdict = await Promise.all(entries.map(isOrphan));
-    const leaders = entries.filter(({ pid, group }, at) => verdict[at] && pid === group);
+    const areOrphans = await Promise.all(entries.map(isOrphan));
+    const leaders = entries.filter(({ pid, group }, at) => areOrphans[at] && pid === group);
     // A group id is not reused while the group has members.
-    led = new Set(
-      [...leaders, ...entries.filter(({ group }) => led.has(group))].map(({ group }) => group),
+    orphanGroups = new Set(
+      [...leaders, ...entries.filter(({ group }) => orphanGroups.has(group))].map(
+        ({ group }) => group,
+      ),
     );
-    const orphans = entries.filter(({ group }, at) => verdict[at] || led.has(group));
-    for (const { pid, started } of orphans) found.add(`${pid}/${started}`);
+    const orphans = entries.filter(({ group }, at) => areOrphans[at] || orphanGroups.has(group));
+    for (const { pid, started } of orphans) identities.add(`${pid}/${started}`);
     return orphans;
   };
-  await endProcesses({ find, groups: () => [] }, [ASK, KILL]);
-  return found.size;
+  await endProcesses({ find, groups: () => [] }, [TERMINATE, KILL]);
+  return identities.size;
 }
 
 /** Whether it is certain that the hub of a tag is dead. */
-export async function isOfDeadHub(tag: string): Promise<boolean> {
-  const owner = parseTag(tag);
-  return owner !== undefined && (await judge(owner)) === "ended";
+export async function isOrphanTag(tag: string): Promise<boolean> {
+  const owner = parseOwnerTag(tag);
+  return owner !== undefined && (await ownerState(owner)) === "ended";
 }
 
 /** Whether a process is running, as far as can be seen from here. Never rejects. */
-export async function judge(owner: Owner): Promise<"runs" | "ended" | "unknown"> {
-  const here = await identify();
-  if ([owner, here].some((side) => Object.values(side).includes(UNKNOWN))) return "unknown";
+export async function ownerState(owner: OwnerTag): Promise<"runs" | "ended" | "unknown"> {
+  const ownIdentity = await ownOwner();
+  if ([owner, ownIdentity].some((identity) => Object.values(identity).includes(UNKNOWN)))
+    return "unknown";
   // A pid is valid only in its own namespace: that process may be running in its container.
-  if (owner.space !== here.space) return "unknown";
-  return owner.boot !== here.boot || (await hasEnded(owner)) ? "ended" : "runs";
+  if (owner.pidNamespace !== ownIdentity.pidNamespace) return "unknown";
+  return owner.boot !== ownIdentity.boot || (await hasEnded(owner)) ? "ended" : "runs";
 }
 
 /**
  * Kills all remaining descendants of this process, in whatever group. Runs in the `exit` event, so it is synchronous.
  * Never throws; takes EXIT_GRACE at most.
  */
-function killOwn(): void {
-  const end = performance.now() + LAST_GRACE;
+function killDescendants(): void {
+  const end = performance.now() + EXIT_GRACE;
   // As in `endProcesses`, two empty reads in a row prove that none is left.
-  for (let clean = 0; clean < 2 && performance.now() < end;) {
-    for (const { group } of groups) if (group !== undefined) sendSignal(-group, "SIGKILL");
-    const isLeft = killTagged();
-    clean = isLeft ? 0 : clean + 1;
-    if (isLeft) pause(1);
+  for (let emptyReads = 0; emptyReads < 2 && performance.now() < end;) {
+    for (const { group } of liveGroups) if (group !== undefined) sendSignal(-group, "SIGKILL");
+    const isAnyLeft = killTaggedProcesses();
+    emptyReads = isAnyLeft ? 0 : emptyReads + 1;
+    if (isAnyLeft) sleepSync(1);
   }
 }
 
 /** Kills processes that carry a tag of this process. @returns false if it is certain that there are none */
-function killTagged(): boolean {
+function killTaggedProcesses(): boolean {
   const stopped: number[] = [];
-  let seesItself = false;
+  let isSelfListed = false;
   try {
-    for (const entry of table.listNow()) {
-      if (isOwn(entry) && sendSignal(entry.pid, "SIGSTOP")) stopped.push(entry.pid);
-      seesItself ||= entry.pid === process.pid;
+    for (const entry of processTable.listSync()) {
+      if (hasOwnTag(entry) && sendSignal(entry.pid, "SIGSTOP")) stopped.push(entry.pid);
+      isSelfListed ||= entry.pid === process.pid;
     }
   } catch {
     // Processes that were not read may be left.
   }
   // A stopped process cannot exit and free its pid, nor restart another one.
   for (const pid of stopped) sendSignal(pid, "SIGKILL");
-  return stopped.length > 0 || !seesItself;
+  return stopped.length > 0 || !isSelfListed;
 }
 
-function isOwn({ tags }: ProcessEntry): boolean {
-  return tags.some((tag) => tag.includes(MARK));
+function hasOwnTag({ tags }: ProcessEntry): boolean {
+  return tags.some((tag) => tag.includes(OWN_TAG_PART));
 }
 
 /** The number of orphans that `sweepOrphans` would terminate. @throws {Error} if the process table could not be read */
 export async function countOrphans(): Promise<number> {
-  const user = process.getuid?.();
+  const ownUid = process.getuid?.();
   const entries = (await listProcesses()).filter(
-    ({ uid, pid }) => uid === user && pid !== process.pid,
+    ({ uid, pid }) => uid === ownUid && pid !== process.pid,
   );
-  const verdicts = await Promise.all(
-    entries.map(async ({ tags }) => (await Promise.all(tags.map(isOfDeadHub))).includes(true)),
+  const areOrphans = await Promise.all(
+    entries.map(async ({ tags }) => (await Promise.all(tags.map(isOrphanTag))).includes(true)),
   );
-  return verdicts.filter(Boolean).length;
+  return areOrphans.filter(Boolean).length;
 }

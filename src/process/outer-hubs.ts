@@ -12,7 +12,7 @@ import { HubError } from "../base/errors.ts";
 export const HUBS_VARIABLE = "TOOLMUX_HUBS";
 
 /** The most hubs that may be above one. */
-export const MOST_NESTED = 8;
+export const MAX_NESTED_HUBS = 8;
 
 /** A hub above this process. */
 export interface OuterHub {
@@ -22,7 +22,7 @@ export interface OuterHub {
 }
 
 /** Parses the variable; malformed entries are ignored. @returns outermost first */
-export function readHubs(value = ""): readonly OuterHub[] {
+export function parseOuterHubs(value = ""): readonly OuterHub[] {
   return value.split(",").flatMap((entry): readonly OuterHub[] => {
     const [, pid, manifest] = /^([1-9]\d{0,9}):(\w*)$/.exec(entry) ?? [];
     return pid === undefined ? [] : [{ pid: Number(pid), manifest: manifest || undefined }];
@@ -30,7 +30,7 @@ export function readHubs(value = ""): readonly OuterHub[] {
 }
 
 /** Formats the variable. @returns undefined if there are no hubs above */
-export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
+export function formatOuterHubs(hubs: readonly OuterHub[]): string | undefined {
   if (hubs.length === 0) return undefined;
   return hubs.map(({ pid, manifest = "" }) => `${pid}:${manifest}`).join(",");
 }
@@ -40,7 +40,7 @@ export function writeHubs(hubs: readonly OuterHub[]): string | undefined {
  * this one, such as in a benchmark.
  */
 export function withoutManifests(value: string | undefined): string | undefined {
-  return writeHubs(readHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
+  return formatOuterHubs(parseOuterHubs(value).map(({ pid }) => ({ pid, manifest: undefined })));
 }
 
 /**
@@ -51,18 +51,22 @@ export function withoutManifests(value: string | undefined): string | undefined 
  * only inspects a manifest, which a server may run without starting itself again
  * @throws {HubError} hubLoop
  */
-export function checkNesting(outer: readonly OuterHub[], manifest: string, repeats: number): void {
-  const same = outer.filter((hub) => hub.manifest === manifest);
-  const [first] = same;
-  if (first !== undefined && same.length > repeats) {
+export function checkNesting(
+  outer: readonly OuterHub[],
+  manifest: string,
+  allowedRepeats: number,
+): void {
+  const repeated = outer.filter((hub) => hub.manifest === manifest);
+  const [first] = repeated;
+  if (first !== undefined && repeated.length > allowedRepeats) {
     throw new HubError(
       "hubLoop",
       `This toolmux was started by a server of the hub with process ID ${first.pid}, which has the same manifest: they would start each other without end. Take the server that starts toolmux out of the manifest, or give that toolmux another one (--config).`,
     );
   }
-  if (outer.length <= MOST_NESTED) return;
+  if (outer.length <= MAX_NESTED_HUBS) return;
   throw new HubError(
     "hubLoop",
-    `There are ${outer.length} hubs above this toolmux, each started by a server of the one before, and no more than ${MOST_NESTED} are allowed.`,
+    `There are ${outer.length} hubs above this toolmux, each started by a server of the one before, and no more than ${MAX_NESTED_HUBS} are allowed.`,
   );
 }

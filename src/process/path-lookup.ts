@@ -2,21 +2,21 @@ import { access, constants, stat } from "node:fs/promises";
 import { delimiter, isAbsolute, join, resolve } from "node:path";
 import process from "node:process";
 import { HubError } from "../base/errors.ts";
-import { type Program, startChild } from "./child-process.ts";
-import { childEnvironment, type Environment } from "./environment.ts";
-import { within } from "../base/grace.ts";
-import { tagVariable } from "./orphans.ts";
-import { TAG_VARIABLE } from "./process-table.ts";
-import { endOf } from "./child-streams.ts";
+import { type ChildCommand, spawnChild } from "./child-process.ts";
+import { childEnvironment, type EnvironmentVariables } from "./environment.ts";
+import { settlesWithin } from "../base/grace.ts";
+import { ownerVariableOf } from "./orphans.ts";
+import { OWNER_VARIABLE } from "./process-table.ts";
+import { streamEnd } from "./child-streams.ts";
 
 /** The file of a command, and the PATH on which it was found. */
-export interface Found {
+export interface ResolvedCommand {
   readonly file: string;
   readonly path: string;
 }
 
 /** A command to look up. */
-export interface Search {
+export interface CommandQuery {
   readonly server: string;
   readonly command: string;
   /** The folder to which a command with a slash is relative. */
@@ -24,7 +24,7 @@ export interface Search {
   /** PATH of the server's environment. */
   readonly path: string | undefined;
   /** A further PATH to search if a bare command is not found on `path`. */
-  morePath(): Promise<string | undefined>;
+  extraPath(): Promise<string | undefined>;
 }
 
 /** Searched if PATH is not set. */
@@ -34,43 +34,43 @@ const DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin";
  * Resolves a command as a shell does, but never in the working directory unless it contains a slash.
  * @throws {HubError} commandNotFound (with the searched PATH) or notExecutable (with the file)
  */
-export async function findCommand(search: Search): Promise<Found> {
-  const { server, command, cwd } = search;
-  const path = search.path ?? DEFAULT_PATH;
+export async function resolveCommand(query: CommandQuery): Promise<ResolvedCommand> {
+  const { server, command, cwd } = query;
+  const path = query.path ?? DEFAULT_PATH;
   if (command.includes("/")) {
     const file = resolve(cwd, command);
-    const answer = await examine(file);
-    if (answer === "runs") return { file, path };
-    throw answer === "missing"
-      ? notFound(search, `Command "${command}" of server "${server}" does not exist (${file}).`)
-      : forbidden(search, file);
+    const status = await checkFile(file);
+    if (status === "runs") return { file, path };
+    throw status === "missing"
+      ? notFoundError(query, `Command "${command}" of server "${server}" does not exist (${file}).`)
+      : notExecutableError(query, file);
   }
-  const first = await searchPath(search, path);
-  if (first !== undefined) return { file: first, path };
-  const more = await search.morePath();
-  const wider = more === undefined ? path : mergePaths(path, more);
-  const second = more === undefined ? undefined : await searchPath(search, wider);
-  if (second !== undefined) return { file: second, path: wider };
-  const text = `Command "${command}" of server "${server}" was not found in PATH (${wider}).`;
-  throw notFound(search, text);
+  const file = await searchPath(query, path);
+  if (file !== undefined) return { file, path };
+  const extra = await query.extraPath();
+  const extendedPath = extra === undefined ? path : mergePaths(path, extra);
+  const second = extra === undefined ? undefined : await searchPath(query, extendedPath);
+  if (second !== undefined) return { file: second, path: extendedPath };
+  const text = `Command "${command}" of server "${server}" was not found in PATH (${extendedPath}).`;
+  throw notFoundError(query, text);
 }
 
-async function searchPath(search: Search, path: string): Promise<string | undefined> {
-  let refused: string | undefined;
+async function searchPath(query: CommandQuery, path: string): Promise<string | undefined> {
+  let notExecutable: string | undefined;
   for (const folder of path.split(delimiter)) {
     if (!isAbsolute(folder)) continue;
-    const file = join(folder, search.command);
-    const answer = await examine(file);
-    if (answer === "runs") return file;
-    if (answer === "forbidden") refused ??= file;
+    const file = join(folder, query.command);
+    const status = await checkFile(file);
+    if (status === "runs") return file;
+    if (status === "forbidden") notExecutable ??= file;
   }
-  if (refused !== undefined) throw forbidden(search, refused);
+  if (notExecutable !== undefined) throw notExecutableError(query, notExecutable);
   return undefined;
 }
 
-async function examine(file: string): Promise<"runs" | "missing" | "forbidden"> {
+async function checkFile(file: string): Promise<"runs" | "missing" | "forbidden"> {
   const isFile = await stat(file).then(
-    (found) => found.isFile(),
+    (stats) => stats.isFile(),
     () => false,
   );
   if (!isFile) return "missing";
@@ -80,34 +80,41 @@ async function examine(file: string): Promise<"runs" | "missing" | "forbidden"> 
   );
 }
 
-function forbidden(search: Search, file: string): HubError {
-  const text = `Command "${search.command}" of server "${search.server}" is there (${file}), but may not be executed: permission denied.`;
-  return new HubError("notExecutable", text, { server: search.server, step: "spawn" });
+function notExecutableError(query: CommandQuery, file: string): HubError {
+  const text = `Command "${query.command}" of server "${query.server}" is there (${file}), but may not be executed: permission denied.`;
+  return new HubError("notExecutable", text, { server: query.server, step: "spawn" });
 }
 
-function notFound({ server }: Search, text: string): HubError {
+function notFoundError({ server }: CommandQuery, text: string): HubError {
   return new HubError("commandNotFound", text, { server, step: "spawn" });
 }
 
-function mergePaths(path: string, more: string): string {
-  return [...new Set([...path.split(delimiter), ...more.split(delimiter)])].join(delimiter);
+function mergePaths(path: string, extra: string): string {
+  return [...new Set([...path.split(delimiter), ...extra.split(delimiter)])].join(delimiter);
 }
 
 /** On macOS, programs started from the desktop have a minimal PATH that lacks the user's own folders. */
-const HAS_BARE_PATH = process.platform === "darwin";
+const HAS_MINIMAL_PATH = process.platform === "darwin";
 /** For a login shell with all its start-up files, in ms. */
-const SHELL_LIMIT = 3000;
-const MARK = "__toolmux_path__";
+const SHELL_TIMEOUT = 3000;
+const PATH_MARK = "__toolmux_path__";
 /** How much of the shell's output is kept, in characters: start-up files may print a lot. */
-const MOST_OUTPUT = 64 * 1024;
+const MAX_SHELL_OUTPUT = 64 * 1024;
 
 let loginPath: Promise<string | undefined> | undefined;
 
 /** PATH of the user's login shell: read once per process, and only on macOS. */
-export function readLoginPath(hub: Environment, tag: string): Promise<string | undefined> {
-  if (!HAS_BARE_PATH || !hub.SHELL) return Promise.resolve(undefined);
-  const owners = tagVariable(tag, hub[TAG_VARIABLE]);
-  loginPath ??= askShell(hub.SHELL, childEnvironment({}, hub, { [TAG_VARIABLE]: owners }), tag);
+export function loginShellPath(
+  hubEnv: EnvironmentVariables,
+  tag: string,
+): Promise<string | undefined> {
+  if (!HAS_MINIMAL_PATH || !hubEnv.SHELL) return Promise.resolve(undefined);
+  const ownerTags = ownerVariableOf(tag, hubEnv[OWNER_VARIABLE]);
+  loginPath ??= readShellPath(
+    hubEnv.SHELL,
+    childEnvironment({}, hubEnv, { [OWNER_VARIABLE]: ownerTags }),
+    tag,
+  );
   return loginPath;
 }
 
@@ -116,31 +123,31 @@ export function readLoginPath(hub: Environment, tag: string): Promise<string | u
  * terminal, and is killed with its descendants after `limit` ms.
  * @param tag the owner tag, which is also in `env`
  */
-export async function askShell(
+export async function readShellPath(
   shell: string,
-  env: Program["env"],
+  env: ChildCommand["env"],
   tag: string,
-  limit = SHELL_LIMIT,
+  timeout = SHELL_TIMEOUT,
 ): Promise<string | undefined> {
-  const script = `command printf '%s%s%s' '${MARK}' "$PATH" '${MARK}'`;
-  const program = { file: shell, args: ["-ilc", script], env, cwd: undefined, tag };
-  const child = await startChild(program).catch(() => undefined);
+  const script = `command printf '%s%s%s' '${PATH_MARK}' "$PATH" '${PATH_MARK}'`;
+  const command = { file: shell, args: ["-ilc", script], env, cwd: undefined, tag };
+  const child = await spawnChild(command).catch(() => undefined);
   if (child === undefined) return undefined;
   const { stdin, stdout, stderr } = child;
   stdin.on("error", () => {}).end();
   stderr.on("error", () => {}).resume();
   let output = "";
-  const said = new Promise<void>((settle) => {
+  const pathPrinted = new Promise<void>((settle) => {
     stdout.setEncoding("utf8").on("data", (text: string) => {
-      output = (output + text).slice(-MOST_OUTPUT);
-      if (output.split(MARK).length > 2) settle();
+      output = (output + text).slice(-MAX_SHELL_OUTPUT);
+      if (output.split(PATH_MARK).length > 2) settle();
     });
-    void endOf(stdout).then(settle);
+    void streamEnd(stdout).then(settle);
   });
-  await within(limit, said);
+  await settlesWithin(timeout, pathPrinted);
   child.killNow();
   for (const stream of [stdin, stdout, stderr]) stream.destroy();
-  void child.sweep();
-  const value = output.split(MARK)[1];
+  void child.terminate();
+  const value = output.split(PATH_MARK)[1];
   return value === "" ? undefined : value;
 }

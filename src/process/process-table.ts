@@ -1,5 +1,5 @@
 /** The environment variable with the owner tags of a process; children inherit it. */
-export const TAG_VARIABLE = "TOOLMUX_OWNER";
+export const OWNER_VARIABLE = "TOOLMUX_OWNER";
 
 /** A running process. Zombies are left out: they hold nothing but their pid. */
 export interface ProcessEntry {
@@ -20,15 +20,15 @@ export interface ProcessEntry {
 }
 
 /** Identifies a process: its pid and start time. */
-export type ProcessName = Pick<ProcessEntry, "pid" | "started">;
+export type ProcessIdentity = Pick<ProcessEntry, "pid" | "started">;
 
 /** Resource use of one process. */
-export type Usage = ProcessName & Pick<ProcessEntry, "memory" | "cpu">;
+export type ProcessUsage = ProcessIdentity & Pick<ProcessEntry, "memory" | "cpu">;
 
 /** Where a pid is valid: one boot of the kernel, and one pid namespace in it (a container has its own). */
-export interface System {
+export interface ProcessNamespace {
   readonly boot: string;
-  readonly space: string;
+  readonly pidNamespace: string;
 }
 
 /** The process table of one operating system. */
@@ -39,29 +39,29 @@ export interface ProcessTable {
    */
   list(): Promise<readonly ProcessEntry[]>;
   /** Like `list`, but synchronous; each process is read only when the iterator gets to it. */
-  listNow(): Iterable<ProcessEntry>;
+  listSync(): Iterable<ProcessEntry>;
   /**
    * Start time of the process with that pid, of whatever user; `started` is undefined for a zombie.
    * @returns undefined if there is none, or it is hidden from this user
    * @throws {Error} like `list`
    */
-  look(pid: number): Promise<{ readonly started: string | undefined } | undefined>;
+  find(pid: number): Promise<{ readonly started: string | undefined } | undefined>;
   /**
    * Returns a check whether processes are still the same ones. To be called right before each signal, as pids are
    * reused.
    */
-  recheck(names: readonly ProcessName[]): Promise<(name: ProcessName) => boolean>;
+  recheck(processes: readonly ProcessIdentity[]): Promise<(process: ProcessIdentity) => boolean>;
   /** Resource use of these processes; exited ones are left out. Cheap enough for frequent sampling. */
-  usage(names: readonly ProcessName[]): Promise<readonly Usage[]>;
+  usage(processes: readonly ProcessIdentity[]): Promise<readonly ProcessUsage[]>;
   /** @throws {Error} if the system does not provide it */
-  system(): Promise<System>;
+  system(): Promise<ProcessNamespace>;
 }
 
 /** The owner tags in a value of the variable. */
-export function splitTags(value: string): readonly string[] {
+export function splitOwnerTags(value: string): readonly string[] {
   return value.split(",").filter((tag) => tag !== "");
 }
 
-export function codeOf(error: unknown): string {
+export function errnoCodeOf(error: unknown): string {
   return String((error as NodeJS.ErrnoException | undefined)?.code);
 }

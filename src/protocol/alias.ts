@@ -1,6 +1,6 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import { type Mention, membersAt, readRelated, readTask, TaskMethod } from "./tasks.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { editsOf, type Notification, type Request } from "../jsonrpc/message.ts";
 
 /**
@@ -31,7 +31,7 @@ export class Alias {
 
   /** A message of the receiver about this task, with the id that the requestor knows. */
   translate<F extends Notification | Request>(frame: F): F {
-    return revise(frame, this.expose(...mentionsIn(frame)));
+    return applyMessageEdits(frame, this.expose(...mentionsIn(frame)));
   }
 }
 

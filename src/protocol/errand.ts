@@ -1,6 +1,11 @@
-import type { Piece, Range } from "../base/bytes.ts";
+import type { Piece, ByteRange } from "../base/bytes.ts";
 import { membersAt, readStanding } from "./tasks.ts";
-import { type EncodedMessage, type Notification, bytesOf, substitute } from "../jsonrpc/message.ts";
+import {
+  type EncodedMessage,
+  type Notification,
+  bytesOf,
+  replaceRanges,
+} from "../jsonrpc/message.ts";
 import { Alias } from "./alias.ts";
 
 /** A task that a client has created of a server's request. It belongs to that server's session and ends with it. */
@@ -25,9 +30,9 @@ export class Errand extends Alias {
     this.#send(bytesOf(notification));
   }
 
-  progress(notification: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
     if (this.isOver || this.#token === undefined) return;
-    this.#send(substitute(notification, tokens, this.#token));
+    this.#send(replaceRanges(notification, tokens, this.#token));
   }
 
   drop(): void {

@@ -1,4 +1,4 @@
-import { lastMember, type Member, stringOf, valueOf } from "../base/json.ts";
+import { lastMember, type JsonMember, readString, parseRange } from "../base/json.ts";
 import { HubError } from "../base/errors.ts";
 
 /** The tasks extension of the modern era: a call may be answered with a task. */
@@ -56,8 +56,8 @@ export interface TicketStanding {
 }
 
 /** Reads the status of a task from its members. */
-export function readTicket(bytes: Uint8Array, members: readonly Member[]): TicketStanding {
-  const say = (key: string): string | undefined => stringOf(bytes, lastMember(members, key));
+export function readTicket(bytes: Uint8Array, members: readonly JsonMember[]): TicketStanding {
+  const say = (key: string): string | undefined => readString(bytes, lastMember(members, key));
   const status = say("status");
   return {
     status,
@@ -68,8 +68,8 @@ export function readTicket(bytes: Uint8Array, members: readonly Member[]): Ticke
   };
 }
 
-function numberOf(bytes: Uint8Array, member: Member | undefined): number | undefined {
-  const value = member && valueOf(bytes, member);
+function numberOf(bytes: Uint8Array, member: JsonMember | undefined): number | undefined {
+  const value = member && parseRange(bytes, member);
   return typeof value === "number" && value >= 0 ? value : undefined;
 }
 

@@ -1,10 +1,10 @@
-import { type Member, scanObject } from "../base/json.ts";
+import { type JsonMember, scanObject } from "../base/json.ts";
 
 /** Messages in larger buffers are not cached, in bytes: the cache would keep the buffer alive. */
 const LONGEST = 256 * 1024;
 
-const NONE: readonly Member[] = [];
-const last: { bytes: Uint8Array | undefined; start: number; items: readonly Member[] } = {
+const NONE: readonly JsonMember[] = [];
+const last: { bytes: Uint8Array | undefined; start: number; items: readonly JsonMember[] } = {
   bytes: undefined,
   start: 0,
   items: NONE,
@@ -17,8 +17,8 @@ const last: { bytes: Uint8Array | undefined; start: number; items: readonly Memb
  */
 export function membersOfMeta(
   bytes: Uint8Array,
-  { start }: Pick<Member, "start">,
-): readonly Member[] {
+  { start }: Pick<JsonMember, "start">,
+): readonly JsonMember[] {
   if (last.bytes === bytes && last.start === start) return last.items;
   const items = scanObject(bytes, start)?.items ?? NONE;
   if (bytes.length <= LONGEST) {

@@ -4,16 +4,16 @@
  */
 
 import { Buffer } from "node:buffer";
-import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
+import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
 import type { CacheHint, Offered } from "../catalog/offer.ts";
 import {
   lastMember,
-  type Member,
+  type JsonMember,
   scanObject,
-  scanTop,
-  skipSpace,
-  stringOf,
-  valueOf,
+  scanTopLevel,
+  skipWhitespace,
+  readString,
+  parseRange,
 } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import { WITH_TASKS } from "./extension.ts";
@@ -102,19 +102,22 @@ export interface Envelope {
  * @param members of its params
  * @returns undefined if the request is not modern
  */
-export function readEnvelope(bytes: Uint8Array, members: readonly Member[]): Envelope | undefined {
+export function readEnvelope(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): Envelope | undefined {
   const meta = lastMember(members, "_meta");
   const items = meta && membersOfMeta(bytes, meta);
   const version = items && lastMember(items, MetaKey.version);
   if (items === undefined || version === undefined) return undefined;
   const read = (key: string): unknown => {
     const member = lastMember(items, key);
-    return member && valueOf(bytes, member);
+    return member && parseRange(bytes, member);
   };
   const declared = read(MetaKey.capabilities);
   const isDeclared = typeof declared === "object" && declared !== null;
   return {
-    version: valueOf(bytes, version),
+    version: parseRange(bytes, version),
     capabilities: isDeclared ? withoutTasks(readCapabilities(declared)) : undefined,
     declared,
     client: readImplementation(read(MetaKey.client)),
@@ -155,8 +158,8 @@ export function writeEnvelope(parts: {
 export interface Params {
   readonly bytes: Uint8Array;
   /** Includes the braces. */
-  readonly params: Range;
-  readonly members: readonly Member[];
+  readonly params: ByteRange;
+  readonly members: readonly JsonMember[];
 }
 
 /** An envelope encoded once for many requests: as members of an existing `_meta`, and as a `_meta` of its own. */
@@ -196,7 +199,7 @@ export function removeEnvelope({ bytes, members }: Omit<Params, "params">): Edit
   return edits;
 }
 
-function isTable(bytes: Uint8Array, { key, start }: Member): boolean {
+function isTable(bytes: Uint8Array, { key, start }: JsonMember): boolean {
   return key === "_meta" && bytes[start] === OPEN_BRACE;
 }
 
@@ -204,8 +207,8 @@ function isTable(bytes: Uint8Array, { key, start }: Member): boolean {
  * The type of a modern server's result; `complete` if it does not say.
  * @param members of the result
  */
-export function readResultType(bytes: Uint8Array, members: readonly Member[]): string {
-  return stringOf(bytes, lastMember(members, "resultType")) ?? "complete";
+export function readResultType(bytes: Uint8Array, members: readonly JsonMember[]): string {
+  return readString(bytes, lastMember(members, "resultType")) ?? "complete";
 }
 
 const INPUT = Buffer.from('"input');
@@ -225,10 +228,14 @@ const RESULT_KEYS: ReadonlySet<string> = new Set(["resultType", "ttlMs", "cacheS
  * Edits that turn a modern result into a legacy one.
  * @param members of the result
  */
-export function stripResult(bytes: Uint8Array, body: Range, members: readonly Member[]): Edit[] {
+export function stripResult(
+  bytes: Uint8Array,
+  body: ByteRange,
+  members: readonly JsonMember[],
+): Edit[] {
   const meta = lastMember(members, "_meta");
   const inner = meta && scanObject(bytes, meta.start)?.items;
-  const isServer = ({ key }: Member): boolean => key === MetaKey.server;
+  const isServer = ({ key }: JsonMember): boolean => key === MetaKey.server;
   // A `_meta` that only names the server is removed as a whole.
   const isEmptied = inner !== undefined && inner.length > 0 && inner.every(isServer);
   const edits = removeMembers(
@@ -292,23 +299,23 @@ const META = Buffer.from('"_meta"');
  */
 export function stampResult(
   bytes: Buffer,
-  body: Range,
+  body: ByteRange,
   server: Implementation,
   cache?: CacheHint,
 ): Edit[] {
   if (bytes[body.start] !== OPEN_BRACE) return [];
   const { identity, own, whole } = stampFor(server, cache);
   const at = bytes.indexOf(META, body.start);
-  const members = at < 0 || at >= body.end ? [] : scanTop(bytes, body.start);
+  const members = at < 0 || at >= body.end ? [] : scanTopLevel(bytes, body.start);
   const meta = lastMember(members, "_meta");
   if (meta === undefined || bytes[meta.start] !== OPEN_BRACE) return [append(bytes, body, whole)];
   return [append(bytes, meta, identity), append(bytes, body, own)];
 }
 
-function append(bytes: Uint8Array, object: Range, { first, next }: Added): Edit {
+function append(bytes: Uint8Array, object: ByteRange, { first, next }: Added): Edit {
   const at = object.end - 1;
-  const isEmpty = skipSpace(bytes, object.start + 1) === at;
-  return { start: at, end: at, by: isEmpty ? first : next };
+  const isEmpty = skipWhitespace(bytes, object.start + 1) === at;
+  return { start: at, end: at, replacement: isEmpty ? first : next };
 }
 
 /** The bytes of a result with the members that `toModernResult` adds. */

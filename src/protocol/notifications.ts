@@ -1,9 +1,9 @@
-import { type Edit, type Range, textOf, utf8 } from "../base/bytes.ts";
-import { lastMember, type Member, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { type Edit, type ByteRange, textOf, utf8 } from "../base/bytes.ts";
+import { lastMember, type JsonMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { membersOfMeta } from "./meta.ts";
 import { isSeverity, type Severity } from "./log-level.ts";
-import { integerOf, readId } from "../jsonrpc/id.ts";
-import { type EncodedMessage, type Notification, patch } from "../jsonrpc/message.ts";
+import { readOwnId, readId } from "../jsonrpc/id.ts";
+import { type EncodedMessage, type Notification, editMessage } from "../jsonrpc/message.ts";
 
 /** The longest text of a log message that is kept, in characters. */
 const LONGEST = 2000;
@@ -13,17 +13,17 @@ const LONG = 64 * 1024;
 /** Which request a progress notification is about, and where its token stands; the last of several counts, as in parsers. */
 export function readProgress(
   notification: Notification,
-): { id: number; tokens: readonly Range[] } | undefined {
+): { id: number; tokens: readonly ByteRange[] } | undefined {
   const tokens = membersOf(notification).filter((member) => member.key === "progressToken");
   const token = tokens.at(-1);
-  const id = token && integerOf(notification.bytes, token);
+  const id = token && readOwnId(notification.bytes, token);
   return id === undefined ? undefined : { id, tokens };
 }
 
 /** Which request a notification of a cancel is about, by the key of its id, and where the id stands. */
 export function readCancelled(
   notification: Notification,
-): { key: string | number; ids: readonly Range[] } | undefined {
+): { key: string | number; ids: readonly ByteRange[] } | undefined {
   const ids = membersOf(notification).filter((member) => member.key === "requestId");
   const last = ids.at(-1);
   const id = last && readId(notification.bytes, last);
@@ -33,22 +33,25 @@ export function readCancelled(
 /** Which resource is another, and where its URI stands. */
 export function readUpdated(
   notification: Notification,
-): { uri: string; uris: readonly Range[] } | undefined {
+): { uri: string; uris: readonly ByteRange[] } | undefined {
   const uris = membersOf(notification).filter((member) => member.key === "uri");
-  const uri = stringOf(notification.bytes, uris.at(-1));
+  const uri = readString(notification.bytes, uris.at(-1));
   return uri === undefined ? undefined : { uri, uris };
 }
 
 /** Which elicitation by URL is complete. */
 export function readElicited(notification: Notification): string | undefined {
-  return stringOf(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
+  return readString(notification.bytes, lastMember(membersOf(notification), "elicitationId"));
 }
 
-const NO_TOKENS: readonly Member[] = [];
+const NO_TOKENS: readonly JsonMember[] = [];
 
 /** Every `progressToken` in every `_meta` of a request's params: all have to be replaced, so that none of them travels on. */
-export function readTokens(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
-  let tokens: Member[] | undefined;
+export function readTokens(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): readonly JsonMember[] {
+  let tokens: JsonMember[] | undefined;
   for (const meta of members) {
     if (meta.key !== "_meta") continue;
     for (const member of membersOfMeta(bytes, meta)) {
@@ -66,7 +69,7 @@ export function readLog(notification: Notification): string | undefined {
   const { start, end } = data;
   // Parsing what is long would hold up everybody else.
   if (end - start > LONG) return textOf(bytes, start, start + LONGEST);
-  const text = stringOf(bytes, data) ?? JSON.stringify(valueOf(bytes, data));
+  const text = readString(bytes, data) ?? JSON.stringify(parseRange(bytes, data));
   return text.slice(0, LONGEST);
 }
 
@@ -77,7 +80,7 @@ export function relayLog(
 ): { severity: Severity; message: EncodedMessage } | undefined {
   const { bytes, params } = notification;
   const members = membersOf(notification);
-  const severity = stringOf(bytes, lastMember(members, "level"));
+  const severity = readString(bytes, lastMember(members, "level"));
   if (params === undefined || !isSeverity(severity)) return undefined;
   const name = JSON.stringify(server);
   const loggers = members.filter(({ key }) => key === "logger");
@@ -85,14 +88,18 @@ export function relayLog(
     const isText = bytes[start] === QUOTE;
     // What follows its first quote stays as it is.
     return isText
-      ? { start, end: start + 1, by: utf8(`${name.slice(0, -1)}/`) }
-      : { start, end, by: utf8(name) };
+      ? { start, end: start + 1, replacement: utf8(`${name.slice(0, -1)}/`) }
+      : { start, end, replacement: utf8(name) };
   });
-  const first = { start: params.start + 1, end: params.start + 1, by: utf8(`"logger":${name},`) };
-  return { severity, message: patch(notification, loggers.length > 0 ? edits : [first]) };
+  const first = {
+    start: params.start + 1,
+    end: params.start + 1,
+    replacement: utf8(`"logger":${name},`),
+  };
+  return { severity, message: editMessage(notification, loggers.length > 0 ? edits : [first]) };
 }
 const QUOTE = 0x22;
 
-function membersOf({ bytes, params, members }: Notification): readonly Member[] {
+function membersOf({ bytes, params, members }: Notification): readonly JsonMember[] {
   return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
 }

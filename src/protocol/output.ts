@@ -3,9 +3,9 @@
  * of a modern server's tool is wrapped: it becomes the member `result` of an object.
  */
 
-import { applyEdits, type Edit, joinPieces, type Range, utf8 } from "../base/bytes.ts";
+import { applyEdits, type Edit, joinPieces, type ByteRange, utf8 } from "../base/bytes.ts";
 import type { Item } from "../catalog/listing.ts";
-import { lastMember, type Member, scanArray, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanArray, scanObject, readString } from "../base/json.ts";
 
 const OPEN_BRACE = 0x7b;
 const OPEN_BRACKET = 0x5b;
@@ -19,7 +19,7 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
   const { start, end } = schema.range;
   const dialect = lastMember(schema.members, "$schema");
   const said =
-    dialect && stringOf(tool, dialect) !== undefined
+    dialect && readString(tool, dialect) !== undefined
       ? ['"$schema":', tool.subarray(dialect.start, dialect.end), ","]
       : [];
   const natural = applyEdits(
@@ -35,7 +35,7 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
     ...natural,
     '},"required":["result"]}',
   ]);
-  return joinPieces(applyEdits(tool, [{ start, end, by }]));
+  return joinPieces(applyEdits(tool, [{ start, end, replacement: by }]));
 }
 
 /**
@@ -44,7 +44,7 @@ export function wrapSchema(tool: Uint8Array): Uint8Array {
  */
 export function wrapOutput(
   bytes: Uint8Array,
-  members: readonly Member[],
+  members: readonly JsonMember[],
   item: Item | undefined,
 ): readonly Edit[] {
   const output = lastMember(members, "structuredContent");
@@ -52,8 +52,8 @@ export function wrapOutput(
   const isObject = bytes[output.start] === OPEN_BRACE;
   if (isObject && (item === undefined || putsOutObjects(item))) return NONE;
   return [
-    { start: output.start, end: output.start, by: '{"result":' },
-    { start: output.end, end: output.end, by: "}" },
+    { start: output.start, end: output.start, replacement: '{"result":' },
+    { start: output.end, end: output.end, replacement: "}" },
   ];
 }
 const NONE: readonly Edit[] = [];
@@ -71,8 +71,8 @@ function putsOutObjects(item: Item): boolean {
 }
 
 interface Schema {
-  readonly range: Range;
-  readonly members: readonly Member[];
+  readonly range: ByteRange;
+  readonly members: readonly JsonMember[];
 }
 
 function readSchema(tool: Uint8Array): Schema | undefined {
@@ -81,14 +81,14 @@ function readSchema(tool: Uint8Array): Schema | undefined {
   return range === undefined || members === undefined ? undefined : { range, members };
 }
 
-function isOfObject(bytes: Uint8Array, schema: readonly Member[]): boolean {
-  return stringOf(bytes, lastMember(schema, "type")) === "object";
+function isOfObject(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
+  return readString(bytes, lastMember(schema, "type")) === "object";
 }
 
 /** Whether the schema has an `$id`, so that its references stay valid wherever it stands (JSON Schema, `$id`). */
-function isBase(bytes: Uint8Array, schema: readonly Member[]): boolean {
+function isBase(bytes: Uint8Array, schema: readonly JsonMember[]): boolean {
   const id = lastMember(schema, "$id");
-  return id !== undefined && stringOf(bytes, id)?.startsWith("#") !== true;
+  return id !== undefined && readString(bytes, id)?.startsWith("#") !== true;
 }
 
 /** Keywords whose values are data, and keywords whose values map arbitrary names to schemas. */
@@ -107,7 +107,7 @@ const DEEPEST = 100;
 /** Edits of the references to the schema's root, which is now a part of another schema. */
 function moveRefs(
   bytes: Uint8Array,
-  { start }: Pick<Range, "start">,
+  { start }: Pick<ByteRange, "start">,
   isNamed = false,
   depth = 0,
 ): Edit[] {
@@ -122,13 +122,13 @@ function moveRefs(
     if (isNamed) return moveRefs(bytes, member, false, depth + 1);
     const { key } = member;
     if (key === "$ref" || key === "$dynamicRef") {
-      const to = stringOf(bytes, member);
+      const to = readString(bytes, member);
       if (to !== undefined && (to === "#" || to.startsWith("#/"))) {
         return [
           {
             start: member.start,
             end: member.end,
-            by: utf8(JSON.stringify(`${ROOT}${to.slice(1)}`)),
+            replacement: utf8(JSON.stringify(`${ROOT}${to.slice(1)}`)),
           },
         ];
       }

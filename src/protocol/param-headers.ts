@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Item } from "../catalog/listing.ts";
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 
 /*
  * HTTP headers that repeat tool arguments, for intermediaries that do not read bodies (Streamable HTTP, custom headers
@@ -87,7 +87,7 @@ function read({ bytes }: Item): Reading {
   }
   const schema = lastMember(scanObject(bytes, 0)?.items ?? [], "inputSchema");
   if (schema === undefined) return NOTHING;
-  const whole = valueOf(bytes, schema);
+  const whole = parseRange(bytes, schema);
   const found = [...collect(whole, [])];
   const fault = found.map(explain).find((text) => text !== undefined) ?? findTwins(found);
   const mirrored = found.flatMap(({ name, path }) =>

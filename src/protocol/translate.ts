@@ -1,6 +1,6 @@
-import { type Edit, type Range, utf8 } from "../base/bytes.ts";
+import { type Edit, type ByteRange, utf8 } from "../base/bytes.ts";
 import type { CacheHint } from "../catalog/offer.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, parseRange } from "../base/json.ts";
 import { appendMembers } from "../base/object.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { Era } from "./era.ts";
@@ -37,7 +37,10 @@ export function addHint({ bytes, body, outcome }: Response, cache: CacheHint): E
  * Edits that turn a modern server's complete result or error into a legacy one.
  * @param members of the result
  */
-export function legacize({ bytes, body, outcome }: Response, members: readonly Member[]): Edit[] {
+export function legacize(
+  { bytes, body, outcome }: Response,
+  members: readonly JsonMember[],
+): Edit[] {
   if (outcome === "error") return translateError(bytes, body, "legacy");
   return stripResult(bytes, body, members);
 }
@@ -48,21 +51,22 @@ const INVALID_PARAMS = -32602;
 const NO_RESOURCE = -32002;
 
 /** Codes without an equivalent in the other era become Internal error, with the original code and data in `data`. */
-function translateError(bytes: Uint8Array, body: Range, to: Era): Edit[] {
+function translateError(bytes: Uint8Array, body: ByteRange, to: Era): Edit[] {
   const members = scanObject(bytes, body.start)?.items ?? [];
   const spelled = lastMember(members, "code");
-  const code = spelled && valueOf(bytes, spelled);
+  const code = spelled && parseRange(bytes, spelled);
   if (spelled === undefined || typeof code !== "number") return [];
-  if (to === "modern" && code === NO_RESOURCE) return [{ ...spelled, by: String(INVALID_PARAMS) }];
+  if (to === "modern" && code === NO_RESOURCE)
+    return [{ ...spelled, replacement: String(INVALID_PARAMS) }];
   if (!isForeign(code, to)) return [];
   const data = lastMember(members, "data");
   const original = `{"code":${code}`;
-  const edits: Edit[] = [{ ...spelled, by: String(INTERNAL) }];
+  const edits: Edit[] = [{ ...spelled, replacement: String(INTERNAL) }];
   if (data === undefined) return [...edits, appendMembers(bytes, body, `"data":${original}}`)];
   return [
     ...edits,
-    { start: data.start, end: data.start, by: utf8(`${original},"data":`) },
-    { start: data.end, end: data.end, by: "}" },
+    { start: data.start, end: data.start, replacement: utf8(`${original},"data":`) },
+    { start: data.end, end: data.end, replacement: "}" },
   ];
 }
 

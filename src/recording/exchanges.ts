@@ -1,9 +1,9 @@
-import { type Range, textOf } from "../base/bytes.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import { lastMember, scanObject } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import { readId } from "../jsonrpc/id.ts";
-import type { Frame, Notification, Request, Response } from "../jsonrpc/message.ts";
+import type { Message, Notification, Request, Response } from "../jsonrpc/message.ts";
 import { spellWish } from "./parameters.ts";
 import { type Entry, groupEntries } from "./reader.ts";
 
@@ -22,8 +22,8 @@ export type Step = { readonly wait: number; readonly line: number } & (
 
 /** Where in a message the token, or the id, of the request stands that it belongs to. */
 export interface Marks {
-  readonly token: Range | undefined;
-  readonly subscription: Range | undefined;
+  readonly token: ByteRange | undefined;
+  readonly subscription: ByteRange | undefined;
 }
 
 /** One request that a server was sent, and all that came of it. */
@@ -148,13 +148,13 @@ class Run {
     this.#open.clear();
   }
 
-  #message(entry: Entry & { kind: "message" }, frame: Frame): void {
+  #message(entry: Entry & { kind: "message" }, frame: Message): void {
     if (frame.kind === "batch") for (const item of frame.items) this.#message(entry, item);
     else if (entry.way === "sent") this.#sent(entry, frame);
     else this.#received(entry, frame);
   }
 
-  #sent(entry: Entry, frame: Frame): void {
+  #sent(entry: Entry, frame: Message): void {
     if (frame.kind === "request") {
       const draft = new Draft(frame, entry);
       this.drafts.push(draft);
@@ -170,7 +170,7 @@ class Run {
     }
   }
 
-  #received(entry: Entry & { kind: "message" }, frame: Frame): void {
+  #received(entry: Entry & { kind: "message" }, frame: Message): void {
     if (frame.kind === "response") {
       const key = frame.id ?? idOf(frame);
       const draft = key === undefined ? undefined : this.#open.get(key);

@@ -12,8 +12,8 @@ export function recordFace(hub: FaceHub, recorder: Recorder): FaceHub {
     accept: (link, signal, scope) =>
       hub.accept(recordLink(link, recorder.client(), recorder), signal, scope),
     status: () => hub.status(),
-    gather: (client) => recordTaker(hub.gather(client), recorder),
-    equipment: { serve: (plugin, request) => hub.equipment.serve(plugin, request) },
+    createModernClients: (client) => recordTaker(hub.createModernClients(client), recorder),
+    activePlugins: { serve: (plugin, request) => hub.activePlugins.serve(plugin, request) },
   };
 }
 

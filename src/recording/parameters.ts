@@ -1,5 +1,5 @@
 import type { Buffer } from "node:buffer";
-import { type Range, textOf } from "../base/bytes.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import { isTelling } from "../manifest/plaintext-secrets.ts";
 import { MASK } from "./mask.ts";
 
@@ -11,7 +11,7 @@ const SHOWN = 60;
  * What a request asks for: its params without what is another each time (`_meta`, with the progress token), members in order.
  * Equal for requests that want the same.
  */
-export function spellWish(bytes: Buffer, params: Range | undefined): string {
+export function spellWish(bytes: Buffer, params: ByteRange | undefined): string {
   if (params === undefined) return "{}";
   const text = textOf(bytes, params.start, params.end);
   try {

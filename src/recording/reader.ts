@@ -1,10 +1,17 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { type Range, textOf } from "../base/bytes.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, skipSpace, stringOf, valueOf } from "../base/json.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
-import { replaceInvalid } from "../jsonrpc/utf8.ts";
-import type { Frame } from "../jsonrpc/message.ts";
+import {
+  lastMember,
+  type JsonMember,
+  scanObject,
+  skipWhitespace,
+  readString,
+  parseRange,
+} from "../base/json.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { replaceInvalidUtf8 } from "../jsonrpc/utf8.ts";
+import type { Message } from "../jsonrpc/message.ts";
 import type { Stub, Way } from "./format.ts";
 
 /** What one line says of a server's link. */
@@ -19,7 +26,7 @@ export type Entry = {
   | {
       readonly kind: "message";
       readonly way: Way;
-      readonly frame: Frame;
+      readonly frame: Message;
       /** The id of the request on whose stream it came, where the link could tell. */
       readonly on: string | number | undefined;
     }
@@ -59,8 +66,8 @@ export function readRecording(bytes: Buffer, name: string): Recorded {
     line++;
     const text = bytes.subarray(start, end);
     start = end + 1;
-    const scanned = scanObject(text, skipSpace(text, 0));
-    if (scanned === undefined || skipSpace(text, scanned.end) !== text.length) {
+    const scanned = scanObject(text, skipWhitespace(text, 0));
+    if (scanned === undefined || skipWhitespace(text, scanned.end) !== text.length) {
       if (line === 1) throw noRecording(name);
       throw wrong(name, line, "it is no JSON object");
     }
@@ -70,7 +77,7 @@ export function readRecording(bytes: Buffer, name: string): Recorded {
       continue;
     }
     const document = lastMember(members, "manifest");
-    if (document !== undefined) manifest = valueOf(text, document);
+    if (document !== undefined) manifest = parseRange(text, document);
     const event = textAt(text, members, "event");
     isEnded = event === "end" || event === "full";
     if (event === "missing") notes.push(`Line ${line}: what came too fast is missing here.`);
@@ -98,9 +105,9 @@ export function groupEntries<K>(
   return groups;
 }
 
-function checkHead(text: Buffer, members: readonly Member[], name: string): void {
+function checkHead(text: Buffer, members: readonly JsonMember[], name: string): void {
   const version = lastMember(members, "recording");
-  const form = version && valueOf(text, version);
+  const form = version && parseRange(text, version);
   if (form === undefined) throw noRecording(name);
   if (form === 1) return;
   const what = textOf(text, version?.start, version?.end).slice(0, 40);
@@ -110,7 +117,7 @@ function checkHead(text: Buffer, members: readonly Member[], name: string): void
 /** @returns undefined if it is nothing about a server, or nothing that is replayed */
 function readEntry(
   text: Buffer,
-  members: readonly Member[],
+  members: readonly JsonMember[],
   line: number,
   name: string,
 ): Entry | undefined {
@@ -144,33 +151,39 @@ function readEntry(
   if (message !== undefined) {
     const bytes = text.subarray(message.start, message.end);
     // Older versions wrote what servers sent without a check.
-    const frame = readFrame(isUtf8(bytes) ? bytes : replaceInvalid(bytes));
+    const frame = parseMessage(isUtf8(bytes) ? bytes : replaceInvalidUtf8(bytes));
     if (frame.kind === "invalid") throw wrong(name, line, frame.reason);
     return { ...base, kind: "message", way, frame, on };
   }
   const plain = textAt(text, members, "text");
   if (plain === undefined) throw wrong(name, line, "it has no message");
-  const frame = readFrame(Buffer.from(plain));
+  const frame = parseMessage(Buffer.from(plain));
   return frame.kind === "invalid" ? undefined : { ...base, kind: "message", way, frame, on };
 }
 
-function textAt(text: Buffer, members: readonly Member[], key: string): string | undefined {
-  return stringOf(text, lastMember(members, key));
+function textAt(text: Buffer, members: readonly JsonMember[], key: string): string | undefined {
+  return readString(text, lastMember(members, key));
 }
 
-function numberAt(text: Buffer, members: readonly Member[], key: string): number | undefined {
+function numberAt(text: Buffer, members: readonly JsonMember[], key: string): number | undefined {
   const value = readValue(text, lastMember(members, key));
   return typeof value === "number" && Number.isFinite(value) && value >= 0 ? value : undefined;
 }
 
-function idAt(text: Buffer, members: readonly Member[], key: string): string | number | undefined {
+function idAt(
+  text: Buffer,
+  members: readonly JsonMember[],
+  key: string,
+): string | number | undefined {
   const value = readValue(text, lastMember(members, key));
   return typeof value === "string" || typeof value === "number" ? value : undefined;
 }
 
 /** Of what is short. */
-function readValue(text: Buffer, range: Range | undefined): unknown {
-  return range === undefined || range.end - range.start > 1024 ? undefined : valueOf(text, range);
+function readValue(text: Buffer, range: ByteRange | undefined): unknown {
+  return range === undefined || range.end - range.start > 1024
+    ? undefined
+    : parseRange(text, range);
 }
 
 function noRecording(name: string): HubError {

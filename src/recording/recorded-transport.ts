@@ -2,29 +2,29 @@ import { joinPieces } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import { toHubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import { readEdges, readFrame } from "../jsonrpc/parse.ts";
-import { type Frame, type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
+import { parseTruncated, parseMessage } from "../jsonrpc/parse.ts";
+import { type Message, type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
 import type {
-  Exchange,
-  Flaw,
-  Inbound,
-  Link,
-  LinkEvents,
-  Outgoing,
-  Spoken,
-  Vitals,
+  SentRequest,
+  MalformedOutput,
+  Responder,
+  Transport,
+  TransportEvents,
+  SendOptions,
+  NegotiatedProtocol,
+  ProcessStats,
 } from "../transport/transport.ts";
-import { PIPE_EXCHANGE } from "../transport/memory.ts";
+import { NO_HANDLE } from "../transport/memory.ts";
 import type { Peer } from "./format.ts";
 import { plainId, type Recorder } from "./recorder.ts";
 
 /** The same link, with all that crosses it written down. */
-export function recordLink(link: Link, peer: Peer, recorder: Recorder): Link {
+export function recordLink(link: Transport, peer: Peer, recorder: Recorder): Transport {
   return new RecordedLink(link, peer, recorder);
 }
 
 /** The same way back of one request, with all that is said on it written down. */
-export function recordInbound(inbound: Inbound, peer: Peer, recorder: Recorder): Inbound {
+export function recordInbound(inbound: Responder, peer: Peer, recorder: Recorder): Responder {
   return {
     notify: (message) => {
       recorder.message(peer, "sent", message);
@@ -39,21 +39,21 @@ export function recordInbound(inbound: Inbound, peer: Peer, recorder: Recorder):
 
 type RequestId = string | number;
 
-class RecordedLink implements Link {
-  readonly #link: Link;
+class RecordedLink implements Transport {
+  readonly #link: Transport;
   readonly #peer: Peer;
   readonly #recorder: Recorder;
   /** Whoever has sent something is told of its stream by the exchange that they were given. */
   readonly #exchanges = new WeakMap<
-    Exchange,
-    { readonly shown: Exchange; readonly id?: RequestId }
+    SentRequest,
+    { readonly shown: SentRequest; readonly id?: RequestId }
   >();
   #phase: "new" | "open" | "closing" | "closed" = "new";
   /** There if the link has them: a link over HTTP is told by that. */
   readonly redact?: (text: string) => string;
-  readonly adopt?: (spoken: Spoken) => void;
+  readonly adopt?: (spoken: NegotiatedProtocol) => void;
 
-  constructor(link: Link, peer: Peer, recorder: Recorder) {
+  constructor(link: Transport, peer: Peer, recorder: Recorder) {
     this.#link = link;
     if (link.redact !== undefined) this.redact = (text) => link.redact?.(text) ?? text;
     if (link.adopt !== undefined) this.adopt = (spoken) => link.adopt?.(spoken);
@@ -61,7 +61,7 @@ class RecordedLink implements Link {
     this.#recorder = recorder;
   }
 
-  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (this.#phase !== "new") return this.#link.open(events, signal);
     this.#phase = "open";
     this.#recorder.event(this.#peer, { event: "opening" });
@@ -81,12 +81,12 @@ class RecordedLink implements Link {
     return this.#link.hasStreams;
   }
 
-  send(message: EncodedMessage, info?: Outgoing): Exchange {
+  send(message: EncodedMessage, info?: SendOptions): SentRequest {
     if (this.#phase !== "open") return this.#link.send(message, info);
     this.#recorder.message(this.#peer, "sent", message);
     const id = info === undefined || this.adopt === undefined ? undefined : idOf(message);
     const exchange = this.#link.send(message, this.adopt && info && this.#watch(info, id));
-    if (exchange === PIPE_EXCHANGE) return exchange;
+    if (exchange === NO_HANDLE) return exchange;
     const shown = {
       abandon: () => {
         this.#recorder.event(this.#peer, { event: "abandoned", id });
@@ -105,8 +105,8 @@ class RecordedLink implements Link {
     this.#link.resume();
   }
 
-  vitals(): Promise<Vitals | undefined> {
-    return this.#link.vitals();
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#link.processStats();
   }
 
   close(): Promise<void> {
@@ -115,13 +115,13 @@ class RecordedLink implements Link {
   }
 
   /** @returns the exchange that the owner of the link knows. */
-  noteFrame(frame: Frame, exchange: Exchange | undefined): Exchange | undefined {
+  noteFrame(frame: Message, exchange: SentRequest | undefined): SentRequest | undefined {
     const known = exchange && this.#exchanges.get(exchange);
     this.#recorder.frame(this.#peer, frame, known?.id);
     return known?.shown ?? exchange;
   }
 
-  noteInbound(inbound: Inbound): Inbound {
+  noteInbound(inbound: Responder): Responder {
     return recordInbound(inbound, this.#peer, this.#recorder);
   }
 
@@ -130,7 +130,7 @@ class RecordedLink implements Link {
   }
 
   noteOversized(head: Uint8Array, tail: Uint8Array, size: number): void {
-    const edges = readEdges(joinPieces([head]), joinPieces([tail]));
+    const edges = parseTruncated(joinPieces([head]), joinPieces([tail]));
     const { kind = "invalid", id } = edges ?? {};
     const known = id === undefined ? {} : { id: plainId(id.key) };
     this.#recorder.event(this.#peer, { event: "oversized", size, kind, ...known });
@@ -142,7 +142,7 @@ class RecordedLink implements Link {
     this.#recorder.event(this.#peer, { event: "closed", by, cause: cause.message });
   }
 
-  #watch(info: Outgoing, id: RequestId | undefined): Outgoing {
+  #watch(info: SendOptions, id: RequestId | undefined): SendOptions {
     return {
       ...info,
       unanswered: (cause) => {
@@ -153,16 +153,16 @@ class RecordedLink implements Link {
   }
 }
 
-class RecordedEvents implements LinkEvents {
+class RecordedEvents implements TransportEvents {
   readonly #link: RecordedLink;
-  readonly #events: LinkEvents;
+  readonly #events: TransportEvents;
 
-  constructor(link: RecordedLink, events: LinkEvents) {
+  constructor(link: RecordedLink, events: TransportEvents) {
     this.#link = link;
     this.#events = events;
   }
 
-  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void {
+  frame(frame: Message, exchange?: SentRequest, inbound?: Responder): void {
     const known = this.#link.noteFrame(frame, exchange);
     this.#events.frame(frame, known, inbound && this.#link.noteInbound(inbound));
   }
@@ -172,7 +172,7 @@ class RecordedEvents implements LinkEvents {
     this.#events.log(level, source, text);
   }
 
-  flaw(flaw: Flaw): void {
+  flaw(flaw: MalformedOutput): void {
     this.#events.flaw?.(flaw);
   }
 
@@ -185,7 +185,7 @@ class RecordedEvents implements LinkEvents {
     this.#events.pressure(full);
   }
 
-  challenged(challenge: Parameters<NonNullable<LinkEvents["challenged"]>>[0]): void {
+  challenged(challenge: Parameters<NonNullable<TransportEvents["challenged"]>>[0]): void {
     this.#events.challenged?.(challenge);
   }
 
@@ -197,6 +197,6 @@ class RecordedEvents implements LinkEvents {
 
 /** The id of a message if it is a request. */
 function idOf(message: EncodedMessage): RequestId | undefined {
-  const frame = readFrame(joinMessage(message));
+  const frame = parseMessage(joinMessage(message));
   return frame.kind === "request" ? plainId(frame.id.key) : undefined;
 }

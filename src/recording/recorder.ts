@@ -1,10 +1,10 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { isGiven, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../base/bytes.ts";
-import { skipSpace, skipValue } from "../base/json.ts";
+import { isDetachable, joinPieces, type Piece, sizeOf, textOf, utf8 } from "../base/bytes.ts";
+import { skipWhitespace, skipValue } from "../base/json.ts";
 import { VERSION } from "../base/version.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
-import { within } from "../base/grace.ts";
-import { type Frame, type EncodedMessage, piecesOf, bytesOf } from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { settlesWithin } from "../base/grace.ts";
+import { type Message, type EncodedMessage, piecesOfMessage, bytesOf } from "../jsonrpc/message.ts";
 import { disguise, type Redact } from "./mask.ts";
 import type { Outlet } from "./file.ts";
 import type { Head, LinkEvent, OwnEvent, Peer, Stub, Way } from "./format.ts";
@@ -91,7 +91,7 @@ export class Recorder {
    */
   message(peer: Peer, way: Way, message: EncodedMessage, on?: string | number): void {
     if (this.#isOver) return;
-    const pieces = piecesOf(message);
+    const pieces = piecesOfMessage(message);
     const size = pieces.reduce<number>((sum, piece) => sum + sizeOf(piece), LINE);
     const head = `${JSON.stringify({ t: this.#time(), ...peer, way, on }).slice(0, -1)},`;
     if (size > MOST_MESSAGE) {
@@ -101,12 +101,12 @@ export class Recorder {
       });
       return;
     }
-    const kept = size <= COPIED || pieces.some(isGiven) ? [joinPieces(pieces)] : pieces;
+    const kept = size <= COPIED || pieces.some(isDetachable) ? [joinPieces(pieces)] : pieces;
     this.#add({ head, message: kept, size });
   }
 
   /** The same of a frame, each message of a batch by itself. */
-  frame(peer: Peer, frame: Frame, on?: string | number): void {
+  frame(peer: Peer, frame: Message, on?: string | number): void {
     if (frame.kind === "batch") for (const item of frame.items) this.frame(peer, item, on);
     else this.message(peer, "received", bytesOf(frame), on);
   }
@@ -118,7 +118,7 @@ export class Recorder {
       this.#push({ text: JSON.stringify({ t: this.#time(), event: "end" }), size: LINE });
     }
     const written = this.#draining ?? Promise.resolve();
-    await within(
+    await settlesWithin(
       FLUSH_LIMIT,
       written.then(() => this.#parts.outlet.close()).catch(() => {}),
     );
@@ -228,7 +228,7 @@ export class Recorder {
     const bytes = joinPieces(message);
     const text = textOf(bytes);
     // Servers' results are passed on unread, and what clients send may be anything.
-    if (skipSpace(bytes, skipValue(bytes, skipSpace(bytes, 0))) !== bytes.length) {
+    if (skipWhitespace(bytes, skipValue(bytes, skipWhitespace(bytes, 0))) !== bytes.length) {
       return utf8(`${disguise(`${head}"text":${JSON.stringify(text)}}`, redact) ?? WITHHELD}\n`);
     }
     const shown = disguise(text, redact);
@@ -246,7 +246,7 @@ const END = utf8("}\n");
 const WITHHELD = JSON.stringify({ event: "withheld" });
 
 function stubOf(bytes: Buffer): Stub {
-  const frame = readFrame(bytes);
+  const frame = parseMessage(bytes);
   const { kind } = frame;
   const size = bytes.length;
   if (kind === "request") return { size, kind, id: plainId(frame.id.key), method: frame.method };

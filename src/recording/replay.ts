@@ -1,20 +1,20 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import {
   buildError,
   buildResult,
-  type Frame,
+  type Message,
   type Notification,
-  readdress,
+  withResponseId,
   type Request,
   type Response,
-  reissue,
-  patch,
+  withRequestId,
+  editMessage,
 } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import { compare } from "./parameters.ts";
 import type { Asked, Review } from "./review.ts";
 import { isGreeting, requestIn, type Scene, type Step, tokenIn } from "./exchanges.ts";
@@ -30,7 +30,11 @@ export interface PlayerParts {
 }
 
 /** Plays a recorded server on a link, until that ends. @returns whether it was the server that ended it. */
-export async function play(link: Link, parts: PlayerParts, signal: AbortSignal): Promise<boolean> {
+export async function play(
+  link: Transport,
+  parts: PlayerParts,
+  signal: AbortSignal,
+): Promise<boolean> {
   const player = new Player(link, parts);
   await link.open(
     {
@@ -66,7 +70,7 @@ const EMPTY = utf8("{}");
 const LONGEST_WAIT = 2 ** 31 - 1;
 
 class Player {
-  readonly #link: Link;
+  readonly #link: Transport;
   readonly #parts: PlayerParts;
   /** Those whose requests are not answered, by their ids. */
   readonly #open = new Map<string | number, Part>();
@@ -77,13 +81,13 @@ class Player {
   #end: (hasDied: boolean) => void = () => {};
   readonly ended: Promise<boolean>;
 
-  constructor(link: Link, parts: PlayerParts) {
+  constructor(link: Transport, parts: PlayerParts) {
     this.#link = link;
     this.#parts = parts;
     this.ended = new Promise((resolve) => (this.#end = resolve));
   }
 
-  take(frame: Frame): void {
+  take(frame: Message): void {
     switch (frame.kind) {
       case "request":
         this.#begin(frame);
@@ -191,12 +195,12 @@ class Player {
       case "ask": {
         const id = ++this.#count;
         this.#questions.set(id, { part, line: step.line });
-        this.#link.send(reissue(step.frame, id, [], []));
+        this.#link.send(withRequestId(step.frame, id, [], []));
         return true;
       }
       case "answer":
         this.#open.delete(request.id.key);
-        this.#link.send(readdress(step.response, request.id));
+        this.#link.send(withResponseId(step.response, request.id));
         return true;
       case "fail":
         this.#open.delete(request.id.key);
@@ -214,12 +218,12 @@ class Player {
     if (marks.token !== undefined) {
       // Who asks for no progress hears of none.
       if (part.token === undefined) return;
-      edits.push({ ...marks.token, by: utf8(part.token) });
+      edits.push({ ...marks.token, replacement: utf8(part.token) });
     }
     if (marks.subscription !== undefined) {
-      edits.push({ ...marks.subscription, by: part.request.id });
+      edits.push({ ...marks.subscription, replacement: part.request.id });
     }
-    this.#link.send(patch(frame, edits));
+    this.#link.send(editMessage(frame, edits));
   }
 
   #hear(response: Response): void {
@@ -256,13 +260,13 @@ class Player {
 /** The name or the URI that a request is about. */
 function subjectOf({ bytes, params, members }: Request): string | undefined {
   const all = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
-  return stringOf(bytes, lastMember(all, "name")) ?? stringOf(bytes, lastMember(all, "uri"));
+  return readString(bytes, lastMember(all, "name")) ?? readString(bytes, lastMember(all, "uri"));
 }
 
 /** What an answer says, without what is another each time. */
 function answerOf({ bytes, outcome, body }: Response): unknown {
   try {
-    const value = valueOf(bytes, body);
+    const value = parseRange(bytes, body);
     if (typeof value !== "object" || value === null || Array.isArray(value)) {
       return { [outcome]: value };
     }

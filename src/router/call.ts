@@ -1,4 +1,4 @@
-import type { Edit, Piece, Range } from "../base/bytes.ts";
+import type { Edit, Piece, ByteRange } from "../base/bytes.ts";
 import type { Catalog } from "../catalog/catalog.ts";
 import { isUi, writeTemplate } from "../catalog/uris.ts";
 import { isNamed } from "../catalog/shape.ts";
@@ -18,14 +18,14 @@ import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import type { View } from "../upstream/view.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import {
   buildError,
   type EncodedMessage,
   type Notification,
   type Request,
   type Response,
-  substitute,
+  replaceRanges,
 } from "../jsonrpc/message.ts";
 import type { Deadlines, Timed } from "./deadlines.ts";
 import { answerAbsence, answerLate, describeDelay } from "./timeouts.ts";
@@ -163,11 +163,11 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
     this.finish(buildError(this.parts.request.id, error.toRpc()), { by: "operator" });
   }
 
-  progress(notification: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { token, caller } = this.parts;
     this.touch();
     if (token === undefined) return;
-    caller.notify(substitute(notification, tokens, token));
+    caller.notify(replaceRanges(notification, tokens, token));
   }
 
   /** Restarts the timeout, as progress was made; `maxTimeout` still applies. */
@@ -280,10 +280,10 @@ export abstract class Call<Parts extends CallCore = CallCore> implements Timed, 
    * The response with the URIs by which the client can read the resources; the same object if none differ.
    * @param result the range of the method's result in it
    */
-  protected renameUris(response: Response, result: Range = response.body): Response {
+  protected renameUris(response: Response, result: ByteRange = response.body): Response {
     const { rename } = this;
     if (rename === undefined || response.outcome === "error") return response;
-    return revise(response, renameInResult(response.bytes, result, rename));
+    return applyMessageEdits(response, renameInResult(response.bytes, result, rename));
   }
 
   protected finish(message: EncodedMessage | undefined, end: CallEnd): void {

@@ -8,7 +8,7 @@ import type { Pending } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { readId } from "../jsonrpc/id.ts";
 import type { EncodedMessage, Response } from "../jsonrpc/message.ts";
 import { Call, type CallParts } from "./call.ts";
@@ -126,6 +126,6 @@ export class Consultation extends Call<CallParts> implements Pending, Visitor {
     if (result !== undefined) this.learn(session, result);
     const required = readInputs({ bytes, body });
     const names = required === undefined ? [] : nameInputs(route.server, required);
-    return revise(response, [...ticket.expose(readTask(bytes, members)), ...names]);
+    return applyMessageEdits(response, [...ticket.expose(readTask(bytes, members)), ...names]);
   }
 }

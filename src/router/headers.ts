@@ -1,6 +1,6 @@
 import type { Item } from "../catalog/listing.ts";
 import type { Route } from "../catalog/section.ts";
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import { mirror, mirroredBy } from "../protocol/param-headers.ts";
 import type { Connection } from "../upstream/connection.ts";
 import type { Request } from "../jsonrpc/message.ts";
@@ -50,5 +50,5 @@ function parse(json: string): unknown {
 function readArguments({ bytes, params, members }: Request): unknown {
   const known = members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
   const args = lastMember(known, "arguments");
-  return args && valueOf(bytes, args);
+  return args && parseRange(bytes, args);
 }

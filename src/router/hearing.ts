@@ -1,10 +1,10 @@
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import { readTicket } from "../protocol/extension.ts";
 import { membersAt, type Mention } from "../protocol/tasks.ts";
 import type { Visitor } from "../upstream/visitors.ts";
 import type { Session } from "../upstream/session.ts";
 import type { Tickets, TicketWatcher } from "../upstream/ticket.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { type EncodedMessage, type Notification, bytesOf } from "../jsonrpc/message.ts";
 import { nameInputs, readInputs } from "./input-required.ts";
 import { type Keeping, type Kept, resultIn } from "./modern-tasks.ts";
@@ -66,7 +66,7 @@ export class Hearing implements Visitor, TicketWatcher {
     const result = resultIn(bytes, members);
     if (result !== undefined) this.#links.learn(route.server, result);
     const names = nameInputs(route.server, this.#read(bytes, params));
-    this.#events.told(bytesOf(revise(notification, [...ticket.expose(task), ...names])));
+    this.#events.told(bytesOf(applyMessageEdits(notification, [...ticket.expose(task), ...names])));
   }
 
   /** Ends the subscription. */
@@ -77,7 +77,7 @@ export class Hearing implements Visitor, TicketWatcher {
     this.#tickets = undefined;
   }
 
-  #read(bytes: Buffer, params: Range | undefined): Parameters<typeof nameInputs>[1] {
+  #read(bytes: Buffer, params: ByteRange | undefined): Parameters<typeof nameInputs>[1] {
     return (params && readInputs({ bytes, body: params })) ?? { bytes, inputs: [] };
   }
 }

@@ -1,8 +1,22 @@
 import type { Buffer } from "node:buffer";
-import { type Edit, joinPieces, type Piece, type Range, sliceOf, utf8 } from "../base/bytes.ts";
+import {
+  type Edit,
+  joinPieces,
+  type Piece,
+  type ByteRange,
+  makeSlice,
+  utf8,
+} from "../base/bytes.ts";
 import type { Item } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, scanTop, stringOf, valueOf } from "../base/json.ts";
+import {
+  lastMember,
+  type JsonMember,
+  scanObject,
+  scanTopLevel,
+  readString,
+  parseRange,
+} from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import { Method } from "../protocol/legacy.ts";
 import { missesTasks } from "../protocol/extension.ts";
@@ -11,14 +25,14 @@ import { wrapOutput } from "../protocol/output.ts";
 import { legacize } from "../protocol/translate.ts";
 import { nameServer } from "../upstream/question.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import {
   buildResult,
   type EncodedMessage,
   type Request,
   type Response,
   joinMessage,
-  patch,
+  editMessage,
   bytesOf,
 } from "../jsonrpc/message.ts";
 
@@ -26,7 +40,7 @@ import {
 export interface Input {
   readonly key: string;
   readonly method: string;
-  readonly params: Range | undefined;
+  readonly params: ByteRange | undefined;
 }
 
 /** An incomplete result: the server wants the request again, with the answers to its inputs (basic/patterns/mrtr). */
@@ -90,9 +104,9 @@ export function readAnswer(response: Response, reader: Reader): Complete | Unfin
   const { bytes, body, outcome, shape } = response;
   if (outcome === "error") return isPlain ? asItIs(response) : explainError(response, reader);
   // The shapes that are not scanned contain no escaped characters.
-  if (isPlain && shape.at !== "scanned" && !mayBeIncomplete(bytesOf(response)))
+  if (isPlain && shape.kind !== "scanned" && !mayBeIncomplete(bytesOf(response)))
     return asItIs(response);
-  const members = scanTop(bytes, body.start);
+  const members = scanTopLevel(bytes, body.start);
   const type = readResultType(bytes, members);
   if (type === "complete") {
     return isPlain ? asItIs(response) : completeOf(response, reader.tool, members);
@@ -114,7 +128,7 @@ export function readAnswer(response: Response, reader: Reader): Complete | Unfin
   }
   return isPlain ? asItIs(nameServers(server, response, required)) : required;
 }
-const NONE: readonly Member[] = [];
+const NONE: readonly JsonMember[] = [];
 
 /** A response that goes to the client unchanged. */
 export function asItIs(response: Response): Complete {
@@ -129,7 +143,7 @@ export function asItIs(response: Response): Complete {
 export function completeOf(
   response: Response,
   tool: Item | undefined,
-  members: readonly Member[] = scanTop(response.bytes, response.body.start),
+  members: readonly JsonMember[] = scanTopLevel(response.bytes, response.body.start),
 ): Complete {
   const edits = legacize(response, members);
   if (tool !== undefined && response.outcome === "result") {
@@ -144,21 +158,21 @@ export function completeOf(
  */
 export function readInputs(
   { bytes, body }: Pick<Response, "bytes" | "body">,
-  members: readonly Member[] = scanObject(bytes, body.start)?.items ?? NONE,
+  members: readonly JsonMember[] = scanObject(bytes, body.start)?.items ?? NONE,
 ): InputRequired | undefined {
   const requests = lastMember(members, "inputRequests");
   const entries = (requests && scanObject(bytes, requests.start)?.items) ?? [];
   const spelled = lastMember(members, "requestState");
-  const state = stringOf(bytes, spelled) === undefined ? undefined : spelled;
+  const state = readString(bytes, spelled) === undefined ? undefined : spelled;
   const inputs = new Map<string, Input>();
   for (const { key, start } of entries) {
     const parts = scanObject(bytes, start)?.items ?? [];
-    const method = stringOf(bytes, lastMember(parts, "method"));
+    const method = readString(bytes, lastMember(parts, "method"));
     if (method === undefined) return undefined;
     inputs.set(key, { key, method, params: lastMember(parts, "params") });
   }
   if (inputs.size > MOST || (inputs.size === 0 && state === undefined)) return undefined;
-  const slice = state && sliceOf(bytes, state.start, state.end);
+  const slice = state && makeSlice(bytes, state.start, state.end);
   return { kind: "inputs", bytes, inputs: [...inputs.values()], state: slice };
 }
 
@@ -189,11 +203,11 @@ function explainError(
   const members = scanObject(bytes, body.start)?.items ?? [];
   const code = lastMember(members, "code");
   if (method !== Method.toolsCall || code === undefined) return other;
-  if (valueOf(bytes, code) !== ModernError.missingCapability) return other;
+  if (parseRange(bytes, code) !== ModernError.missingCapability) return other;
   const data = lastMember(members, "data");
   const required =
     data && lastMember(scanObject(bytes, data.start)?.items ?? [], "requiredCapabilities");
-  const isOfTasks = required !== undefined && missesTasks(valueOf(bytes, required));
+  const isOfTasks = required !== undefined && missesTasks(parseRange(bytes, required));
   // The hub can declare tasks for a legacy client; a modern client's own declaration is not changed.
   if (isOfTasks && sender.era === "legacy" && sender.isDriven !== true) return INSISTENCE;
   const names = ((required && scanObject(bytes, required.start)?.items) ?? []).map(
@@ -208,11 +222,11 @@ function explainError(
 
 /** The message for a legacy client, with wrapped structured output if it is the result of a modern server's tool. */
 export function wrapAnswer(message: EncodedMessage, item: Item | undefined): EncodedMessage {
-  const frame = readFrame(joinMessage(message));
+  const frame = parseMessage(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome === "error") return message;
   const { bytes, body } = frame;
   const edits = wrapOutput(bytes, scanObject(bytes, body.start)?.items ?? NONE, item);
-  return edits.length === 0 ? message : patch(frame, [...edits]);
+  return edits.length === 0 ? message : editMessage(frame, [...edits]);
 }
 
 /** The response as a legacy server would have sent it. */
@@ -230,7 +244,7 @@ export function addInputs(
   state: Piece | undefined,
 ): readonly Edit[] {
   if (params === undefined) return [];
-  const known: readonly Member[] = members ?? scanObject(bytes, params.start)?.items ?? [];
+  const known: readonly JsonMember[] = members ?? scanObject(bytes, params.start)?.items ?? [];
   const by: Piece[] = [];
   if (answers.size > 0) {
     let before = ',"inputResponses":{';
@@ -244,19 +258,19 @@ export function addInputs(
   const at = params.end - 1;
   return [
     ...removeMembers(bytes, params, known, (key) => OWN.has(key)),
-    { start: at, end: at, by: joinPieces(by) },
+    { start: at, end: at, replacement: joinPieces(by) },
   ];
 }
 const OWN: ReadonlySet<string> = new Set(["inputResponses", "requestState"]);
 
 function edit(response: Response, edits: readonly Edit[]): Response {
   if (edits.length === 0) return response;
-  return responseOf(patch(response, [...edits])) ?? response;
+  return responseOf(editMessage(response, [...edits])) ?? response;
 }
 
 /** A message of the hub, parsed as if it had been received. */
 export function responseOf(message: EncodedMessage): Response | undefined {
   const bytes = joinMessage(message);
-  const frame = readFrame(bytes);
+  const frame = parseMessage(bytes);
   return frame.kind === "response" ? frame : undefined;
 }

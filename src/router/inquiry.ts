@@ -13,7 +13,7 @@ import type { Pending, Rewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import { buildResult, type Response } from "../jsonrpc/message.ts";
 import { Call, type CallCore } from "./call.ts";
 import type { Detour } from "./plugin-task-result.ts";
@@ -72,11 +72,11 @@ export class Inquiry extends Call implements Pending {
     if (this.method !== TaskMethod.result) {
       job.note(readStanding(bytes, members).isOver);
       const edits = job.expose(readTask(bytes, members), related);
-      this.#answer(revise(response, edits));
+      this.#answer(applyMessageEdits(response, edits));
       return;
     }
     job.note(outcome === "result");
-    const result = revise(response, job.expose(related));
+    const result = applyMessageEdits(response, job.expose(related));
     this.learn(session, result);
     if (detour === undefined) this.#answer(result);
     else detour.deliver(result, (final) => this.#answer(final));

@@ -1,6 +1,6 @@
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../base/errors.ts";
-import type { Bus, CancelledBy } from "../base/events.ts";
+import type { EventBus, CancelledBy } from "../base/events.ts";
 
 /** A call in progress. */
 export interface RunningCall {
@@ -18,10 +18,10 @@ export type CallEnd = "answered" | { readonly cause: HubError } | { readonly by:
 
 /** Numbers the calls and emits their events, if anybody subscribes to them. */
 export class Ledger {
-  readonly #bus: Bus;
+  readonly #bus: EventBus;
   #last = 0;
 
-  constructor(bus: Bus) {
+  constructor(bus: EventBus) {
     this.#bus = bus;
   }
 
@@ -30,7 +30,7 @@ export class Ledger {
   }
 
   started(call: number, { server, remoteName: tool, name }: Route): void {
-    if (!this.#bus.wants("callStarted")) return;
+    if (!this.#bus.hasListeners("callStarted")) return;
     this.#bus.emit({ kind: "callStarted", call, server, tool, name });
   }
 
@@ -47,7 +47,7 @@ export class Ledger {
 
   /** Whether anybody subscribes to the ends of calls. */
   get isRead(): boolean {
-    return this.#bus.wants("callFinished") || this.#bus.wants("callCancelled");
+    return this.#bus.hasListeners("callFinished") || this.#bus.hasListeners("callCancelled");
   }
 }
 

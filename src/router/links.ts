@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { bufferOf } from "../base/bytes.ts";
-import { valueOf } from "../base/json.ts";
+import { parseRange } from "../base/json.ts";
 import { type Response, bytesOf } from "../jsonrpc/message.ts";
 
 /** Maximum number of remembered URIs per server, the most recent ones, and maximum length of one in UTF-16 units. */
@@ -54,15 +54,16 @@ export class Links {
 /** Searches a long response slice by slice: reading `bytes` would join the slices, which costs more than the search. */
 function hasSign(response: Response): boolean {
   const { shape, body } = response;
-  if (shape.at === "scanned" || shape.chunks === undefined) return bytesOf(response).includes(SIGN);
-  return shape.chunks(body.start, body.end).some((slice) => bufferOf(slice).includes(SIGN));
+  if (shape.kind === "scanned" || shape.slices === undefined)
+    return bytesOf(response).includes(SIGN);
+  return shape.slices(body.start, body.end).some((slice) => bufferOf(slice).includes(SIGN));
 }
 
 /** The resource links in a tool's result or in a prompt's messages (schema, ResourceLink). */
 function readLinks({ bytes, body }: Response): readonly string[] {
   let result: unknown;
   try {
-    result = valueOf(bytes, body);
+    result = parseRange(bytes, body);
   } catch {
     return [];
   }

@@ -1,11 +1,11 @@
 import type { Buffer } from "node:buffer";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member } from "../base/json.ts";
+import { lastMember, type JsonMember } from "../base/json.ts";
 import { sessionOf } from "../upstream/account.ts";
 import { cancelTicket, readMade, Ticket, type Tickets } from "../upstream/ticket.ts";
 import type { View } from "../upstream/view.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { TicketStanding } from "../protocol/extension.ts";
 import type { Place } from "./call.ts";
@@ -25,11 +25,11 @@ export interface Kept extends Pick<Place, "connection" | "route"> {
 }
 
 /** The result embedded in a task's status, as a response of its own. */
-export function resultIn(bytes: Buffer, members: readonly Member[]): Response | undefined {
+export function resultIn(bytes: Buffer, members: readonly JsonMember[]): Response | undefined {
   const body = lastMember(members, "result");
   if (body === undefined) return undefined;
   const { start, end } = body;
-  const shape = { at: "scanned", ids: [] } as const;
+  const shape = { kind: "scanned", ids: [] } as const;
   return { kind: "response", bytes, start, end, id: undefined, outcome: "result", body, shape };
 }
 
@@ -67,7 +67,7 @@ export class Keeping {
     if (!ticket.isOver) open?.open(ticket);
     this.#kept.set(ticket.id, { ticket, connection, route, open, owner });
     this.#watch();
-    return revise(answer, ticket.expose(task));
+    return applyMessageEdits(answer, ticket.expose(task));
   }
 
   /** @throws {HubError} invalidParams if the client has no task of that id, or the server is not visible to it */

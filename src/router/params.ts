@@ -1,7 +1,7 @@
-import type { Piece, Range } from "../base/bytes.ts";
+import type { Piece, ByteRange } from "../base/bytes.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { TaskMethod } from "../protocol/tasks.ts";
 import { readTokens } from "../protocol/notifications.ts";
@@ -15,11 +15,11 @@ export interface Wanted {
   readonly name: string;
   /** The key of the member with that name or URI, and the object's members. */
   readonly key: "name" | "uri";
-  readonly spots: readonly Member[];
+  readonly spots: readonly JsonMember[];
   /** Of `params`. */
-  readonly members: readonly Member[];
+  readonly members: readonly JsonMember[];
   /** The client's progress token: all its ranges, and its original bytes. */
-  readonly tokens: readonly Range[];
+  readonly tokens: readonly ByteRange[];
   readonly token: Piece | undefined;
 }
 
@@ -69,7 +69,7 @@ export function readWanted(request: Request, manner: Manner | "reference"): Want
   }
   const { kind, key, what } = manner === "reference" ? readManner(bytes, members) : manner;
   const spots = manner === "reference" ? readReference(bytes, members) : members;
-  const name = stringOf(bytes, lastMember(spots, key));
+  const name = readString(bytes, lastMember(spots, key));
   if (name === undefined) {
     throw new HubError("invalidParams", `${method} needs ${what} in its params.`);
   }
@@ -86,8 +86,8 @@ const OPEN_BRACE = 0x7b;
 const NULL_START = 0x6e;
 
 /** The subject of a completion: a prompt or a resource template (schema, CompleteRequest). */
-function readManner(bytes: Uint8Array, members: readonly Member[]): Manner {
-  const type = stringOf(bytes, lastMember(readReference(bytes, members), "type"));
+function readManner(bytes: Uint8Array, members: readonly JsonMember[]): Manner {
+  const type = readString(bytes, lastMember(readReference(bytes, members), "type"));
   if (type === "ref/prompt") return PROMPT;
   if (type === "ref/resource") return TEMPLATE;
   const text = 'A completion needs a ref of type "ref/prompt" or "ref/resource".';
@@ -95,7 +95,7 @@ function readManner(bytes: Uint8Array, members: readonly Member[]): Manner {
 }
 
 /** The members of every `ref`: servers' parsers differ on which duplicate counts. */
-function readReference(bytes: Uint8Array, members: readonly Member[]): readonly Member[] {
+function readReference(bytes: Uint8Array, members: readonly JsonMember[]): readonly JsonMember[] {
   return members
     .filter(({ key }) => key === "ref")
     .flatMap((ref) => scanObject(bytes, ref.start)?.items ?? []);

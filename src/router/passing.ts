@@ -1,5 +1,5 @@
 import { textOf } from "../base/bytes.ts";
-import { lastMember, type Member } from "../base/json.ts";
+import { lastMember, type JsonMember } from "../base/json.ts";
 import { MadeAnswer, writeObject } from "../plugin/answer.ts";
 import type { Answer, ClientInfo, ToolCall, ToolInfo } from "../plugin/plugin.ts";
 import { PASSAGE, type Passage, type PassingCall } from "../plugin/call-chain.ts";
@@ -12,7 +12,7 @@ export interface Substance extends Passage {
   readonly number: number;
   readonly request: Request;
   /** Of the request's `params`. */
-  readonly members: readonly Member[];
+  readonly members: readonly JsonMember[];
   readonly signal: AbortSignal;
 }
 

@@ -1,7 +1,7 @@
 import { type Edit, utf8 } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, type Member, skipSpace } from "../base/json.ts";
+import { lastMember, type JsonMember, skipWhitespace } from "../base/json.ts";
 import { Sendable } from "../plugin/answer.ts";
 import type { Member as PluginMember } from "../plugin/instance.ts";
 import type { Answer, ClientInfo, ToolInfo } from "../plugin/plugin.ts";
@@ -11,7 +11,7 @@ import type { Connection } from "../upstream/connection.ts";
 import type { Rewrite } from "../upstream/pending.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import {
   bytesOf,
   joinMessage,
@@ -37,7 +37,7 @@ export interface Interception {
   /** The plugin that makes the call, if one does; it does not see the call itself. */
   readonly except: PluginMember | undefined;
   /** Of the request's `params`. */
-  readonly members: readonly Member[];
+  readonly members: readonly JsonMember[];
   /** Set if the call is task-augmented. */
   readonly detour: Detour | undefined;
 }
@@ -81,7 +81,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
     return this.#own.detour;
   }
 
-  get members(): readonly Member[] {
+  get members(): readonly JsonMember[] {
     return this.#own.members;
   }
 
@@ -202,7 +202,7 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
   /** The same mapping of URIs for an answer of plugins, which may differ from the server's. */
   #renameUris(message: EncodedMessage): EncodedMessage {
     if (this.rename === undefined) return message;
-    const frame = readFrame(joinMessage(message));
+    const frame = parseMessage(joinMessage(message));
     return frame.kind === "response" ? bytesOf(this.renameUris(frame)) : message;
   }
 
@@ -233,12 +233,14 @@ export class InterceptedCall extends Call<CallParts> implements Substance, Trave
 const NONE: readonly never[] = [];
 
 /** Replaces every `arguments` member of the request: servers' parsers differ on which duplicate counts. */
-function argumentEdits(request: Request, members: readonly Member[], json: string): Edit[] {
+function argumentEdits(request: Request, members: readonly JsonMember[], json: string): Edit[] {
   const by = utf8(json);
   if (lastMember(members, "arguments") !== undefined) {
-    return members.filter(({ key }) => key === "arguments").map((it) => ({ ...it, by }));
+    return members
+      .filter(({ key }) => key === "arguments")
+      .map((it) => ({ ...it, replacement: by }));
   }
   // `params` is not empty: it has at least the tool's name.
-  const at = skipSpace(request.bytes, request.params?.start ?? 0) + 1;
-  return [{ start: at, end: at, by: utf8(`"arguments":${json},`) }];
+  const at = skipWhitespace(request.bytes, request.params?.start ?? 0) + 1;
+  return [{ start: at, end: at, replacement: utf8(`"arguments":${json},`) }];
 }

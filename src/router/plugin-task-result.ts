@@ -6,7 +6,7 @@ import type { Begun, Job } from "../upstream/tasks.ts";
 import type { Withdrawal } from "../protocol/withdrawal.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
 import { buildError, type EncodedMessage, type Response, joinMessage } from "../jsonrpc/message.ts";
 import type { Call, CallCore, Caller } from "./call.ts";
 
@@ -122,7 +122,7 @@ export class Detour implements Caller {
     const { session, job } = this.#begun;
     // An answer that plugins give without waiting for the result cancels the task.
     if (!this.#isDelivered && message !== undefined) session.jobs.stop(job);
-    const final = readFrame(joinMessage(message ?? this.#explainEnd()));
+    const final = parseMessage(joinMessage(message ?? this.#explainEnd()));
     if (final.kind !== "response") return;
     this.#final = final;
     for (const take of this.#waiting.splice(0)) take(final);

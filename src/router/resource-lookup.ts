@@ -4,7 +4,7 @@ import type { Item } from "../catalog/listing.ts";
 import { patternOf, readLocator, schemeOf, writeLocator, writeTemplate } from "../catalog/uris.ts";
 import type { ListedRoute } from "../catalog/section.ts";
 import { HubError } from "../base/errors.ts";
-import { stringOf } from "../base/json.ts";
+import { readString } from "../base/json.ts";
 import type { Links } from "./links.ts";
 
 /** A server, and the URI of the resource at that server. */
@@ -104,5 +104,5 @@ function choose(
 
 /** Whether the URI is a UI resource of the tool. */
 function pointsTo(item: Item, uri: string): boolean {
-  return interfacesOf(item).some((spot) => stringOf(item.bytes, spot) === uri);
+  return interfacesOf(item).some((spot) => readString(item.bytes, spot) === uri);
 }

@@ -5,7 +5,7 @@ import { TicketMethod } from "../protocol/extension.ts";
 import { Method } from "../protocol/legacy.ts";
 import { ModernError } from "../protocol/modern.ts";
 import type { Connection } from "../upstream/connection.ts";
-import { codeOf, type Response } from "../jsonrpc/message.ts";
+import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import type { Deadlines } from "./deadlines.ts";
 
 export interface ReplayParts {
@@ -120,7 +120,7 @@ export class Replay {
 const UNANSWERED: ReadonlySet<string> = new Set(["notDelivered", "answerLost", "unauthorized"]);
 
 function isMismatch(response: Response): boolean {
-  return response.outcome === "error" && codeOf(response) === ModernError.headerMismatch;
+  return response.outcome === "error" && errorCodeOf(response) === ModernError.headerMismatch;
 }
 
 /** Whether the error allows a retry. */

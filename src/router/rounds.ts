@@ -1,6 +1,6 @@
 import { applyEdits, type Edit, joinPieces, textOf, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { lastMember, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, scanObject, readString } from "../base/json.ts";
 import { appendMembers } from "../base/object.ts";
 import { readCapabilities } from "../protocol/capabilities.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -247,25 +247,28 @@ function requestOf(
   if (params === undefined) return { method, bytes, params };
   const members = scanObject(bytes, params.start)?.items ?? [];
   const isByUrl =
-    method === Method.elicit && stringOf(bytes, lastMember(members, "mode")) === "url";
+    method === Method.elicit && readString(bytes, lastMember(members, "mode")) === "url";
   if (!isByUrl || lastMember(members, "elicitationId") !== undefined) {
     return { method, bytes, params };
   }
   const id = appendMembers(bytes, params, `"elicitationId":"${crypto.randomUUID()}"`);
   const whole = joinPieces(
-    applyEdits(bytes.subarray(0, params.end), [{ start: 0, end: params.start, by: "" }, id]),
+    applyEdits(bytes.subarray(0, params.end), [
+      { start: 0, end: params.start, replacement: "" },
+      id,
+    ]),
   );
   return { method, bytes: whole, params: { start: 0, end: whole.length } };
 }
 
 function isAccepted(answer: Uint8Array): boolean {
-  return stringOf(answer, lastMember(scanObject(answer, 0)?.items ?? [], "action")) === "accept";
+  return readString(answer, lastMember(scanObject(answer, 0)?.items ?? [], "action")) === "accept";
 }
 
 /** The message of a JSON-RPC error. */
 function messageOf(error: Uint8Array): string {
   const members = scanObject(error, 0)?.items ?? [];
-  return stringOf(error, lastMember(members, "message")) ?? textOf(error);
+  return readString(error, lastMember(members, "message")) ?? textOf(error);
 }
 
 /** The edits of a request that may be sent several times; a fresh array per send, as `Session` adds its own. */

@@ -239,7 +239,7 @@ function checkDirectories({ offer, spec }: Connection): void {
 function rename({ key, spots, name }: Wanted, { remoteName, remoteNameJson }: Route): Edit[] {
   const edits: Edit[] = [];
   for (const { key: own, start, end } of spots) {
-    if (own === key) edits.push({ start, end, by: remoteNameJson });
+    if (own === key) edits.push({ start, end, replacement: remoteNameJson });
   }
   return name === remoteName && edits.length === 1 ? [] : edits;
 }

@@ -11,7 +11,7 @@ import {
   type EncodedMessage,
   type Response,
   bytesOf,
-  substitute,
+  replaceRanges,
 } from "../jsonrpc/message.ts";
 import type { CallParts } from "./call.ts";
 import type { CallEnd } from "./ledger.ts";
@@ -92,7 +92,7 @@ class Watch implements Watcher {
     }
     const { notification, uris } = notice;
     const json = utf8(JSON.stringify(name));
-    this.#notify(name === uri ? bytesOf(notification) : substitute(notification, uris, json));
+    this.#notify(name === uri ? bytesOf(notification) : replaceRanges(notification, uris, json));
   }
 
   /** The client's URI for an updated resource: the subscribed one, or one below it. */

@@ -1,4 +1,4 @@
-import { type Piece, sliceOf, utf8 } from "../base/bytes.ts";
+import { type Piece, makeSlice, utf8 } from "../base/bytes.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { lastMember } from "../base/json.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
@@ -6,8 +6,8 @@ import { membersAt } from "../protocol/tasks.ts";
 import type { Sender } from "../upstream/sender.ts";
 import type { Session } from "../upstream/session.ts";
 import { cancelTicket, type OpenTask, readMade } from "../upstream/ticket.ts";
-import { readFrame } from "../jsonrpc/parse.ts";
-import { buildAnswer, buildAsk, type Response, joinMessage } from "../jsonrpc/message.ts";
+import { parseMessage } from "../jsonrpc/parse.ts";
+import { buildResponse, buildRequestOf, type Response, joinMessage } from "../jsonrpc/message.ts";
 import { readInputs, responseOf } from "./input-required.ts";
 import { pose, type RoundParts } from "./rounds.ts";
 
@@ -116,7 +116,7 @@ export class Pursuit implements OpenTask {
     const answer =
       status === "cancelled" || found === undefined
         ? undefined
-        : responseOf(buildAnswer("0", outcome, sliceOf(bytes, found.start, found.end)));
+        : responseOf(buildResponse("0", outcome, makeSlice(bytes, found.start, found.end)));
     if (answer !== undefined) return answer;
     throw status === "cancelled"
       ? new HubError("cancelled", `Server "${this.#parts.server}" has cancelled the call.`)
@@ -154,7 +154,7 @@ export class Pursuit implements OpenTask {
       comma = ",";
     }
     const method = TicketMethod.update;
-    const ask = readFrame(joinMessage(buildAsk("0", method, [...pieces, "}}"])));
+    const ask = parseMessage(joinMessage(buildRequestOf("0", method, [...pieces, "}}"])));
     const { info, declared } = this.#parts.sender;
     const sender = { era: "legacy", info, declared, level: undefined, isDriven: true } as const;
     return new Promise((resolve, fail) => {

@@ -1,4 +1,4 @@
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Occasion } from "../upstream/audience.ts";
@@ -20,7 +20,7 @@ export interface Traveller extends Occasion {
   readonly deadlines: Deadlines;
   /** Takes a created task; undefined unless the call is task-augmented. */
   readonly detour: Detour | undefined;
-  progress(notification: Notification, tokens: readonly Range[]): void;
+  progress(notification: Notification, tokens: readonly ByteRange[]): void;
   touch(): void;
   /** Records the links of a server's response, before plugins change it. */
   learn(session: Session, response: Response): void;

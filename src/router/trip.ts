@@ -1,4 +1,4 @@
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import { RelayedAnswer } from "../plugin/answer.ts";
 import { describeFault, entrust, isOwnError } from "../plugin/errors.ts";
@@ -131,7 +131,7 @@ export class Trip implements Pending, Visitor, Promise<Answer> {
     if (reason !== undefined && this.#end()) this.#finish({ kind: "failure", reason });
   }
 
-  progress(notification: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
     if (!this.#isOver) this.#traveller.progress(notification, tokens);
   }
 

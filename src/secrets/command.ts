@@ -1,17 +1,17 @@
 import { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
-import { decode } from "../base/read-file.ts";
+import { decodeUtf8 } from "../base/read-file.ts";
 import { expandHome, type Env } from "../base/paths.ts";
 import { splitWords } from "../manifest/words.ts";
-import { type Child, type Exit, startChild } from "../process/child-process.ts";
-import { findCommand, readLoginPath } from "../process/path-lookup.ts";
+import { type ChildProcess, type ExitStatus, spawnChild } from "../process/child-process.ts";
+import { resolveCommand, loginShellPath } from "../process/path-lookup.ts";
 import { childEnvironment } from "../process/environment.ts";
-import { DRAIN_GRACE, within } from "../base/grace.ts";
+import { DRAIN_GRACE, settlesWithin } from "../base/grace.ts";
 import { HUBS_VARIABLE } from "../process/outer-hubs.ts";
-import { newTag, tagVariable } from "../process/orphans.ts";
+import { newOwnerTag, ownerVariableOf } from "../process/orphans.ts";
 import { Redactor } from "../transport/redact.ts";
-import { endOf } from "../process/child-streams.ts";
-import { TAG_VARIABLE } from "../process/process-table.ts";
+import { streamEnd } from "../process/child-streams.ts";
+import { OWNER_VARIABLE } from "../process/process-table.ts";
 
 export interface CommandPlace {
   /** The folder that it runs in, where a relative path begins. */
@@ -51,41 +51,47 @@ async function run(text: string, { cwd, env, limit = LIMIT }: CommandPlace): Pro
   const stderr = collect(child, "stderr", MOST_OUTPUT);
   const stdout = collect(child, "stdout", MOST_OUTPUT + 1);
   child.stdin.on("error", () => {}).end();
-  const silent = endOf(child.stdout);
+  const silent = streamEnd(child.stdout);
   // What it leaves running in the background may hold its output open.
-  const ended = child.exited.then(() => within(DRAIN_GRACE, silent));
-  const isInTime = await within(limit, Promise.race([ended, stdout.full]));
+  const ended = child.exited.then(() => settlesWithin(DRAIN_GRACE, silent));
+  const isInTime = await settlesWithin(limit, Promise.race([ended, stdout.full]));
   const { exit } = child;
   const output = Buffer.concat(stdout.chunks);
   const fault = findFault(exit, output, isInTime, limit);
   for (const stream of [child.stdout, child.stderr]) stream.destroy();
   if (fault === undefined) {
     // An agent that it has started, as those of password stores do, is to serve the next one.
-    child.release();
-    return (decode(output) ?? "").replace(/\r?\n$/, "");
+    child.detach();
+    return (decodeUtf8(output) ?? "").replace(/\r?\n$/, "");
   }
   child.killNow();
-  await child.sweep();
+  await child.terminate();
   throw new Error(fault + quote(Buffer.concat(stderr.chunks), output));
 }
 
-async function start(text: string, cwd: string, env: Env): Promise<Child> {
+async function start(text: string, cwd: string, env: Env): Promise<ChildProcess> {
   const [word, ...args] = splitWords(text) ?? [""];
-  const tag = await newTag();
+  const tag = await newOwnerTag();
   const own = childEnvironment(
     env,
     {},
     {
-      [TAG_VARIABLE]: tagVariable(tag, env[TAG_VARIABLE]),
+      [OWNER_VARIABLE]: ownerVariableOf(tag, env[OWNER_VARIABLE]),
       [HUBS_VARIABLE]: env[HUBS_VARIABLE],
     },
   );
   const command = expandHome(word, env);
-  const morePath = () => readLoginPath(env, tag);
+  const morePath = () => loginShellPath(env, tag);
   try {
-    const found = await findCommand({ server: "", command, cwd, path: own["PATH"], morePath });
+    const found = await resolveCommand({
+      server: "",
+      command,
+      cwd,
+      path: own["PATH"],
+      extraPath: morePath,
+    });
     if (own["PATH"] !== undefined) own["PATH"] = found.path;
-    return await startChild({ file: found.file, args, env: own, cwd, tag });
+    return await spawnChild({ file: found.file, args, env: own, cwd, tag });
   } catch (error) {
     const code =
       error instanceof HubError ? error.code : String((error as { code?: unknown }).code);
@@ -96,7 +102,7 @@ async function start(text: string, cwd: string, env: Env): Promise<Child> {
 }
 
 /** Keeps the first bytes of an output; what comes after them is read and dropped. */
-function collect(child: Child, name: "stdout" | "stderr", most: number) {
+function collect(child: ChildProcess, name: "stdout" | "stderr", most: number) {
   const chunks: Buffer[] = [];
   let room = most;
   const full = new Promise<void>((resolve) => {
@@ -111,7 +117,7 @@ function collect(child: Child, name: "stdout" | "stderr", most: number) {
 }
 
 function findFault(
-  exit: Exit | undefined,
+  exit: ExitStatus | undefined,
   output: Buffer,
   isInTime: boolean,
   limit: number,
@@ -120,7 +126,7 @@ function findFault(
   if (!isInTime || exit === undefined) return `did not end within ${limit / 1000} s`;
   if ("signal" in exit) return `was killed by signal ${exit.signal}`;
   if (exit.code !== 0) return `exited with code ${exit.code}`;
-  const text = decode(output);
+  const text = decodeUtf8(output);
   if (text === undefined) return "printed what is not UTF-8 text";
   return text.trim() === "" ? "printed nothing" : undefined;
 }

@@ -1,4 +1,4 @@
-import { nativeSecrets } from "../base/runtime.ts";
+import { systemKeychain } from "../base/runtime.ts";
 
 /** What the system itself keeps secrets in, by service and name. Rejects where there is none. */
 export interface Keyring {
@@ -22,8 +22,8 @@ interface KeyringPackage {
 
 /** By what the runtime has built in, or else by the package `@napi-rs/keyring`. Rejects if there is neither. */
 export async function openKeyring(): Promise<Keyring> {
-  if (nativeSecrets !== undefined) {
-    const secrets = nativeSecrets();
+  if (systemKeychain !== undefined) {
+    const secrets = systemKeychain();
     return {
       get: async (service, name) => (await secrets.get({ service, name })) ?? undefined,
       set: (service, name, value) => secrets.set({ service, name, value }),

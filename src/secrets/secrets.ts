@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { HubError } from "../base/errors.ts";
-import { configFolders, type Surroundings } from "../base/paths.ts";
+import { configFolders, type SystemEnvironment } from "../base/paths.ts";
 import { SECRET_SOURCES, type SecretSource } from "../manifest/secrecy.ts";
 import { keychainStore } from "./chain.ts";
 import { readEnvironment, variableOf } from "./environment.ts";
@@ -40,7 +40,7 @@ const NAMES: Readonly<Record<SecretSource, string>> = {
 
 /** Where the user's secrets are, whether there are any or not: nothing is touched yet. */
 export function openSecrets(
-  { env, platform }: Pick<Surroundings, "env" | "platform">,
+  { env, platform }: Pick<SystemEnvironment, "env" | "platform">,
   keychain: Keychain = openKeychain(env),
 ): Secrets {
   const [config = ""] = configFolders(env, platform);

@@ -1,10 +1,10 @@
 import { chmod, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { HubError } from "../base/errors.ts";
-import { removeDrafts, rewritePrivate, writePrivate } from "../base/private-files.ts";
-import { type Bytes, decode, readSmall } from "../base/read-file.ts";
+import { removeStaleTempFiles, replacePrivate, writePrivate } from "../base/private-files.ts";
+import { type FileBytes, decodeUtf8, readFileLimited } from "../base/read-file.ts";
 import type { Keychain } from "./keychain.ts";
-import { explainWrite, withLock } from "../process/file-lock.ts";
+import { writeErrorOf, withFileLock } from "../process/file-lock.ts";
 import { type Key, makeKey, parseKey, readHeader, seal, spellKey, unseal } from "./seal.ts";
 
 /** All that is kept in one sealed file. */
@@ -59,14 +59,14 @@ export class Vault {
       if (!change(content)) return false;
       const key = opened?.key ?? (await this.#newKey());
       // Whoever was killed while it wrote has left one.
-      await removeDrafts(this.#folder, Date.now()).catch(() => {});
-      await rewritePrivate(this.path, await seal(write(content), key));
+      await removeStaleTempFiles(this.#folder, Date.now()).catch(() => {});
+      await replacePrivate(this.path, await seal(write(content), key));
       return true;
     };
     try {
-      return await withLock(join(this.#folder, "lock"), NEVER, work, { limit: LIMIT });
+      return await withFileLock(join(this.#folder, "lock"), NEVER, work, { limit: LIMIT });
     } catch (error) {
-      throw explainWrite(this.#folder, error);
+      throw writeErrorOf(this.#folder, error);
     }
   }
 
@@ -79,7 +79,7 @@ export class Vault {
   }
 
   async #open(): Promise<{ readonly content: Content; readonly key: Key } | undefined> {
-    const read = await readSmall(this.path, MAX_FILE);
+    const read = await readFileLimited(this.path, MAX_FILE);
     if (read.kind === "absent") return undefined;
     if (read.kind === "refused") throw this.#broken(`it ${read.reason}`);
     await makePrivate(this.path);
@@ -111,11 +111,11 @@ export class Vault {
 
   /** Of a file that is there, nothing else will do. */
   async #readKeyFile(): Promise<Key | undefined> {
-    const read = await readSmall(this.#keyPath, MAX_KEY);
+    const read = await readFileLimited(this.#keyPath, MAX_KEY);
     if (read.kind === "absent") return undefined;
     if (read.kind === "refused") throw this.#broken(`its key, ${this.#keyPath}, ${read.reason}`);
     await makePrivate(this.#keyPath);
-    const key = parseKey(decode(read.bytes) ?? "");
+    const key = parseKey(decodeUtf8(read.bytes) ?? "");
     if (key !== undefined) return key;
     throw this.#broken(`its key, ${this.#keyPath}, is damaged. ${this.#restore}`);
   }
@@ -157,19 +157,19 @@ async function makePrivate(path: string): Promise<void> {
   if ((mode & 0o077) !== 0) await chmod(path, 0o600).catch(() => {});
 }
 
-function encode(text: string): Bytes {
+function encode(text: string): FileBytes {
   return new TextEncoder().encode(text);
 }
 
 /** Lists of pairs: names are whatever they are, `__proto__` for one. */
-function write({ values, elsewhere }: Content): Bytes {
+function write({ values, elsewhere }: Content): FileBytes {
   return encode(JSON.stringify({ values: [...values], keychain: [...elsewhere] }));
 }
 
 /** @returns undefined for what this program has not written */
-function parse(bytes: Bytes): Content | undefined {
+function parse(bytes: FileBytes): Content | undefined {
   try {
-    const { values, keychain } = JSON.parse(decode(bytes) ?? "") as Record<string, unknown>;
+    const { values, keychain } = JSON.parse(decodeUtf8(bytes) ?? "") as Record<string, unknown>;
     if (!Array.isArray(values) || !Array.isArray(keychain)) return undefined;
     const isWhole = values.every(isPair) && keychain.every(isText);
     return isWhole ? { values: new Map(values), elsewhere: new Set(keychain) } : undefined;

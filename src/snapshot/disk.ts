@@ -2,10 +2,10 @@ import { Buffer } from "node:buffer";
 import { lstat, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import {
-  makePrivateFolder,
+  ensurePrivateFolder,
   readPrivate,
-  removeDrafts,
-  rewritePrivate,
+  removeStaleTempFiles,
+  replacePrivate,
 } from "../base/private-files.ts";
 import { obtainSeal, readSeal, type Seal } from "./hmac.ts";
 import { FORMAT, packRecord, readRecord } from "./record.ts";
@@ -66,8 +66,8 @@ class Shelf implements Store {
     const name = await nameOf(subject, seal);
     const file = await packRecord(name, kept, seal);
     if (file.length > MAX_LENGTH) return false;
-    await makePrivateFolder(this.place);
-    await rewritePrivate(join(this.place, name), file, kept.savedAt);
+    await ensurePrivateFolder(this.place);
+    await replacePrivate(join(this.place, name), file, kept.savedAt);
     return true;
   }
 
@@ -78,8 +78,8 @@ class Shelf implements Store {
   }
 
   async tidy(now: number): Promise<void> {
-    await removeDrafts(this.#folder, now);
-    await removeDrafts(this.place, now);
+    await removeStaleTempFiles(this.#folder, now);
+    await removeStaleTempFiles(this.place, now);
     const files: { path: string; size: number; savedAt: number }[] = [];
     for (const name of await readdir(this.place)) {
       const path = join(this.place, name);

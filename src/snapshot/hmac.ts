@@ -1,9 +1,14 @@
 import { Buffer } from "node:buffer";
 import { rm } from "node:fs/promises";
 import { utf8 } from "../base/bytes.ts";
-import { makePrivateFolder, readPrivate, replaceBy, writePrivate } from "../base/private-files.ts";
+import {
+  ensurePrivateFolder,
+  readPrivate,
+  replaceFromTemp,
+  writePrivate,
+} from "../base/private-files.ts";
 import { sleep } from "../base/grace.ts";
-import { locateKey } from "../base/place.ts";
+import { installationKeyPath } from "../base/place.ts";
 
 /** HMAC-SHA-256 with the key of this installation, as 64 hex digits. */
 export type Seal = (bytes: Uint8Array<ArrayBuffer>) => Promise<string>;
@@ -16,7 +21,7 @@ const PAUSE = 10;
 
 /** Seals with the key that there is; undefined if there is none, or a damaged one. `folder` is the state folder. Never rejects. */
 export async function readSeal(folder: string): Promise<Seal | undefined> {
-  const key = await readKey(locateKey(folder));
+  const key = await readKey(installationKeyPath(folder));
   return key && openSeal(key);
 }
 
@@ -26,12 +31,12 @@ export async function readSeal(folder: string): Promise<Seal | undefined> {
  * @throws {Error} if the state folder cannot be written.
  */
 export async function obtainSeal(folder: string): Promise<Seal> {
-  const path = locateKey(folder);
+  const path = installationKeyPath(folder);
   const draft = `${path}.draft`;
   for (let tries = 1; ; tries++) {
     const key = await readKey(path);
     if (key !== undefined) return openSeal(key);
-    await makePrivateFolder(folder);
+    await ensurePrivateFolder(folder);
     const fresh = Buffer.from(crypto.getRandomValues(new Uint8Array(32)));
     try {
       await writePrivate(draft, utf8(`${fresh.toString("hex")}\n`));
@@ -45,7 +50,7 @@ export async function obtainSeal(folder: string): Promise<Seal> {
     try {
       // Another hub may have written one before this hub had the draft.
       const made = await readKey(path);
-      if (made === undefined) await replaceBy(draft, path);
+      if (made === undefined) await replaceFromTemp(draft, path);
       return await openSeal(made ?? fresh);
     } finally {
       await rm(draft, { force: true });

@@ -1,5 +1,5 @@
 import { Buffer, isUtf8 } from "node:buffer";
-import { type Range, textOf } from "../base/bytes.ts";
+import { type ByteRange, textOf } from "../base/bytes.ts";
 import { eachKind, type Item, type ItemState, type Kind, KINDS } from "../catalog/listing.ts";
 import type { Declared, Hints, Metas, Offer } from "../catalog/offer.ts";
 import type { Seal } from "./hmac.ts";
@@ -34,8 +34,8 @@ interface Entry {
   readonly key: string;
   /** Of its bytes. */
   readonly size: number;
-  readonly keys: readonly Range[];
-  readonly meta?: Range;
+  readonly keys: readonly ByteRange[];
+  readonly meta?: ByteRange;
   /** Another hub need not check it again. With other rules for that there has to be another `FORMAT`. */
   readonly state?: ItemState;
 }
@@ -129,6 +129,6 @@ function toEntry({ key, bytes, keys, meta, state }: Item): Entry {
   };
 }
 
-function toRange({ start, end }: Range): Range {
+function toRange({ start, end }: ByteRange): ByteRange {
   return { start, end };
 }

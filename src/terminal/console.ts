@@ -2,7 +2,7 @@ import process from "node:process";
 import type { LogLevel } from "../base/events.ts";
 
 /** What this program itself prints with, whatever plugins' console is. */
-export const own = {
+export const ownConsole = {
   log: console.log.bind(console),
   warn: console.warn.bind(console),
 } as const;
@@ -23,7 +23,7 @@ const LEVELS = {
  * Sends what plugins write with `console` to the log: stdout is for answers, and on stderr some runtimes' consoles wait
  * for ever for somebody who reads it. @returns the undo
  */
-export function divertConsole(log: (level: LogLevel, text: string) => void): () => void {
+export function redirectConsole(log: (level: LogLevel, text: string) => void): () => void {
   const names = Object.keys(LEVELS) as (keyof typeof LEVELS)[];
   const before = names.map((name) => [name, console[name]] as const);
   for (const name of names) {

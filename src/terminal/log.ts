@@ -17,11 +17,11 @@ export interface LogRecord {
   readonly category: readonly string[];
   /** For people; the server's name is left to the category. */
   readonly message: string;
-  readonly properties: Properties;
+  readonly properties: LogFields;
 }
 
 /** What programs want to know beside the message. Times of day are ISO texts, durations are ms. */
-export interface Properties {
+export interface LogFields {
   /** Its message stands in the record's message already. */
   readonly error?: HubError;
   /** What is wrong with a manifest, a line each. */
@@ -30,10 +30,10 @@ export interface Properties {
 }
 
 /** The category of what concerns the hub as a whole. */
-export const ROOT = "toolmux";
+export const ROOT_CATEGORY = "toolmux";
 
 /** The second part of a server's category. */
-export const SERVER = "server";
+export const SERVER_CATEGORY = "server";
 
 const SEVERITY: Readonly<Record<LogLevel, number>> = { error: 0, warn: 1, info: 2, debug: 3 };
 
@@ -54,49 +54,50 @@ const GRAVEST: Readonly<Record<EventKind, LogLevel>> = {
 const NAMED = 5;
 
 /** Whether something of that level is told if all is told down to `least`. */
-export function isTold(level: LogLevel, least: LogLevel): boolean {
+export function isLevelEnabled(level: LogLevel, least: LogLevel): boolean {
   return SEVERITY[level] <= SEVERITY[least];
 }
 
 /** The kinds of events that can be told at that level; listening for others would cost for nothing. */
-export function kindsAt(least: LogLevel): readonly EventKind[] {
+export function eventKindsAtLevel(least: LogLevel): readonly EventKind[] {
   const kinds = Object.keys(GRAVEST) as EventKind[];
-  return kinds.filter((kind) => isTold(GRAVEST[kind], least));
+  return kinds.filter((kind) => isLevelEnabled(GRAVEST[kind], least));
 }
 
 /** A record of the hub as a whole, or of one server. */
-export function createRecord(
+export function makeLogRecord(
   level: LogLevel,
   message: string,
   { server, time = Date.now(), ...properties }: Origin = {},
 ): LogRecord {
-  const category = server === undefined ? [ROOT] : [ROOT, SERVER, server];
+  const category =
+    server === undefined ? [ROOT_CATEGORY] : [ROOT_CATEGORY, SERVER_CATEGORY, server];
   return { time, level, category, message, properties };
 }
 
 /** The same record with other texts, wherever they are in it. */
-export function retell(record: LogRecord, change: (text: string) => string): LogRecord {
+export function redactRecord(record: LogRecord, change: (text: string) => string): LogRecord {
   const revise = (value: unknown): unknown => {
     if (typeof value === "string") return change(value);
-    if (value instanceof HubError) return value.retell(change);
+    if (value instanceof HubError) return value.mapTexts(change);
     return Array.isArray(value) ? value.map(revise) : value;
   };
   const entries = Object.entries(record.properties).map(([name, value]) => [name, revise(value)]);
-  const properties = Object.fromEntries(entries) as Properties;
+  const properties = Object.fromEntries(entries) as LogFields;
   return { ...record, message: change(record.message), properties };
 }
 
-interface Origin extends Properties {
+interface Origin extends LogFields {
   readonly server?: string | undefined;
   readonly time?: number;
 }
 
 /** What to tell of an error that ends a command: of a manifest, a record for each of its problems. */
-export function recordsOf(error: HubError): readonly LogRecord[] {
+export function recordsOfError(error: HubError): readonly LogRecord[] {
   if (error.code !== "manifestInvalid") {
-    return [createRecord("error", error.message, { server: error.server, error })];
+    return [makeLogRecord("error", error.message, { server: error.server, error })];
   }
-  return error.message.split("\n").map((problem) => createRecord("error", problem));
+  return error.message.split("\n").map((problem) => makeLogRecord("error", problem));
 }
 
 /**
@@ -104,17 +105,17 @@ export function recordsOf(error: HubError): readonly LogRecord[] {
  * loss, when it comes; of a failure for good, when that is where it ends.
  * @param time now, in ms since the epoch.
  */
-export function describeEvent(event: HubEvent, time: number): LogRecord | undefined {
+export function recordOfEvent(event: HubEvent, time: number): LogRecord | undefined {
   switch (event.kind) {
     case "server": {
       const { server, change } = event;
-      return createRecord("info", SERVER_CHANGES[change], { server, time, change });
+      return makeLogRecord("info", SERVER_CHANGES[change], { server, time, change });
     }
     case "state":
       return describeMove(event, time);
     case "log": {
       const { level, source, server, text } = event;
-      return createRecord(level, text, { server, time, source });
+      return makeLogRecord(level, text, { server, time, source });
     }
     case "callStarted":
     case "callFinished":
@@ -122,7 +123,7 @@ export function describeEvent(event: HubEvent, time: number): LogRecord | undefi
       return describeCall(event, time);
     case "catalog": {
       const { added, removed, altered } = event;
-      return createRecord("info", describeTools(event), { time, added, removed, altered });
+      return makeLogRecord("info", describeTools(event), { time, added, removed, altered });
     }
     case "alert":
       return describeAlert(event.raised, event.alert, time);
@@ -131,10 +132,10 @@ export function describeEvent(event: HubEvent, time: number): LogRecord | undefi
       if (outcome === "reloaded") {
         const { servers } = event;
         const text = `the manifest was read again: ${servers} ${servers === 1 ? "server" : "servers"}`;
-        return createRecord("info", text, { time, outcome, servers });
+        return makeLogRecord("info", text, { time, outcome, servers });
       }
       const text = "the manifest was changed, but is not taken: the hub goes on with the old one";
-      return createRecord("error", text, { time, outcome, problems: event.problems.split("\n") });
+      return makeLogRecord("error", text, { time, outcome, problems: event.problems.split("\n") });
     }
   }
 }
@@ -152,9 +153,9 @@ function describeMove(event: StateEvent, time: number): LogRecord {
     ...(retryAt !== undefined && { retryAt: new Date(retryAt).toISOString() }),
     time,
   };
-  const tell = (level: LogLevel, message: string): LogRecord => createRecord(level, message, base);
+  const tell = (level: LogLevel, message: string): LogRecord => makeLogRecord(level, message, base);
   const complain = (level: LogLevel, error: HubError, more = ""): LogRecord =>
-    createRecord(level, error.message + more, { ...base, error });
+    makeLogRecord(level, error.message + more, { ...base, error });
   const wait = retryAt === undefined ? "soon" : `in ${describeTime(retryAt - time)}`;
   switch (event.to) {
     case "connecting": {
@@ -188,28 +189,28 @@ function describeCall(event: CallEvent, time: number): LogRecord {
   const what = `call ${call} of ${tool}`;
   const base = { server, time, call, tool };
   if (event.kind === "callStarted") {
-    return createRecord("debug", `${what} started`, { ...base, name: event.name });
+    return makeLogRecord("debug", `${what} started`, { ...base, name: event.name });
   }
   const ms = Math.round(event.duration);
   const after = `after ${describeTime(event.duration)}`;
   if (event.kind === "callCancelled") {
     const { by } = event;
-    return createRecord("debug", `${what} cancelled ${after}: ${by}`, { ...base, ms, by });
+    return makeLogRecord("debug", `${what} cancelled ${after}: ${by}`, { ...base, ms, by });
   }
   const { outcome } = event;
   if (outcome === "answered") {
-    return createRecord("debug", `${what} answered ${after}`, { ...base, ms, outcome });
+    return makeLogRecord("debug", `${what} answered ${after}`, { ...base, ms, outcome });
   }
   const error = event.cause;
   const text = `${what} failed ${after}: ${error.message}`;
-  return createRecord("debug", text, { ...base, ms, outcome, error });
+  return makeLogRecord("debug", text, { ...base, ms, outcome, error });
 }
 
 function describeAlert(raised: boolean, alert: Alert, time: number): LogRecord | undefined {
   const { kind, server, text } = alert;
   if (kind === "connectionFailed" || kind === "disconnected") return undefined;
   const base = { server, time, alert: kind, raised };
-  return raised ? createRecord("warn", text, base) : createRecord("info", `over: ${text}`, base);
+  return raised ? makeLogRecord("warn", text, base) : makeLogRecord("info", `over: ${text}`, base);
 }
 
 function describeTools(event: Extract<HubEvent, { kind: "catalog" }>): string {

@@ -1,25 +1,25 @@
-import { type LogRecord, ROOT } from "./log.ts";
+import { type LogRecord, ROOT_CATEGORY } from "./log.ts";
 
 /** So many records wait for LogTape; more are told without it. */
 const MAX_WAITING = 1000;
 
-export type Tell = (record: LogRecord) => void;
+export type LogSink = (record: LogRecord) => void;
 
 /** Gives what takes records in, and hands them on to `print`. */
-export type Loader = (print: Tell) => Promise<Tell>;
+export type SinkLoader = (print: LogSink) => Promise<LogSink>;
 
 /**
  * Tells records through LogTape, which is loaded when there is something to tell, and not before `open`: nothing
  * waits for it, and what comes before it is there is told in order, at the latest at the end.
  */
-export class Journal {
-  readonly #print: Tell;
-  readonly #load: Loader;
+export class LogTapeLogger {
+  readonly #print: LogSink;
+  readonly #load: SinkLoader;
   readonly #waiting: LogRecord[] = [];
   #stage: "closed" | "open" | "loading" | "loaded" = "closed";
-  #tell: Tell;
+  #tell: LogSink;
 
-  constructor(print: Tell, load: Loader = loadLogTape) {
+  constructor(print: LogSink, load: SinkLoader = loadLogTape) {
     this.#print = print;
     this.#load = load;
     this.#tell = print;
@@ -57,7 +57,7 @@ export class Journal {
 }
 
 /** LogTape, set up anew: what it takes in comes out of its one sink. */
-async function loadLogTape(print: Tell): Promise<Tell> {
+async function loadLogTape(print: LogSink): Promise<LogSink> {
   const { configureSync, getLogger } = await import("@logtape/logtape");
   configureSync({
     reset: true,
@@ -73,12 +73,12 @@ async function loadLogTape(print: Tell): Promise<Tell> {
       },
     },
     loggers: [
-      { category: ROOT, sinks: ["stderr"] },
+      { category: ROOT_CATEGORY, sinks: ["stderr"] },
       // What LogTape says of itself would go to the console, and so to stdout.
       { category: ["logtape", "meta"], sinks: [] },
     ],
   });
-  const logger = getLogger(ROOT);
+  const logger = getLogger(ROOT_CATEGORY);
   return ({ time, level, category, message, properties }) => {
     const record = {
       // The record's own category counts. A logger of its own for each server would be looked up in a plain object,

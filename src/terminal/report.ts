@@ -1,7 +1,7 @@
 import type { HubError } from "../base/errors.ts";
-import { own } from "./console.ts";
+import { ownConsole } from "./console.ts";
 import type { LogFormat } from "../cli/command.ts";
-import { type LogRecord, recordsOf, SERVER } from "./log.ts";
+import { type LogRecord, recordsOfError, SERVER_CATEGORY } from "./log.ts";
 
 /*
  * All that is told on stderr goes through `warn`: console.error is red on some runtimes' terminals.
@@ -13,30 +13,32 @@ const MAX_ITEMS = 100;
 
 /** Tells one line on stderr. */
 export function printLine(text: string): void {
-  own.warn(formatLine(text));
+  ownConsole.warn(formatLine(text));
 }
 
 /** A line as it stands on stderr, without its end. */
 export function formatLine(text: string): string {
-  return `toolmux: ${clean(text)}`;
+  return `toolmux: ${sanitizeLine(text)}`;
 }
 
 /** Tells a record on stderr. */
-export function printRecord(record: LogRecord, format: LogFormat): void {
-  own.warn(formatRecord(record, format));
+export function printLogRecord(record: LogRecord, format: LogFormat): void {
+  ownConsole.warn(formatLogRecord(record, format));
 }
 
 /** A record as it stands on stderr, without the last line end: as JSON one line; as text, a manifest's problems follow. */
-export function formatRecord(record: LogRecord, format: LogFormat): string {
+export function formatLogRecord(record: LogRecord, format: LogFormat): string {
   return format === "json" ? formatJson(record) : formatText(record);
 }
 
 function formatText({ level, category, message, properties }: LogRecord): string {
   const [, part, server] = category;
-  const about = part === SERVER && server !== undefined ? `${server}: ` : "";
+  const about = part === SERVER_CATEGORY && server !== undefined ? `${server}: ` : "";
   const { error, problems = [] } = properties;
   const whole = `${level} ${about}${message}${describeLastWords(error?.stderr)}`;
-  return [formatLine(cut(whole)), ...cutList(problems).map((line) => clean(cut(line)))].join("\n");
+  return [formatLine(cut(whole)), ...cutList(problems).map((line) => sanitizeLine(cut(line)))].join(
+    "\n",
+  );
 }
 
 /** `{"time":"ISO","level","category":[…],"message", …properties}`; an error in it is `{code, message, step?, stderr?}`. */
@@ -75,16 +77,16 @@ function cutList<T>(items: readonly T[]): readonly (T | string)[] {
 
 /** Tells an error that ends a command on stderr. `topic`: the command whose help may help. */
 export function printError(error: HubError, topic?: string, format: LogFormat = "text"): void {
-  if (format === "text") own.warn(describeError(error, topic));
-  else for (const record of recordsOf(error)) printRecord(record, format);
+  if (format === "text") ownConsole.warn(describeError(error, topic));
+  else for (const record of recordsOfError(error)) printLogRecord(record, format);
 }
 
 /** An error and the last words of its server. Problems of a manifest stand alone on their lines, as editors read them. */
 export function describeError({ code, message, stderr }: HubError, topic = ""): string {
-  if (code === "manifestInvalid") return cleanLines(message);
-  const more = stderr.map((line) => `  ${clean(line)}`);
+  if (code === "manifestInvalid") return sanitizeLines(message);
+  const more = stderr.map((line) => `  ${sanitizeLine(line)}`);
   if (code === "usage") more.push(`Try: toolmux help ${topic}`.trimEnd());
-  return [`toolmux: ${clean(message)}`, ...more].join("\n");
+  return [`toolmux: ${sanitizeLine(message)}`, ...more].join("\n");
 }
 
 /** Why a server is not there, in one line, with its last words. */
@@ -108,14 +110,14 @@ function showHidden(text: string): string {
 }
 
 /** Text of others over several lines, without what would move a terminal's cursor, change its colours, or stay hidden. */
-export function cleanLines(text: string): string {
+export function sanitizeLines(text: string): string {
   // oxlint-disable-next-line no-control-regex
   const controls = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
   return showHidden(text.replaceAll("\r\n", "\n").replace(controls, "\ufffd"));
 }
 
 /** Text of others in one line, without what would move a terminal's cursor, change its colours, or stay hidden. */
-export function clean(text: string): string {
+export function sanitizeLine(text: string): string {
   // oxlint-disable-next-line no-control-regex
   return showHidden(text.replace(/[\u0000-\u001f\u007f-\u009f]+/g, " "));
 }

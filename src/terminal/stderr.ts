@@ -1,18 +1,18 @@
 import process from "node:process";
 import { utf8 } from "../base/bytes.ts";
 import { ownStderr } from "../base/runtime.ts";
-import { own } from "./console.ts";
+import { ownConsole } from "./console.ts";
 
 /** So many characters wait for a reader of stderr; later lines are counted and dropped. */
 const MAX_WAITING = 256 * 1024;
 
 /** Takes text; gives a promise that never rejects when its reader is slow. */
-export type Outlet = (text: string) => Promise<void> | undefined;
+export type TextSink = (text: string) => Promise<void> | undefined;
 
 /** Lines on stderr from a hub that must not stand still because nobody reads them, as clients often do not. */
-export class Notices {
+export class StderrWriter {
   readonly #describeGap: (missing: number) => string;
-  #outlet: Outlet | undefined;
+  #outlet: TextSink | undefined;
   /** Settles when the reader has taken what it was given; there while it is slow. */
   #reading: Promise<void> | undefined;
   #waiting: string[] = [];
@@ -23,7 +23,7 @@ export class Notices {
    * @param describeGap the line that stands where so many lines are missing.
    * @param outlet stderr, if there is none given.
    */
-  constructor(describeGap: (missing: number) => string, outlet?: Outlet) {
+  constructor(describeGap: (missing: number) => string, outlet?: TextSink) {
     this.#describeGap = describeGap;
     this.#outlet = outlet;
   }
@@ -63,13 +63,13 @@ export class Notices {
 }
 
 /** Files and terminals take all that is written to them; what is no pipe may be printed without a thought. */
-function openStderr(): Outlet {
+function openStderr(): TextSink {
   if (isPipe(2)) {
     const stderr = ownStderr();
     return (text) => stderr.write(utf8(text));
   }
   return (text) => {
-    own.warn(text.slice(0, -1));
+    ownConsole.warn(text.slice(0, -1));
     return undefined;
   };
 }

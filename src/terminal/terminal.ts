@@ -1,19 +1,19 @@
 import process from "node:process";
 import picocolors from "picocolors";
 import type { Env } from "../base/paths.ts";
-import { clean, escapeJson } from "./report.ts";
+import { sanitizeLine, escapeJson } from "./report.ts";
 
 export type Colors = ReturnType<typeof picocolors.createColors>;
 
 /** What is printed on: a terminal's width in characters (Infinity where nothing is to be cut), and its colours. */
-export interface Paper {
+export interface TerminalStyle {
   readonly isTerminal: boolean;
   readonly width: number;
   readonly colors: Colors;
 }
 
 /** Looks at a stream; this costs some ms, so it is for commands with output for people. */
-export function findPaper(env: Env, stream: "stdout" | "stderr" = "stdout"): Paper {
+export function terminalStyleOf(env: Env, stream: "stdout" | "stderr" = "stdout"): TerminalStyle {
   const { isTTY: isTerminal, columns } = process[stream];
   const isColored = isTerminal && !env["NO_COLOR"] && env["TERM"] !== "dumb";
   return {
@@ -27,21 +27,21 @@ export function findPaper(env: Env, stream: "stdout" | "stderr" = "stdout"): Pap
 export function alignTable(
   titles: readonly string[],
   rows: readonly (readonly string[])[],
-  { width, colors }: Paper,
+  { width, colors }: TerminalStyle,
 ): string {
-  const table = [titles, ...rows.map((row) => row.map(clean))];
+  const table = [titles, ...rows.map((row) => row.map(sanitizeLine))];
   const widths = titles.map((_, at) => Math.max(...table.map((row) => measure(row[at] ?? ""))));
   const lines = table.map((row) => {
     const cells = row.map((cell, at) =>
       at < row.length - 1 ? cell + " ".repeat((widths[at] ?? 0) - measure(cell)) : cell,
     );
-    return cut(cells.join("  ").trimEnd(), width);
+    return truncate(cells.join("  ").trimEnd(), width);
   });
   return lines.map((line, i) => (i === 0 ? colors.dim(line) : line)).join("\n");
 }
 
 /** The text, or as much of it as fits with a mark that there is more. */
-export function cut(text: string, width: number): string {
+export function truncate(text: string, width: number): string {
   if (measure(text) <= width) return text;
   let room = width - 1;
   let shown = "";
@@ -73,7 +73,7 @@ export function formatJson(document: object): string {
 }
 
 /** `1 server`, `2 servers`. */
-export function count(some: number, noun: string): string {
+export function countNoun(some: number, noun: string): string {
   return `${some} ${noun}${some === 1 ? "" : "s"}`;
 }
 
@@ -100,7 +100,7 @@ function round(value: number): string {
 }
 
 /** One line on a terminal that is written over and goes at the end. */
-export interface TerminalLine {
+export interface StatusLine {
   show(text: string): void;
   clear(): void;
 }
@@ -108,14 +108,14 @@ export interface TerminalLine {
 const ERASE = "\r\u001b[K";
 
 /** The line on stderr; undefined if that is no terminal which can have one. */
-export function openLine(env: Env): TerminalLine | undefined {
+export function openStatusLine(env: Env): StatusLine | undefined {
   const { stderr } = process;
   if (!stderr.isTTY || env["TERM"] === "dumb") return undefined;
   let shown = false;
   return {
     show(text) {
       // The last column stays free: some terminals would begin a line for it.
-      stderr.write(ERASE + cut(clean(text), (stderr.columns || 80) - 1));
+      stderr.write(ERASE + truncate(sanitizeLine(text), (stderr.columns || 80) - 1));
       shown = true;
     },
     clear() {

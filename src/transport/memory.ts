@@ -1,35 +1,35 @@
-import { ChunkSight } from "../jsonrpc/sight.ts";
+import { ChunkScan } from "../jsonrpc/sight.ts";
 import { joinPieces, utf8 } from "../base/bytes.ts";
 import type { Buffer } from "node:buffer";
 import { HubError } from "../base/errors.ts";
-import { readFramePart } from "../jsonrpc/parse.ts";
+import { parseInChunk } from "../jsonrpc/parse.ts";
 import { type EncodedMessage, joinMessage } from "../jsonrpc/message.ts";
-import type { Exchange, Link, LinkEvents } from "./transport.ts";
-import { PRESSURE } from "../jsonrpc/pipe.ts";
+import type { SentRequest, Transport, TransportEvents } from "./transport.ts";
+import { WRITE_LIMITS } from "../jsonrpc/pipe.ts";
 
 /** The handle of a request on a shared pipe: abandoning it does nothing. */
-export const PIPE_EXCHANGE: Exchange = { abandon() {} };
+export const NO_HANDLE: SentRequest = { abandon() {} };
 
 /** Two connected transports in one process: what one sends, the other receives a microtask later. */
-export function memoryPair(): [Link, Link] {
-  const a = new MemoryLink();
-  const b = new MemoryLink();
-  a.peer = b;
-  b.peer = a;
-  return [a, b];
+export function memoryTransportPair(): [Transport, Transport] {
+  const first = new MemoryTransport();
+  const second = new MemoryTransport();
+  first.peer = second;
+  second.peer = first;
+  return [first, second];
 }
 
-class MemoryLink implements Link {
-  peer: MemoryLink | undefined;
-  #events: LinkEvents | undefined;
-  #inbox: Buffer[] = [];
+class MemoryTransport implements Transport {
+  peer: MemoryTransport | undefined;
+  #events: TransportEvents | undefined;
+  #received: Buffer[] = [];
   #queued = 0;
   #state: "new" | "open" | "ended" | "closed" = "new";
-  #paused = false;
-  #scheduled = false;
-  #full = false;
+  #isPaused = false;
+  #isDeliveryScheduled = false;
+  #isFull = false;
 
-  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state === "closed" || this.#events !== undefined) {
       return Promise.reject(new HubError("cancelled", "The link was not opened."));
     }
@@ -43,87 +43,87 @@ class MemoryLink implements Link {
     return this.peer === undefined ? 0 : this.peer.#queued;
   }
 
-  send(message: EncodedMessage): Exchange {
+  send(message: EncodedMessage): SentRequest {
     if (this.#state === "open") this.peer?.receive(message);
-    return PIPE_EXCHANGE;
+    return NO_HANDLE;
   }
 
   pause(): void {
-    this.#paused = true;
+    this.#isPaused = true;
   }
 
   resume(): void {
-    this.#paused = false;
+    this.#isPaused = false;
     this.#schedule();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
   close(): Promise<void> {
-    this.#inbox = [];
+    this.#received = [];
     this.#queued = 0;
-    this.#finish();
+    this.#setClosed();
     return Promise.resolve();
   }
 
   receive(message: EncodedMessage): void {
     if (this.#state === "closed" || this.#state === "ended") return;
     const bytes = joinMessage(message);
-    this.#inbox.push(bytes);
+    this.#received.push(bytes);
     this.#queued += bytes.length;
-    this.#measure();
+    this.#updateBackpressure();
     this.#schedule();
   }
 
   /** The peer has closed: messages that it sent before are still delivered. */
-  hangUp(): void {
+  peerClosed(): void {
     if (this.#state === "closed") return;
     this.#state = "ended";
     this.#schedule();
   }
 
   #schedule(): void {
-    if (this.#scheduled || this.#paused || this.#events === undefined) return;
-    this.#scheduled = true;
+    if (this.#isDeliveryScheduled || this.#isPaused || this.#events === undefined) return;
+    this.#isDeliveryScheduled = true;
     queueMicrotask(this.#deliver);
   }
 
   readonly #deliver = (): void => {
-    this.#scheduled = false;
-    while (!this.#paused && this.#inbox.length > 0) {
-      const bytes = this.#inbox.shift();
+    this.#isDeliveryScheduled = false;
+    while (!this.#isPaused && this.#received.length > 0) {
+      const bytes = this.#received.shift();
       if (bytes === undefined) break;
       this.#queued -= bytes.length;
-      this.#events?.frame(readFramePart(...amongOthers(bytes)));
-      this.#measure();
+      this.#events?.frame(parseInChunk(...insideChunk(bytes)));
+      this.#updateBackpressure();
     }
-    if (this.#state === "ended" && this.#inbox.length === 0) this.#finish();
+    if (this.#state === "ended" && this.#received.length === 0) this.#setClosed();
   };
 
   /** Reports backpressure to the peer when its messages accumulate here, and its end. */
-  #measure(): void {
-    const full = this.#queued > (this.#full ? PRESSURE.low : PRESSURE.high);
-    if (full === this.#full) return;
-    this.#full = full;
+  #updateBackpressure(): void {
+    const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
+    if (isFull === this.#isFull) return;
+    this.#isFull = isFull;
     const { peer } = this;
-    if (peer !== undefined && peer.#state === "open") peer.#events?.pressure(full);
+    if (peer !== undefined && peer.#state === "open") peer.#events?.pressure(isFull);
   }
 
-  #finish(): void {
+  #setClosed(): void {
     if (this.#state === "closed") return;
     this.#state = "closed";
-    this.peer?.hangUp();
+    this.peer?.peerClosed();
     this.#events?.closed(new HubError("connectionLost", "The link was closed."));
   }
 }
 
 /** A line inside a chunk with other lines, as on a pipe: shows up code that takes the whole chunk for the message. */
-function amongOthers(line: Buffer): [Buffer, number, number, ChunkSight] {
-  const chunk = joinPieces([BEFORE, line, BEHIND]);
-  const start = BEFORE.length;
-  return [chunk, start, start + line.length, new ChunkSight(chunk)];
+function insideChunk(line: Buffer): [Buffer, number, number, ChunkScan] {
+  const chunk = joinPieces([LINE_BEFORE, line, LINE_AFTER]);
+  const start = LINE_BEFORE.length;
+  return [chunk, start, start + line.length, new ChunkScan(chunk)];
 }
-const BEFORE = utf8('{"jsonrpc":"2.0","method":"notifications/before"}\n');
-const BEHIND = utf8('\n{"jsonrpc":"2.0","id":0,"method":"behind","params":{}}\n');
+const LINE_BEFORE = utf8('{"jsonrpc":"2.0","method":"notifications/before"}\n');
+const LINE_AFTER = utf8('\n{"jsonrpc":"2.0","id":0,"method":"behind","params":{}}\n');

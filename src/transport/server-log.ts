@@ -1,42 +1,42 @@
 import { Buffer } from "node:buffer";
 import { textOf } from "../base/bytes.ts";
 import type { LogLevel } from "../base/events.ts";
-import { type Invalid, bytesOf } from "../jsonrpc/message.ts";
-import { Splitter } from "../jsonrpc/line-reader.ts";
+import { type InvalidMessage, bytesOf } from "../jsonrpc/message.ts";
+import { LineReader } from "../jsonrpc/line-reader.ts";
 import type { Redactor } from "./redact.ts";
 
 /** The longest logged line, in characters. */
-const LINE = 2000;
+const MAX_LOG_LINE = 2000;
 /** The longest stderr line in an error, in characters. */
-const ERROR_LINE = 500;
+const MAX_ERROR_LINE = 500;
 /** How much of the end of stderr is kept. */
-const MEMORY = { lines: 1000, bytes: 128 * 1024 };
+const STDERR_TAIL = { lines: 1000, bytes: 128 * 1024 };
 /** The most lines logged per second; further ones are skipped, to bound the cost. */
-const LINES_PER_SECOND = 1000;
+const MAX_LINES_PER_SECOND = 1000;
 const LF = 0x0a;
 
-type Log = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
+type WriteLogLine = (level: LogLevel, source: "stderr" | "stdout", text: string) => void;
 
 /**
  * The log of one server process: its stderr, and lines on stdout that are no messages. They are logged line by line,
  * redacted, truncated and rate-limited; the end of stderr is kept for errors. Memory is bounded, whatever the server
  * writes, and what is not logged is not decoded.
  */
-export class Noise {
-  readonly #log: Log;
+export class ServerLog {
+  readonly #log: WriteLogLine;
   readonly #redactor: Redactor;
   readonly #now: () => number;
-  readonly #memory = new Ring(MEMORY.bytes);
-  #splitter: Splitter | undefined;
+  readonly #stderrTail = new RingBuffer(STDERR_TAIL.bytes);
+  #lineReader: LineReader | undefined;
   #second = 0;
-  #logged = 0;
+  #loggedThisSecond = 0;
   /** Bytes skipped since the last logged line. */
-  #missed = 0;
+  #skippedBytes = 0;
   /** The skipped bytes ended inside a stderr line, whose rest could be the rest of a secret. */
-  #torn = false;
+  #skippedPartialLine = false;
 
   /** @param now a clock, in ms */
-  constructor(redactor: Redactor, log: Log, now: () => number = () => performance.now()) {
+  constructor(redactor: Redactor, log: WriteLogLine, now: () => number = () => performance.now()) {
     this.#redactor = redactor;
     this.#log = log;
     this.#now = now;
@@ -44,120 +44,122 @@ export class Noise {
 
   /** A chunk of stderr; it may begin and end inside a line. */
   stderr(chunk: Buffer): void {
-    this.#memory.push(chunk);
-    const start = this.#torn ? chunk.indexOf(LF) + 1 : 0;
-    if (!this.#mayLog() || (this.#torn && start === 0)) {
-      this.#splitter = undefined;
-      this.#missed += chunk.length;
-      this.#torn = chunk.at(-1) !== LF;
+    this.#stderrTail.push(chunk);
+    const start = this.#skippedPartialLine ? chunk.indexOf(LF) + 1 : 0;
+    if (!this.#isBelowRateLimit() || (this.#skippedPartialLine && start === 0)) {
+      this.#lineReader = undefined;
+      this.#skippedBytes += chunk.length;
+      this.#skippedPartialLine = chunk.at(-1) !== LF;
       return;
     }
-    this.#torn = false;
-    this.#missed += start;
-    this.#tellMissed();
-    this.#splitter ??= this.#split();
-    this.#splitter.push(chunk.subarray(start));
+    this.#skippedPartialLine = false;
+    this.#skippedBytes += start;
+    this.#logSkipped();
+    this.#lineReader ??= this.#makeLineReader();
+    this.#lineReader.push(chunk.subarray(start));
   }
 
   /**
    * A line of stdout that is no message. It is logged at level `debug`; whoever counts such lines reports them.
    * @returns the redacted line; undefined above the rate limit
    */
-  stray(frame: Invalid): string | undefined {
-    if (!this.#mayLog()) return undefined;
-    const text = this.#text(bytesOf(frame));
-    const plain = frame.code === "parseError";
-    this.#write("debug", "stdout", plain ? text : `Not a message (${frame.reason}): ${text}`);
+  strayOutput(message: InvalidMessage): string | undefined {
+    if (!this.#isBelowRateLimit()) return undefined;
+    const text = this.#redactedText(bytesOf(message));
+    const isNotJson = message.code === "parseError";
+    this.#write("debug", "stdout", isNotJson ? text : `Not a message (${message.reason}): ${text}`);
     return text;
   }
 
   /** Both streams have ended: logs an unfinished last line. */
   end(): void {
-    this.#splitter?.end();
-    this.#tellMissed();
+    this.#lineReader?.end();
+    this.#logSkipped();
   }
 
   /** The last non-empty lines of stderr, oldest first, redacted. At most 1,000 are kept. */
   tail(count: number): string[] {
-    const { bytes, whole } = this.#memory.read();
+    const { bytes, isComplete } = this.#stderrTail.read();
     const text = textOf(bytes);
-    const start = whole ? 0 : text.indexOf("\n") + 1;
-    const isCut = !whole && start === 0;
-    const shown = isCut ? this.#redactor.rest(text) : this.#redactor.apply(text.slice(start));
-    const lines = shown.split(/\r?\n/);
+    const start = isComplete ? 0 : text.indexOf("\n") + 1;
+    const startsInsideLine = !isComplete && start === 0;
+    const redacted = startsInsideLine
+      ? this.#redactor.applyToFragment(text)
+      : this.#redactor.apply(text.slice(start));
+    const lines = redacted.split(/\r?\n/);
     return lines
       .filter((line) => line.trim() !== "")
-      .slice(-Math.min(count, MEMORY.lines))
-      .map((line) => line.slice(0, ERROR_LINE));
+      .slice(-Math.min(count, STDERR_TAIL.lines))
+      .map((line) => line.slice(0, MAX_ERROR_LINE));
   }
 
-  #split(): Splitter {
-    return new Splitter(4 * LINE + this.#redactor.longest, {
-      line: (bytes) => this.#write("info", "stderr", this.#text(bytes)),
+  #makeLineReader(): LineReader {
+    return new LineReader(4 * MAX_LOG_LINE + this.#redactor.maxEncodedLength, {
+      line: (bytes) => this.#write("info", "stderr", this.#redactedText(bytes)),
       oversized: (head, _tail, size) => {
-        const text = this.#redactor.apply(textOf(head)).slice(0, LINE);
+        const text = this.#redactor.apply(textOf(head)).slice(0, MAX_LOG_LINE);
         // The head may end inside a secret.
-        const safe = text.slice(0, Math.max(0, text.length - this.#redactor.longest));
+        const safe = text.slice(0, Math.max(0, text.length - this.#redactor.maxEncodedLength));
         this.#write("info", "stderr", `${safe}… (a line of ${size} bytes)`);
       },
     });
   }
 
-  #text(bytes: Buffer): string {
+  #redactedText(bytes: Buffer): string {
     // UTF-8 uses at most four bytes per character.
-    const enough = bytes.subarray(0, 4 * (LINE + this.#redactor.longest));
-    return this.#redactor.cut(textOf(enough), LINE);
+    const bounded = bytes.subarray(0, 4 * (MAX_LOG_LINE + this.#redactor.maxEncodedLength));
+    return this.#redactor.applyTruncated(textOf(bounded), MAX_LOG_LINE);
   }
 
   #write(level: LogLevel, source: "stderr" | "stdout", text: string): void {
-    this.#logged++;
+    this.#loggedThisSecond++;
     this.#log(level, source, text);
   }
 
-  #mayLog(): boolean {
+  #isBelowRateLimit(): boolean {
     const second = Math.floor(this.#now() / 1000);
     if (second !== this.#second) {
       this.#second = second;
-      this.#logged = 0;
+      this.#loggedThisSecond = 0;
     }
-    return this.#logged < LINES_PER_SECOND;
+    return this.#loggedThisSecond < MAX_LINES_PER_SECOND;
   }
 
-  #tellMissed(): void {
-    if (this.#missed === 0) return;
-    const text = `(${this.#missed} bytes came too fast and were not logged)`;
-    this.#missed = 0;
+  #logSkipped(): void {
+    if (this.#skippedBytes === 0) return;
+    const text = `(${this.#skippedBytes} bytes came too fast and were not logged)`;
+    this.#skippedBytes = 0;
     this.#write("warn", "stderr", text);
   }
 }
 
 /** The last bytes of a stream. The buffer is allocated with the first byte, since most servers write nothing. */
-class Ring {
-  readonly #size: number;
-  #memory: Buffer | undefined;
+class RingBuffer {
+  readonly #capacity: number;
+  #buffer: Buffer | undefined;
   /** Bytes received in total; modulo the size it is the next write position. */
   #total = 0;
 
-  constructor(size: number) {
-    this.#size = size;
+  constructor(capacity: number) {
+    this.#capacity = capacity;
   }
 
   push(chunk: Buffer): void {
-    this.#memory ??= Buffer.allocUnsafeSlow(this.#size);
-    this.#total += Math.max(0, chunk.length - this.#size);
-    const kept = chunk.subarray(-this.#size);
-    const at = this.#total % this.#size;
-    const first = kept.copy(this.#memory, at);
-    kept.copy(this.#memory, 0, first);
+    this.#buffer ??= Buffer.allocUnsafeSlow(this.#capacity);
+    this.#total += Math.max(0, chunk.length - this.#capacity);
+    const kept = chunk.subarray(-this.#capacity);
+    const at = this.#total % this.#capacity;
+    const copied = kept.copy(this.#buffer, at);
+    kept.copy(this.#buffer, 0, copied);
     this.#total += kept.length;
   }
 
   /** The kept bytes, oldest first. `isComplete`: nothing was overwritten. */
-  read(): { bytes: Buffer; whole: boolean } {
-    const memory = this.#memory ?? Buffer.alloc(0);
-    const at = this.#total % this.#size;
-    const whole = this.#total <= this.#size;
-    if (whole) return { bytes: memory.subarray(0, this.#total), whole };
-    return { bytes: Buffer.concat([memory.subarray(at), memory.subarray(0, at)]), whole };
+  read(): { bytes: Buffer; isComplete: boolean } {
+    const buffer = this.#buffer ?? Buffer.alloc(0);
+    const at = this.#total % this.#capacity;
+    const isComplete = this.#total <= this.#capacity;
+    if (isComplete) return { bytes: buffer.subarray(0, this.#total), isComplete };
+    return { bytes: Buffer.concat([buffer.subarray(at), buffer.subarray(0, at)]), isComplete };
   }
 }

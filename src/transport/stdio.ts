@@ -1,32 +1,38 @@
 import { HubError } from "../base/errors.ts";
-import type { Child, Exit } from "../process/child-process.ts";
-import { DRAIN_GRACE, within } from "../base/grace.ts";
+import type { ChildProcess, ExitStatus } from "../process/child-process.ts";
+import { DRAIN_GRACE, settlesWithin } from "../base/grace.ts";
 import type { EncodedMessage } from "../jsonrpc/message.ts";
-import { launch, type StdioTarget } from "./launch.ts";
-import type { DiscreetLink, Exchange, Link, LinkEvents, Vitals } from "./transport.ts";
-import { PIPE_EXCHANGE } from "./memory.ts";
-import { Noise } from "./server-log.ts";
+import { startServerProcess, type StdioTarget } from "./launch.ts";
+import type {
+  ServerTransport,
+  SentRequest,
+  Transport,
+  TransportEvents,
+  ProcessStats,
+} from "./transport.ts";
+import { NO_HANDLE } from "./memory.ts";
+import { ServerLog } from "./server-log.ts";
 import { Pipe } from "../jsonrpc/pipe.ts";
 import { Redactor } from "./redact.ts";
-import { endOf, sinkOf, sourceOf } from "../process/child-streams.ts";
+import { streamEnd, outputOfChild, inputOfChild } from "../process/child-streams.ts";
 
 export type { StdioTarget } from "./launch.ts";
 
 /** How many of the last stderr lines an error includes. */
-const TAIL_LINES = 10;
+const STDERR_LINES_IN_ERROR = 10;
 
 /** The stdio transport (MCP, Transports, stdio) to a child process: one message per line of its stdin and stdout. */
-export function stdioLink(target: StdioTarget): DiscreetLink {
-  return new StdioLink(target);
+export function openStdioTransport(target: StdioTarget): ServerTransport {
+  return new StdioTransport(target);
 }
 
-class StdioLink implements Link {
+class StdioTransport implements Transport {
   readonly #target: StdioTarget;
   readonly #redactor: Redactor;
   /** Aborted by a `close` before `open` has finished. */
-  readonly #gaveUp = new AbortController();
-  #opening: Promise<Conversation> | undefined;
-  #conversation: Conversation | undefined;
+  readonly #openAborted = new AbortController();
+  #opening: Promise<StdioChannel> | undefined;
+  #channel: StdioChannel | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(target: StdioTarget) {
@@ -38,99 +44,104 @@ class StdioLink implements Link {
     return this.#redactor.apply(text);
   }
 
-  async open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  async open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (this.#opening !== undefined) throw new HubError("internal", "A link is opened only once.");
-    this.#opening = this.#start(events, AbortSignal.any([signal, this.#gaveUp.signal]));
-    this.#conversation = await this.#opening;
+    this.#opening = this.#start(events, AbortSignal.any([signal, this.#openAborted.signal]));
+    this.#channel = await this.#opening;
   }
 
-  async #start(events: LinkEvents, signal: AbortSignal): Promise<Conversation> {
+  async #start(events: TransportEvents, signal: AbortSignal): Promise<StdioChannel> {
     const redactor = this.#redactor;
-    const child = await launch(this.#target, redactor, signal);
-    return new Conversation(this.#target, redactor, child, events);
+    const child = await startServerProcess(this.#target, redactor, signal);
+    return new StdioChannel(this.#target, redactor, child, events);
   }
 
   get queued(): number {
-    return this.#conversation?.queued ?? 0;
+    return this.#channel?.queued ?? 0;
   }
 
-  send(message: EncodedMessage): Exchange {
-    this.#conversation?.send(message);
-    return PIPE_EXCHANGE;
+  send(message: EncodedMessage): SentRequest {
+    this.#channel?.send(message);
+    return NO_HANDLE;
   }
 
   pause(): void {
-    this.#conversation?.pause();
+    this.#channel?.pause();
   }
 
   resume(): void {
-    this.#conversation?.resume();
+    this.#channel?.resume();
   }
 
-  vitals(): Promise<Vitals | undefined> {
-    return this.#conversation?.vitals() ?? Promise.resolve(undefined);
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#channel?.processStats() ?? Promise.resolve(undefined);
   }
 
   close(): Promise<void> {
-    this.#closing ??= this.#conversation?.close() ?? this.#giveUp();
+    this.#closing ??= this.#channel?.close() ?? this.#abortOpen();
     return this.#closing;
   }
 
-  async #giveUp(): Promise<void> {
-    this.#gaveUp.abort();
-    const conversation = await this.#opening?.catch(() => undefined);
-    await conversation?.close();
+  async #abortOpen(): Promise<void> {
+    this.#openAborted.abort();
+    const channel = await this.#opening?.catch(() => undefined);
+    await channel?.close();
   }
 }
 
 /** The streams of a running child, until it exits or is stopped. */
-class Conversation {
+class StdioChannel {
   readonly #server: string;
-  readonly #child: Child;
-  readonly #events: LinkEvents;
-  readonly #noise: Noise;
+  readonly #child: ChildProcess;
+  readonly #events: TransportEvents;
+  readonly #serverLog: ServerLog;
   readonly #pipe: Pipe;
   /** Settles when stdout and stderr have ended. */
-  readonly #silent: Promise<unknown>;
+  readonly #outputsEnded: Promise<unknown>;
   #phase: "open" | "closing" | "closed" = "open";
 
-  constructor(target: StdioTarget, redactor: Redactor, child: Child, events: LinkEvents) {
+  constructor(
+    target: StdioTarget,
+    redactor: Redactor,
+    child: ChildProcess,
+    events: TransportEvents,
+  ) {
     this.#server = target.server;
     this.#child = child;
     this.#events = events;
-    this.#noise = new Noise(redactor, (level, source, text) => {
+    this.#serverLog = new ServerLog(redactor, (level, source, text) => {
       if (this.#phase !== "closed") events.log(level, source, text);
     });
-    const mute = endOf(child.stdout);
-    let tellDeaf = (): void => {};
-    const deaf = new Promise<void>((resolve) => (tellDeaf = resolve));
-    this.#silent = Promise.all([mute, endOf(child.stderr)]);
-    sourceOf(child.stderr).read(
-      (chunk) => this.#noise.stderr(chunk),
+    const stdoutEnded = streamEnd(child.stdout);
+    let resolveStdinBroken = (): void => {};
+    const stdinBroken = new Promise<void>((resolve) => (resolveStdinBroken = resolve));
+    this.#outputsEnded = Promise.all([stdoutEnded, streamEnd(child.stderr)]);
+    inputOfChild(child.stderr).read(
+      (chunk) => this.#serverLog.stderr(chunk),
       () => {},
     );
-    const sink = sinkOf(child.stdin, () => tellDeaf());
-    this.#pipe = new Pipe(sourceOf(child.stdout), sink, target.maxMessage, {
-      frame: (frame) => {
-        if (frame.kind === "invalid") {
-          const text = this.#noise.stray(frame);
+    const output = outputOfChild(child.stdin, () => resolveStdinBroken());
+    this.#pipe = new Pipe(inputOfChild(child.stdout), output, target.maxMessage, {
+      message: (message) => {
+        if (message.kind === "invalid") {
+          const text = this.#serverLog.strayOutput(message);
           if (this.#phase !== "closed") events.flaw?.({ kind: "strayOutput", text });
         } else if (this.#phase === "open") {
-          events.frame(frame);
+          events.frame(message);
         }
       },
-      replaced: () => {
+      repaired: () => {
         if (this.#phase === "open") events.flaw?.({ kind: "invalidText" });
       },
       oversized: (head, tail, size) => {
         if (this.#phase === "open") events.oversized(head, tail, size);
       },
-      pressure: (full) => {
-        if (this.#phase === "open") events.pressure(full);
+      backpressure: (isFull) => {
+        if (this.#phase === "open") events.pressure(isFull);
       },
       ended: () => {},
     });
-    void this.#follow(mute, deaf);
+    void this.#watchExit(stdoutEnded, stdinBroken);
   }
 
   get queued(): number {
@@ -149,8 +160,8 @@ class Conversation {
     this.#pipe.resume();
   }
 
-  vitals(): Promise<Vitals | undefined> {
-    return this.#child.vitals();
+  processStats(): Promise<ProcessStats | undefined> {
+    return this.#child.processStats();
   }
 
   async close(): Promise<void> {
@@ -160,47 +171,47 @@ class Conversation {
     // A child that is blocked in a write cannot see the end of its input.
     this.#pipe.resume();
     await this.#child.stop();
-    await within(DRAIN_GRACE, this.#silent);
-    this.#finish("was stopped");
+    await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
+    this.#setClosed("was stopped");
   }
 
   /** Handles the exit of a child that was not told to stop. */
-  async #follow(mute: Promise<unknown>, deaf: Promise<unknown>): Promise<void> {
+  async #watchExit(stdoutEnded: Promise<unknown>, stdinBroken: Promise<unknown>): Promise<void> {
     const { exited } = this.#child;
     const first = await Promise.race([
       exited.then(() => "exit"),
-      mute.then(() => "output"),
-      deaf.then(() => "input"),
+      stdoutEnded.then(() => "output"),
+      stdinBroken.then(() => "input"),
     ]);
     // The pipes of a dying child close shortly before it exits.
-    if (first !== "exit") await within(DRAIN_GRACE, exited);
+    if (first !== "exit") await settlesWithin(DRAIN_GRACE, exited);
     if (this.#phase !== "open") return;
     const { exit } = this.#child;
     if (exit === undefined) {
-      this.#finish(`closed its ${first}, but went on running`);
+      this.#setClosed(`closed its ${first}, but went on running`);
       await this.#child.stop();
       return;
     }
-    const swept = this.#child.sweep();
+    const terminated = this.#child.terminate();
     // Resumed, so that nothing stays behind a pause: the owner learns of the exit after the last message.
     this.#pipe.resume();
-    await within(DRAIN_GRACE, this.#silent);
-    this.#finish(describe(exit));
-    await swept;
+    await settlesWithin(DRAIN_GRACE, this.#outputsEnded);
+    this.#setClosed(describeExit(exit));
+    await terminated;
   }
 
-  #finish(what: string): void {
+  #setClosed(what: string): void {
     if (this.#phase === "closed") return;
-    this.#noise.end();
+    this.#serverLog.end();
     this.#phase = "closed";
     const { stdin, stdout, stderr } = this.#child;
     for (const stream of [stdin, stdout, stderr]) stream.destroy();
-    const details = { server: this.#server, stderr: this.#noise.tail(TAIL_LINES) };
+    const details = { server: this.#server, stderr: this.#serverLog.tail(STDERR_LINES_IN_ERROR) };
     const text = `Server "${this.#server}" ${what}.`;
     this.#events.closed(new HubError("connectionLost", text, details));
   }
 }
 
-function describe(exit: Exit): string {
+function describeExit(exit: ExitStatus): string {
   return "code" in exit ? `exited with code ${exit.code}` : `was killed by signal ${exit.signal}`;
 }

@@ -1,7 +1,7 @@
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
 import type { Challenge } from "./http/credentials.ts";
-import type { Frame, EncodedMessage } from "../jsonrpc/message.ts";
+import type { Message, EncodedMessage } from "../jsonrpc/message.ts";
 import type { ProcessEntry } from "../process/process-table.ts";
 
 /**
@@ -13,7 +13,7 @@ import type { ProcessEntry } from "../process/process-table.ts";
  * A request sent on a Transport, and its response stream. Over HTTP that is the response to its own POST; on a shared
  * pipe it is only the id in the message, and it ends with its response or with the transport.
  */
-export interface Exchange {
+export interface SentRequest {
   /** Nobody waits for the response any more: HTTP closes the stream; on a shared pipe there is nothing to close. */
   abandon(): void;
   /** The sender's number for the request; messages on the stream are matched to it by this number. */
@@ -21,7 +21,7 @@ export interface Exchange {
 }
 
 /** What a Transport needs to know of a message beyond its bytes; HTTP writes it into headers. */
-export interface Outgoing {
+export interface SendOptions {
   readonly method: string;
   /** The name of the tool or prompt, or the URI of the resource, as the peer knows it. */
   readonly name?: string | undefined;
@@ -39,7 +39,7 @@ export interface Outgoing {
  * The way back for one request of the peer, on a transport that has one per request (HTTP: the response to its POST).
  * Transports with one shared way back, such as pipes, have none.
  */
-export interface Inbound {
+export interface Responder {
   /**
    * Sends a message that belongs to the request, before its response: progress, or a request to the client on its
    * behalf.
@@ -50,23 +50,23 @@ export interface Inbound {
 }
 
 /** Malformed output of a server that does not affect the connection; it is only reported. */
-export type Flaw =
+export type MalformedOutput =
   /** A line on stdout is no message. `text`: the line, redacted and truncated; undefined above the rate limit. */
   | { readonly kind: "strayOutput"; readonly text: string | undefined }
   /** A message was not valid UTF-8: the invalid sequences were replaced by U+FFFD. */
   | { readonly kind: "invalidText" };
 
 /** What a Transport reports to its owner: synchronously, in the order of arrival, and never after `closed`. */
-export interface LinkEvents {
+export interface TransportEvents {
   /**
    * A message arrived. `sentRequest`: the request on whose stream it came, if the transport has streams. `responder`:
    * the way back of a request or batch, if the transport has one per request.
    */
-  frame(frame: Frame, exchange?: Exchange, inbound?: Inbound): void;
+  frame(message: Message, sentRequest?: SentRequest, responder?: Responder): void;
   /** A line for the peer's log: stderr, stray output, or a dropped message. */
   log(level: LogLevel, source: "stderr" | "stdout", text: string): void;
   /** Called for each occurrence; the owner counts them. */
-  flaw?(flaw: Flaw): void;
+  flaw?(output: MalformedOutput): void;
   /**
    * A message over the size limit was discarded; the transport stays open.
    * `head` and `tail` are its first and last bytes (up to 4 KiB each), in which its id may be found.
@@ -75,7 +75,7 @@ export interface LinkEvents {
   /**
    * Backpressure. `isFull`: sent messages accumulate because the peer does not read; false once the queue has drained.
    */
-  pressure(full: boolean): void;
+  pressure(isFull: boolean): void;
   /**
    * The peer requires other credentials than the transport has or can obtain itself. Requests sent meanwhile are
    * `unanswered`.
@@ -86,37 +86,37 @@ export interface LinkEvents {
 }
 
 /** The negotiated era and protocol version. */
-export interface Spoken {
+export interface NegotiatedProtocol {
   readonly era: "legacy" | "modern";
   readonly version: string;
 }
 
 /** The processes that the transport has started. */
-export interface Vitals {
+export interface ProcessStats {
   /** The process that was started; the others are its descendants. */
   readonly pid: number;
   readonly processes: number;
   /** Resident memory of all processes together, in bytes. */
   readonly memory: number;
   /** One entry per process. */
-  readonly each: readonly ProcessEntry[];
+  readonly entries: readonly ProcessEntry[];
 }
 
 /**
  * Messages to and from one peer. It knows bytes and requests, not MCP.
  * Every implementation passes `linkContract` (test/contract/link.ts).
  */
-export interface Link {
+export interface Transport {
   /**
    * Opens the transport; called once. Aborting `signal` cancels and leaves nothing behind.
    * @throws {HubError} commandNotFound, notExecutable, spawnFailed or cancelled
    */
-  open(events: LinkEvents, signal: AbortSignal): Promise<void>;
+  open(events: TransportEvents, signal: AbortSignal): Promise<void>;
   /**
    * Queues one message; messages of one turn of the event loop go out in one write, in order. The pieces are not copied
    * and must not be changed afterwards. Never blocks and never throws: a transport that is not open drops the message.
    */
-  send(message: EncodedMessage, info?: Outgoing): Exchange;
+  send(message: EncodedMessage, options?: SendOptions): SentRequest;
   /** Queued bytes that the peer has not accepted yet. */
   readonly queued: number;
   /**
@@ -127,15 +127,15 @@ export interface Link {
   /** Removes the transport's secrets from a text. Absent if it has none. */
   redact?(text: string): string;
   /** Sets the negotiated protocol, which HTTP sends in headers. */
-  adopt?(spoken: Spoken): void;
+  adopt?(protocol: NegotiatedProtocol): void;
   /** Stops reading from the peer, so that the peer sees backpressure; undone by `resume`. */
   pause(): void;
   resume(): void;
   /** Memory and processor use of what the transport has started on this machine, if anything. */
-  vitals(): Promise<Vitals | undefined>;
+  processStats(): Promise<ProcessStats | undefined>;
   /** Closes the transport in bounded time, and settles when nothing of it is left; repeated calls join the first. */
   close(): Promise<void>;
 }
 
 /** A transport to a server: it holds secrets, and redacts them. */
-export type DiscreetLink = Link & Required<Pick<Link, "redact">>;
+export type ServerTransport = Transport & Required<Pick<Transport, "redact">>;

@@ -1,4 +1,4 @@
-import type { Piece, Range } from "../base/bytes.ts";
+import type { Piece, ByteRange } from "../base/bytes.ts";
 import type { HubError } from "../base/errors.ts";
 import type { AskMethod } from "../protocol/legacy.ts";
 import type { TaskQuery } from "../protocol/tasks.ts";
@@ -23,7 +23,7 @@ export interface Question {
   /** No response will come. */
   fail(error: HubError): void;
   /** The client reports progress. @param tokens ranges of the progress token in the notification's bytes */
-  progress(notification: Notification, tokens: readonly Range[]): void;
+  progress(notification: Notification, tokens: readonly ByteRange[]): void;
 }
 
 /** Takes requests of servers of either era for a client of either era. */

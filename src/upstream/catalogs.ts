@@ -5,7 +5,7 @@ import { compareSections } from "../catalog/changes.ts";
 import type { Digest, NameRules } from "../catalog/names.ts";
 import { NOUNS, type Offer } from "../catalog/offer.ts";
 import { type Limits, type Route, Section } from "../catalog/section.ts";
-import type { Bus, LogLevel } from "../base/events.ts";
+import type { EventBus, LogLevel } from "../base/events.ts";
 import type { InvalidServer, RunnableServer } from "../manifest/schema.ts";
 import type { Era } from "../protocol/era.ts";
 import type { Pool } from "./pool.ts";
@@ -14,7 +14,7 @@ import { EVERYTHING, prefixIn, type Scope } from "./scope.ts";
 
 export interface ShowcaseParts {
   readonly pool: Pool;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly digest: Digest;
   /** What plugins make of a server's listing; undefined if there are none. */

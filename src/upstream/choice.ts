@@ -3,7 +3,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import type { Response } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import type { Handshake } from "./handshake.ts";
 import { Listening } from "./listen.ts";
 import type { PendingTable } from "./pending.ts";
@@ -15,7 +15,7 @@ import { ModernDialect } from "./modern.ts";
 /** What a server is spoken to with. */
 export interface DialectParts {
   readonly server: string;
-  readonly link: Link;
+  readonly link: Transport;
   readonly clock: Clock;
   readonly pending: PendingTable;
   readonly voice: Voice;

@@ -1,12 +1,12 @@
 import type { Kind } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
-import { type ConnectStep, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
+import { type ConnectPhase, type ErrorCode, HubError, toHubError } from "../base/errors.ts";
 import type { LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Implementation } from "../protocol/legacy.ts";
 import { untilAborted } from "../base/grace.ts";
 import type { Challenge } from "../transport/http/credentials.ts";
-import type { Flaw, Link } from "../transport/transport.ts";
+import type { MalformedOutput, Transport } from "../transport/transport.ts";
 import type { Passage } from "./authorization.ts";
 import type { Audience } from "./audience.ts";
 import type { Gate } from "./start-limiter.ts";
@@ -22,7 +22,7 @@ export interface Surroundings {
   readonly clock: Clock;
   readonly gate: Gate;
   /** Resolves the `${…}` in the server's specification and creates the transport. @throws {HubError} valueMissing */
-  makeLink(spec: RunnableServer): Promise<Link>;
+  makeLink(spec: RunnableServer): Promise<Transport>;
   /**
    * Obtains authorization for a server; absent: it cannot be obtained.
    * @throws {HubError} unauthorized, or the signal's reason
@@ -46,7 +46,7 @@ export interface AttemptEvents {
   /** The server has answered 401 or 403, to one request or to any. */
   challenged(challenge: Challenge): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  flaw(flaw: Flaw): void;
+  flaw(flaw: MalformedOutput): void;
 }
 
 const TAIL_LINES = 10;
@@ -85,9 +85,9 @@ export class Attempt {
   readonly #isMissed: boolean;
   readonly #events: AttemptEvents;
   readonly #abort = new AbortController();
-  #at: ConnectStep = "resolve";
+  #at: ConnectPhase = "resolve";
   #session: Session | undefined;
-  #link: Link | undefined;
+  #link: Transport | undefined;
   #phase: "opening" | "open" | "over" = "opening";
   readonly #stale = new Set<Kind>();
   readonly #tail: string[] = [];
@@ -266,7 +266,7 @@ export class Attempt {
     this.#phase = "over";
     const whole = isEarly ? this.#error(cause.code, cause.message) : cause;
     // The message may repeat the server's words, and these a secret.
-    this.#events.lost(whole.retell((text) => this.#redact(text)));
+    this.#events.lost(whole.mapTexts((text) => this.#redact(text)));
   }
 
   /** Returns the slot and reports the delay, so that neither other starts nor waiting calls are held up. */

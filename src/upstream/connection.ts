@@ -356,6 +356,7 @@ export class Connection {
 
   #log(level: LogLevel, source: LogSource, text: string): void {
     const { bus } = this.#parts;
-    if (bus.wants("log")) bus.emit({ kind: "log", level, source, server: this.spec.name, text });
+    if (bus.hasListeners("log"))
+      bus.emit({ kind: "log", level, source, server: this.spec.name, text });
   }
 }

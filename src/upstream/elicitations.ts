@@ -1,4 +1,4 @@
-import { lastMember, scanObject, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../base/json.ts";
 import type { Response } from "../jsonrpc/message.ts";
 import type { Attendee } from "./audience.ts";
 
@@ -36,8 +36,9 @@ export class Elicitations {
     const { bytes } = response;
     const members = scanObject(bytes, body.start)?.items ?? [];
     const [code, data] = [lastMember(members, "code"), lastMember(members, "data")];
-    if (code === undefined || data === undefined || valueOf(bytes, code) !== URL_REQUIRED) return;
-    for (const id of readIds(valueOf(bytes, data))) this.give(id, client);
+    if (code === undefined || data === undefined || parseRange(bytes, code) !== URL_REQUIRED)
+      return;
+    for (const id of readIds(parseRange(bytes, data))) this.give(id, client);
   }
 
   /** The client has left. The ids stay known, so that a completion is not taken for another client's. */

@@ -66,14 +66,14 @@ export class Errands {
     }
     const tokens = readTokens(bytes, members);
     const edits = entry.errand.restore(task, readRelated(bytes, members));
-    const cut = { start: 0, end: params.start, by: "" };
+    const cut = { start: 0, end: params.start, replacement: "" };
     const inner = bytes.subarray(0, params.end);
     const last = tokens.at(-1);
     return {
       method,
       isTask: false,
       elicitation: undefined,
-      token: last && { of: bytes, start: last.start, end: last.end },
+      token: last && { bytes, start: last.start, end: last.end },
       params: (token) => applyEdits(inner, [cut, ...edits, ...editsOf(tokens, token)]),
       ...entry,
     };

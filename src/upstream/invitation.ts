@@ -1,7 +1,7 @@
 import { utf8 } from "../base/bytes.ts";
 import { Method } from "../protocol/legacy.ts";
 import { buildNotification, type Response } from "../jsonrpc/message.ts";
-import { lastMember, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, scanObject, readString } from "../base/json.ts";
 import type { Ask, Question } from "./ask.ts";
 import type { Attendee, Audience, Occasion } from "./audience.ts";
 import { onlyOne } from "./audience.ts";
@@ -81,7 +81,7 @@ export class Invitation {
   }
 
   #answered(body: Uint8Array, attendee: Attendee | undefined, id: string): void {
-    const action = stringOf(body, lastMember(scanObject(body, 0)?.items ?? [], "action"));
+    const action = readString(body, lastMember(scanObject(body, 0)?.items ?? [], "action"));
     if (action === "decline") this.#parts.declined();
     else if (action === "accept" && attendee !== undefined) this.#guest = { attendee, id };
   }

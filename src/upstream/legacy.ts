@@ -10,7 +10,7 @@ import {
   type Request,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import type { Pending } from "./pending.ts";
 import type { Sender } from "./sender.ts";
 import type { Voice } from "./notifications.ts";
@@ -20,7 +20,7 @@ export interface LegacyParts {
   readonly version: LegacyVersion;
   /** Whether its log has levels. */
   readonly hasLevels: boolean;
-  readonly link: Link;
+  readonly link: Transport;
   readonly voice: Voice;
   /** Asks something of the hub's own. */
   ask(method: string, params: object, signal: AbortSignal): Promise<Response>;

@@ -1,10 +1,10 @@
 import type { Alerts } from "../base/alerts.ts";
 import type { Kind } from "../catalog/listing.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import type { Bus, LogLevel, LogSource } from "../base/events.ts";
+import type { EventBus, LogLevel, LogSource } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Authorization, Challenge } from "../transport/http/credentials.ts";
-import type { Flaw } from "../transport/transport.ts";
+import type { MalformedOutput } from "../transport/transport.ts";
 import { eventOf, sessionOf, tellAlerts } from "./account.ts";
 import { Admission } from "./authorization.ts";
 import { Attempt, type Surroundings } from "./connect.ts";
@@ -26,7 +26,7 @@ export interface LifeParts {
   /** The clients that it serves. */
   readonly audience: Audience;
   readonly surroundings: Surroundings;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly alerts: Alerts;
   /** Settles when the processes that must be gone before the first attempt are gone. */
   readonly before: Promise<unknown>;
@@ -54,7 +54,7 @@ export interface LifeEvents {
   log(level: LogLevel, source: LogSource, text: string): void;
   /** Handling a signal has thrown; the state is the one after the signal. */
   broke(error: HubError): void;
-  flaw(flaw: Flaw): void;
+  flaw(flaw: MalformedOutput): void;
 }
 
 /** Owner of a connection's state: applies signals one after the other by `step` and runs the effects. */
@@ -106,7 +106,7 @@ export class Life {
   signal(signal: Signal<Session>): void {
     this.#signals.push(signal);
     if (this.#signals.length > 1) return;
-    this.#parts.bus.whole(() => {
+    this.#parts.bus.atomically(() => {
       for (let next = this.#signals[0]; next !== undefined; next = this.#signals[0]) {
         try {
           this.#take(next);

@@ -1,24 +1,24 @@
 import type { Kind } from "../catalog/listing.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError } from "../base/errors.ts";
-import { valueOf } from "../base/json.ts";
+import { parseRange } from "../base/json.ts";
 import { Method } from "../protocol/legacy.ts";
 import { MetaKey, ModernMethod } from "../protocol/modern.ts";
 import {
   buildNotification,
   buildRequest,
-  codeOf,
+  errorCodeOf,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import { membersOf } from "./handshake.ts";
 import { readCancelled } from "../protocol/notifications.ts";
 import type { PendingTable } from "./pending.ts";
 
 export interface ListeningParts {
   readonly server: string;
-  readonly link: Link;
+  readonly link: Transport;
   readonly pending: PendingTable;
   readonly clock: Clock;
   /** The kinds for which the server sends `list_changed`. */
@@ -129,7 +129,7 @@ export class Listening {
   /** Handles `notifications/subscriptions/acknowledged`. */
   acknowledged(notification: Notification): void {
     const { bytes, params } = notification;
-    const { _meta, notifications } = membersOf(params && valueOf(bytes, params));
+    const { _meta, notifications } = membersOf(params && parseRange(bytes, params));
     const next = this.#next;
     // Some servers write every id as a string.
     const id = membersOf(_meta)[MetaKey.subscription];
@@ -206,7 +206,7 @@ export class Listening {
   /** A response ends the subscription, or refuses it. */
   #answered(id: number, response: Response): void {
     const isRefused = response.outcome === "error" && id === this.#next?.id;
-    if (isRefused && codeOf(response) === METHOD_NOT_FOUND) {
+    if (isRefused && errorCodeOf(response) === METHOD_NOT_FOUND) {
       this.#parts.warn("It does not tell of changes, although it says so.");
       this.close();
       return;

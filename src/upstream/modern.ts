@@ -1,6 +1,6 @@
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import type { Edit } from "../base/bytes.ts";
-import { type Member, scanObject } from "../base/json.ts";
+import { type JsonMember, scanObject } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import {
   type Capabilities,
@@ -106,7 +106,7 @@ export class ModernDialect implements Dialect {
     const edits = objectsOf(bytes, members, "_meta").flatMap(({ range, items }) =>
       removeMembers(bytes, range, items, (key) => key === MetaKey.subscription),
     );
-    return revise(notification, edits);
+    return applyMessageEdits(notification, edits);
   }
 
   hear(notification: Notification, record: Pending | undefined): boolean {
@@ -167,12 +167,16 @@ function modernize(declared: Capabilities, hasTasks: boolean): object {
 }
 
 interface Inner {
-  readonly range: Member;
-  readonly items: readonly Member[];
+  readonly range: JsonMember;
+  readonly items: readonly JsonMember[];
 }
 
 /** Every object of that key: servers' parsers differ on which of several counts. */
-function objectsOf(bytes: Uint8Array, members: readonly Member[], key: string): readonly Inner[] {
+function objectsOf(
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+  key: string,
+): readonly Inner[] {
   return members.flatMap((range) => {
     const items = range.key === key ? scanObject(bytes, range.start)?.items : undefined;
     return items === undefined ? [] : [{ range, items }];

@@ -1,6 +1,6 @@
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
-import { valueOf } from "../base/json.ts";
+import { parseRange } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import type { Era } from "../protocol/era.ts";
 import {
@@ -268,7 +268,7 @@ function versionsOf(error: unknown): readonly unknown[] {
 
 function parse({ bytes, body }: Response): unknown {
   try {
-    return valueOf(bytes, body);
+    return parseRange(bytes, body);
   } catch {
     return undefined;
   }

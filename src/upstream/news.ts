@@ -5,7 +5,7 @@ import type { Notification, Request } from "../jsonrpc/message.ts";
 import type { Dialect } from "./dialects.ts";
 import type { Job, Jobs } from "./tasks.ts";
 import { readProgress } from "../protocol/notifications.ts";
-import type { Exchange } from "../transport/transport.ts";
+import type { SentRequest } from "../transport/transport.ts";
 import type { Pending, PendingTable } from "./pending.ts";
 import type { Subscriptions } from "./subscriptions.ts";
 import type { Voice } from "./notifications.ts";
@@ -30,14 +30,14 @@ export class News {
   }
 
   /** @param exchange the request on whose stream it came, where the link can tell */
-  asked(request: Request, exchange: Exchange | undefined): void {
+  asked(request: Request, exchange: SentRequest | undefined): void {
     const { jobs, voice, pending } = this.#parts;
     const job = jobs.isEmpty ? undefined : jobs.of(request);
     const record = exchange && pending.at(exchange);
     voice.asked(job === undefined ? request : job.translate(request), job, record);
   }
 
-  notified(raw: Notification, exchange: Exchange | undefined): void {
+  notified(raw: Notification, exchange: SentRequest | undefined): void {
     const { pending, jobs } = this.#parts;
     const job = jobs.isEmpty ? undefined : jobs.of(raw);
     const notification = job === undefined ? raw : job.translate(raw);

@@ -6,13 +6,13 @@ import { TaskMethod } from "../protocol/tasks.ts";
 import {
   buildError,
   buildResult,
-  type Id,
+  type RequestId,
   type Notification,
   type Request,
   type Response,
   bytesOf,
 } from "../jsonrpc/message.ts";
-import type { Link } from "../transport/transport.ts";
+import type { Transport } from "../transport/transport.ts";
 import { Asks, type AsksParts } from "./server-requests.ts";
 import { type Attendee, type Occasion, onlyOne } from "./audience.ts";
 import { Elicitations } from "./elicitations.ts";
@@ -24,7 +24,7 @@ export interface VoiceParts extends Pick<
   AsksParts,
   "server" | "audience" | "attribution" | "clock" | "complain"
 > {
-  readonly link: Link;
+  readonly link: Transport;
   /** What the server has yet to answer. */
   readonly pending: PendingTable;
   /** A line of the server's log. */
@@ -101,7 +101,7 @@ export class Voice {
   }
 
   /** A request that servers of its era must not send. */
-  refuse(id: Id, method: string): void {
+  refuse(id: RequestId, method: string): void {
     const { link, server } = this.#parts;
     if (link.queued > MAX_UNREAD) return;
     const text = `Server "${server}" sent a request "${method}", which its protocol revision does not have.`;

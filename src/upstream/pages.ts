@@ -9,12 +9,12 @@ import {
 } from "../catalog/listing.ts";
 import { type CacheHint, NOUNS } from "../catalog/offer.ts";
 import { applyEdits, joinPieces, textOf } from "../base/bytes.ts";
-import { ANY_DEPTH, lastMember, scanObject, stringOf, valueOf } from "../base/json.ts";
+import { ANY_DEPTH, lastMember, scanObject, readString, parseRange } from "../base/json.ts";
 import { removeMembers } from "../base/object.ts";
 import { LIST_METHODS } from "../protocol/legacy.ts";
 import { MetaKey } from "../protocol/modern.ts";
 import { faultOf } from "../protocol/param-headers.ts";
-import { codeOf, type Response } from "../jsonrpc/message.ts";
+import { errorCodeOf, type Response } from "../jsonrpc/message.ts";
 import { misstep, readReply } from "./reply.ts";
 
 /** A listing with more pages, or more bytes in all of them, is one that never ends. */
@@ -110,10 +110,10 @@ const HINTS = ["ttlMs", "cacheScope"];
 function noteHint({ bytes, body }: Response, kind: Kind, hints: HintTable): void {
   const members = scanObject(bytes, body.start, HINTS, ANY_DEPTH)?.items ?? [];
   const spelled = lastMember(members, "ttlMs");
-  const said = spelled && valueOf(bytes, spelled);
+  const said = spelled && parseRange(bytes, spelled);
   const before = hints.get(kind);
   const ttlMs = typeof said === "number" && said >= 0 ? Math.min(said, LONGEST_TTL) : 0;
-  const isPublic = stringOf(bytes, lastMember(members, "cacheScope")) === "public";
+  const isPublic = readString(bytes, lastMember(members, "cacheScope")) === "public";
   hints.set(kind, {
     ttlMs: Math.min(ttlMs, before?.ttlMs ?? ttlMs),
     cacheScope: isPublic && before?.cacheScope !== "private" ? "public" : "private",
@@ -137,6 +137,6 @@ function noteMeta({ bytes, body }: Response, kind: Kind, metas: Map<Kind, string
 
 /** Many servers that have resources, and so say that they list templates too, do not know the method. */
 function isUnknown(response: Response): boolean {
-  return codeOf(response) === METHOD_NOT_FOUND;
+  return errorCodeOf(response) === METHOD_NOT_FOUND;
 }
 const METHOD_NOT_FOUND = -32601;

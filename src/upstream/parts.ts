@@ -1,6 +1,6 @@
 import type { Alerts } from "../base/alerts.ts";
 import type { Offer } from "../catalog/offer.ts";
-import type { Bus } from "../base/events.ts";
+import type { EventBus } from "../base/events.ts";
 import type { RunnableServer } from "../manifest/schema.ts";
 import type { Surroundings } from "./connect.ts";
 import type { Flaws } from "./stray-output.ts";
@@ -21,7 +21,7 @@ export type Recalled = Pick<Snapshot, "offer" | "verdict">;
 /** What a pool is made of. */
 export interface PoolParts {
   readonly surroundings: Surroundings;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly alerts: Alerts;
   readonly memory: Memory;
   /** 0…1 */

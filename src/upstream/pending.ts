@@ -1,23 +1,23 @@
 import type { Buffer } from "node:buffer";
-import type { Edit, Range } from "../base/bytes.ts";
+import type { Edit, ByteRange } from "../base/bytes.ts";
 import { HubError } from "../base/errors.ts";
 import type { Severity } from "../protocol/log-level.ts";
-import { Register } from "../base/id-table.ts";
-import { readEdges } from "../jsonrpc/parse.ts";
+import { IdTable } from "../base/id-table.ts";
+import { parseTruncated } from "../jsonrpc/parse.ts";
 import {
   buildRequest,
   type EncodedMessage,
   type Notification,
   type Response,
 } from "../jsonrpc/message.ts";
-import type { Exchange, Link, Outgoing } from "../transport/transport.ts";
-import { PIPE_EXCHANGE } from "../transport/memory.ts";
+import type { SentRequest, Transport, SendOptions } from "../transport/transport.ts";
+import { NO_HANDLE } from "../transport/memory.ts";
 import type { Clock } from "../base/clock.ts";
 import type { Attendee, Occasion } from "./audience.ts";
 import type { Sender } from "./sender.ts";
 
 /** A request in flight to a server: the one record of it, in the session's table until one of the two ends. */
-export interface Pending extends Outgoing {
+export interface Pending extends SendOptions {
   /** It is a client's request; absent on the hub's own. */
   readonly isRelayed?: true;
   /** Whose it is; absent on the hub's own. */
@@ -35,7 +35,7 @@ export interface Pending extends Outgoing {
   /** No answer will come. */
   fail(error: HubError): void;
   /** The server reports progress; `tokens` are the ranges of its token in the notification's bytes. */
-  progress(notification: Notification, tokens: readonly Range[]): void;
+  progress(notification: Notification, tokens: readonly ByteRange[]): void;
   /** The server has a line of its log for whoever asked. */
   log?(severity: Severity, message: EncodedMessage): void;
   /** The server waits for an answer of a client, so that its own is not late; or it does no longer. */
@@ -46,7 +46,7 @@ export interface Pending extends Outgoing {
 export interface Rewrite {
   readonly edits: Edit[];
   /** The values of `params._meta.progressToken`, each to be replaced by a token of the session's own. */
-  readonly tokens: readonly Range[];
+  readonly tokens: readonly ByteRange[];
 }
 
 /** A server that has not taken this many bytes gets no more requests. */
@@ -69,10 +69,10 @@ interface Unanswered {
 /** The requests in flight over one link: the ids are given out here, and every way out of the table is here. */
 export class PendingTable {
   readonly #server: string;
-  readonly #link: Link;
+  readonly #link: Transport;
   readonly #clock: Clock;
   readonly #lost: (record: Pending) => void;
-  readonly #records = new Register<Pending>();
+  readonly #records = new IdTable<Pending>();
   /** How many of these are clients'. */
   #relayed = 0;
   /** By the ids of the requests, oldest first. */
@@ -80,7 +80,7 @@ export class PendingTable {
   /** Until when one counts that was forgotten because there were too many, in ms of the clock. */
   #forgottenUntil = 0;
   /** By the same ids, where each has one of its own: over a pipe this stays empty, and a call costs no more than its record. */
-  readonly #exchanges = new Register<Exchange>();
+  readonly #exchanges = new IdTable<SentRequest>();
   #nextId = 1;
   /** Who waits until no client's request is in flight. */
   readonly #quieted: (() => void)[] = [];
@@ -92,7 +92,7 @@ export class PendingTable {
   readonly #halted = new Map<Attendee | undefined, number>();
 
   /** @param lost told of a request that ends without an answer while the link lives */
-  constructor(server: string, link: Link, clock: Clock, lost: (record: Pending) => void) {
+  constructor(server: string, link: Transport, clock: Clock, lost: (record: Pending) => void) {
     this.#server = server;
     this.#clock = clock;
     this.#link = link;
@@ -104,7 +104,7 @@ export class PendingTable {
   }
 
   /** The request on whose stream something came; undefined if it is over. */
-  at(exchange: Exchange): Pending | undefined {
+  at(exchange: SentRequest): Pending | undefined {
     return exchange.request === undefined ? undefined : this.#records.get(exchange.request);
   }
 
@@ -189,7 +189,7 @@ export class PendingTable {
     if (record.isRelayed === true) this.#relayed++;
     if (this.#halted.size > 0) this.#halt(record);
     const isRemote = this.#link.adopt !== undefined;
-    let exchange: Exchange;
+    let exchange: SentRequest;
     try {
       exchange = this.#link.send(message, isRemote ? this.#outgoing(id, record) : record);
     } catch (error) {
@@ -197,7 +197,7 @@ export class PendingTable {
       this.take(id);
       throw error;
     }
-    if (exchange === PIPE_EXCHANGE || !this.#records.has(id)) return;
+    if (exchange === NO_HANDLE || !this.#records.has(id)) return;
     exchange.request = id;
     this.#exchanges.set(id, exchange);
   }
@@ -208,7 +208,7 @@ export class PendingTable {
   }
 
   /** What a link over HTTP is told, which may lose a single request and go on. */
-  #outgoing(id: number, record: Pending): Outgoing {
+  #outgoing(id: number, record: Pending): SendOptions {
     const { method, name, headers } = record;
     return {
       method,
@@ -273,10 +273,10 @@ export class PendingTable {
 
   /** Removes the record that an answer is for. */
   take(id: number): Pending | undefined {
-    const record = this.#records.take(id);
+    const record = this.#records.remove(id);
     if (record === undefined) return undefined;
     if (record.isRelayed === true) this.#relayed--;
-    if (this.#exchanges.size > 0) this.#exchanges.take(id);
+    if (this.#exchanges.size > 0) this.#exchanges.remove(id);
     if (this.#quieted.length > 0) this.#tellQuiet();
     return record;
   }
@@ -284,7 +284,7 @@ export class PendingTable {
   /** A message was too long to be kept: whoever waited for it fails. @returns what is to be said if nobody did */
   lose(head: Buffer, tail: Buffer, size: number): string | undefined {
     const server = this.#server;
-    const edges = readEdges(head, tail);
+    const edges = parseTruncated(head, tail);
     const text = `Server "${server}" sent a message of ${size} bytes, which is over the limit (maxMessage).`;
     const id = edges?.kind === "response" ? Number(edges.id.key) : undefined;
     const record = id === undefined ? undefined : this.take(id);
@@ -344,7 +344,7 @@ export class PendingTable {
   #lossOf(record: Pending, cause: HubError, code: "answerLost" | "notDelivered"): HubError {
     const isOwn = record.isRelayed !== true || this.#link.adopt === undefined;
     // An end that somebody wanted is one for good.
-    if (isOwn || !cause.traits.retryable) return cause;
+    if (isOwn || !cause.properties.retryable) return cause;
     const { message, server } = cause;
     return new HubError(code, message, { server, cause });
   }

@@ -72,7 +72,7 @@ export class Pool {
     };
     if (difference === "process") server.flaws = new Flaws();
     this.#servers.set(spec.name, server);
-    this.#parts.alerts.admit(spec.name);
+    this.#parts.alerts.addServer(spec.name);
     this.#tell(spec.name, known === undefined ? "added" : "changed");
     const isOther = difference === "process" || goalOf(server.spec) !== goal;
     if (isOther && !server.isStopped) server.goal = goal;
@@ -93,7 +93,7 @@ export class Pool {
     this.#servers.delete(name);
     server.goal = "down";
     this.#seating.retire(server);
-    this.#parts.alerts.dismiss(name);
+    this.#parts.alerts.removeServer(name);
     this.#tell(name, "removed");
     this.#parts.changed();
   }

@@ -1,6 +1,13 @@
-import { applyEdits, type Edit, type Piece, type Range, sliceOf, utf8 } from "../base/bytes.ts";
+import {
+  applyEdits,
+  type Edit,
+  type Piece,
+  type ByteRange,
+  makeSlice,
+  utf8,
+} from "../base/bytes.ts";
 import { type ErrorCode, HubError } from "../base/errors.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString } from "../base/json.ts";
 import type { Capabilities } from "../protocol/capabilities.ts";
 import { type AskMethod, isAskMethod, Method } from "../protocol/legacy.ts";
 import { TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
@@ -42,9 +49,9 @@ export function readQuestion(
   return {
     method,
     isTask: lastMember(members, "task") !== undefined,
-    token: last && sliceOf(bytes, last.start, last.end),
+    token: last && makeSlice(bytes, last.start, last.end),
     elicitation: isByUrl(method, bytes, members)
-      ? stringOf(bytes, lastMember(members, "elicitationId"))
+      ? readString(bytes, lastMember(members, "elicitationId"))
       : undefined,
     params: (token) => params && cut(bytes, params, [...edits, ...editsOf(tokens, token)]),
   };
@@ -61,7 +68,7 @@ export function checkQuery(method: string, { tasks }: Capabilities): void {
 function findLack(
   method: AskMethod,
   bytes: Uint8Array,
-  members: readonly Member[],
+  members: readonly JsonMember[],
   { roots, sampling, elicitation }: Capabilities,
 ): HubError | undefined {
   const lacks = (what: string, needed: Capabilities): HubError =>
@@ -79,7 +86,7 @@ function findLack(
         : undefined;
     }
     case Method.elicit: {
-      const mode = stringOf(bytes, lastMember(members, "mode")) ?? "form";
+      const mode = readString(bytes, lastMember(members, "mode")) ?? "form";
       if (elicitation === undefined) {
         return cannot({ elicitation: mode === "url" ? { url: {} } : { form: {} } });
       }
@@ -94,8 +101,8 @@ function findLack(
   }
 }
 
-function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly Member[]): boolean {
-  return method === Method.elicit && stringOf(bytes, lastMember(members, "mode")) === "url";
+function isByUrl(method: AskMethod, bytes: Uint8Array, members: readonly JsonMember[]): boolean {
+  return method === Method.elicit && readString(bytes, lastMember(members, "mode")) === "url";
 }
 
 function lackError(code: ErrorCode, text: string, needed: Capabilities): HubError {
@@ -109,15 +116,25 @@ export function neededFor({ data }: HubError): object | undefined {
 }
 
 /** Puts the server's name in front of the message: whoever answers has to know who asks. */
-export function nameServer(server: string, bytes: Uint8Array, members: readonly Member[]): Edit[] {
+export function nameServer(
+  server: string,
+  bytes: Uint8Array,
+  members: readonly JsonMember[],
+): Edit[] {
   const name = JSON.stringify(`[${server}] `).slice(0, -1);
   return members.flatMap(({ key, start }) =>
-    key === "message" && bytes[start] === QUOTE ? [{ start, end: start + 1, by: utf8(name) }] : [],
+    key === "message" && bytes[start] === QUOTE
+      ? [{ start, end: start + 1, replacement: utf8(name) }]
+      : [],
   );
 }
 const QUOTE = 0x22;
 
 /** A part of the bytes, with edits that are in it. */
-function cut(bytes: Uint8Array, { start, end }: Range, edits: readonly Edit[]): readonly Piece[] {
-  return applyEdits(bytes.subarray(0, end), [{ start: 0, end: start, by: "" }, ...edits]);
+function cut(
+  bytes: Uint8Array,
+  { start, end }: ByteRange,
+  edits: readonly Edit[],
+): readonly Piece[] {
+  return applyEdits(bytes.subarray(0, end), [{ start: 0, end: start, replacement: "" }, ...edits]);
 }

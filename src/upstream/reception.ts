@@ -1,7 +1,7 @@
 import type { HubError } from "../base/errors.ts";
 import type { LogLevel } from "../base/events.ts";
-import type { Frame, Request, Response } from "../jsonrpc/message.ts";
-import type { Exchange } from "../transport/transport.ts";
+import type { Message, Request, Response } from "../jsonrpc/message.ts";
+import type { SentRequest } from "../transport/transport.ts";
 import { News, type NewsParts } from "./news.ts";
 
 /** Whom it may be for that comes in of a server. */
@@ -24,7 +24,7 @@ export class Reception {
   }
 
   /** @param exchange the request on whose stream it came, where the link can tell */
-  take(frame: Frame, exchange: Exchange | undefined): void {
+  take(frame: Message, exchange: SentRequest | undefined): void {
     this.heard++;
     switch (frame.kind) {
       case "response":

@@ -1,5 +1,5 @@
-import { type ConnectStep, HubError } from "../base/errors.ts";
-import { valueOf } from "../base/json.ts";
+import { type ConnectPhase, HubError } from "../base/errors.ts";
+import { parseRange } from "../base/json.ts";
 import { membersOf } from "./handshake.ts";
 import type { Response } from "../jsonrpc/message.ts";
 
@@ -7,10 +7,10 @@ import type { Response } from "../jsonrpc/message.ts";
 const LONGEST = 2000;
 
 /** The parsed result of a server's answer to the hub itself. @throws {HubError} handshakeFailed, hubLoop */
-export function readReply(server: string, response: Response, step: ConnectStep): unknown {
+export function readReply(server: string, response: Response, step: ConnectPhase): unknown {
   let value: unknown;
   try {
-    value = valueOf(response.bytes, response.body);
+    value = parseRange(response.bytes, response.body);
   } catch {
     throw misstep(server, step, "sent an answer that is malformed");
   }
@@ -25,6 +25,6 @@ export function readReply(server: string, response: Response, step: ConnectStep)
 }
 
 /** What a server did instead of what it was asked for. */
-export function misstep(server: string, step: ConnectStep, what: string): HubError {
+export function misstep(server: string, step: ConnectPhase, what: string): HubError {
   return new HubError("handshakeFailed", `Server "${server}" ${what}.`, { server, step });
 }

@@ -1,6 +1,6 @@
 import { applyEdits, joinPieces, utf8 } from "../base/bytes.ts";
 import { writeCursor } from "../catalog/section.ts";
-import { lastMember, scanObject, skipSpace, valueOf } from "../base/json.ts";
+import { lastMember, scanObject, skipWhitespace, parseRange } from "../base/json.ts";
 import { readAfter } from "../catalog/cursor.ts";
 import { membersAt, readRelated, readTask } from "../protocol/tasks.ts";
 import type { Request } from "../jsonrpc/message.ts";
@@ -42,7 +42,7 @@ export function readRoll<Entry>(
 
 /** The answer to `tasks/get`, as those know the task who began it; undefined if it is no task. */
 export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefined {
-  const start = skipSpace(body, 0);
+  const start = skipWhitespace(body, 0);
   if (scanObject(body, start) === undefined) return undefined;
   const members = membersAt(body, { start, end: body.length });
   const edits = alias.expose(readTask(body, members), readRelated(body, members));
@@ -51,8 +51,8 @@ export function exposeTask(alias: Alias, body: Uint8Array): Uint8Array | undefin
 
 /** Whether an error says that there is no such task. */
 export function saysUnknown(body: Uint8Array): boolean {
-  const code = lastMember(scanObject(body, skipSpace(body, 0))?.items ?? [], "code");
-  return code !== undefined && valueOf(body, code) === INVALID_PARAMS;
+  const code = lastMember(scanObject(body, skipWhitespace(body, 0))?.items ?? [], "code");
+  return code !== undefined && parseRange(body, code) === INVALID_PARAMS;
 }
 
 /** The params that name a task. */

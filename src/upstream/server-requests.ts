@@ -1,16 +1,16 @@
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { isTaskQuery, TaskMethod, type TaskQuery } from "../protocol/tasks.ts";
 import {
-  buildAnswer,
+  buildResponse,
   buildError,
-  type Id,
+  type RequestId,
   type EncodedMessage,
   type Notification,
   type Request,
   type Response,
-  substitute,
+  replaceRanges,
 } from "../jsonrpc/message.ts";
 import type { Ask, Question } from "./ask.ts";
 import type { Attribution } from "./attribution.ts";
@@ -50,9 +50,9 @@ export class Asks {
   readonly #open = new Map<string | number, OpenAsk>();
 
   /** Open requests that suspend the deadlines of all calls of a client. */
-  readonly #holding = new Map<Id, Attendee | undefined>();
+  readonly #holding = new Map<RequestId, Attendee | undefined>();
   /** Open requests that suspend the deadline of one call alone. */
-  readonly #held = new Map<Id, Pending>();
+  readonly #held = new Map<RequestId, Pending>();
   /** Tasks that clients have created instead of answering at once. */
   readonly #errands: Errands;
 
@@ -159,7 +159,7 @@ export class Asks {
     this.#errands.list(request);
   }
 
-  #pose(id: Id, client: Ask, asked: Asked, manner: Manner): void {
+  #pose(id: RequestId, client: Ask, asked: Asked, manner: Manner): void {
     const { server } = this.#parts;
     const { key } = id;
     if (this.#open.has(key)) {
@@ -182,7 +182,7 @@ export class Asks {
    * Suspends the deadline of the call on whose stream the request came; if that is not known, of all calls of the
    * client.
    */
-  #hold(id: Id, { record, client }: Manner): void {
+  #hold(id: RequestId, { record, client }: Manner): void {
     if (record !== undefined) {
       this.#held.set(id, record);
       record.halt?.(true);
@@ -192,7 +192,7 @@ export class Asks {
     this.#parts.halt(client, true);
   }
 
-  #release(id: Id, { record, client }: Manner): void {
+  #release(id: RequestId, { record, client }: Manner): void {
     if (record !== undefined) {
       if (this.#held.delete(id)) record.halt?.(false);
     } else if (this.#holding.delete(id)) {
@@ -238,7 +238,7 @@ class OpenAsk implements Question {
   readonly server: string;
   readonly method: Asked["method"];
   readonly params: Asked["params"];
-  readonly #id: Id;
+  readonly #id: RequestId;
   readonly #asked: Asked;
   readonly #manner: Manner;
   readonly #parts: OpenParts;
@@ -246,7 +246,7 @@ class OpenAsk implements Question {
   #disarm: () => void = () => {};
   #recall: (why: Withdrawal) => void = () => {};
 
-  constructor(id: Id, asked: Asked, manner: Manner, parts: OpenParts) {
+  constructor(id: RequestId, asked: Asked, manner: Manner, parts: OpenParts) {
     this.#id = id;
     this.#asked = asked;
     this.#parts = parts;
@@ -279,7 +279,7 @@ class OpenAsk implements Question {
   answer(outcome: Response["outcome"], body: Uint8Array): Errand | undefined {
     const { result, errand }: Receipt =
       outcome === "result" ? this.#manner.receive(body) : { result: [body] };
-    this.#finish(buildAnswer(this.#id, outcome, ...result));
+    this.#finish(buildResponse(this.#id, outcome, ...result));
     return errand;
   }
 
@@ -287,9 +287,9 @@ class OpenAsk implements Question {
     this.#finish(buildError(this.#id, error.toRpc()));
   }
 
-  progress(notification: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { token } = this.#asked;
-    if (token !== undefined) this.#parts.send(substitute(notification, tokens, token));
+    if (token !== undefined) this.#parts.send(replaceRanges(notification, tokens, token));
   }
 
   /** Cancels it at the client; the server gets no response. */

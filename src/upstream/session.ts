@@ -6,8 +6,14 @@ import type { LogLevel, LogSource } from "../base/events.ts";
 import { type Implementation, Method } from "../protocol/legacy.ts";
 import type { Challenge } from "../transport/http/credentials.ts";
 import type { Way } from "../transport/http/target.ts";
-import { type Frame, reissue, type Request, type Response } from "../jsonrpc/message.ts";
-import type { Exchange, Flaw, Link, LinkEvents, Vitals } from "../transport/transport.ts";
+import { type Message, withRequestId, type Request, type Response } from "../jsonrpc/message.ts";
+import type {
+  SentRequest,
+  MalformedOutput,
+  Transport,
+  TransportEvents,
+  ProcessStats,
+} from "../transport/transport.ts";
 import { Attribution } from "./attribution.ts";
 import type { Audience } from "./audience.ts";
 import { chooseDialect } from "./choice.ts";
@@ -26,7 +32,7 @@ import type { Subscriptions } from "./subscriptions.ts";
 /** What a session is made from. */
 export interface SessionParts {
   readonly server: string;
-  readonly link: Link;
+  readonly link: Transport;
   /** For whom it is. */
   readonly audience: Audience;
   readonly clock: Clock;
@@ -38,17 +44,17 @@ export interface SessionEvents {
   /** What it lists of these kinds may be another. */
   listChanged(kinds: readonly Kind[]): void;
   log(level: LogLevel, source: LogSource, text: string): void;
-  flaw?(flaw: Flaw): void;
+  flaw?(flaw: MalformedOutput): void;
   /** The server wants another authorization than there is. */
   challenged(challenge: Challenge): void;
   closed(cause: HubError): void;
 }
 
 /** MCP spoken with one server over an open Link, in the dialect that it speaks: the greeting, the table of pending requests, the listings. */
-export class Session implements LinkEvents {
+export class Session implements TransportEvents {
   readonly server: string;
   readonly #parts: SessionParts;
-  readonly #link: Link;
+  readonly #link: Transport;
   readonly #pending: PendingTable;
   /** What the server says of its own accord. */
   readonly voice: Voice;
@@ -209,8 +215,8 @@ export class Session implements LinkEvents {
     return this.#pending.quiet();
   }
 
-  vitals(): Promise<Vitals | undefined> {
-    return this.#link.vitals();
+  vitals(): Promise<ProcessStats | undefined> {
+    return this.#link.processStats();
   }
 
   /** Sends a client's request on under an id of the session's own. @returns that id, for `cancel`. */
@@ -219,7 +225,7 @@ export class Session implements LinkEvents {
     this.calls++;
     if (record.method === Method.toolsCall) this.lastTool = record.name;
     if (record.sender !== undefined) this.#dialect?.dress(request, record.sender, edits);
-    this.#pending.send(id, record, reissue(request, id, edits, tokens));
+    this.#pending.send(id, record, withRequestId(request, id, edits, tokens));
     return id;
   }
 
@@ -268,7 +274,7 @@ export class Session implements LinkEvents {
     return this.#link.close();
   }
 
-  frame(frame: Frame, exchange?: Exchange): void {
+  frame(frame: Message, exchange?: SentRequest): void {
     this.#reception.take(frame, exchange);
   }
 
@@ -276,7 +282,7 @@ export class Session implements LinkEvents {
     this.#parts.events.log(level, source, text);
   }
 
-  flaw(flaw: Flaw): void {
+  flaw(flaw: MalformedOutput): void {
     this.#parts.events.flaw?.(flaw);
   }
 

@@ -257,7 +257,7 @@ function afterLoss(
 ): Rest {
   if (goal === "down") return DISCONNECTED;
   const { maxAttempts } = policy;
-  if (!cause.traits.retryable) return { at: "failed", attempt, cause };
+  if (!cause.properties.retryable) return { at: "failed", attempt, cause };
   // Where only calls start it, the next one does, and that is soon enough.
   if (goal === "onDemand") return IDLE;
   if (isExhausted(policy, attempt)) return { at: "failed", attempt, cause };

@@ -1,5 +1,5 @@
 import type { LogLevel } from "../base/events.ts";
-import type { Flaw } from "../transport/transport.ts";
+import type { MalformedOutput } from "../transport/transport.ts";
 
 /** Lines of stdout that are not MCP messages. */
 export interface StrayOutput {
@@ -31,7 +31,7 @@ export class Flaws {
   }
 
   /** Counts one occurrence, and reports it if a report is due. @param log writes to the server's log */
-  note(flaw: Flaw, log: (level: LogLevel, text: string) => void): void {
+  note(flaw: MalformedOutput, log: (level: LogLevel, text: string) => void): void {
     if (flaw.kind === "invalidText") {
       if (this.#hasInvalidText) return;
       this.#hasInvalidText = true;

@@ -1,4 +1,4 @@
-import type { Range } from "../base/bytes.ts";
+import type { ByteRange } from "../base/bytes.ts";
 import type { Clock } from "../base/clock.ts";
 import { HubError, toHubError } from "../base/errors.ts";
 import { Method } from "../protocol/legacy.ts";
@@ -11,7 +11,7 @@ export interface Watcher {
   /** For whom that is; nobody is told twice of one change. */
   readonly client: object;
   /** The server says so of that URI, at these places; or nobody knows what was missed. */
-  updated(uri: string, notice?: { notification: Notification; uris: readonly Range[] }): void;
+  updated(uri: string, notice?: { notification: Notification; uris: readonly ByteRange[] }): void;
 }
 
 /** Where a part of a URI may begin. */

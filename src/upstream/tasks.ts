@@ -1,4 +1,4 @@
-import type { Piece, Range } from "../base/bytes.ts";
+import type { Piece, ByteRange } from "../base/bytes.ts";
 import type { Route } from "../catalog/section.ts";
 import type { HubError } from "../base/errors.ts";
 import type { Era } from "../protocol/era.ts";
@@ -12,13 +12,13 @@ import {
   type Standing,
   TaskMethod,
 } from "../protocol/tasks.ts";
-import { revise } from "../jsonrpc/parse.ts";
+import { applyMessageEdits } from "../jsonrpc/parse.ts";
 import {
   buildNotification,
   type Notification,
   type Response,
   bytesOf,
-  substitute,
+  replaceRanges,
 } from "../jsonrpc/message.ts";
 import { Alias, Aliases } from "../protocol/alias.ts";
 import type { Attendee } from "./audience.ts";
@@ -64,10 +64,10 @@ export class Job extends Alias {
     this.#isOver ||= isOver;
   }
 
-  progress(notification: Notification, tokens: readonly Range[]): void {
+  progress(notification: Notification, tokens: readonly ByteRange[]): void {
     const { client, token } = this.origin;
     if (this.#isOver || token === undefined) return;
-    client.tell(this.server, substitute(notification, tokens, token));
+    client.tell(this.server, replaceRanges(notification, tokens, token));
   }
 
   /** Passes on `notifications/tasks/status` of the server. */
@@ -142,7 +142,7 @@ export class Jobs extends Aliases<Job> {
     this.add(job);
     this.#byCall.set(response.id, job);
     const edits = job.expose(task, readRelated(bytes, members));
-    return { job, response: revise(response, edits) };
+    return { job, response: applyMessageEdits(response, edits) };
   }
 
   /** The task that a progress token belongs to. */

@@ -1,6 +1,6 @@
 import { type Mention, membersAt, readTask } from "../protocol/tasks.ts";
 import { readTicket, TicketMethod, type TicketStanding } from "../protocol/extension.ts";
-import { makeSecret } from "../jsonrpc/id.ts";
+import { randomToken } from "../jsonrpc/id.ts";
 import type { Notification, Response } from "../jsonrpc/message.ts";
 import { Alias } from "../protocol/alias.ts";
 
@@ -20,7 +20,7 @@ export class Ticket extends Alias implements OpenTask {
   /** @param now ms of the clock */
   constructor(remoteId: string, number: number, standing: TicketStanding, now: number) {
     // Over HTTP it may be all that says whose the task is.
-    super(remoteId, number, makeSecret());
+    super(remoteId, number, randomToken());
     this.#began = now;
     this.note(standing, now);
   }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { Register } from "../../src/base/id-table.ts";
+import { IdTable } from "../../src/base/id-table.ts";
 
 /** Ids as clients give them: many that follow each other, and some that no table has a slot for. */
 const KEY = fc.oneof(
@@ -17,7 +17,7 @@ describe("a register", () => {
   it("has what a Map has, whatever is put in and taken out", () => {
     fc.assert(
       fc.property(fc.array(DEED, { maxLength: 300 }), (deeds) => {
-        const register = new Register<{ at: number }>();
+        const register = new IdTable<{ at: number }>();
         const map = new Map<string | number, { at: number }>();
         for (const [at, { what, key }] of deeds.entries()) {
           // That one is rare, so that there is something to be cleared.
@@ -25,7 +25,7 @@ describe("a register", () => {
             register.clear();
             map.clear();
           } else if (what === "take") {
-            assert.equal(register.take(key), map.get(key));
+            assert.equal(register.remove(key), map.get(key));
             map.delete(key);
           } else {
             const value = { at };
@@ -49,25 +49,25 @@ describe("a register", () => {
   });
 
   it("finds each of very many, and none that has gone", () => {
-    const register = new Register<number>();
+    const register = new IdTable<number>();
     const keys = Array.from({ length: 100_000 }, (_, at) => at * 7);
     for (const key of keys) register.set(key, key + 1);
-    for (const key of keys) if (key % 2 === 0) assert.equal(register.take(key), key + 1);
+    for (const key of keys) if (key % 2 === 0) assert.equal(register.remove(key), key + 1);
     for (const key of keys) assert.equal(register.get(key), key % 2 === 0 ? undefined : key + 1);
     assert.equal(register.size, 50_000);
-    for (const key of keys) register.take(key);
+    for (const key of keys) register.remove(key);
     assert.deepEqual(register.entries(), []);
     register.set(7, 8);
     assert.deepEqual(register.entries(), [[7, 8]]);
   });
 
   it("gives each a key of its own, also when others have gone", () => {
-    const register = new Register<string>();
+    const register = new IdTable<string>();
     const [a, b] = [register.add("a"), register.add("b")];
-    assert.equal(register.take(a), "a");
+    assert.equal(register.remove(a), "a");
     const c = register.add("c");
     assert.equal(new Set([a, b, c]).size, 3);
     assert.deepEqual(register.values(), ["b", "c"]);
-    assert.equal(register.take(a), undefined);
+    assert.equal(register.remove(a), undefined);
   });
 });

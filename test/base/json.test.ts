@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { applyEdits, matches, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
+import { applyEdits, startsWithAt, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
 import {
   lastMember,
   scanArray,
   scanObject,
-  skipSpace,
+  skipWhitespace,
   skipString,
   skipValue,
-  stringOf,
-  valueOf,
+  readString,
+  parseRange,
 } from "../../src/base/json.ts";
 import { Choices, jsonText, mutated, nested } from "../generate.ts";
 
@@ -221,7 +221,7 @@ describe("the scanner", () => {
     assert.equal(scanArray(bytes, 2), undefined);
     assert.equal(scanObject(bytes, 99), undefined);
     assert.equal(skipValue(bytes, 99), -1);
-    assert.equal(skipSpace(bytes, 99), 99);
+    assert.equal(skipWhitespace(bytes, 99), 99);
   });
 });
 
@@ -254,7 +254,7 @@ describe("a key", () => {
       assert.equal(scanObject(bytes, 0)?.items[0]?.key, key);
       assert.deepEqual(Object.keys(JSON.parse(textOf(bytes)) as object), [key]);
       assert.equal(
-        stringOf(utf8(`"${spelling}"`), { start: 0, end: utf8(spelling).length + 2 }),
+        readString(utf8(`"${spelling}"`), { start: 0, end: utf8(spelling).length + 2 }),
         key,
       );
     });
@@ -278,7 +278,7 @@ describe("a key", () => {
       ["id", "a", "id", "id", "b"],
     );
     const last = lastMember(members, "id");
-    assert.equal(last && valueOf(bytes, last), 3);
+    assert.equal(last && parseRange(bytes, last), 3);
     assert.equal(lastMember(members, "toString"), undefined);
     assert.equal(lastMember([], "id"), undefined);
   });
@@ -287,9 +287,9 @@ describe("a key", () => {
 describe("stringOf", () => {
   it("gives nothing for a value that is no string", () => {
     for (const text of ["1", "null", "[]", '{"a":"b"}', '["a"]']) {
-      assert.equal(stringOf(utf8(text), { start: 0, end: text.length }), undefined);
+      assert.equal(readString(utf8(text), { start: 0, end: text.length }), undefined);
     }
-    assert.equal(stringOf(utf8('"a"'), undefined), undefined);
+    assert.equal(readString(utf8('"a"'), undefined), undefined);
   });
 });
 
@@ -298,7 +298,7 @@ describe("applyEdits", () => {
     joinPieces(
       applyEdits(
         utf8(text),
-        edits.map(([start, end, by]) => ({ start, end, by: utf8(by) })),
+        edits.map(([start, end, replacement]) => ({ start, end, replacement: utf8(replacement) })),
       ),
     ).toString();
 
@@ -318,15 +318,15 @@ describe("applyEdits", () => {
   });
 
   it("takes text for what it puts in", () => {
-    const pieces = applyEdits(utf8("0123456789"), [{ start: 2, end: 4, by: "ab" }]);
+    const pieces = applyEdits(utf8("0123456789"), [{ start: 2, end: 4, replacement: "ab" }]);
     assert.equal(joinPieces(pieces).toString(), "01ab456789");
   });
 
   it("does not copy what it leaves alone, nor reorder the list that it was given", () => {
     const bytes = utf8("0123456789");
     const edits = [
-      { start: 8, end: 9, by: utf8("b") },
-      { start: 2, end: 3, by: utf8("a") },
+      { start: 8, end: 9, replacement: utf8("b") },
+      { start: 2, end: 3, replacement: utf8("a") },
     ];
     const pieces = applyEdits(bytes, edits);
     assert.deepEqual(pieces[0], { of: bytes, start: 0, end: 2 });
@@ -336,10 +336,10 @@ describe("applyEdits", () => {
 
 describe("matches", () => {
   it("is false where the pattern runs over the end", () => {
-    assert.equal(matches(utf8("abc"), 1, utf8("bc")), true);
-    assert.equal(matches(utf8("abc"), 2, utf8("cd")), false);
-    assert.equal(matches(utf8("abc").subarray(0, 2), 1, utf8("bc")), false);
-    assert.equal(matches(utf8("abc"), 9, utf8("a")), false);
+    assert.equal(startsWithAt(utf8("abc"), 1, utf8("bc")), true);
+    assert.equal(startsWithAt(utf8("abc"), 2, utf8("cd")), false);
+    assert.equal(startsWithAt(utf8("abc").subarray(0, 2), 1, utf8("bc")), false);
+    assert.equal(startsWithAt(utf8("abc"), 9, utf8("a")), false);
   });
 });
 
@@ -355,16 +355,16 @@ function parses(text: string): boolean {
 /** The scanner and JSON.parse agree on whether the text is JSON, and on every value and key in it. */
 function check(text: string): void {
   const bytes = utf8(text);
-  const start = skipSpace(bytes, 0);
+  const start = skipWhitespace(bytes, 0);
   const end = skipValue(bytes, start);
-  const accepted = end >= 0 && skipSpace(bytes, end) === bytes.length;
+  const accepted = end >= 0 && skipWhitespace(bytes, end) === bytes.length;
   const decoded = textOf(bytes);
   assert.equal(accepted, parses(decoded));
   if (accepted) {
     checkRange(bytes, start, end, JSON.parse(decoded));
   } else {
     for (const scanned of [scanObject(bytes, start), scanArray(bytes, start)]) {
-      assert.ok(scanned === undefined || skipSpace(bytes, scanned.end) !== bytes.length);
+      assert.ok(scanned === undefined || skipWhitespace(bytes, scanned.end) !== bytes.length);
     }
   }
 }
@@ -388,8 +388,8 @@ function checkRange(bytes: Uint8Array, start: number, end: number, value: unknow
       checkRange(bytes, member.start, member.end, (value as Record<string, unknown>)[key]);
     }
   } else {
-    assert.ok(Object.is(valueOf(bytes, { start, end }), value));
-    if (typeof value === "string") assert.equal(stringOf(bytes, { start, end }), value);
-    else assert.equal(stringOf(bytes, { start, end }), undefined);
+    assert.ok(Object.is(parseRange(bytes, { start, end }), value));
+    if (typeof value === "string") assert.equal(readString(bytes, { start, end }), value);
+    else assert.equal(readString(bytes, { start, end }), undefined);
   }
 }

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { replaceBy } from "../../src/base/private-files.ts";
+import { replaceFromTemp } from "../../src/base/private-files.ts";
 
 async function withFolder(run: (folder: string) => Promise<void>): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), "toolmux-draft-"));
@@ -21,7 +21,7 @@ describe("a draft", () => {
       for (const make of [() => writeFile(path, "old"), () => rm(path).then(() => mkdir(path))]) {
         await make();
         await writeFile(draft, "new");
-        await replaceBy(draft, path);
+        await replaceFromTemp(draft, path);
         assert.equal(await readFile(path, "utf8"), "new");
       }
     }));
@@ -30,7 +30,7 @@ describe("a draft", () => {
     withFolder(async (folder) => {
       const path = join(folder, "path");
       await writeFile(path, "old");
-      await assert.rejects(replaceBy(join(folder, "gone"), path));
+      await assert.rejects(replaceFromTemp(join(folder, "gone"), path));
       assert.equal(await readFile(path, "utf8"), "old");
     }));
 });

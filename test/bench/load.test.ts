@@ -16,9 +16,9 @@ import { readSettings, type Settings } from "../../src/cli/commands/bench-option
 import { parseCommandLine } from "../../src/cli/args.ts";
 import { putTapBefore, TAP_VARIABLE, writeTap } from "../../src/cli/tap.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { selfCommand } from "../../src/base/runtime.ts";
+import { ownCommand } from "../../src/base/runtime.ts";
 import type { Pending } from "../../src/upstream/pending.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
 import { VirtualClock } from "../fixtures/clock.ts";
 
@@ -33,7 +33,7 @@ function toolOf(tool: object): Item {
 const ECHO = toolOf({ name: "echo", annotations: { readOnlyHint: true } });
 
 function responseOf(body: object): Response {
-  const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, ...body })));
+  const frame = parseMessage(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, ...body })));
   assert.ok(frame.kind === "response");
   return frame;
 }
@@ -380,7 +380,7 @@ describe("a tap", () => {
   it("stands in front of a server, and of what may be started in its place, only where it is wanted", () => {
     const program = { command: "a", args: ["-x"], others: [{ command: "b", args: [] }], cwd: "/" };
     assert.equal(putTapBefore(program, {}), program);
-    const [own, ...before] = selfCommand();
+    const [own, ...before] = ownCommand();
     const front = [...before, "demo", "tap", "--", "/some:where", "50"];
     assert.deepEqual(putTapBefore(program, { [TAP_VARIABLE]: writeTap("/some:where", 50) }), {
       command: own,

@@ -10,9 +10,9 @@ import { makeTemplate } from "../../src/bench/template.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { Method } from "../../src/protocol/legacy.ts";
 import type { Era } from "../../src/protocol/era.ts";
-import type { Link } from "../../src/transport/transport.ts";
+import type { Transport } from "../../src/transport/transport.ts";
 import { buildResult, type Response } from "../../src/jsonrpc/message.ts";
-import { memoryPair } from "../../src/transport/memory.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
 
 const never = new AbortController().signal;
 
@@ -20,11 +20,11 @@ const never = new AbortController().signal;
  * The echo server in this process; `links` are the server's ends, one for each time that it was started.
  * @param empty so many of its lists lack its tool
  */
-function makeSubject(empty = 0): { subject: Subject; links: Link[] } {
+function makeSubject(empty = 0): { subject: Subject; links: Transport[] } {
   let lists = 0;
-  const links: Link[] = [];
+  const links: Transport[] = [];
   const makeLink: Subject["makeLink"] = async () => {
-    const [ours, theirs] = memoryPair();
+    const [ours, theirs] = memoryTransportPair();
     links.push(theirs);
     await theirs.open(
       {

@@ -9,7 +9,7 @@ import { NO_OFFER, type Offer } from "../../src/catalog/offer.ts";
 import type { ShapeRules } from "../../src/catalog/shape.ts";
 import { Lists } from "../../src/frontend/list-answers.ts";
 import { LIST_CHANGED, LIST_METHODS } from "../../src/protocol/legacy.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import { buildNotification } from "../../src/jsonrpc/message.ts";
 import { Choices } from "../generate.ts";
 
@@ -179,7 +179,7 @@ describe("a catalog that is made of what others were made of", () => {
 
 /** The client asks for a list. */
 function ask(lists: Lists, kind: Kind): (catalog: Catalog) => unknown {
-  const request = readFrame(
+  const request = parseMessage(
     Buffer.from(`{"jsonrpc":"2.0","id":1,"method":"${LIST_METHODS[kind]}"}`),
   );
   assert.ok(request.kind === "request");

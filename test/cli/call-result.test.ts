@@ -8,12 +8,12 @@ import { type Account, describeAnswer, type View } from "../../src/cli/call-resu
 import { describeAttachment, nameFile, saveAttachment } from "../../src/cli/attachment.ts";
 import type { Attachment } from "../../src/cli/content.ts";
 import { describeProgress } from "../../src/cli/commands/progress.ts";
-import { cleanLines } from "../../src/terminal/report.ts";
+import { sanitizeLines } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
 
 function answer(members: string, view: View = "texts"): Account {
-  const frame = readFrame(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
+  const frame = parseMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,${members}}`));
   assert.equal(frame.kind, "response");
   return describeAnswer(frame, view);
 }
@@ -157,8 +157,8 @@ describe("the answer to a call", () => {
   }
 
   it("keeps its lines on a terminal, and loses what moves the cursor or changes colours", () => {
-    assert.equal(cleanLines("a\tb\r\nc\n\u001b[31md\u0007\u009b\r"), "a\tb\nc\n�[31md���");
-    assert.equal(cleanLines("a\u202eb\nc\u{e0041}d"), "a\\u{202e}b\nc\\u{e0041}d");
+    assert.equal(sanitizeLines("a\tb\r\nc\n\u001b[31md\u0007\u009b\r"), "a\tb\nc\n�[31md���");
+    assert.equal(sanitizeLines("a\u202eb\nc\u{e0041}d"), "a\\u{202e}b\nc\\u{e0041}d");
   });
 });
 

@@ -10,7 +10,7 @@ import { describeUse } from "../../src/cli/help.ts";
 import { GLOBAL_OPTIONS, parseCommandLine } from "../../src/cli/args.ts";
 import { alignTable } from "../../src/terminal/terminal.ts";
 import type { Progress } from "../../src/frontend/in-process-client.ts";
-import { clean, describeError, describeFailure } from "../../src/terminal/report.ts";
+import { sanitizeLine, describeError, describeFailure } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { LIMIT_DEFAULTS, type StdioServer } from "../../src/manifest/schema.ts";
 import { Script, setUp } from "../fixtures/memory.ts";
@@ -217,12 +217,12 @@ describe("what is printed", () => {
   });
 
   it("has nothing in it that moves a terminal's cursor or changes its colours", () => {
-    assert.equal(clean("a\u001b[31mb\nc\u0007\u009bd"), "a [31mb c d");
+    assert.equal(sanitizeLine("a\u001b[31mb\nc\u0007\u009bd"), "a [31mb c d");
     const hidden = "\u200b\u200f\u202a\u202e\u2066\u2069\ufeff\u{e0000}\u{e007f}";
     const shown = "200b 200f 202a 202e 2066 2069 feff e0000 e007f".split(" ");
-    assert.equal(clean(hidden), shown.map((code) => `\\u{${code}}`).join(""));
+    assert.equal(sanitizeLine(hidden), shown.map((code) => `\\u{${code}}`).join(""));
     const visible = "\u200a\u2010\u2028\u202f\u2065\u206a\u{e0080}é€😀";
-    assert.equal(clean(visible), visible);
+    assert.equal(sanitizeLine(visible), visible);
     const rows = [["x\u001b[2J", "y"]];
     assert.equal(alignTable(["A", "B"], rows, paper(Infinity)), "A      B\nx [2J  y");
   });

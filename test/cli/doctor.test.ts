@@ -21,7 +21,7 @@ import { repair } from "../../src/cli/doctor/repair.ts";
 import { describeFindings, toJson } from "../../src/cli/doctor/report.ts";
 import { openOutside } from "../../src/cli/transport-factory.ts";
 import { parseCommandLine } from "../../src/cli/args.ts";
-import { findPaper } from "../../src/terminal/terminal.ts";
+import { terminalStyleOf } from "../../src/terminal/terminal.ts";
 import { CODES, type Code, type Finding, severityOf } from "../../src/cli/doctor/findings.ts";
 import { lintTool } from "../../src/cli/doctor/tool-schema.ts";
 import { stateFolder } from "../../src/base/paths.ts";
@@ -29,7 +29,7 @@ import { loadManifest } from "../../src/manifest/load.ts";
 import { openSecrets } from "../../src/secrets/secrets.ts";
 import { readSeal } from "../../src/snapshot/hmac.ts";
 import { diskSnapshots } from "../../src/snapshot/disk.ts";
-import { table } from "../../src/process/processes.ts";
+import { processTable } from "../../src/process/processes.ts";
 import { withSandbox, type Sandbox } from "../fixtures/manifest/sandbox.ts";
 import { skipWithoutLinux } from "../harness/needs.ts";
 
@@ -198,7 +198,7 @@ describe("a snapshot in the form of another toolmux", () => {
 async function makeDeadTag(): Promise<string> {
   const ended = spawn("/bin/true");
   await new Promise((settle) => ended.once("exit", settle));
-  const { boot, space } = await table.system();
+  const { boot, pidNamespace: space } = await processTable.system();
   return `${ended.pid}/1/${boot}/${space}/${crypto.randomUUID()}.1`;
 }
 
@@ -436,7 +436,7 @@ describe("the doctor", () => {
         const found = findings.find((finding) => finding.code === code);
         assert.ok(found, JSON.stringify(findings, null, 2));
         assert.match(found.text, /\.$/);
-        const paper = findPaper({ NO_COLOR: "1" });
+        const paper = terminalStyleOf({ NO_COLOR: "1" });
         const shown =
           describeFindings(findings, true, paper) + JSON.stringify(toJson(findings, []));
         assert.doesNotMatch(shown, /canary/);
@@ -674,7 +674,7 @@ commands = true
 
 async function shownBy(patient: Patient, ...argv: readonly string[]) {
   const findings = await patient.examine(...argv);
-  const text = describeFindings(findings, true, findPaper({ NO_COLOR: "1" }));
+  const text = describeFindings(findings, true, terminalStyleOf({ NO_COLOR: "1" }));
   return { findings, text: `${text}\n${JSON.stringify(toJson(findings, []))}` };
 }
 

@@ -12,7 +12,7 @@ import {
 import { describeStart, openGauge, type Progress } from "../../src/cli/commands/gauge.ts";
 import {
   alignTable,
-  cut,
+  truncate,
   formatDuration,
   formatJson,
   formatSize,
@@ -20,8 +20,8 @@ import {
 import { suggestRemedies } from "../../src/cli/hints.ts";
 import { standingOf } from "../../src/cli/server-state.ts";
 import type { Clock } from "../../src/base/clock.ts";
-import { type ConnectStep, type ErrorCode, HubError } from "../../src/base/errors.ts";
-import { Bus, type StateName } from "../../src/base/events.ts";
+import { type ConnectPhase, type ErrorCode, HubError } from "../../src/base/errors.ts";
+import { EventBus, type StateName } from "../../src/base/events.ts";
 import {
   LIMIT_DEFAULTS,
   type RemoteServer,
@@ -30,7 +30,7 @@ import {
   type UnsupportedServer,
 } from "../../src/manifest/schema.ts";
 import type { ConnectionStatus, ServerStatus } from "../../src/upstream/status.ts";
-import type { Vitals } from "../../src/transport/transport.ts";
+import type { ProcessStats } from "../../src/transport/transport.ts";
 import { remoteOf } from "../fixtures/remote.ts";
 
 const PAPER = { isTerminal: false, width: Infinity, colors: picocolors.createColors(false) };
@@ -99,7 +99,7 @@ const UP = connection("connected", {
   startDuration: 1834.2,
 });
 
-const VITALS: Vitals = { pid: 4711, processes: 1, memory: 23_400_000, each: [] };
+const VITALS: ProcessStats = { pid: 4711, processes: 1, memory: 23_400_000, entries: [] };
 
 const LOST = new HubError("connectionLost", 'Server "git" exited with code 3.', {
   server: "git",
@@ -177,17 +177,17 @@ describe("a table", () => {
   });
 
   it("is cut by columns, not by characters", () => {
-    assert.equal(cut("天気予報", 8), "天気予報");
-    assert.equal(cut("天気予報", 7), "天気予…");
-    assert.equal(cut("天気予報", 6), "天気…");
-    assert.equal(cut("plain", 4), "pla…");
+    assert.equal(truncate("天気予報", 8), "天気予報");
+    assert.equal(truncate("天気予報", 7), "天気予…");
+    assert.equal(truncate("天気予報", 6), "天気…");
+    assert.equal(truncate("plain", 4), "pla…");
   });
 });
 
 /** A failure, whose server it is, and what is suggested. */
 const REMEDIES: readonly (readonly [
   code: ErrorCode,
-  step: ConnectStep | undefined,
+  step: ConnectPhase | undefined,
   server: ServerSpec,
   ...expected: readonly RegExp[],
 ])[] = [
@@ -635,7 +635,7 @@ describe("the progress of a start", () => {
   it("is drawn at every change and as time passes, until it ends, and goes then", () => {
     const shown: string[] = [];
     const clock = new ManualClock();
-    const bus = new Bus();
+    const bus = new EventBus();
     const line = {
       show: (text: string) => void shown.push(text),
       clear: () => void shown.push(""),
@@ -659,7 +659,7 @@ describe("the progress of a start", () => {
     clock.pass(1000);
     assert.deepEqual(shown, [""]);
     assert.equal(clock.armed, 0);
-    assert.ok(!bus.wants("state"));
+    assert.ok(!bus.hasListeners("state"));
   });
 });
 

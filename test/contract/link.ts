@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { type Frame, type EncodedMessage, bytesOf } from "../../src/jsonrpc/message.ts";
-import type { Link, LinkEvents } from "../../src/transport/transport.ts";
+import { type Message, type EncodedMessage, bytesOf } from "../../src/jsonrpc/message.ts";
+import type { Transport, TransportEvents } from "../../src/transport/transport.ts";
 import { deadline } from "../harness/clock.ts";
 
 /** The other end of a link, as far as a test moves it. Texts are whole messages without a line end. */
@@ -25,7 +25,7 @@ export interface Peer {
 }
 
 export interface Pair {
-  readonly link: Link;
+  readonly link: Transport;
   readonly peer: Peer;
   /** The longest message that the link reads, in bytes, where it has a limit. */
   readonly limit: number | undefined;
@@ -34,16 +34,16 @@ export interface Pair {
 }
 
 /** Remembers what a link tells its owner. */
-export class Recorder implements LinkEvents {
+export class Recorder implements TransportEvents {
   readonly events: string[] = [];
   readonly frames: string[] = [];
   readonly logs: string[] = [];
   readonly causes: HubError[] = [];
   readonly drops: { head: string; tail: string; size: number }[] = [];
-  onFrame: (frame: Frame) => void = () => {};
+  onFrame: (frame: Message) => void = () => {};
   readonly #waiting = new Set<() => void>();
 
-  frame(frame: Frame): void {
+  frame(frame: Message): void {
     if (frame.kind === "batch") throw new Error("no batch was sent");
     this.frames.push(bytesOf(frame).toString());
     this.#record("frame");

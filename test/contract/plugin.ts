@@ -5,12 +5,12 @@ import { describe, it } from "node:test";
 import { textOf, utf8 } from "../../src/base/bytes.ts";
 import { readItem } from "../../src/catalog/listing.ts";
 import { type ErrorCode, HubError } from "../../src/base/errors.ts";
-import { Bus, type EventKind, type HubEvent } from "../../src/base/events.ts";
+import { EventBus, type EventKind, type HubEvent } from "../../src/base/events.ts";
 import { loadPlugin } from "../../src/plugin/load.ts";
 import type { Plugin, Tool, ToolInfo } from "../../src/plugin/plugin.ts";
 import { toTool } from "../../src/plugin/listing-rewriter.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
-import type { Link } from "../../src/transport/transport.ts";
+import type { Transport } from "../../src/transport/transport.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask as request,
@@ -447,7 +447,7 @@ function setUpAsNamed(
   options: Options | undefined,
 ): ReturnType<typeof setUpPlugins> {
   const manifest = { ...manifestOf({}), plugins: [specOf(subject, options)] };
-  return setUpPlugins(manifest, { bus: new Bus(), env: { HOME: stateFolder }, stateFolder });
+  return setUpPlugins(manifest, { bus: new EventBus(), env: { HOME: stateFolder }, stateFolder });
 }
 
 /** Checks it with each tool that clients see. */
@@ -683,7 +683,7 @@ async function findOpen(folder: string): Promise<readonly string[]> {
 }
 
 /** Two clients of a server that a plugin has: each gets its own answers, and the end of one is not that of the other. */
-async function visit(name: string, links: readonly [Link, Link]): Promise<void> {
+async function visit(name: string, links: readonly [Transport, Transport]): Promise<void> {
   const [one, other] = links.map((link) => new Peer(link));
   assert.ok(one && other);
   for (const peer of [one, other]) {

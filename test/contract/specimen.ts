@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import type { Bus } from "../../src/base/events.ts";
+import type { EventBus } from "../../src/base/events.ts";
 import { printProblem } from "../../src/manifest/problems.ts";
 import type { PluginSpec } from "../../src/manifest/schema.ts";
 import type { Loaders } from "../../src/plugin/builtin.ts";
@@ -57,7 +57,7 @@ export interface Rig extends ReturnType<typeof setUp> {
   readonly instance: Instance;
   readonly plugins: PluginSet;
   readonly script: Script;
-  readonly bus: Bus;
+  readonly bus: EventBus;
   /** The names under which clients see tools of `s`. */
   readonly tools: readonly string[];
   readonly stateFolder: string;

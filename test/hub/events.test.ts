@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat } from "fast-check";
 import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { Bus, type HubEvent } from "../../src/base/events.ts";
+import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import { Logbook } from "../../src/base/logbook.ts";
 import { LIMIT_DEFAULTS } from "../../src/manifest/schema.ts";
@@ -57,7 +57,7 @@ function only<K extends Kind>(
 
 describe("the bus", () => {
   it("delivers at once, to every listener in the order of subscription", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const heard: string[] = [];
     bus.subscribe(({ kind }) => heard.push(`first ${kind}`));
     bus.subscribe(({ kind }) => heard.push(`second ${kind}`));
@@ -66,26 +66,26 @@ describe("the bus", () => {
   });
 
   it("delivers to a listener the kinds that it wants, and knows what anybody wants", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const heard: Kind[] = [];
-    assert.equal(bus.wants("log"), false);
+    assert.equal(bus.hasListeners("log"), false);
     const undo = bus.subscribe(({ kind }) => heard.push(kind), ["log"]);
-    assert.deepEqual([bus.wants("log"), bus.wants("server")], [true, false]);
+    assert.deepEqual([bus.hasListeners("log"), bus.hasListeners("server")], [true, false]);
     const undoAll = bus.subscribe(() => {});
-    assert.equal(bus.wants("server"), true);
+    assert.equal(bus.hasListeners("server"), true);
     bus.emit(added("a"));
     bus.emit(line("x"));
     assert.deepEqual(heard, ["log"]);
     undoAll();
     undo();
     undo();
-    assert.equal(bus.wants("log"), false);
+    assert.equal(bus.hasListeners("log"), false);
     bus.emit(line("x"));
     assert.deepEqual(heard, ["log"]);
   });
 
   it("takes one function that is subscribed twice for two listeners", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     let heard = 0;
     const listener = (): void => void heard++;
     const undo = bus.subscribe(listener);
@@ -98,7 +98,7 @@ describe("the bus", () => {
   });
 
   it("delivers what a listener emits after what it was told, to all in the same order", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const heard: string[][] = [[], []];
     bus.subscribe((event) => {
       if (event.kind !== "server") return;
@@ -114,7 +114,7 @@ describe("the bus", () => {
   });
 
   it("does not deliver to a listener that another one has just unsubscribed", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     let heard = 0;
     let undo = (): void => {};
     bus.subscribe(() => undo());
@@ -124,12 +124,12 @@ describe("the bus", () => {
   });
 
   it("delivers what is done as a whole when it is done, in order, also if it fails", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const heard: string[] = [];
     bus.subscribe((event) => event.kind === "server" && heard.push(event.server));
-    const result = bus.whole(() => {
+    const result = bus.atomically(() => {
       bus.emit(added("a"));
-      bus.whole(() => bus.emit(added("b")));
+      bus.atomically(() => bus.emit(added("b")));
       bus.emit(added("c"));
       assert.deepEqual(heard, []);
       return 7;
@@ -139,13 +139,13 @@ describe("the bus", () => {
       bus.emit(added("d"));
       throw new Error("no");
     };
-    assert.throws(() => bus.whole(fail), /no/);
+    assert.throws(() => bus.atomically(fail), /no/);
     bus.emit(added("e"));
     assert.deepEqual(heard.slice(3), ["d", "e"]);
   });
 
   it("goes on with the others when a listener fails, and tells of each such listener once", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const heard: Kind[] = [];
     bus.subscribe(() => {
       throw new Error("I am broken");
@@ -543,11 +543,11 @@ describe("an alert", () => {
   });
 
   it("of a server is raised once as long as it says the same, and again if it says something else", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const events: HubEvent[] = [];
     bus.subscribe((event) => events.push(event));
     const alerts = new Alerts(bus);
-    alerts.admit("a");
+    alerts.addServer("a");
     const alert = { kind: "disconnected", server: "a", text: "one" } as const;
     alerts.raise(alert);
     alerts.raise({ ...alert });
@@ -565,12 +565,12 @@ describe("an alert", () => {
   });
 
   it("of a server goes with it, and no other server's does", () => {
-    const alerts = new Alerts(new Bus());
+    const alerts = new Alerts(new EventBus());
     for (const server of ["a", "b"]) {
-      alerts.admit(server);
+      alerts.addServer(server);
       alerts.raise({ kind: "nameMoved", server, text: "moved" });
     }
-    alerts.dismiss("a");
+    alerts.removeServer("a");
     assert.deepEqual(
       alerts.all.map(({ server }) => server),
       ["b"],
@@ -578,9 +578,9 @@ describe("an alert", () => {
   });
 
   it("is raised when a server wants an authorization, says whether it has run out, and goes when it is there", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const alerts = new Alerts(bus);
-    alerts.admit("a");
+    alerts.addServer("a");
     const session = {} as Session;
     const progress = { step: "starting" } as const;
     const connecting: State<Session> = { at: "connecting", attempt: 1 };
@@ -602,7 +602,7 @@ describe("an alert", () => {
 
 describe("the log of a server", () => {
   it("keeps its last 1,000 lines, oldest first, with the time of day", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const book = new Logbook(bus);
     const before = Date.now();
     bus.emit(added("a"));
@@ -620,7 +620,7 @@ describe("the log of a server", () => {
   });
 
   it("is forgotten with the server, and begins anew if that is added again", () => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const book = new Logbook(bus);
     bus.emit(added("a"));
     bus.emit(line("old"));

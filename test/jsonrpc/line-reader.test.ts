@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { Splitter } from "../../src/jsonrpc/line-reader.ts";
+import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 
 type Found = string | { head: string; tail: string; size: number };
 
 /** What a splitter finds in a stream that comes in these chunks. */
 function split(chunks: readonly (string | Buffer)[], limit = 1_000_000, end = true): Found[] {
   const found: Found[] = [];
-  const splitter = new Splitter(limit, {
+  const splitter = new LineReader(limit, {
     line: (bytes) => found.push(bytes.toString()),
     oversized: (head, tail, size) =>
       found.push({ head: head.toString(), tail: tail.toString(), size }),
@@ -45,7 +45,7 @@ describe("a splitter", () => {
 
   it("does not copy a line that came in one chunk", () => {
     const chunk = Buffer.from("abc\ndef\n");
-    const splitter = new Splitter(100, {
+    const splitter = new LineReader(100, {
       line: (bytes) => bytes.fill("x"),
       oversized: () => assert.fail("it is short"),
     });
@@ -84,7 +84,7 @@ describe("a splitter", () => {
     // One chunk, given again and again: were it kept, the joined line could not even be made.
     const chunk = Buffer.alloc(1024 * 1024, "x");
     const found: number[] = [];
-    const splitter = new Splitter(10, {
+    const splitter = new LineReader(10, {
       line: () => assert.fail("it is too long"),
       oversized: (head, tail, size) => found.push(head.length, tail.length, size),
     });

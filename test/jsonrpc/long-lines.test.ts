@@ -2,13 +2,13 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import { type Response, readdress, joinMessage } from "../../src/jsonrpc/message.ts";
-import { Splitter } from "../../src/jsonrpc/line-reader.ts";
-import { LONG, type Part, readLong } from "../../src/jsonrpc/long.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import { type Response, withResponseId, joinMessage } from "../../src/jsonrpc/message.ts";
+import { LineReader } from "../../src/jsonrpc/line-reader.ts";
+import { LONG_LINE, type LinePart, parseLongResponse } from "../../src/jsonrpc/long.ts";
 
 const ID = utf8('"c-1"');
-const SIZE = LONG + 50_000;
+const SIZE = LONG_LINE + 50_000;
 
 /** Both shapes around a body of a given text, which is as it is inside a JSON string. */
 const SHAPES: Record<string, (text: string) => Buffer> = {
@@ -24,14 +24,14 @@ const filler = "é-0123456789 ".repeat(SIZE / 14);
 const withAt = (at: number, what: string): string =>
   filler.slice(0, at) + what + filler.slice(at + what.length);
 
-function cutAt(bytes: Buffer, ...places: number[]): Part[] {
+function cutAt(bytes: Buffer, ...places: number[]): LinePart[] {
   const ends = [...places.filter((at) => at > 0 && at < bytes.length), bytes.length];
   const pieces = ends.map((end, i) => bytes.subarray(i === 0 ? 0 : (ends[i - 1] ?? 0), end));
-  return pieces.map((piece) => ({ bytes: piece, isClear: false, isOwn: false }));
+  return pieces.map((piece) => ({ bytes: piece, isPlain: false, isDetachable: false }));
 }
 
 function sent(response: Response): string {
-  const message = readdress(response, ID);
+  const message = withResponseId(response, ID);
   return joinMessage(message).toString();
 }
 
@@ -39,7 +39,7 @@ describe("a long response", () => {
   for (const [name, make] of Object.entries(SHAPES)) {
     it(`of the shape ${name} is the same wherever its chunks end`, () => {
       const bytes = make(filler);
-      const whole = readFrame(bytes);
+      const whole = parseMessage(bytes);
       assert.equal(whole.kind, "response");
       for (const places of [
         [1],
@@ -49,7 +49,7 @@ describe("a long response", () => {
         [bytes.length - 4097, bytes.length - 4096, bytes.length - 20, bytes.length - 3],
         Array.from({ length: 30 }, (_, i) => i * 7001),
       ]) {
-        const long = readLong(cutAt(bytes, ...places), bytes.length);
+        const long = parseLongResponse(cutAt(bytes, ...places), bytes.length);
         assert.ok(long, `cut at ${places.join()}`);
         assert.equal(sent(long), sent(whole));
         assert.deepEqual([long.id, long.outcome], [whole.id, whole.outcome]);
@@ -60,23 +60,35 @@ describe("a long response", () => {
 
     it(`of the shape ${name} is given another id without being joined`, () => {
       const bytes = make(filler);
-      const long = readLong(cutAt(bytes, 50_000, 100_000), bytes.length);
+      const long = parseLongResponse(cutAt(bytes, 50_000, 100_000), bytes.length);
       assert.ok(long);
       const joins = (): never => assert.fail("It was joined.");
       const unjoined = Object.defineProperty(long, "bytes", { get: joins });
-      assert.equal(sent(unjoined), sent(readFrame(bytes) as Response));
+      assert.equal(sent(unjoined), sent(parseMessage(bytes) as Response));
     });
 
     for (const hidden of ['"method"', "\\u006dethod", "\\u0078", '"jsonrpc"', "\r"]) {
       it(`of the shape ${name} with ${JSON.stringify(hidden)} anywhere is not spliced`, () => {
-        for (const at of [0, 4050, 4090, 60_000, LONG, filler.length - 4100, filler.length - 50]) {
+        for (const at of [
+          0,
+          4050,
+          4090,
+          60_000,
+          LONG_LINE,
+          filler.length - 4100,
+          filler.length - 50,
+        ]) {
           const bytes = make(withAt(at, hidden));
           const place = bytes.indexOf(hidden);
           // Cut in front of it, behind it, and in every place inside it, alone and in crumbs.
           for (let inside = 0; inside <= hidden.length; inside++) {
             const cuts = [place + inside, place + inside + 1, place + inside + 2];
             for (const places of [[place + inside], cuts]) {
-              assert.equal(readLong(cutAt(bytes, ...places), bytes.length), undefined, `at ${at}`);
+              assert.equal(
+                parseLongResponse(cutAt(bytes, ...places), bytes.length),
+                undefined,
+                `at ${at}`,
+              );
             }
           }
         }
@@ -94,7 +106,7 @@ describe("a long response", () => {
   ]) {
     it(`that begins ${text.slice(0, 40)} and ends ${text.slice(-30)} is not spliced`, () => {
       const bytes = Buffer.from(text);
-      assert.equal(readLong(cutAt(bytes, 70_000), bytes.length), undefined);
+      assert.equal(parseLongResponse(cutAt(bytes, 70_000), bytes.length), undefined);
     });
   }
 });
@@ -105,9 +117,9 @@ describe("a long response that was searched while it came in", () => {
 
   function arrive(bytes: Buffer, end: string, first: number): Response | undefined {
     let found: Response | undefined;
-    const splitter = new Splitter(1e9, {
+    const splitter = new LineReader(1e9, {
       line: () => {},
-      long: (parts, size) => void (found = readLong(parts, size)),
+      longLine: (parts, size) => void (found = parseLongResponse(parts, size)),
       oversized: () => assert.fail("there is no limit"),
     });
     splitter.push(Buffer.from("before\n"));
@@ -126,7 +138,7 @@ describe("a long response that was searched while it came in", () => {
 
     it(`of the shape ${name} is the same as if it had come at once`, () => {
       const bytes = make(filler);
-      const whole = readFrame(bytes);
+      const whole = parseMessage(bytes);
       assert.ok(whole.kind === "response");
       for (const end of ["\n", "\r\n"]) {
         for (const first of [1, 20_000, 70_000]) {
@@ -153,9 +165,9 @@ describe("a long response that was searched while it came in", () => {
 describe("a line of many chunks", () => {
   const split = (text: string, step: number): string[] => {
     const found: string[] = [];
-    const splitter = new Splitter(1e9, {
+    const splitter = new LineReader(1e9, {
       line: (bytes) => void found.push(bytes.toString()),
-      long: (parts, size) => {
+      longLine: (parts, size) => {
         const joined = Buffer.concat(parts.map(({ bytes }) => bytes));
         assert.equal(joined.length, size);
         assert.ok(parts.every(({ bytes }) => bytes.length > 0));
@@ -190,11 +202,11 @@ describe("the memory of a long line's chunks", () => {
   function wipe(lines: readonly string[], step: number): { seen: string[]; shared: number } {
     const seen: (string | Buffer)[] = [];
     let shared = 0;
-    const splitter = new Splitter(1e9, {
+    const splitter = new LineReader(1e9, {
       line: (bytes) => void seen.push(bytes),
-      long: (parts) => {
+      longLine: (parts) => {
         seen.push(Buffer.concat(parts.map(({ bytes }) => bytes)).toString());
-        for (const { bytes, isOwn } of parts) {
+        for (const { bytes, isDetachable: isOwn } of parts) {
           if (isOwn) new Uint8Array(bytes.buffer).fill(0);
           else shared += bytes.length;
         }

@@ -1,38 +1,38 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { type Range, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
-import { readEdges, readFrame } from "../../src/jsonrpc/parse.ts";
+import { type ByteRange, textOf, utf8, joinPieces } from "../../src/base/bytes.ts";
+import { parseTruncated, parseMessage } from "../../src/jsonrpc/parse.ts";
 import { readId } from "../../src/jsonrpc/id.ts";
 import {
   buildError,
   buildNotification,
   buildRequest,
   buildResult,
-  codeOf,
-  type Frame,
+  errorCodeOf,
+  type Message,
   type EncodedMessage,
-  readdress,
+  withResponseId,
   joinMessage,
-  reissue,
+  withRequestId,
   bytesOf,
 } from "../../src/jsonrpc/message.ts";
 
-const read = (text: string): Frame => readFrame(Buffer.from(text));
+const read = (text: string): Message => parseMessage(Buffer.from(text));
 
-function readAs<K extends Frame["kind"]>(kind: K, text: string): Extract<Frame, { kind: K }> {
+function readAs<K extends Message["kind"]>(kind: K, text: string): Extract<Message, { kind: K }> {
   const frame = read(text);
   assert.equal(frame.kind, kind, text);
-  return frame as Extract<Frame, { kind: K }>;
+  return frame as Extract<Message, { kind: K }>;
 }
 
-const slice = (bytes: Uint8Array, range: Range | undefined): string | undefined =>
+const slice = (bytes: Uint8Array, range: ByteRange | undefined): string | undefined =>
   range && textOf(bytes, range.start, range.end);
 
 const written = (message: EncodedMessage): string => joinMessage(message).toString();
 
 const readdressed = (text: string, id: string): string =>
-  written(readdress(readAs("response", text), utf8(id)));
+  written(withResponseId(readAs("response", text), utf8(id)));
 
 describe("a response", () => {
   /** What is spliced: text, shape, id, outcome, and the same under the id "c". */
@@ -141,7 +141,7 @@ describe("a response", () => {
   for (const [text, id, outcome, body] of scanned) {
     it(`in any other shape is scanned: ${text}`, () => {
       const frame = readAs("response", text);
-      assert.deepEqual([frame.shape.at, frame.id, frame.outcome], ["scanned", id, outcome]);
+      assert.deepEqual([frame.shape.kind, frame.id, frame.outcome], ["scanned", id, outcome]);
       assert.equal(slice(frame.bytes, frame.body), body);
     });
   }
@@ -334,7 +334,7 @@ describe("fooling the splice", () => {
         `{"jsonrpc":"2.0","id":${id},"result":{}}`,
         `{"result":{},"jsonrpc":"2.0","id":${id}}`,
       ]) {
-        assert.equal(readAs("response", text).shape.at, "scanned");
+        assert.equal(readAs("response", text).shape.kind, "scanned");
         assert.equal(readdressed(text, "5"), text.replace(`"id":${id}`, '"id":5'));
       }
     });
@@ -388,7 +388,7 @@ describe("a request", () => {
         assert.equal(String(request.id.key), key);
         assert.equal(joinPieces([request.id]).toString(), spelling);
         assert.equal(slice(request.bytes, request.params), '{"id":1}');
-        assert.equal(written(reissue(request, 5, [], [])), shape("5"));
+        assert.equal(written(withRequestId(request, 5, [], [])), shape("5"));
       }
     });
   }
@@ -417,7 +417,7 @@ describe("a request", () => {
     );
     assert.equal(request.id.key, 2);
     assert.equal(
-      written(reissue(request, 10, [], [])),
+      written(withRequestId(request, 10, [], [])),
       '{"id":10,"jsonrpc":"2.0","i\\u0064":10,"method":"m","params":{"id":3},"id":10}',
     );
   });
@@ -464,7 +464,7 @@ describe("a batch", () => {
     }
     const answers = batch.items.filter((item) => item.kind === "response");
     assert.deepEqual(
-      answers.map((answer) => written(readdress(answer, utf8('"c"')))),
+      answers.map((answer) => written(withResponseId(answer, utf8('"c"')))),
       ['{"jsonrpc":"2.0","result":{},"id":"c"}', '{"result":{ },"jsonrpc":"2.0","id":"c"}'],
     );
   });
@@ -573,7 +573,7 @@ describe("the edges of a message that was too large", () => {
   const filler = '"x":"' + "a".repeat(5000) + '"';
   const edges = (text: string): [string, string | number] | undefined => {
     const bytes = Buffer.from(text);
-    const found = readEdges(bytes.subarray(0, 4096), bytes.subarray(-4096));
+    const found = parseTruncated(bytes.subarray(0, 4096), bytes.subarray(-4096));
     return found && [found.kind, found.id.key];
   };
   const cases: readonly (readonly [string, [string, string | number] | undefined])[] = [
@@ -600,9 +600,9 @@ describe("the edges of a message that was too large", () => {
 describe("the code of an error", () => {
   it("is read where there is one, and missing where it is malformed", () => {
     const codeIn = (error: string): unknown => {
-      const frame = readFrame(Buffer.from(`{"jsonrpc":"2.0","id":1,"error":${error}}`));
+      const frame = parseMessage(Buffer.from(`{"jsonrpc":"2.0","id":1,"error":${error}}`));
       assert.ok(frame.kind === "response");
-      return codeOf(frame);
+      return errorCodeOf(frame);
     };
     assert.equal(codeIn('{"code":-32601,"message":"none"}'), -32601);
     for (const error of ['{"code":-32601,,}', '{"code":-}', "5", "{}"]) {

@@ -2,12 +2,18 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import { bytesOf, type Frame, joinMessage, readdress, reissue } from "../../src/jsonrpc/message.ts";
-import { LONG } from "../../src/jsonrpc/long.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import {
+  bytesOf,
+  type Message,
+  joinMessage,
+  withResponseId,
+  withRequestId,
+} from "../../src/jsonrpc/message.ts";
+import { LONG_LINE } from "../../src/jsonrpc/long.ts";
 import { Pipe } from "../../src/jsonrpc/pipe.ts";
 
-const TEXT = "é 0123456789 \\n".repeat(LONG / 12);
+const TEXT = "é 0123456789 \\n".repeat(LONG_LINE / 12);
 
 /** Messages, and what is none: also such that go on over the end of their line, as far as a scanner can tell that does not mind it. */
 const LINES = [
@@ -49,7 +55,7 @@ const STREAM = fc.array(
 );
 
 /** What a frame says, and what is written of it, with its place in memory taken away. */
-function essence(frame: Frame): unknown {
+function essence(frame: Message): unknown {
   if (frame.kind === "batch") return frame.items.map(essence);
   const bytes = bytesOf(frame).toString();
   const { kind } = frame;
@@ -57,9 +63,14 @@ function essence(frame: Frame): unknown {
     case "invalid":
       return { kind, bytes, id: frame.id?.key, reason: frame.reason };
     case "response":
-      return { kind, bytes, id: frame.id, written: joinMessage(readdress(frame, "1")).toString() };
+      return {
+        kind,
+        bytes,
+        id: frame.id,
+        written: joinMessage(withResponseId(frame, "1")).toString(),
+      };
     case "request": {
-      const written = joinMessage(reissue(frame, 2, [], [])).toString();
+      const written = joinMessage(withRequestId(frame, 2, [], [])).toString();
       return { kind, bytes, id: frame.id.key, method: frame.method, written };
     }
     case "notification": {
@@ -89,9 +100,9 @@ function readThroughPipe(bytes: Buffer, cuts: readonly number[]): unknown[] {
   };
   const sink = { write: () => undefined, end: () => {} };
   const events = {
-    frame: (frame: Frame) => void found.push(essence(frame)),
+    message: (frame: Message) => void found.push(essence(frame)),
     oversized: () => assert.fail("nothing is too long"),
-    pressure: () => {},
+    backpressure: () => {},
     ended: () => {},
   };
   assert.ok(new Pipe(source, sink, 1e9, events));
@@ -113,7 +124,7 @@ describe("a pipe", () => {
         const cuts = places.map((place) => place % (bytes.length + 1));
         const alone = stream
           .filter(({ line }) => line !== "")
-          .map(({ line }) => essence(readFrame(Buffer.from(line))));
+          .map(({ line }) => essence(parseMessage(Buffer.from(line))));
         assert.deepEqual(readThroughPipe(bytes, cuts), alone);
       }),
       { numRuns: 500 },

@@ -5,12 +5,12 @@ import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import { describe, it } from "node:test";
 import { utf8 } from "../../src/base/bytes.ts";
-import type { Frame } from "../../src/jsonrpc/message.ts";
-import { type ByteSink, type ByteSource, Pipe, PRESSURE } from "../../src/jsonrpc/pipe.ts";
-import { sinkOf } from "../../src/process/child-streams.ts";
+import type { Message } from "../../src/jsonrpc/message.ts";
+import { type ByteOutput, type ByteInput, Pipe, WRITE_LIMITS } from "../../src/jsonrpc/pipe.ts";
+import { outputOfChild } from "../../src/process/child-streams.ts";
 
 /** A sink that takes what it is told to take: after each write it is full until `drain` if `slow`. */
-class Sink implements ByteSink {
+class Sink implements ByteOutput {
   readonly writes: Uint8Array[] = [];
   slow = false;
   ended = 0;
@@ -43,7 +43,7 @@ class Sink implements ByteSink {
   }
 }
 
-class Source implements ByteSource {
+class Source implements ByteInput {
   push: (chunk: Buffer) => void = () => {};
   end: () => void = () => {};
   readonly calls: string[] = [];
@@ -78,9 +78,9 @@ function make(onPressure: (full: boolean) => void = () => {}): {
   const source = new Source();
   const events: string[] = [];
   const pipe = new Pipe(source, sink, 1000, {
-    frame: (frame: Frame) => events.push(frame.kind),
+    message: (frame: Message) => events.push(frame.kind),
     oversized: (_head, _tail, size) => events.push(`oversized ${size}`),
-    pressure(full) {
+    backpressure(full) {
       events.push(full ? "full" : "drained");
       onPressure(full);
     },
@@ -153,8 +153,8 @@ describe("what is sent into a pipe", () => {
     let release = (): void => {};
     let writes = 0;
     const take = (bytes: Uint8Array): void => void taken.push(Buffer.from(bytes));
-    const sink: ByteSink = {
-      keepsNothing: true,
+    const sink: ByteOutput = {
+      retainsNoMemory: true,
       end: () => {},
       write(bytes) {
         assert.equal(kept, undefined, "nothing is written while the sink is full");
@@ -167,7 +167,7 @@ describe("what is sent into a pipe", () => {
       },
     };
     const ignore = (): void => {};
-    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+    const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
     const pipe = new Pipe(new Source(), sink, 1000, events);
     const sent: string[] = [];
     for (let n = 0; n < 600; n++) {
@@ -199,8 +199,8 @@ describe("what is sent into a pipe", () => {
     it(`is freed ${what}`, async () => {
       const taken: Buffer[] = [];
       let release: (() => void) | undefined;
-      const sink: ByteSink = {
-        keepsNothing,
+      const sink: ByteOutput = {
+        retainsNoMemory: keepsNothing,
         end: () => {},
         write(bytes) {
           taken.push(Buffer.from(bytes));
@@ -208,11 +208,12 @@ describe("what is sent into a pipe", () => {
         },
       };
       const ignore = (): void => {};
-      const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
+      const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
       const pipe = new Pipe(new Source(), sink, 1000, events);
       const [first, second, own] = [1, 2, 3].map((byte) => new Uint8Array(BIG).fill(byte));
       assert.ok(first && second && own);
-      const given = (of: Uint8Array) => ({ of, start: 0, end: of.length, isGiven: true }) as const;
+      const given = (of: Uint8Array) =>
+        ({ bytes: of, start: 0, end: of.length, isDetachable: true }) as const;
       pipe.send([given(first), given(second), own, "end"]);
       const isFreed = keepsNothing === true;
       const sizes = () => [first, second, own].map(({ length }) => length);
@@ -243,13 +244,13 @@ describe("what is sent into a pipe", () => {
   it("reports pressure once when much is queued, and relief once when little is left", async () => {
     const { pipe, sink, events } = make();
     sink.slow = true;
-    const piece = new Uint8Array(PRESSURE.high / 16).fill(98);
+    const piece = new Uint8Array(WRITE_LIMITS.high / 16).fill(98);
     for (let n = 0; n < 15; n++) pipe.send(piece);
     await turn();
     assert.deepEqual(events, []);
     for (let n = 0; n < 15; n++) pipe.send(piece);
     assert.deepEqual(events, ["full"]);
-    while (pipe.queued > PRESSURE.low) {
+    while (pipe.queued > WRITE_LIMITS.low) {
       assert.deepEqual(events, ["full"], `${pipe.queued} bytes are queued`);
       await sink.drain();
     }
@@ -263,7 +264,7 @@ describe("what is sent into a pipe", () => {
     const { pipe, sink } = make((full) => {
       if (!full) pipe.send(utf8("later"));
     });
-    pipe.send(new Uint8Array(PRESSURE.high + 1).fill(98));
+    pipe.send(new Uint8Array(WRITE_LIMITS.high + 1).fill(98));
     await turn();
     assert.equal(sink.texts.at(-1), "later\n");
     assert.equal(pipe.queued, 0);
@@ -319,8 +320,8 @@ describe("a child", () => {
     const echoed: Buffer[] = [];
     child.stdout.on("data", (chunk: Buffer) => void echoed.push(chunk));
     const ignore = (): void => {};
-    const events = { frame: ignore, oversized: ignore, pressure: ignore, ended: ignore };
-    const pipe = new Pipe(new Source(), sinkOf(child.stdin), 1000, events);
+    const events = { message: ignore, oversized: ignore, backpressure: ignore, ended: ignore };
+    const pipe = new Pipe(new Source(), outputOfChild(child.stdin), 1000, events);
     const sent: string[] = [];
     for (let round = 0; round < 40; round++) {
       // Nobody reads what it says, so it reads no more, until much waits for it.
@@ -354,7 +355,7 @@ describe("a child that closes its input", () => {
       await once(stdout, "data");
       let count = 0;
       const broken = new Promise<void>((resolve) => {
-        const sink = sinkOf(stdin, () => {
+        const sink = outputOfChild(stdin, () => {
           count++;
           resolve();
         });
@@ -373,7 +374,7 @@ describe("a child that closes its input", () => {
 describe("a sink made of a stream", () => {
   it("is full until the stream has drained", async () => {
     const stream = new PassThrough({ highWaterMark: 10 });
-    const sink = sinkOf(stream);
+    const sink = outputOfChild(stream);
     assert.equal(sink.write(Buffer.from("short")), undefined);
     const full = sink.write(Buffer.from("a long text"));
     assert.ok(full instanceof Promise);
@@ -385,7 +386,7 @@ describe("a sink made of a stream", () => {
   it("keeps nobody waiting when it breaks, and swallows what comes later", async () => {
     for (const error of [undefined, new Error("EPIPE")]) {
       const stream = new PassThrough({ highWaterMark: 10 });
-      const sink = sinkOf(stream);
+      const sink = outputOfChild(stream);
       const full = sink.write(Buffer.from("a long text"));
       stream.destroy(error);
       await full;

@@ -2,16 +2,16 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { utf8, joinPieces, sizeOf } from "../../src/base/bytes.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import {
-  type Frame,
-  readdress,
+  type Message,
+  withResponseId,
   type Request,
   type Response,
   joinMessage,
-  reissue,
+  withRequestId,
 } from "../../src/jsonrpc/message.ts";
-import { Splitter } from "../../src/jsonrpc/line-reader.ts";
+import { LineReader } from "../../src/jsonrpc/line-reader.ts";
 import { Choices, messageBytes, shrink } from "../generate.ts";
 
 /** Set TOOLMUX_TEST_SEED to repeat a run, and TOOLMUX_TEST_RUNS for a longer one. */
@@ -107,7 +107,7 @@ function textOf(bytes: Uint8Array): string {
 
 function checkMessage(bytes: Buffer, count: (kind: Kind) => void): void {
   const before = Buffer.from(bytes);
-  const frame = readFrame(bytes);
+  const frame = parseMessage(bytes);
   expect(bytes.equals(before), () => "the bytes that came in were changed");
   if (textOf(bytes).includes("\uFFFD")) count("not UTF-8");
   if (bytes.includes(0x0d) || bytes.includes(0x0a)) count("line break");
@@ -117,7 +117,12 @@ function checkMessage(bytes: Buffer, count: (kind: Kind) => void): void {
 }
 
 /** @param raw the bytes that the frame was read from. */
-function checkFrame(frame: Frame, raw: Buffer, parsed: Parsed, count: (kind: Kind) => void): void {
+function checkFrame(
+  frame: Message,
+  raw: Buffer,
+  parsed: Parsed,
+  count: (kind: Kind) => void,
+): void {
   const shape = shapeOf(textOf(raw));
   if (shape !== undefined) {
     checkSpliced(frame, raw, shape, parsed, count);
@@ -160,7 +165,7 @@ function checkFrame(frame: Frame, raw: Buffer, parsed: Parsed, count: (kind: Kin
 }
 
 /** A reference for what a message is, after JSON.parse: the last of several equal keys wins. */
-function kindOf(value: unknown): Frame["kind"] {
+function kindOf(value: unknown): Message["kind"] {
   if (Array.isArray(value)) return value.length === 0 ? "invalid" : "batch";
   if (!isObject(value) || value["jsonrpc"] !== "2.0") return "invalid";
   const answers = Object.hasOwn(value, "result") || Object.hasOwn(value, "error");
@@ -210,7 +215,7 @@ function shapeOf(text: string): Shape | undefined {
 }
 
 function checkSpliced(
-  frame: Frame,
+  frame: Message,
   raw: Buffer,
   shape: Shape,
   parsed: Parsed,
@@ -218,7 +223,7 @@ function checkSpliced(
 ): void {
   count(parsed === undefined ? "malformed but spliced" : shape.at);
   expect(frame.kind === "response", () => `a response was taken for a ${frame.kind}`);
-  expectEqual(frame.shape.at, shape.at, "the shape");
+  expectEqual(frame.shape.kind, shape.at, "the shape");
   expectEqual(frame.id, Number(shape.id), "the id");
   expectEqual(frame.outcome, shape.outcome, "the outcome");
   expect(frame.bytes.equals(raw), () => "a spliced response's bytes were changed");
@@ -234,7 +239,7 @@ function checkSpliced(
     if (ids === 1 || shape.at === "tail") expectEqual(frame.id, value["id"], "the last id");
   }
   for (const id of CLIENT_IDS) {
-    const out = joinMessage(readdress(frame, id));
+    const out = joinMessage(withResponseId(frame, id));
     const end = `,"id":${textOf(id)}}`;
     expect(textOf(out).endsWith(end), () => `the client's id is not last: ${textOf(out)}`);
     checkReaddressed(out, body, value, id);
@@ -242,14 +247,14 @@ function checkSpliced(
 }
 
 function checkScanned(frame: Response, clean: Buffer, value: Json): void {
-  expectEqual(frame.shape.at, "scanned", "the shape");
+  expectEqual(frame.shape.kind, "scanned", "the shape");
   expectEqual(frame.id, ownId(value["id"]), "the id");
   expectEqual(frame.outcome, Object.hasOwn(value, "result") ? "result" : "error", "the outcome");
   expect(frame.bytes.equals(clean), () => "more than line breaks was changed");
   checkRange(clean, frame.body, value[frame.outcome], frame.outcome);
   const body = clean.subarray(frame.body.start, frame.body.end);
   for (const id of CLIENT_IDS) {
-    const out = joinMessage(readdress(frame, id));
+    const out = joinMessage(withResponseId(frame, id));
     checkReaddressed(out, body, Object.hasOwn(value, "id") ? value : undefined, id, /^id$/i);
   }
 }
@@ -280,15 +285,15 @@ function checkRequest(
   if (countKeys(clean, "id") > 1) count("more than one id");
   const params = frame.params && clean.subarray(frame.params.start, frame.params.end);
   for (const newId of CLIENT_IDS) {
-    const out = joinMessage(reissue(frame, newId, [], []));
+    const out = joinMessage(withRequestId(frame, newId, [], []));
     checkReaddressed(out, params ?? new Uint8Array(), value, newId);
-    const again = readFrame(out);
+    const again = parseMessage(out);
     expect(again.kind === "request", () => `a readdressed request became a ${again.kind}`);
     expect(sizeOf(again.id) === newId.length, () => "a readdressed request has another id");
   }
 }
 
-function checkBatch(items: readonly Frame[], values: readonly unknown[]): void {
+function checkBatch(items: readonly Message[], values: readonly unknown[]): void {
   expectEqual(items.length, values.length, "the number of messages");
   for (const [i, item] of items.entries()) {
     expect(item.kind !== "batch", () => "a batch holds a batch");
@@ -367,7 +372,7 @@ const EDGE = 4096;
 
 function split(chunks: readonly Buffer[]): Found[] {
   const found: Found[] = [];
-  const splitter = new Splitter(LIMIT, {
+  const splitter = new LineReader(LIMIT, {
     line: (bytes) => found.push({ line: bytes.toString("latin1") }),
     oversized: (head, tail, size) =>
       found.push({ head: head.toString("latin1"), tail: tail.toString("latin1"), size }),

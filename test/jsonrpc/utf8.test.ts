@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { Buffer, isUtf8 } from "node:buffer";
 import { describe, it } from "node:test";
 import * as fc from "fast-check";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import { bytesOf, type Frame, joinMessage, readdress } from "../../src/jsonrpc/message.ts";
-import { LONG } from "../../src/jsonrpc/long.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import { bytesOf, type Message, joinMessage, withResponseId } from "../../src/jsonrpc/message.ts";
+import { LONG_LINE } from "../../src/jsonrpc/long.ts";
 import { Pipe } from "../../src/jsonrpc/pipe.ts";
-import { Utf8Check } from "../../src/jsonrpc/utf8.ts";
+import { Utf8Validator } from "../../src/jsonrpc/utf8.ts";
 
 /** First, middle and last bytes of characters of every length, and bytes that are in none. */
 const BYTES = [0x41, 0x80, 0xbf, 0xc0, 0xc3, 0xa9, 0xe0, 0xa0, 0xe2, 0x82, 0xac, 0xed].concat([
@@ -24,8 +24,8 @@ function readThroughPipe(
   side: "server" | "client",
   bytes: Buffer,
   cuts: readonly number[],
-): { frames: Frame[]; replaced: number } {
-  const frames: Frame[] = [];
+): { frames: Message[]; replaced: number } {
+  const frames: Message[] = [];
   let replaced = 0;
   let take: (chunk: Buffer) => void = () => {};
   const source = {
@@ -34,10 +34,10 @@ function readThroughPipe(
     resume: () => {},
   };
   const made = new Pipe(source, { write: () => undefined, end: () => {} }, 1e9, {
-    frame: (frame) => void frames.push(frame),
+    message: (frame) => void frames.push(frame),
     oversized: () => assert.fail("nothing is too long"),
-    ...(side === "server" && { replaced: () => void replaced++ }),
-    pressure: () => {},
+    ...(side === "server" && { repaired: () => void replaced++ }),
+    backpressure: () => {},
     ended: () => {},
   });
   assert.equal(made.queued, 0);
@@ -50,9 +50,9 @@ function readThroughPipe(
 }
 
 /** The bytes that are written on for a message. */
-const written = (frame: Frame): Buffer =>
+const written = (frame: Message): Buffer =>
   frame.kind === "response"
-    ? joinMessage(readdress(frame, '"c"'))
+    ? joinMessage(withResponseId(frame, '"c"'))
     : frame.kind === "batch"
       ? Buffer.concat(frame.items.map(written))
       : bytesOf(frame);
@@ -97,7 +97,7 @@ describe("a check of text that comes in pieces", () => {
     fc.assert(
       fc.property(PIECES, fc.array(fc.nat(40), { maxLength: 8 }), (pieces, places) => {
         const bytes = Buffer.concat(pieces);
-        const check = new Utf8Check();
+        const check = new Utf8Validator();
         let from = 0;
         for (const place of [...places, bytes.length].sort((a, b) => a - b)) {
           check.push(bytes.subarray(from, Math.max(from, place)));
@@ -114,7 +114,7 @@ describe("a message of a server", () => {
   for (const [name, raw] of INVALID) {
     it(`with ${name} has U+FFFD there as TextDecoder writes it, wherever the message is cut`, () => {
       for (const [place, line] of Object.entries(messagesWith(raw))) {
-        const expected = written(readFrame(Buffer.from(decoded(line)))).toString();
+        const expected = written(parseMessage(Buffer.from(decoded(line)))).toString();
         const stream = join(
           '{"jsonrpc":"2.0","method":"é"}\n',
           [...line],
@@ -136,7 +136,7 @@ describe("a message of a server", () => {
   it("that is valid is passed on byte for byte, also if a chunk ends in each byte of a character", () => {
     for (const character of ["é", "€", "😀", "\u{10ffff}", "\ufffd"]) {
       for (const [place, line] of Object.entries(messagesWith([...Buffer.from(character)]))) {
-        const expected = written(readFrame(line));
+        const expected = written(parseMessage(line));
         const stream = join([...line], "\n", [...line], "\n");
         for (let cut = 0; cut < stream.length; cut++) {
           const { frames, replaced } = readThroughPipe("server", stream, [cut]);
@@ -161,13 +161,13 @@ describe("a long result of a server", () => {
   const around = (text: readonly (string | readonly number[])[]): Buffer =>
     join('{"jsonrpc":"2.0","id":7,"result":{"text":"', ...text, '"}}\n');
   const first = '{"jsonrpc":"2.0","id":1,"result":{}}\n';
-  const filler = "x".repeat(LONG);
+  const filler = "x".repeat(LONG_LINE);
 
   it("is passed on unjoined and byte for byte, also if each of its chunks ends within a character", () => {
     for (const character of ["é", "€", "😀"]) {
       for (const size of [4093, 20_000, 65_536]) {
         for (let shift = 0; shift < 4; shift++) {
-          const body = "a".repeat(shift) + character.repeat(LONG);
+          const body = "a".repeat(shift) + character.repeat(LONG_LINE);
           const stream = join(first, [...around([body])]);
           const cuts = Array.from(
             { length: Math.ceil(stream.length / size) },
@@ -176,8 +176,8 @@ describe("a long result of a server", () => {
           const { frames, replaced } = readThroughPipe("server", stream, cuts);
           assert.equal(replaced, 0);
           const [, frame] = frames;
-          assert.ok(frame?.kind === "response" && frame.shape.at !== "scanned");
-          assert.ok(frame.shape.chunks !== undefined, "it was joined");
+          assert.ok(frame?.kind === "response" && frame.shape.kind !== "scanned");
+          assert.ok(frame.shape.slices !== undefined, "it was joined");
           assert.ok(written(frame).includes(`"${body}"`));
         }
       }
@@ -187,7 +187,7 @@ describe("a long result of a server", () => {
   it("has U+FFFD in each place that is invalid, wherever chunks end", () => {
     for (const [name, raw] of INVALID) {
       const line = around([filler, raw, filler, raw]);
-      const expected = written(readFrame(Buffer.from(decoded(line.subarray(0, -1))))).toString();
+      const expected = written(parseMessage(Buffer.from(decoded(line.subarray(0, -1))))).toString();
       const place = first.length + line.indexOf(Buffer.from(raw));
       for (let inside = 0; inside <= raw.length; inside++) {
         for (const cuts of [
@@ -210,7 +210,7 @@ describe("a message of a client", () => {
   for (const [name, raw] of INVALID) {
     it(`with ${name} is invalid, with the id and the kind that it has, wherever it is cut`, () => {
       for (const [place, line] of Object.entries(messagesWith(raw))) {
-        const plain = readFrame(Buffer.from(decoded(line)));
+        const plain = parseMessage(Buffer.from(decoded(line)));
         const stream = join(
           '{"jsonrpc":"2.0","method":"é"}\n',
           [...line],
@@ -235,7 +235,7 @@ describe("a message of a client", () => {
 
   it("that is long is invalid as well, and valid if it is", () => {
     const head = '{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"text":"';
-    const text = "€".repeat(LONG);
+    const text = "€".repeat(LONG_LINE);
     for (const [raw, kind] of [
       [[0xff], "invalid"],
       [[0xc3, 0xa9], "request"],
@@ -282,7 +282,7 @@ describe("a byte order mark", () => {
       for (const side of ["server", "client"] as const) {
         for (let cut = 0; cut < stream.length; cut++) {
           const { frames } = readThroughPipe(side, stream, [cut]);
-          const plain = readFrame(line);
+          const plain = parseMessage(line);
           assert.deepEqual(
             frames.map(({ kind }) => kind),
             [plain.kind, plain.kind],
@@ -297,7 +297,7 @@ describe("a byte order mark", () => {
     const line = join(
       MARK,
       '{"jsonrpc":"2.0","id":7,"result":{"text":"',
-      "x".repeat(2 * LONG),
+      "x".repeat(2 * LONG_LINE),
       '"}}\n',
     );
     const stream = join('{"jsonrpc":"2.0","id":1,"result":{}}\n', [...line]);

@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { findHome } from "../../src/client-configs/client.ts";
 import { translate } from "../../src/client-configs/entry.ts";
 import { findClient } from "../../src/client-configs/clients.ts";
-import { selfCommand } from "../../src/base/runtime.ts";
+import { ownCommand } from "../../src/base/runtime.ts";
 import { loadText, withSandbox } from "../fixtures/manifest/sandbox.ts";
 
 interface Entry {
@@ -71,7 +71,7 @@ describe("the rule for what starts toolmux itself, in the loader and in the impo
 
   it("follows links to the very program that runs", () =>
     withSandbox(async (box) => {
-      const [command, ...before] = selfCommand();
+      const [command, ...before] = ownCommand();
       const main = resolve(before.at(-1) ?? command);
       await mkdir(box.root, { recursive: true });
       const link = `${box.root}/mux.ts`;

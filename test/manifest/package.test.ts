@@ -8,7 +8,7 @@ import { settleRunner } from "../../src/cli/runner.ts";
 import { HubError } from "../../src/base/errors.ts";
 import { parsePackage, printPackage } from "../../src/manifest/package.ts";
 import { resolveServer } from "../../src/manifest/resolve.ts";
-import { stdioLink } from "../../src/transport/stdio.ts";
+import { openStdioTransport } from "../../src/transport/stdio.ts";
 import { Recorder } from "../contract/link.ts";
 import {
   findProblems,
@@ -24,7 +24,7 @@ const DIGEST = `sha256:${"0a".repeat(32)}`;
 async function makeServer(lines: string, env: Record<string, string> = {}) {
   const { manifest } = await loadText(`[servers.s]\n${lines}`);
   const server = getServer(manifest, "s");
-  const { command, args, others } = await resolveServer(server, env, "/work");
+  const { command, args, alternatives: others } = await resolveServer(server, env, "/work");
   return {
     server,
     ways: [{ command, args }, ...(others ?? [])].map((way) => [way.command, ...way.args].join(" ")),
@@ -188,7 +188,7 @@ async function start(
   const server = getServer(manifest, "s");
   const resolved = await resolveServer(server, { T: "value-of-t" }, box.root);
   const events = new Recorder();
-  const link = stdioLink({
+  const link = openStdioTransport({
     ...resolved,
     server: "s",
     hubEnv: { PATH: path },

@@ -647,7 +647,7 @@ describe("a wrong manifest", () => {
     assert.ok(error instanceof HubError);
     assert.equal(error.code, "manifestInvalid");
     assert.equal(error.message, "/a.toml:1:2: hub.x: unknown key\n/b.toml: does not exist");
-    assert.equal(error.traits.exit, 2);
+    assert.equal(error.properties.exit, 2);
   });
 });
 

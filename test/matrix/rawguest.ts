@@ -1,6 +1,6 @@
 import type { Era } from "../../src/protocol/era.ts";
 import { LATEST_MODERN, MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import { memoryPair } from "../../src/transport/memory.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { Events } from "../fixtures/http.ts";
 import { type Json, Peer } from "../fixtures/memory.ts";
 import {
@@ -183,7 +183,7 @@ function introductionOf(capabilities: unknown, instructions: unknown): Guest["in
 const NEVER = new AbortController().signal;
 
 function pipe({ hub }: Entrance, take: Take): Channel {
-  const [ours, theirs] = memoryPair();
+  const [ours, theirs] = memoryTransportPair();
   void hub.accept(ours, NEVER);
   const peer = new Peer(theirs);
   peer.onMessage = take;

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { MetaKey, ModernMethod } from "../../src/protocol/modern.ts";
-import type { Link } from "../../src/transport/transport.ts";
-import { memoryPair } from "../../src/transport/memory.ts";
+import type { Transport } from "../../src/transport/transport.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { type Json, Peer } from "../fixtures/memory.ts";
 import { Failure, type Kit, type Params } from "./kit.ts";
 
@@ -21,8 +21,8 @@ class Needs extends Error {
 }
 
 /** Speaks for a kit over a link of its own: one era alone, whose rules it holds the other side to. */
-export function connectRaw(kit: Kit, fault: (error: unknown) => void): Link {
-  const [ours, theirs] = memoryPair();
+export function connectRaw(kit: Kit, fault: (error: unknown) => void): Transport {
+  const [ours, theirs] = memoryTransportPair();
   const peer = new Peer(theirs);
   const connection = new Connection(kit, peer);
   kit.announce = (method, params) => connection.announce(method, params);

@@ -11,7 +11,7 @@ import type { McpServer as McpServerV1 } from "@modelcontextprotocol/sdk/server/
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
 import { makePair } from "../../src/plugin/transport.ts";
 import type { Era } from "../../src/protocol/era.ts";
-import type { Link } from "../../src/transport/transport.ts";
+import type { Transport } from "../../src/transport/transport.ts";
 import { createServer } from "../conformance/everything.ts";
 import { say } from "../conformance/tools.ts";
 import { Script } from "../fixtures/memory.ts";
@@ -72,7 +72,7 @@ class RawUpstream extends Upstream {
     return this.#kit.metas;
   }
 
-  override connect(): Link {
+  override connect(): Transport {
     return connectRaw(this.#kit, this.fault);
   }
 }
@@ -93,7 +93,7 @@ class UpstreamV1 extends Upstream {
     return this.#kit.metas;
   }
 
-  override connect(): Link {
+  override connect(): Transport {
     const kit = this.#kit;
     const info = { name: "v1", version: "1.0.0" };
     const instructions = "Call whatever there is.";
@@ -138,7 +138,7 @@ class UpstreamV2 extends Upstream {
     this.era = era;
   }
 
-  override connect(): Link {
+  override connect(): Transport {
     const [ours, theirs] = makePair(this.fault);
     this.serve(theirs);
     return ours;

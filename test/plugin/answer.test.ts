@@ -2,11 +2,11 @@ import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
 import { RelayedAnswer } from "../../src/plugin/answer.ts";
-import { piecesOf } from "../../src/jsonrpc/message.ts";
-import { LONG, readLong } from "../../src/jsonrpc/long.ts";
-import { Outbox } from "../../src/jsonrpc/outbox.ts";
+import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
+import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/long.ts";
+import { WriteBuffer } from "../../src/jsonrpc/outbox.ts";
 
-const TEXT = "0123456789".repeat(LONG / 10);
+const TEXT = "0123456789".repeat(LONG_LINE / 10);
 
 /** A long answer as it came, in parts that nobody else looks at. */
 function relayed(): RelayedAnswer {
@@ -14,19 +14,19 @@ function relayed(): RelayedAnswer {
   const places = [0, 40_000, 90_000, line.length];
   const parts = places.slice(1).map((end, at) => {
     const bytes = Buffer.from(line.slice(places[at], end));
-    return { bytes, isClear: false, isOwn: true };
+    return { bytes, isPlain: false, isDetachable: true };
   });
-  const response = readLong(parts, line.length);
+  const response = parseLongResponse(parts, line.length);
   assert.ok(response);
   return new RelayedAnswer(response);
 }
 
 /** What is written of a message, all of whose memory is free afterwards that may be. */
 function write(answer: RelayedAnswer, id: string): string {
-  const outbox = new Outbox();
-  for (const piece of piecesOf(answer.under(id))) outbox.add(piece);
+  const outbox = new WriteBuffer();
+  for (const piece of piecesOfMessage(answer.under(id))) outbox.add(piece);
   let text = "";
-  for (let next = outbox.take(); next !== undefined; next = outbox.take()) {
+  for (let next = outbox.shift(); next !== undefined; next = outbox.shift()) {
     text += Buffer.from(next).toString();
     outbox.release(next);
   }

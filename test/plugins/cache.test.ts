@@ -317,7 +317,7 @@ describe("the cache", () => {
     const call = wrap(server, read);
     await call(toolCall(read, "{}"));
     await parts.dispose?.();
-    assert.equal(host.bus.wants("callFinished"), false);
+    assert.equal(host.bus.hasListeners("callFinished"), false);
     await call(toolCall(read, "{}"));
     assert.equal(server.count, 2);
   });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { Bus, type HubEvent } from "../../src/base/events.ts";
+import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import { describeFault, entrust, findPlace } from "../../src/plugin/errors.ts";
 import type { Host, ToolCall } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
@@ -22,7 +22,7 @@ async function withFiles(
   link = false,
 ): Promise<void> {
   await withSandbox(async (box) => {
-    const bus = new Bus();
+    const bus = new EventBus();
     const events: HubEvent[] = [];
     bus.subscribe((event) => void events.push(event), ["log"]);
     const paths: string[] = [];

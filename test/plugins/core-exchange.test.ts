@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { systemClock } from "../../src/base/clock.ts";
-import type { Bus, HubEvent } from "../../src/base/events.ts";
+import type { EventBus, HubEvent } from "../../src/base/events.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import type { Host, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { setUpPlugins } from "../../src/plugin/setup.ts";
-import type { Link } from "../../src/transport/transport.ts";
+import type { Transport } from "../../src/transport/transport.ts";
 import { turn, VirtualClock } from "../fixtures/clock.ts";
 import {
   call,
@@ -31,7 +31,7 @@ interface World {
   readonly client: ReturnType<typeof setUp>["client"];
   readonly connect: ReturnType<typeof setUp>["connect"];
   readonly events: HubEvent[];
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly clock: VirtualClock;
   /** Puts these plugins into force. @returns those */
   exchange(...uses: readonly Use[]): Promise<PluginSet | undefined>;
@@ -104,7 +104,7 @@ describe("plugins that make place for others", () => {
       return { call: () => (given) => Promise.resolve(given.answer({ mark: "new" })) };
     });
     const set = await exchange(fresh);
-    assert.equal(hub.equipment.set, set);
+    assert.equal(hub.activePlugins.set, set);
     assert.deepEqual((await callTool(client, "s__t")).result, { mark: "new" });
     await turn();
     assert.deepEqual(order, ["new set up", "old aborted", "old disposed"]);
@@ -288,7 +288,7 @@ describe("a client's list, when plugins are exchanged,", () => {
 describe("a plugin's server", () => {
   /** A plugin with a server that is a script. */
   const serving = (script: Script, more: Parts = {}, name = "serving"): Use =>
-    use(name, { servers: { own: (): Link => script.connect() }, ...more });
+    use(name, { servers: { own: (): Transport => script.connect() }, ...more });
 
   it("is a server like any other", async () => {
     const own = new Script("hello");
@@ -307,7 +307,7 @@ describe("a plugin's server", () => {
     const world = await start([serving(own)], { s });
     const { client, hub, exchange } = world;
     await listNames(client);
-    const { set } = hub.equipment;
+    const { set } = hub.activePlugins;
     assert.ok(set);
     const { keepPlugins } = await import("../../src/plugin/setup.ts");
     const plugins = [entryOf(serving(own))];

@@ -257,7 +257,7 @@ describe("the host of a plugin", () => {
     await hub.close();
     assert.equal(host().signal.aborted, true);
     host().subscribe(({ kind }) => heard.push(kind));
-    hub.refuse("nothing");
+    hub.reportRejectedManifest("nothing");
     assert.deepEqual(heard, ["callStarted"]);
   });
 

@@ -2,20 +2,20 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import * as v from "valibot";
 import { systemClock } from "../../src/base/clock.ts";
-import { Bus, type HubEvent } from "../../src/base/events.ts";
+import { EventBus, type HubEvent } from "../../src/base/events.ts";
 import { loadManifest } from "../../src/manifest/load.ts";
 import { printProblem } from "../../src/manifest/problems.ts";
 import type { Manifest } from "../../src/manifest/schema.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
 import type { PluginSet } from "../../src/plugin/plugin-set.ts";
 import { type Equipped, keepPlugins, setUpPlugins } from "../../src/plugin/setup.ts";
-import { memoryPair } from "../../src/transport/memory.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
 import { withSandbox } from "../fixtures/manifest/sandbox.ts";
 import { Latch } from "../fixtures/memory.ts";
 import { logsOf } from "./core.ts";
 
 interface World {
-  readonly bus: Bus;
+  readonly bus: EventBus;
   readonly events: HubEvent[];
   readonly manifest: Manifest;
   readonly equipped: Equipped;
@@ -34,7 +34,7 @@ async function setUp(
     const file = await box.write("t.toml", toml);
     const loaded = await loadManifest({ files: [file], env: {}, cwd: box.cwd, platform: "linux" });
     assert.ok(loaded.ok, JSON.stringify(loaded));
-    const bus = new Bus();
+    const bus = new EventBus();
     const events: HubEvent[] = [];
     bus.subscribe((event) => void events.push(event));
     const loaders = Object.fromEntries(
@@ -138,7 +138,7 @@ describe("plugins that cannot be set up", () => {
           `t.toml:5:3: plugins[2]: plugin "wrong" failed in its setup: ${fault}`,
         ]);
         assert.deepEqual(order, ["one aborted", "two aborted", "two disposed", "one disposed"]);
-        assert.equal(bus.wants("state"), true);
+        assert.equal(bus.hasListeners("state"), true);
       });
     });
   }
@@ -168,7 +168,7 @@ describe("plugins that cannot be set up", () => {
   });
 });
 
-const link = (): Link => memoryPair()[0];
+const link = (): Link => memoryTransportPair()[0];
 const server =
   (name: string): Given =>
   () => ({ servers: { [name]: link } });

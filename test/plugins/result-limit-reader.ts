@@ -3,7 +3,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { utf8 } from "../../src/base/bytes.ts";
 import { makePair } from "../../src/plugin/transport.ts";
 import type { Host, Link, Parts } from "../../src/plugin/plugin.ts";
-import { type Frame, bytesOf } from "../../src/jsonrpc/message.ts";
+import { type Message, bytesOf } from "../../src/jsonrpc/message.ts";
 import { BareHost } from "./seam.ts";
 
 export interface LibraryHost extends Host {
@@ -36,7 +36,7 @@ export class LinkTransport {
 
   start(): Promise<void> {
     const events = {
-      frame: (frame: Frame) => {
+      frame: (frame: Message) => {
         assert.ok(frame.kind !== "batch");
         this.onmessage?.(JSON.parse(bytesOf(frame).toString()) as object);
       },

@@ -1,11 +1,11 @@
-import { Bus, type LogLevel } from "../../src/base/events.ts";
+import { EventBus, type LogLevel } from "../../src/base/events.ts";
 import { MadeAnswer, writeObject } from "../../src/plugin/answer.ts";
 import type { Answer, Host, Next, Tool, ToolCall, ToolInfo } from "../../src/plugin/plugin.ts";
 
 /** A host without a hub: a bus, and a log that remembers. */
 export class BareHost implements Host {
   readonly name = "plugin";
-  readonly bus = new Bus();
+  readonly bus = new EventBus();
   readonly end = new AbortController();
   readonly signal = this.end.signal;
   readonly lines: { level: LogLevel; text: string }[] = [];

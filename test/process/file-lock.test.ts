@@ -7,8 +7,8 @@ import { join } from "node:path";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { withLock } from "../../src/process/file-lock.ts";
-import { table } from "../../src/process/processes.ts";
+import { withFileLock } from "../../src/process/file-lock.ts";
+import { processTable } from "../../src/process/processes.ts";
 import { deadline } from "../harness/clock.ts";
 
 const HOLDER = fileURLToPath(new URL("../fixtures/processes/holder.ts", import.meta.url));
@@ -64,7 +64,7 @@ describe("a lock", () => {
     withFolder(async (path, folder) => {
       const seen: string[] = [];
       const enter = (name: string) =>
-        withLock(path, NEVER, async () => {
+        withFileLock(path, NEVER, async () => {
           seen.push(`${name} in`);
           await stat(path);
           seen.push(`${name} out`);
@@ -78,10 +78,10 @@ describe("a lock", () => {
   it("is free again when the work has failed", () =>
     withFolder(async (path) => {
       await assert.rejects(
-        withLock(path, NEVER, () => Promise.reject(new Error("no"))),
+        withFileLock(path, NEVER, () => Promise.reject(new Error("no"))),
         /no/,
       );
-      assert.equal(await withLock(path, NEVER, () => Promise.resolve(1)), 1);
+      assert.equal(await withFileLock(path, NEVER, () => Promise.resolve(1)), 1);
     }));
 
   it("is taken over from a process that was killed while it held it", LIMIT, () =>
@@ -91,7 +91,7 @@ describe("a lock", () => {
       await holder.kill();
       assert.ok((await readdir(folder)).includes("a.lock"));
       const began = performance.now();
-      assert.equal(await withLock(path, NEVER, () => Promise.resolve("mine")), "mine");
+      assert.equal(await withFileLock(path, NEVER, () => Promise.resolve("mine")), "mine");
       assert.ok(performance.now() - began < 2000);
       assert.deepEqual(await readdir(folder), ["a.lock.witness"]);
     }),
@@ -103,18 +103,18 @@ describe("a lock", () => {
       await holder.says("held");
       const options = { limit: 200 };
       await assert.rejects(
-        withLock(path, NEVER, () => Promise.resolve(), options),
+        withFileLock(path, NEVER, () => Promise.resolve(), options),
         {
           code: "storeBusy",
         },
       );
       const reason = new Error("enough");
       const abort = new AbortController();
-      const waiting = withLock(path, abort.signal, () => Promise.resolve());
+      const waiting = withFileLock(path, abort.signal, () => Promise.resolve());
       abort.abort(reason);
       await assert.rejects(waiting, reason);
       await holder.kill();
-      assert.equal(await withLock(path, NEVER, () => Promise.resolve(2)), 2);
+      assert.equal(await withFileLock(path, NEVER, () => Promise.resolve(2)), 2);
     }),
   );
 
@@ -137,26 +137,26 @@ describe("a lock", () => {
 
   it("of a process that cannot be seen is taken over when that has shown nothing for long", () =>
     withFolder(async (path) => {
-      const { boot } = await table.system();
+      const { boot } = await processTable.system();
       await writeFile(path, `1/1/${boot}/elsewhere/some-id`);
       const began = performance.now();
       const options = { silence: 300 };
-      const text = await withLock(path, NEVER, () => readFile(path, "utf8"), options);
+      const text = await withFileLock(path, NEVER, () => readFile(path, "utf8"), options);
       assert.ok(performance.now() - began >= 300);
       assert.ok(text.startsWith(`${process.pid}/`));
     }));
 
   it("that was left before the system started again is taken over at once", () =>
     withFolder(async (path) => {
-      const { space } = await table.system();
+      const { pidNamespace: space } = await processTable.system();
       await writeFile(path, `${process.pid}/1/another-boot/${space}/some-id`);
-      assert.equal(await withLock(path, NEVER, () => Promise.resolve(3)), 3);
+      assert.equal(await withFileLock(path, NEVER, () => Promise.resolve(3)), 3);
     }));
 
   it("lies in a folder that only its owner can look into", () =>
     withFolder(async (_, folder) => {
       const path = join(folder, "deep", "b.lock");
-      await withLock(path, NEVER, async () => {
+      await withFileLock(path, NEVER, async () => {
         assert.equal((await stat(path)).mode & 0o777, 0o600);
       });
       assert.equal((await stat(join(folder, "deep"))).mode & 0o777, 0o700);

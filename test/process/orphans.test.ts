@@ -5,11 +5,16 @@ import { once } from "node:events";
 import process from "node:process";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { hasEnded, listProcesses, table } from "../../src/process/processes.ts";
-import { ASK, endProcesses, KILL } from "../../src/process/process-group.ts";
-import { newTag, parseTag, sweepOrphans, tagVariable } from "../../src/process/orphans.ts";
+import { hasEnded, listProcesses, processTable } from "../../src/process/processes.ts";
+import { TERMINATE, endProcesses, KILL } from "../../src/process/process-group.ts";
+import {
+  newOwnerTag,
+  parseOwnerTag,
+  sweepOrphans,
+  ownerVariableOf,
+} from "../../src/process/orphans.ts";
 import type { ProcessEntry } from "../../src/process/process-table.ts";
-import { parsePs } from "../../src/process/ps.ts";
+import { parsePsOutput } from "../../src/process/ps.ts";
 import { poll } from "../harness/clock.ts";
 import { carrying, command, isAlive, stateOf, waitUntilGone } from "../harness/processes.ts";
 import { skipWithout } from "../harness/needs.ts";
@@ -40,7 +45,7 @@ async function withTagged(
 
 /** The tag of a hub that cannot live: its pid is beyond the system's largest. */
 async function deadTag(): Promise<string> {
-  const { boot, space } = await table.system();
+  const { boot, pidNamespace: space } = await processTable.system();
   return [2 ** 22 + 1, 1, boot, space, randomUUID()].join("/");
 }
 
@@ -79,32 +84,32 @@ function servers(mark: string): number[] {
 
 describe("an owner tag", () => {
   it("names this hub, its start, the boot and the space of pids, and is another every time", async () => {
-    const tags = await Promise.all([newTag(), newTag()]);
+    const tags = await Promise.all([newOwnerTag(), newOwnerTag()]);
     assert.notEqual(tags[0], tags[1]);
-    const self = await table.look(process.pid);
+    const self = await processTable.find(process.pid);
     assert.match(self?.started ?? "", /^\d+$/);
     for (const tag of tags) {
-      const owner = { pid: process.pid, started: self?.started, ...(await table.system()) };
-      assert.deepEqual(parseTag(tag), owner);
+      const owner = { pid: process.pid, started: self?.started, ...(await processTable.system()) };
+      assert.deepEqual(parseOwnerTag(tag), owner);
     }
   });
 
   it("is only read if a hub could have written it", () => {
-    assert.deepEqual(parseTag("7/8/b/s/r"), { pid: 7, started: "8", boot: "b", space: "s" });
+    assert.deepEqual(parseOwnerTag("7/8/b/s/r"), { pid: 7, started: "8", boot: "b", space: "s" });
     const wrong = ["", "7", "7/8/b/s", "7/8/b/s/", "7//b/s/r", "/8/b/s/r", "7/8/b/s/r/x"];
     for (const tag of [...wrong, "0/8/b/s/r", "-1/8/b/s/r", "7a/8/b/s/r"]) {
-      assert.equal(parseTag(tag), undefined, tag);
+      assert.equal(parseOwnerTag(tag), undefined, tag);
     }
   });
 
   it("stands before those that the hub carries itself, which no hub wrote left out", () => {
-    assert.equal(tagVariable("1/a/b/s/r"), "1/a/b/s/r");
+    assert.equal(ownerVariableOf("1/a/b/s/r"), "1/a/b/s/r");
     assert.equal(
-      tagVariable("1/a/b/s/r", "2/a/b/s/r,no,,3/a/b/s/r"),
+      ownerVariableOf("1/a/b/s/r", "2/a/b/s/r,no,,3/a/b/s/r"),
       "1/a/b/s/r,2/a/b/s/r,3/a/b/s/r",
     );
     const many = Array.from({ length: 100 }, (_, at) => `${at + 1}/a/b/s/r`).join();
-    assert.equal(tagVariable("1/a/b/s/r", many).split(",").length, 8);
+    assert.equal(ownerVariableOf("1/a/b/s/r", many).split(",").length, 8);
   });
 });
 
@@ -144,11 +149,11 @@ describe("listProcesses", () => {
 
 describe("a listing that waits for nothing", () => {
   it("shows the same processes with the same tags", async () => {
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     await withTagged(tag, async (pid) => {
       const shown = async (): Promise<ProcessEntry | undefined> =>
         (await listProcesses()).find((entry) => entry.pid === pid);
-      const now = [...table.listNow()].find((entry) => entry.pid === pid);
+      const now = [...processTable.listSync()].find((entry) => entry.pid === pid);
       assert.deepEqual(now?.tags, [tag]);
       const idle = { memory: 0, cpu: 0 };
       assert.deepEqual({ ...now, ...idle }, { ...(await shown()), ...idle });
@@ -159,7 +164,7 @@ describe("a listing that waits for nothing", () => {
 describe("hasEnded", () => {
   it("is said of a pid that nobody has, or that another process has by now, and of nothing that runs", async () => {
     const { pid } = process;
-    const started = (await table.look(pid))?.started ?? "";
+    const started = (await processTable.find(pid))?.started ?? "";
     assert.equal(await hasEnded({ pid, started }), false);
     assert.equal(await hasEnded({ pid, started: `${started}0` }), true);
     assert.equal(await hasEnded({ pid: 2 ** 22 + 1, started }), true);
@@ -172,7 +177,7 @@ describe("endProcesses", () => {
     (await listProcesses()).filter(({ tags }) => tags.includes(tag));
 
   it("signals no process that has got the pid of another one", async () => {
-    await withTagged(await newTag(), async (pid) => {
+    await withTagged(await newOwnerTag(), async (pid) => {
       const entries = await listProcesses();
       const stale = entries.filter((entry) => entry.pid === pid);
       assert.equal(stale.length, 1);
@@ -184,7 +189,7 @@ describe("endProcesses", () => {
   });
 
   it("asks each process once to end", async () => {
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     const script = "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done";
     const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: tag };
     const child = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
@@ -198,13 +203,13 @@ describe("endProcesses", () => {
     );
     const find = async (): Promise<readonly ProcessEntry[]> =>
       (await tagged(tag)()).filter(({ pid }) => pid === child.pid);
-    await endProcesses({ find, groups }, [ASK, KILL]);
+    await endProcesses({ find, groups }, [TERMINATE, KILL]);
     await closed;
     assert.equal(said.join(""), "ready\nasked\n");
   });
 
   it("lets a stopped process hear that it has to end", async () => {
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     const args = ["sh", "-c", "trap 'exit 7' TERM; kill -STOP $$; while :; do sleep 0.02; done"];
     await withTagged(
       tag,
@@ -215,8 +220,8 @@ describe("endProcesses", () => {
           () => stateOf(pid) === "T" || undefined,
         );
         const began = performance.now();
-        await endProcesses({ find: tagged(tag), groups }, [ASK, KILL]);
-        assert.ok(performance.now() - began < ASK.grace, "it was not killed");
+        await endProcesses({ find: tagged(tag), groups }, [TERMINATE, KILL]);
+        assert.ok(performance.now() - began < TERMINATE.grace, "it was not killed");
         assert.ok(!isAlive(pid));
       },
       args,
@@ -224,7 +229,7 @@ describe("endProcesses", () => {
   });
 
   it("ends also what appears only when the rest has been killed", async () => {
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     await withTagged(tag, (first) =>
       withTagged(tag, async (second) => {
         const find = async (): Promise<readonly ProcessEntry[]> => {
@@ -240,7 +245,7 @@ describe("endProcesses", () => {
 
   it("lets nobody see another one's death and do something about it", async () => {
     const script = "sleep 1000 & echo $!; wait; echo again";
-    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await newTag() };
+    const env = { PATH: process.env["PATH"], TOOLMUX_OWNER: await newOwnerTag() };
     const guard = spawn("sh", ["-c", script], { env, stdio: ["ignore", "pipe", "ignore"] });
     const closed = once(guard, "close");
     const said: string[] = [];
@@ -270,7 +275,7 @@ describe("endProcesses", () => {
   });
 
   it("ends processes that start each other again", async () => {
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     const ring = fileURLToPath(new URL("../fixtures/processes/ring.sh", import.meta.url));
     await withTagged(tag, async () => {
       const find = tagged(tag);
@@ -331,16 +336,16 @@ describe("sweepOrphans", () => {
     }));
 
   it("tells a dead hub from a process that got its pid, and from one of another boot", async () => {
-    const self = parseTag(await newTag());
+    const self = parseOwnerTag(await newOwnerTag());
     if (self === undefined) throw new Error("no tag");
     const tag = (changes: Partial<typeof self>): string => {
-      const { pid, started, boot, space } = { ...self, ...changes };
+      const { pid, started, boot, pidNamespace: space } = { ...self, ...changes };
       return [pid, started, boot, space, randomUUID()].join("/");
     };
     const dead = [tag({ started: "1" }), tag({ boot: "another" }), tag({ pid: 2 ** 22 + 1 })];
     const alive = [
       tag({}),
-      tag({ space: "1", pid: 2 ** 22 + 1 }),
+      tag({ pidNamespace: "1", pid: 2 ** 22 + 1 }),
       tag({ started: "?" }),
       "7/8",
       "?",
@@ -361,7 +366,7 @@ describe("sweepOrphans", () => {
   });
 
   it("does nothing to the process whose pid a dead hub had", async () => {
-    const { boot, space } = await table.system();
+    const { boot, pidNamespace: space } = await processTable.system();
     await withTagged("no tag", async (stranger) => {
       const tag = [stranger, 1, boot, space, randomUUID()].join("/");
       await withTagged(tag, async (orphan) => {
@@ -394,7 +399,7 @@ describe("sweepOrphans", () => {
   });
 
   it("ends what belongs to a dead hub inside or outside of a living one, but for its own children", async () => {
-    const [own, dead] = [await newTag(), await deadTag()];
+    const [own, dead] = [await newOwnerTag(), await deadTag()];
     const other = own.replace(/[^/]+$/, randomUUID());
     const left = async (tag: string): Promise<boolean> => {
       let alive = false;
@@ -446,7 +451,7 @@ describe("parsePs", () => {
   303   303    -2    16   0:00.00 R+   Fri Nov 21 07:40:12 2026     ps -axEww NOT_TOOLMUX_OWNER=no
  garbage
 `;
-    assert.deepEqual(parsePs(text), [
+    assert.deepEqual(parsePsOutput(text), [
       {
         pid: 301,
         group: 300,

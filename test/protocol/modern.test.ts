@@ -19,8 +19,8 @@ import {
   writeEnvelope,
 } from "../../src/protocol/modern.ts";
 import { legacize, modernize } from "../../src/protocol/translate.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import { readdress, joinMessage } from "../../src/jsonrpc/message.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import { withResponseId, joinMessage } from "../../src/jsonrpc/message.ts";
 
 const HUB = { name: "hub", version: "1" };
 
@@ -126,14 +126,14 @@ describe("the envelope of a modern request", () => {
 
 describe("an answer for a client of another era", () => {
   const cross = (line: string, from: "legacy" | "modern", to: "legacy" | "modern"): unknown => {
-    const frame = readFrame(Buffer.from(line));
+    const frame = parseMessage(Buffer.from(line));
     assert.equal(frame.kind, "response");
     if (frame.kind !== "response") return undefined;
     const edits =
       to === "modern"
         ? modernize(frame, from, HUB)
         : legacize(frame, scanObject(frame.bytes, frame.body.start)?.items ?? []);
-    const message = readdress(frame, "9", from === to ? [] : edits);
+    const message = withResponseId(frame, "9", from === to ? [] : edits);
     const text = textOf(joinMessage(message));
     return JSON.parse(text);
   };

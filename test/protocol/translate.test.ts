@@ -87,7 +87,8 @@ describe("what a tool puts out", () => {
       readItem(Buffer.from(tool), "tools"),
     );
     return edits.reduceRight(
-      (text, { start, end, by }) => text.slice(0, start) + String(by) + text.slice(end),
+      (text, { start, end, replacement: by }) =>
+        text.slice(0, start) + String(by) + text.slice(end),
       result,
     );
   };

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Buffer } from "node:buffer";
 import { Links } from "../../src/router/links.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
 import type { Response } from "../../src/jsonrpc/message.ts";
-import { readLong } from "../../src/jsonrpc/long.ts";
+import { parseLongResponse } from "../../src/jsonrpc/long.ts";
 import { turn } from "../fixtures/clock.ts";
 import {
   ask,
@@ -429,7 +429,7 @@ describe("a resource", () => {
 describe("links that results point to", () => {
   const resultOf = (uri: string): Response => {
     const result = { content: [{ type: "resource_link", uri }] };
-    const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
+    const frame = parseMessage(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
     assert.ok(frame.kind === "response");
     return frame;
   };
@@ -449,9 +449,9 @@ describe("links that results point to", () => {
     Object.assign(result.content[1] ?? {}, { type: "resource_link" });
     const bytes = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result }));
     const chunks = [bytes.subarray(0, 100_000), bytes.subarray(100_000)];
-    const parts = chunks.map((chunk) => ({ bytes: chunk, isClear: false, isOwn: false }));
-    const long = readLong(parts, bytes.length);
-    assert.ok(long?.shape.at !== "scanned" && long?.shape.chunks !== undefined);
+    const parts = chunks.map((chunk) => ({ bytes: chunk, isPlain: false, isDetachable: false }));
+    const long = parseLongResponse(parts, bytes.length);
+    assert.ok(long?.shape.kind !== "scanned" && long?.shape.slices !== undefined);
     const links = new Links();
     links.learn("a", long);
     assert.deepEqual(links.find("x://1"), ["a"]);

@@ -8,19 +8,19 @@ import { KINDS, readPage } from "../../src/catalog/listing.ts";
 import { NO_OFFER } from "../../src/catalog/offer.ts";
 import { Links } from "../../src/router/links.ts";
 import { locate, type Place } from "../../src/router/resource-lookup.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import { LONG, readLong } from "../../src/jsonrpc/long.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import { LONG_LINE, parseLongResponse } from "../../src/jsonrpc/long.ts";
 
 /** A long result in two chunks, and whether its chunks have been joined. */
 function longResult(link: string): { learn(links: Links): boolean } {
-  const text = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"${"x".repeat(LONG)}"}${link}]}}`;
-  const chunks = [text.slice(0, LONG / 2), text.slice(LONG / 2)];
+  const text = `{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"${"x".repeat(LONG_LINE)}"}${link}]}}`;
+  const chunks = [text.slice(0, LONG_LINE / 2), text.slice(LONG_LINE / 2)];
   const parts = chunks.map((chunk) => ({
     bytes: Buffer.from(chunk),
-    isClear: false,
-    isOwn: false,
+    isPlain: false,
+    isDetachable: false,
   }));
-  const response = readLong(parts, text.length);
+  const response = parseLongResponse(parts, text.length);
   assert.ok(response);
   return {
     learn(links) {
@@ -77,7 +77,7 @@ describe("a URI that no server lists", () => {
     const links = new Links();
     if (linked !== undefined) {
       const result = { content: [{ type: "resource_link", uri, name: "n" }] };
-      const frame = readFrame(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
+      const frame = parseMessage(Buffer.from(JSON.stringify({ jsonrpc: "2.0", id: 1, result })));
       assert.ok(frame.kind === "response");
       links.learn(linked, frame);
     }

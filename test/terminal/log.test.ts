@@ -1,16 +1,16 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Journal, type Tell } from "../../src/terminal/logtape.ts";
+import { LogTapeLogger, type LogSink } from "../../src/terminal/logtape.ts";
 import {
-  createRecord,
-  describeEvent,
-  isTold,
-  kindsAt,
+  makeLogRecord,
+  recordOfEvent,
+  isLevelEnabled,
+  eventKindsAtLevel,
   type LogRecord,
-  recordsOf,
+  recordsOfError,
 } from "../../src/terminal/log.ts";
-import { Notices } from "../../src/terminal/stderr.ts";
-import { formatRecord } from "../../src/terminal/report.ts";
+import { StderrWriter } from "../../src/terminal/stderr.ts";
+import { formatLogRecord } from "../../src/terminal/report.ts";
 import { HubError } from "../../src/base/errors.ts";
 import type { EventKind, HubEvent, LogLevel, StateName } from "../../src/base/events.ts";
 
@@ -257,27 +257,27 @@ interface Line {
 }
 
 function toJson(record: LogRecord): Line {
-  return JSON.parse(formatRecord(record, "json")) as Line;
+  return JSON.parse(formatLogRecord(record, "json")) as Line;
 }
 
 function tellAll(events: readonly HubEvent[], least: LogLevel): string[] {
   return events
-    .map((event) => describeEvent(event, NOW))
+    .map((event) => recordOfEvent(event, NOW))
     .filter((record) => record !== undefined)
-    .filter(({ level }) => isTold(level, least))
-    .map((record) => formatRecord(record, "text"));
+    .filter(({ level }) => isLevelEnabled(level, least))
+    .map((record) => formatLogRecord(record, "text"));
 }
 
 describe("what is told of an event", () => {
   for (const { what, event, text, json } of ROWS) {
     it(`is right as text and as JSON: ${what}`, () => {
-      const record = describeEvent(event, NOW);
+      const record = recordOfEvent(event, NOW);
       if (text === undefined) {
         assert.equal(record, undefined);
         return;
       }
       assert.ok(record !== undefined);
-      assert.equal(formatRecord(record, "text"), `toolmux: ${text}`);
+      assert.equal(formatLogRecord(record, "text"), `toolmux: ${text}`);
       const { time, level, message, ...rest } = toJson(record);
       assert.deepEqual(rest, json);
       assert.deepEqual([time, level], [TIME, record.level]);
@@ -287,9 +287,9 @@ describe("what is told of an event", () => {
   }
 
   it("has no word of what an error was caused by, which may hold arguments", () => {
-    const whole = ROWS.map(({ event }) => describeEvent(event, NOW))
+    const whole = ROWS.map(({ event }) => recordOfEvent(event, NOW))
       .filter((record) => record !== undefined)
-      .map((record) => formatRecord(record, "json") + formatRecord(record, "text"))
+      .map((record) => formatLogRecord(record, "json") + formatLogRecord(record, "text"))
       .join("\n");
     assert.match(whole, /no disk/);
     assert.doesNotMatch(whole, /hunter2/);
@@ -299,10 +299,10 @@ describe("what is told of an event", () => {
     it(`needs no other events than are listened for at ${least}, and none of these in vain`, () => {
       const needed = new Set<EventKind>();
       for (const { event } of ROWS) {
-        const record = describeEvent(event, NOW);
-        if (record !== undefined && isTold(record.level, least)) needed.add(event.kind);
+        const record = recordOfEvent(event, NOW);
+        if (record !== undefined && isLevelEnabled(record.level, least)) needed.add(event.kind);
       }
-      assert.deepEqual([...kindsAt(least)].toSorted(), [...needed].toSorted());
+      assert.deepEqual([...eventKindsAtLevel(least)].toSorted(), [...needed].toSorted());
     });
   }
 
@@ -327,44 +327,44 @@ describe("a line of a log", () => {
   it("is one line without control characters, whatever is in it", () => {
     const nasty = "a\r\nb\u0000\u001b[31m\u007f\u009bc\u2028d\u2029e\ud800";
     const error = new HubError("internal", nasty, { stderr: [nasty] });
-    const record = createRecord("info", nasty, { server: nasty, error, more: [nasty] });
-    const json = formatRecord(record, "json");
+    const record = makeLogRecord("info", nasty, { server: nasty, error, more: [nasty] });
+    const json = formatLogRecord(record, "json");
     // oxlint-disable-next-line no-control-regex
     assert.doesNotMatch(json, /[\u0000-\u001f\u007f-\u009f\u2028\u2029]/);
     const { category, message, more } = toJson(record);
     assert.deepEqual([category.at(-1), message, more], [nasty, nasty, [nasty]]);
     // oxlint-disable-next-line no-control-regex
-    assert.doesNotMatch(formatRecord(record, "text"), /[\u0000-\u001f\u007f-\u009f]/);
+    assert.doesNotMatch(formatLogRecord(record, "text"), /[\u0000-\u001f\u007f-\u009f]/);
   });
 
   it("is bounded, however long its parts are", () => {
     const long = "x".repeat(1_000_000);
     const problems = Array.from({ length: 10_000 }, () => "y");
     const error = new HubError("internal", long, { stderr: [long] });
-    const record = createRecord("error", long, { error, problems, names: problems });
+    const record = makeLogRecord("error", long, { error, problems, names: problems });
     for (const format of ["text", "json"] as const)
-      assert.ok(formatRecord(record, format).length < 50_000);
+      assert.ok(formatLogRecord(record, format).length < 50_000);
     const { message, names } = toJson(record);
     assert.ok(message.endsWith("x…"));
     assert.deepEqual((names as string[]).slice(-2), ["y", "… and 9900 more"]);
   });
 
   it("begins with time, level, category and message as JSON", () => {
-    const keys = Object.keys(toJson(createRecord("warn", "x", { time: NOW, more: 1 })));
+    const keys = Object.keys(toJson(makeLogRecord("warn", "x", { time: NOW, more: 1 })));
     assert.deepEqual(keys, ["time", "level", "category", "message", "more"]);
   });
 });
 
 describe("an error that ends a command", () => {
   it("is a record with its server as category", () => {
-    const lines = recordsOf(LOST).map(toJson);
+    const lines = recordsOfError(LOST).map(toJson);
     assert.equal(lines.length, 1);
     assert.deepEqual(lines[0]?.category, FILES);
     assert.deepEqual(lines[0]["error"], LOST_JSON);
   });
 
   it("is a record for each problem of a manifest", () => {
-    const lines = recordsOf(new HubError("manifestInvalid", "/a:1:2: x\n/b: y")).map(toJson);
+    const lines = recordsOfError(new HubError("manifestInvalid", "/a:1:2: x\n/b: y")).map(toJson);
     assert.deepEqual(
       lines.map(({ level, message }) => [level, message]),
       [
@@ -378,14 +378,14 @@ describe("an error that ends a command", () => {
 /** A journal that prints into a list, and whose library comes when the test says so. */
 class Desk {
   readonly printed: string[] = [];
-  readonly journal: Journal;
+  readonly journal: LogTapeLogger;
   loads = 0;
   #arrive: (() => void) | undefined;
   #fail: (() => void) | undefined;
 
   constructor() {
-    const print: Tell = ({ message }) => void this.printed.push(message);
-    this.journal = new Journal(print, (sink) => {
+    const print: LogSink = ({ message }) => void this.printed.push(message);
+    this.journal = new LogTapeLogger(print, (sink) => {
       this.loads++;
       return new Promise((resolve, reject) => {
         this.#arrive = () =>
@@ -396,7 +396,7 @@ class Desk {
   }
 
   tell(...messages: readonly string[]): void {
-    for (const message of messages) this.journal.write(createRecord("info", message));
+    for (const message of messages) this.journal.write(makeLogRecord("info", message));
   }
 
   async arrive(): Promise<void> {
@@ -479,16 +479,16 @@ describe("a journal", () => {
     const printed: LogRecord[] = [];
     let last: (() => void) | undefined;
     const done = new Promise<void>((resolve) => (last = resolve));
-    const journal = new Journal((record) => {
+    const journal = new LogTapeLogger((record) => {
       printed.push(record);
       if (record.message === "last") last?.();
     });
     const texts = ["{error} {*} {{ }}", "100% %s %o", "\u001b[31mred", ""];
     const servers = ["files", "constructor", "__proto__", "toString", "a.b"];
     const told = [
-      ...texts.map((text, i) => createRecord(LEVELS[i] ?? "info", text, { time: NOW, n: 1.5 })),
-      ...servers.map((server) => createRecord("debug", "x", { server, time: NOW, error: LOST })),
-      createRecord("error", "last"),
+      ...texts.map((text, i) => makeLogRecord(LEVELS[i] ?? "info", text, { time: NOW, n: 1.5 })),
+      ...servers.map((server) => makeLogRecord("debug", "x", { server, time: NOW, error: LOST })),
+      makeLogRecord("error", "last"),
     ];
     journal.open();
     for (const record of told) journal.write(record);
@@ -517,8 +517,8 @@ class Reader {
 }
 
 describe("notices", () => {
-  const open = (reader: Reader): Notices =>
-    new Notices((missing) => `${missing} missing`, reader.outlet);
+  const open = (reader: Reader): StderrWriter =>
+    new StderrWriter((missing) => `${missing} missing`, reader.outlet);
 
   it("are written one by one to a reader that keeps up", () => {
     const reader = new Reader();

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { createServer, type Socket } from "node:net";
 import { fileURLToPath } from "node:url";
-import { Splitter } from "../../src/jsonrpc/line-reader.ts";
-import { stdioLink } from "../../src/transport/stdio.ts";
+import { LineReader } from "../../src/jsonrpc/line-reader.ts";
+import { openStdioTransport } from "../../src/transport/stdio.ts";
 import { type Pair, type Peer, linkContract } from "../contract/link.ts";
 import { Inbox, memory } from "../fixtures/inbox.ts";
 import { poll } from "../harness/clock.ts";
@@ -15,7 +15,7 @@ async function stdio(): Promise<Pair> {
   const answers: ((bytes: number) => void)[] = [];
   const { promise: connection, resolve: connected } = Promise.withResolvers<Socket>();
   const server = createServer((socket) => {
-    const splitter = new Splitter(64 * limit, {
+    const splitter = new LineReader(64 * limit, {
       line(bytes) {
         const event = JSON.parse(bytes.toString()) as { got?: string; unsent?: number };
         if (event.got !== undefined) inbox.put(event.got);
@@ -56,7 +56,7 @@ async function stdio(): Promise<Pair> {
       );
     },
   };
-  const link = stdioLink({
+  const link = openStdioTransport({
     server: "peer",
     command: "node",
     args: [fileURLToPath(new URL("../fixtures/processes/peer.mjs", import.meta.url)), port],

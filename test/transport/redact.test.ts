@@ -78,9 +78,12 @@ describe("redacting", () => {
     const redactor = new Redactor([secret]);
     const text = `ab ${secret.repeat(30)} cd`;
     for (let length = 1; length < 200; length += 1) {
-      assert.match(redactor.cut(text, length), /^(?:a?b? ?|ab (?:\[redacted\])*(?:\[[a-z]*)?)$/);
-      assert.match(redactor.rest(text.slice(length)), /^(?:\[redacted\])* cd$|^$/);
+      assert.match(
+        redactor.applyTruncated(text, length),
+        /^(?:a?b? ?|ab (?:\[redacted\])*(?:\[[a-z]*)?)$/,
+      );
+      assert.match(redactor.applyToFragment(text.slice(length)), /^(?:\[redacted\])* cd$|^$/);
     }
-    assert.equal(redactor.cut("plain text", 5), "plain");
+    assert.equal(redactor.applyTruncated("plain text", 5), "plain");
   });
 });

@@ -1,18 +1,18 @@
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
-import { Noise } from "../../src/transport/server-log.ts";
+import { ServerLog } from "../../src/transport/server-log.ts";
 import { Redactor } from "../../src/transport/redact.ts";
 
 /** A noise whose clock the test moves, and what it logged. */
 function make(secrets: readonly string[] = []): {
-  noise: Noise;
+  noise: ServerLog;
   logs: string[];
   clock: { ms: number };
 } {
   const logs: string[] = [];
   const clock = { ms: 0 };
-  const noise = new Noise(
+  const noise = new ServerLog(
     new Redactor(secrets),
     (level, source, text) => logs.push(`${level} ${source} ${text}`),
     () => clock.ms,
@@ -20,7 +20,7 @@ function make(secrets: readonly string[] = []): {
   return { noise, logs, clock };
 }
 
-function say(noise: Noise, text: string): void {
+function say(noise: ServerLog, text: string): void {
   noise.stderr(Buffer.from(text));
 }
 

@@ -10,11 +10,11 @@ import { after, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
 import { utf8 } from "../../src/base/bytes.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { askShell, findCommand } from "../../src/process/path-lookup.ts";
+import { readShellPath, resolveCommand } from "../../src/process/path-lookup.ts";
 import { childEnvironment } from "../../src/process/environment.ts";
-import type { Link } from "../../src/transport/transport.ts";
-import { newTag } from "../../src/process/orphans.ts";
-import { type StdioTarget, stdioLink } from "../../src/transport/stdio.ts";
+import type { Transport } from "../../src/transport/transport.ts";
+import { newOwnerTag } from "../../src/process/orphans.ts";
+import { type StdioTarget, openStdioTransport } from "../../src/transport/stdio.ts";
 import { notification, Recorder } from "../contract/link.ts";
 import { poll } from "../harness/clock.ts";
 import { carrying, command, environment, isAlive, waitUntilGone } from "../harness/processes.ts";
@@ -44,7 +44,7 @@ function file(name: string, content: string, mode = 0o644): string {
 }
 
 interface Stage {
-  readonly link: Link;
+  readonly link: Transport;
   readonly events: Recorder;
   /** The pids of the child and all that descends from it. */
   pids(): number[];
@@ -61,7 +61,11 @@ async function withScript(
 ): Promise<void> {
   const mark = randomUUID();
   const events = new Recorder();
-  const link = stdioLink({ ...target(script), ...changes, env: { ...changes.env, MARK: mark } });
+  const link = openStdioTransport({
+    ...target(script),
+    ...changes,
+    env: { ...changes.env, MARK: mark },
+  });
   await link.open(events, NEVER);
   try {
     await run({
@@ -101,7 +105,11 @@ function target(script: string): StdioTarget {
 async function failure(changes: Partial<StdioTarget>): Promise<Error & { code?: string }> {
   const mark = randomUUID();
   const events = new Recorder();
-  const link = stdioLink({ ...target("true"), ...changes, env: { ...changes.env, MARK: mark } });
+  const link = openStdioTransport({
+    ...target("true"),
+    ...changes,
+    env: { ...changes.env, MARK: mark },
+  });
   const error = await link.open(events, NEVER).then(
     () => assert.fail("it opened"),
     (thrown: unknown) => thrown,
@@ -340,7 +348,7 @@ describe("vitals", () => {
     withScript(`setsid ${FOREVER} & ${FOREVER} & exec cat >/dev/null`, async (stage) => {
       const [leader = 0] = await become("cat", stage);
       const others = await become(FOREVER, stage, 2);
-      const vitals = await stage.link.vitals();
+      const vitals = await stage.link.processStats();
       assert.deepEqual([vitals?.pid, vitals?.processes], [leader, 3]);
       const resident = [leader, ...others].map(residentOf).reduce((sum, bytes) => sum + bytes);
       assert.ok(resident > 2 * MEGABYTE);
@@ -348,23 +356,23 @@ describe("vitals", () => {
       const difference = Math.abs((vitals?.memory ?? 0) - resident);
       assert.ok(difference < MEGABYTE / 2, `${difference} bytes`);
       await stage.link.close();
-      assert.equal(await stage.link.vitals(), undefined);
+      assert.equal(await stage.link.processStats(), undefined);
     }));
 
   it("are those of one child, not of another one's of the same hub", () =>
     withScript("exec cat", (stage) =>
       withScript(`${FOREVER} & exec cat`, async (other) => {
         const [[pid]] = [await become("cat", stage), await become(FOREVER, other)];
-        const vitals = await stage.link.vitals();
+        const vitals = await stage.link.processStats();
         assert.deepEqual([vitals?.pid, vitals?.processes], [pid, 1]);
       }),
     ));
 
   it("are none before the child was started, and once it has ended by itself", async () => {
-    assert.equal(await stdioLink(target("true")).vitals(), undefined);
+    assert.equal(await openStdioTransport(target("true")).processStats(), undefined);
     await withScript("exit 3", async ({ link, closed }) => {
       await closed();
-      assert.equal(await link.vitals(), undefined);
+      assert.equal(await link.processStats(), undefined);
     });
   });
 });
@@ -612,7 +620,7 @@ describe("a server that cannot be started", () => {
     const mark = randomUUID();
     const outcomes = new Set<string>();
     for (let turns = 0; turns < 24; turns++) {
-      const link = stdioLink({ ...target("cat"), env: { MARK: mark } });
+      const link = openStdioTransport({ ...target("cat"), env: { MARK: mark } });
       const abort = new AbortController();
       const opening = link.open(new Recorder(), abort.signal).then(
         () => "open",
@@ -639,7 +647,9 @@ describe("findCommand", () => {
   it("does not look into the working directory for a bare name", async () => {
     const morePath = (): Promise<undefined> => Promise.resolve(undefined);
     for (const path of ["", ":", relative(process.cwd(), bin), "/usr/bin:."]) {
-      await assert.rejects(findCommand({ ...search, path, morePath }), { code: "commandNotFound" });
+      await assert.rejects(resolveCommand({ ...search, path, extraPath: morePath }), {
+        code: "commandNotFound",
+      });
     }
   });
 
@@ -649,11 +659,11 @@ describe("findCommand", () => {
       asked++;
       return Promise.resolve(`/usr/bin:${bin}`);
     };
-    const found = await findCommand({ ...search, path: "/usr/bin:/bin", morePath });
+    const found = await resolveCommand({ ...search, path: "/usr/bin:/bin", extraPath: morePath });
     assert.deepEqual(found, { file: join(bin, "tool"), path: `/usr/bin:/bin:${bin}` });
     assert.equal(asked, 1);
-    await findCommand({ ...search, command: "sh", path: "/usr/bin:/bin", morePath });
-    await findCommand({ ...search, command: "./tool", path: "/usr/bin", morePath });
+    await resolveCommand({ ...search, command: "sh", path: "/usr/bin:/bin", extraPath: morePath });
+    await resolveCommand({ ...search, command: "./tool", path: "/usr/bin", extraPath: morePath });
     assert.equal(asked, 1);
   });
 });
@@ -662,7 +672,7 @@ describe("askShell", () => {
   it("takes the value alone from all that start files print", async () => {
     const script = `#!/bin/sh\necho 'Welcome! PATH=/wrong'\nPATH=/from/login:/bin\neval "$2"\necho bye\n`;
     const shell = file("shell", script, 0o755);
-    assert.equal(await askShell(shell, { PATH: "/bin" }, "a/tag"), "/from/login:/bin");
+    assert.equal(await readShellPath(shell, { PATH: "/bin" }, "a/tag"), "/from/login:/bin");
   });
 
   it("does not wait for a shell that hangs after it has said the value", async () => {
@@ -670,23 +680,26 @@ describe("askShell", () => {
     const shell = file("chatty", `#!/bin/sh\neval "$2"\n${FOREVER}\n`, 0o755);
     const env = { PATH: "/bin", MARK: mark };
     const took = await milliseconds(async () => {
-      assert.equal(await askShell(shell, env, "a/tag", 10_000), "/bin");
+      assert.equal(await readShellPath(shell, env, "a/tag", 10_000), "/bin");
     });
     assert.ok(took < 5000, `${took} ms`);
     await waitUntilGone(carrying(mark), 2000);
   });
 
   it("gives up on a shell that fails, says nothing or does not exist", async () => {
-    assert.equal(await askShell(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}, "a/tag"), undefined);
-    assert.equal(await askShell(join(folder, "missing"), {}, "a/tag"), undefined);
+    assert.equal(
+      await readShellPath(file("bad", "#!/bin/sh\nexit 1\n", 0o755), {}, "a/tag"),
+      undefined,
+    );
+    assert.equal(await readShellPath(join(folder, "missing"), {}, "a/tag"), undefined);
   });
 
   it("gives up on a shell that hangs, and ends it with all that its start files have started", async () => {
     const mark = randomUUID();
-    const tag = await newTag();
+    const tag = await newOwnerTag();
     const env = { PATH: "/usr/bin:/bin", MARK: mark, TOOLMUX_OWNER: tag };
     const shell = file("slow", `#!/bin/sh\nsetsid ${FOREVER} &\n${FOREVER}\n`, 0o755);
-    const asked = askShell(shell, env, tag, 300);
+    const asked = readShellPath(shell, env, tag, 300);
     await poll(
       5000,
       () => "both",

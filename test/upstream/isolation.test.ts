@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { array, assert as check, asyncProperty, constantFrom, nat, oneof } from "fast-check";
 import { Alerts } from "../../src/base/alerts.ts";
 import { HubError } from "../../src/base/errors.ts";
-import { Bus } from "../../src/base/events.ts";
+import { EventBus } from "../../src/base/events.ts";
 import type { StdioServer } from "../../src/manifest/schema.ts";
 import type { Attendee } from "../../src/upstream/audience.ts";
 import { Gate } from "../../src/upstream/start-limiter.ts";
@@ -279,7 +279,7 @@ describe("clients that come and go while it changes who shares a server", () => 
 /** A pool over scripted servers, without any hub around it. */
 function makePool(scripts: Readonly<Record<string, Script>>, specs: readonly StdioServer[]): Pool {
   const clock = new VirtualClock();
-  const bus = new Bus();
+  const bus = new EventBus();
   const pool = new Pool({
     surroundings: {
       clientInfo: () => ({ name: "toolmux", version: "1" }),

@@ -1,4 +1,4 @@
-import { piecesOf } from "../../src/jsonrpc/message.ts";
+import { piecesOfMessage } from "../../src/jsonrpc/message.ts";
 import assert from "node:assert/strict";
 import { Buffer } from "node:buffer";
 import { describe, it } from "node:test";
@@ -6,9 +6,9 @@ import { joinPieces, textOf } from "../../src/base/bytes.ts";
 import type { Hub } from "../../src/hub/hub.ts";
 import type { Attendee } from "../../src/upstream/audience.ts";
 import { Elicitations } from "../../src/upstream/elicitations.ts";
-import { readFrame } from "../../src/jsonrpc/parse.ts";
-import type { Inbound, LinkEvents } from "../../src/transport/transport.ts";
-import { memoryPair } from "../../src/transport/memory.ts";
+import { parseMessage } from "../../src/jsonrpc/parse.ts";
+import type { Responder, TransportEvents } from "../../src/transport/transport.ts";
+import { memoryTransportPair } from "../../src/transport/memory.ts";
 import {
   allOf,
   ALL,
@@ -29,10 +29,10 @@ const ROOTS = "roots/list";
 const FORM = { message: "Which?", requestedSchema: { type: "object", properties: {} } };
 
 /** A client that introduced itself on a link of which the test has what the hub is told. */
-async function accept(hub: Hub): Promise<{ client: Peer; events: LinkEvents }> {
-  const [ours, theirs] = memoryPair();
+async function accept(hub: Hub): Promise<{ client: Peer; events: TransportEvents }> {
+  const [ours, theirs] = memoryTransportPair();
   const open = ours.open.bind(ours);
-  const opened = new Promise<LinkEvents>((resolve) => {
+  const opened = new Promise<TransportEvents>((resolve) => {
     ours.open = (events, signal) => {
       resolve(events);
       return open(events, signal);
@@ -138,11 +138,11 @@ describe("what a server asks", () => {
     const { hub } = setStage({ git, other });
     const { client, events } = await accept(hub);
     const sent: string[] = [];
-    const inbound: Inbound = {
-      notify: (message) => void sent.push(textOf(joinPieces(piecesOf(message)))),
+    const inbound: Responder = {
+      notify: (message) => void sent.push(textOf(joinPieces(piecesOfMessage(message)))),
       respond: () => {},
     };
-    const request = readFrame(Buffer.from(JSON.stringify(call(1, "git__x"))));
+    const request = parseMessage(Buffer.from(JSON.stringify(call(1, "git__x"))));
     events.frame(request, undefined, inbound);
     await turn();
     void put(git, 1, SAMPLING, SAMPLE);

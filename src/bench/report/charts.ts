@@ -1,5 +1,5 @@
 import type { BenchResult, CostResult, LatencyResult, LevelResult } from "../result.ts";
-import { count } from "../../terminal/terminal.ts";
+import { countNoun } from "../../terminal/terminal.ts";
 import { nameWay } from "./tables.ts";
 
 /** A picture as data: a page draws it. */
@@ -183,7 +183,7 @@ function drawLevels(
 ): Curve[] {
   return subjects.flatMap((subject) =>
     subject.levels.map((level, at, { length }) => ({
-      name: `${subjects.length > 1 ? `${nameWay(subject)}, ` : ""}${count(level.concurrency, "call")}`,
+      name: `${subjects.length > 1 ? `${nameWay(subject)}, ` : ""}${countNoun(level.concurrency, "call")}`,
       hue: subject.kind,
       shade: length > 1 ? at / (length - 1) : 1,
       isDashed: false,

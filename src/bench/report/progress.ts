@@ -1,6 +1,6 @@
 import type { BenchProgress, LevelResult } from "../result.ts";
 import type { Clock } from "../../base/clock.ts";
-import { count, cut, formatDuration } from "../../terminal/terminal.ts";
+import { countNoun, truncate, formatDuration } from "../../terminal/terminal.ts";
 import { countErrors } from "./tables.ts";
 import { formatRate, formatTime } from "./units.ts";
 
@@ -59,7 +59,7 @@ export class Live {
       ...describeRate(run.spans),
       `p50 ${formatTime(span.p50)}`,
       `p99 ${formatTime(span.p99)}`,
-      count(errors, "error"),
+      countNoun(errors, "error"),
       ...describeRest(run, done, now),
       drawColumns(run.spans.slice(-SPANS).map(({ calls }) => calls)),
     ].join("  ");
@@ -67,7 +67,7 @@ export class Live {
 }
 
 function titleOf({ subject, concurrency }: { subject: string; concurrency: number }): string {
-  return `${cut(subject, NAME)}, ${concurrency} in flight`;
+  return `${truncate(subject, NAME)}, ${concurrency} in flight`;
 }
 
 /** As long as it took since it was first told of, for the part that is not done yet. */
@@ -93,7 +93,7 @@ export function describeLevel(subject: string, level: LevelResult): string {
     ...(latency.count > 0
       ? [`p50 ${formatTime(latency.p50)}`, `p99 ${formatTime(latency.p99)}`]
       : []),
-    ...(errors > 0 ? [count(errors, "error")] : []),
+    ...(errors > 0 ? [countNoun(errors, "error")] : []),
   ].join(", ");
 }
 

@@ -1,5 +1,5 @@
 import type { BenchResult, LevelResult, OverheadResult } from "../result.ts";
-import { count } from "../../terminal/terminal.ts";
+import { countNoun } from "../../terminal/terminal.ts";
 import { countErrors, formatChange, formatPart } from "./tables.ts";
 import { formatCount, formatRate, formatTime } from "./units.ts";
 
@@ -63,5 +63,5 @@ function summarizeOverhead(overhead: readonly OverheadResult[]): Tile[] {
 }
 
 function describeLevel({ concurrency }: Pick<LevelResult, "concurrency">): string {
-  return `${count(concurrency, "call")} in flight`;
+  return `${countNoun(concurrency, "call")} in flight`;
 }

@@ -5,7 +5,7 @@ import type {
   OverheadResult,
   SubjectResult,
 } from "../result.ts";
-import { count } from "../../terminal/terminal.ts";
+import { countNoun } from "../../terminal/terminal.ts";
 import { formatBytes, formatCount, formatRate, formatTime } from "./units.ts";
 
 /** What a measurement found, in words and numbers; the same on a terminal and on a page. */
@@ -40,7 +40,7 @@ export function describeResult(result: BenchResult): Figures {
     title: describeSubjects(subjects),
     facts: [
       describeLoad(load),
-      `${program} on ${system}, ${cpu} (${count(cores, "core")}), ${formatBytes(memory)} of memory`,
+      `${program} on ${system}, ${cpu} (${countNoun(cores, "core")}), ${formatBytes(memory)} of memory`,
     ],
     tables: [
       ...subjects.flatMap((subject) => {
@@ -80,7 +80,7 @@ function describeLoad({ tool, arguments: args, loop, extent, chaos }: LoadResult
 
 function describeSubject(subject: SubjectResult, load: LoadResult): Table[] {
   const { levels, ready, tools } = subject;
-  const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${count(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
+  const startNote = `Ready in ${formatTime(ready.handshake * 1000)}, ${countNoun(tools, "tool")} listed in ${formatTime(ready.listed * 1000)}.`;
   const isOpen = load.loop.kind === "open";
   const main: Table = {
     title: "Calls",

@@ -1,17 +1,19 @@
-import { alignTable, type Paper } from "../../terminal/terminal.ts";
-import { clean } from "../../terminal/report.ts";
+import { alignTable, type TerminalStyle } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import type { Figures, Table } from "./tables.ts";
 
 /** What a measurement found, for a terminal. */
-export function formatFigures({ title, facts, tables }: Figures, paper: Paper): string {
+export function formatFigures({ title, facts, tables }: Figures, paper: TerminalStyle): string {
   const { bold, dim } = paper.colors;
-  const head = [bold(clean(title)), ...facts.map((fact) => dim(clean(fact)))].join("\n");
+  const head = [bold(sanitizeLine(title)), ...facts.map((fact) => dim(sanitizeLine(fact)))].join(
+    "\n",
+  );
   return [head, ...tables.map((table) => formatTable(table, paper))].join("\n\n");
 }
 
-function formatTable({ title, notes, columns, rows }: Table, paper: Paper): string {
+function formatTable({ title, notes, columns, rows }: Table, paper: TerminalStyle): string {
   const { bold, dim } = paper.colors;
-  const cells = rows.map((row) => row.map(clean));
+  const cells = rows.map((row) => row.map(sanitizeLine));
   // Numbers stand under each other by their ends, as do their titles.
   const widths = columns.map((column, at) =>
     column.kind === "text"
@@ -22,8 +24,8 @@ function formatTable({ title, notes, columns, rows }: Table, paper: Paper): stri
     row.map((cell, at) => cell.padStart(widths[at] ?? 0));
   const titles = align(columns.map((column) => column.title.toUpperCase()));
   return [
-    bold(clean(title)),
-    ...notes.map((note) => dim(clean(note))),
+    bold(sanitizeLine(title)),
+    ...notes.map((note) => dim(sanitizeLine(note))),
     alignTable(titles, cells.map(align), paper),
   ].join("\n");
 }

@@ -10,11 +10,11 @@ import { isRunnable } from "../../manifest/schema.ts";
 import type { Table } from "../../manifest/table.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../server-description.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import { type Log, openLog } from "../load-manifest.ts";
 import { usage } from "../args.ts";
-import { count, formatJson } from "../../terminal/terminal.ts";
-import { clean, describeFailure } from "../../terminal/report.ts";
+import { countNoun, formatJson } from "../../terminal/terminal.ts";
+import { sanitizeLine, describeFailure } from "../../terminal/report.ts";
 import { findRunner, settleRunner } from "../runner.ts";
 import { openDirectories, tellFailures } from "../registries.ts";
 import { changeFile, findFile, type Neighbours, readNeighbours } from "../manifest-file.ts";
@@ -34,7 +34,7 @@ interface Wanted {
 export async function add(invocation: Invocation, world: World): Promise<number> {
   const log = openLog(invocation);
   const tell = (text: string): void => {
-    if (invocation.json === false) own.log(clean(text));
+    if (invocation.json === false) ownConsole.log(sanitizeLine(text));
   };
   const file = await findFile(invocation, world);
   const neighbours = await readNeighbours(file, invocation, world);
@@ -55,12 +55,12 @@ export async function add(invocation: Invocation, world: World): Promise<number>
   const isAdded = trial?.kind !== "failed" || invocation.switches.has("force");
   const edit = isAdded ? await changeFile(file, change, world) : undefined;
   if (invocation.json !== false)
-    own.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
+    ownConsole.log(formatJson(toJson(wanted, file, trial, edit !== undefined)));
   for (const line of describeTrial(trial, key)) tell(line);
   if (trial?.kind === "failed") tellFailure(trial, log);
   if (edit === undefined) {
     log("error", "nothing was written; --force adds it all the same, --no-try without starting it");
-    return trial?.kind === "failed" ? trial.cause.traits.exit : 3;
+    return trial?.kind === "failed" ? trial.cause.properties.exit : 3;
   }
   tell(`${edit.before === undefined ? "made" : "added to"} ${file}`);
   for (const need of needs) tell(describeNeed(need));
@@ -149,7 +149,7 @@ function describeTrial(trial: Trial | undefined, key: string): readonly string[]
   switch (trial?.kind) {
     case "connected": {
       const who = [trial.name, trial.version].filter((part) => part !== undefined).join(" ");
-      return [`it is there: ${who === "" ? "" : `${who}, `}${count(trial.tools, "tool")}`];
+      return [`it is there: ${who === "" ? "" : `${who}, `}${countNoun(trial.tools, "tool")}`];
     }
     case "unauthorized":
       return [`it wants an authorization: toolmux auth login ${key}`];

@@ -9,7 +9,7 @@ import { loadManifest } from "../../manifest/load.ts";
 import { manifestError } from "../../manifest/problems.ts";
 import { type Manifest, type OuterServer, isRunnable } from "../../manifest/schema.ts";
 import { searchFiles } from "../../manifest/discover.ts";
-import { selfCommand } from "../../base/runtime.ts";
+import { ownCommand } from "../../base/runtime.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { HUBS_VARIABLE, withoutManifests } from "../../process/outer-hubs.ts";
 import { describeStart } from "../server-description.ts";
@@ -18,7 +18,7 @@ import { type Log, openManifest } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { openOutside } from "../transport-factory.ts";
 import { usage } from "../args.ts";
-import { count } from "../../terminal/terminal.ts";
+import { countNoun } from "../../terminal/terminal.ts";
 import { TAP_VARIABLE, writeTap } from "../tap.ts";
 import { makeFolder } from "./folder.ts";
 import type { Settings } from "./bench-options.ts";
@@ -121,7 +121,7 @@ async function openManifestStage(
 ): Promise<Pick<Stage, "subject" | "direct">> {
   const manifest = await openManifest(invocation, world, log);
   const enabled = manifest.servers.filter((spec) => isRunnable(spec) && spec.enabled);
-  const name = `toolmux, ${count(enabled.length, "server")}`;
+  const name = `toolmux, ${countNoun(enabled.length, "server")}`;
   const { listWait } = manifest.hub;
   const subject = { ...hubSubject(invocation.config, name, world, taps), listWait };
   if (!settings.isCompared) return { subject };
@@ -163,7 +163,7 @@ function hubSubject(
   { env }: World,
   taps: Taps | undefined,
 ): Subject {
-  const [command, ...before] = selfCommand();
+  const [command, ...before] = ownCommand();
   const files = config.flatMap((file) => ["--config", file]);
   const args = [...before, "serve", ...files, "--log-level", "error"];
   return {
@@ -171,9 +171,9 @@ function hubSubject(
     name,
     taps,
     makeLink: async () => {
-      const { stdioLink } = await import("../../transport/stdio.ts");
+      const { openStdioTransport } = await import("../../transport/stdio.ts");
       const server = "toolmux";
-      return stdioLink({
+      return openStdioTransport({
         server,
         command,
         args,

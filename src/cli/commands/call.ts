@@ -8,7 +8,7 @@ import { expandHome } from "../../base/paths.ts";
 import { invalidError } from "../../manifest/problems.ts";
 import { type HubSettings, isRunnable, type Manifest } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import { type Account, describeAnswer, type View } from "../call-result.ts";
 import { readGiven, toArguments } from "../call-arguments.ts";
 import { describeAttachment, saveAttachment } from "../attachment.ts";
@@ -18,9 +18,9 @@ import { type Log, openLog, openManifest } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggest, usage } from "../args.ts";
 import { openGauge, startedBy } from "./gauge.ts";
-import { findPaper, openLine } from "../../terminal/terminal.ts";
+import { terminalStyleOf, openStatusLine } from "../../terminal/terminal.ts";
 import { describeProgress } from "./progress.ts";
-import { cleanLines, printLine } from "../../terminal/report.ts";
+import { sanitizeLines, printLine } from "../../terminal/report.ts";
 import { type Standing, standingsOf } from "../server-state.ts";
 
 /** A name that is cut ends in so many characters that tell it apart from others. */
@@ -30,7 +30,7 @@ const HASH = 7;
 export async function call(invocation: Invocation, world: World): Promise<number> {
   const [name = ""] = invocation.words;
   const view = readView(invocation);
-  const line = openLine(world.env);
+  const line = openStatusLine(world.env);
   const print = openLog(invocation);
   const log: Log = (level, text) => {
     line?.clear();
@@ -111,7 +111,7 @@ async function printAccount(
   folder: string | undefined,
   { env }: World,
 ): Promise<boolean> {
-  const { isTerminal } = findPaper(env, stream);
+  const { isTerminal } = terminalStyleOf(env, stream);
   let isWhole = true;
   for (const part of parts) {
     const text = part.kind === "text" ? part.text : describeAttachment(part);
@@ -124,9 +124,9 @@ async function printAccount(
         printLine(`not saved: ${(error as Error).message}`);
       }
     }
-    const shown = isTerminal ? cleanLines(text + note) : text + note;
-    if (stream === "stdout") own.log(shown);
-    else own.warn(shown);
+    const shown = isTerminal ? sanitizeLines(text + note) : text + note;
+    if (stream === "stdout") ownConsole.log(shown);
+    else ownConsole.warn(shown);
   }
   return isWhole;
 }

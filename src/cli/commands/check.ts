@@ -1,6 +1,6 @@
 import { isAbsolute } from "node:path";
 import { HubError } from "../../base/errors.ts";
-import { decode, readSmall } from "../../base/read-file.ts";
+import { decodeUtf8, readFileLimited } from "../../base/read-file.ts";
 import type { Env } from "../../base/paths.ts";
 import { loadManifest, type LoadResult } from "../../manifest/load.ts";
 import { type Problem, printProblem } from "../../manifest/problems.ts";
@@ -16,8 +16,8 @@ import { openLog } from "../load-manifest.ts";
 import { openSchemes } from "../transport-factory.ts";
 import { drawProblem } from "../code-frame.ts";
 import { describePlugin, kindOf, pluginToJson } from "../plugins.ts";
-import { alignTable, count, findPaper, formatJson } from "../../terminal/terminal.ts";
-import { clean, printLine } from "../../terminal/report.ts";
+import { alignTable, countNoun, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
+import { sanitizeLine, printLine } from "../../terminal/report.ts";
 import { settleRunner } from "../runner.ts";
 
 /** One server as `check` shows it. */
@@ -63,16 +63,16 @@ export async function check(invocation: Invocation, world: World): Promise<numbe
     const rest = starts
       ? "; servers with a problem would not be started"
       : "; nothing would be started";
-    printLine(`${count(problems.length, "problem")}${rest}`);
+    printLine(`${countNoun(problems.length, "problem")}${rest}`);
     return 2;
   }
   for (const file of files) console.log(`manifest: ${file}`);
   const table = servers.map(({ name, state, text }) => [name, state, text]);
   if (table.length > 0)
-    console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, findPaper(env)));
+    console.log(alignTable(["SERVER", "STATE", "COMMAND"], table, terminalStyleOf(env)));
   tellSecrets(secrets, env);
   tellPlugins(plugins);
-  const more = plugins.length > 0 ? `; ${count(plugins.length, "plugin")}` : "";
+  const more = plugins.length > 0 ? `; ${countNoun(plugins.length, "plugin")}` : "";
   console.log(`no problems; ${countServers(servers)}${more}`);
   return 0;
 }
@@ -128,7 +128,7 @@ function tellSecrets(secrets: readonly SecretRow[], env: Env): void {
     place,
     servers.join(", "),
   ]);
-  console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, findPaper(env)));
+  console.log(alignTable(["SECRET", "WHERE", "USED BY"], table, terminalStyleOf(env)));
 }
 
 /** What is wrong with the options of plugins. */
@@ -155,15 +155,15 @@ function findKnownStrays(manifest: Manifest): readonly Fault[] {
 
 /** Whether to load code of others is to be decided by who reads this: paths are shown whole. */
 function tellPlugins(plugins: readonly PluginSpec[]): void {
-  for (const plugin of plugins) console.log(`plugin ${clean(describePlugin(plugin))}`);
+  for (const plugin of plugins) console.log(`plugin ${sanitizeLine(describePlugin(plugin))}`);
   if (plugins.every((plugin) => kindOf(plugin) === "builtIn")) return;
   console.log("What is not built in was not loaded: its options are checked when it is.");
 }
 
 async function tellProblem(problem: Problem, { env }: World): Promise<void> {
-  console.warn(clean(printProblem(problem)));
+  console.warn(sanitizeLine(printProblem(problem)));
   const source = await readSource(problem.file, env);
-  const picture = source && drawProblem(problem, source, findPaper(env, "stderr"));
+  const picture = source && drawProblem(problem, source, terminalStyleOf(env, "stderr"));
   if (picture) console.warn(picture);
 }
 
@@ -171,8 +171,8 @@ async function tellProblem(problem: Problem, { env }: World): Promise<void> {
 async function readSource(file: string, env: Env): Promise<string | undefined> {
   const variable = isAbsolute(file) ? undefined : env[file];
   if (variable !== undefined) return variable.trim();
-  const read = await readSmall(file, MAX_MANIFEST);
-  return read.kind === "read" ? decode(read.bytes) : undefined;
+  const read = await readFileLimited(file, MAX_MANIFEST);
+  return read.kind === "read" ? decodeUtf8(read.bytes) : undefined;
 }
 
 /** Line and column count from 1, columns in UTF-16 code units; null where there is no place. */
@@ -182,7 +182,7 @@ function toJson({ file, position, path, message }: Problem): object {
 
 function countServers(rows: readonly Row[]): string {
   const started = rows.filter(({ state }) => state === "starts").length;
-  const whole = count(rows.length, "server");
+  const whole = countNoun(rows.length, "server");
   return started === rows.length ? whole : `${whole}, of which ${started} would start`;
 }
 

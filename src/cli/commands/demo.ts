@@ -3,11 +3,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import process from "node:process";
 import type { Env } from "../../base/paths.ts";
-import { selfCommand } from "../../base/runtime.ts";
+import { ownCommand } from "../../base/runtime.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeEntry } from "../entry.ts";
 import { suggest, usage } from "../args.ts";
-import { findPaper } from "../../terminal/terminal.ts";
+import { terminalStyleOf } from "../../terminal/terminal.ts";
 
 /** The servers that this program contains, in the order in which the demo's manifest has them. */
 const SERVERS = ["clock", "text", "slow", "broken"] as const;
@@ -66,14 +66,14 @@ async function showAll({ env, signal }: World): Promise<number> {
     const file = join(folder, "toolmux.toml");
     await writeFile(file, writeManifest());
     const { drive } = await import("../../demo/tour.ts");
-    const [command, ...before] = selfCommand();
+    const [command, ...before] = ownCommand();
     const program = {
       command,
       args: [...before, "serve", "--config", file],
       env: withoutManifest(env),
     };
     console.log(`One client, one hub, and behind it the servers ${SERVERS.join(", ")}.\n`);
-    const isGood = await drive(program, LAST_WORDS, findPaper(env), signal);
+    const isGood = await drive(program, LAST_WORDS, terminalStyleOf(env), signal);
     if (!isGood) return 1;
     console.log(
       "\nAll is as it should be. To use toolmux, put this into your MCP client's configuration:\n",
@@ -94,7 +94,7 @@ function withoutManifest(env: Env): Record<string, string> {
 }
 
 function writeManifest(): string {
-  const [command, ...before] = selfCommand();
+  const [command, ...before] = ownCommand();
   return SERVERS.map((server) => {
     // A JSON string or array of strings is TOML too.
     const args = JSON.stringify([...before, "demo", server]);

@@ -3,18 +3,18 @@ import type { Env } from "../../base/paths.ts";
 import { type ServerSpec, isRunnable } from "../../manifest/schema.ts";
 import { describeStrayOutput } from "../../upstream/stray-output.ts";
 import type { ConnectionStatus } from "../../upstream/status.ts";
-import type { Vitals } from "../../transport/transport.ts";
+import type { ProcessStats } from "../../transport/transport.ts";
 import { describeStart } from "../server-description.ts";
 import {
   alignTable,
-  count,
+  countNoun,
   describeStarting,
   formatDuration,
   formatSize,
-  type Paper,
+  type TerminalStyle,
 } from "../../terminal/terminal.ts";
 import { suggestRemedies } from "../hints.ts";
-import { clean } from "../../terminal/report.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import type { Standing } from "../server-state.ts";
 
 /** What `status` found out about one server. */
@@ -35,7 +35,7 @@ interface Healthy extends Subject {
   readonly shown: number;
   readonly connection: ConnectionStatus;
   /** What runs for it; undefined: that is not known, or nothing does. */
-  readonly vitals: Vitals | undefined;
+  readonly vitals: ProcessStats | undefined;
 }
 
 interface Starting extends Subject {
@@ -79,7 +79,7 @@ const TITLES = "SERVER STATE TOOLS PROMPTS RESOURCES START PID MEMORY PROTOCOL".
 export function diagnose(
   standing: Standing,
   spec: ServerSpec,
-  vitals: Vitals | undefined,
+  vitals: ProcessStats | undefined,
   env: Env,
 ): Diagnosis {
   const { name: server, kind } = spec;
@@ -123,7 +123,7 @@ export function judge(diagnoses: readonly Diagnosis[]): Verdict {
 }
 
 /** For people: a table of all, then each failure and what to do about it, then the verdict. */
-export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper): string {
+export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: TerminalStyle): string {
   const { colors } = paper;
   const table = drawTable(diagnoses.map(toRow), paper);
   const failures = diagnoses.flatMap((it) => ("cause" in it ? [describeFailure(it, paper)] : []));
@@ -135,7 +135,7 @@ export function describeDiagnoses(diagnoses: readonly Diagnosis[], paper: Paper)
 }
 
 /** Where there is no room for one table, what was asked of the servers and what they are stand below each other. */
-function drawTable(rows: readonly (readonly string[])[], paper: Paper): string {
+function drawTable(rows: readonly (readonly string[])[], paper: TerminalStyle): string {
   const whole = alignTable(TITLES, rows, { ...paper, width: Number.POSITIVE_INFINITY });
   const fitting = alignTable(TITLES, rows, paper);
   if (fitting === whole) return whole;
@@ -169,31 +169,36 @@ function toRow(diagnosis: Diagnosis): readonly string[] {
   ];
 }
 
-function describeFailure({ server, start, cause, remedies }: Sick, { colors }: Paper): string {
+function describeFailure(
+  { server, start, cause, remedies }: Sick,
+  { colors }: TerminalStyle,
+): string {
   const { message, code, step, stderr } = cause;
   const where = step === undefined ? "" : ` at step ${step}`;
   return [
-    colors.bold(clean(`${server}: failed${where} (${code})`)),
-    ...(start === undefined ? [] : [`  ${clean(start)}`]),
-    `  ${clean(message)}`,
-    ...stderr.map((line) => `  | ${clean(line)}`),
-    ...remedies.map((line) => `  - ${clean(line)}`),
+    colors.bold(sanitizeLine(`${server}: failed${where} (${code})`)),
+    ...(start === undefined ? [] : [`  ${sanitizeLine(start)}`]),
+    `  ${sanitizeLine(message)}`,
+    ...stderr.map((line) => `  | ${sanitizeLine(line)}`),
+    ...remedies.map((line) => `  - ${sanitizeLine(line)}`),
   ].join("\n");
 }
 
 /** What a person should know of a server that works. */
-function describeNotes(diagnosis: Diagnosis, { colors }: Paper): readonly string[] {
+function describeNotes(diagnosis: Diagnosis, { colors }: TerminalStyle): readonly string[] {
   if (diagnosis.state !== "connected") return [];
   const { strayOutput } = diagnosis.connection;
   if (strayOutput === undefined) return [];
-  return [`${colors.bold(clean(diagnosis.server))}: ${clean(describeStrayOutput(strayOutput))}`];
+  return [
+    `${colors.bold(sanitizeLine(diagnosis.server))}: ${sanitizeLine(describeStrayOutput(strayOutput))}`,
+  ];
 }
 
 function describeVerdict(diagnoses: readonly Diagnosis[]): string {
   const counted = (...states: readonly Diagnosis["state"][]): number =>
     diagnoses.filter(({ state }) => states.includes(state)).length;
   const disabled = counted("disabled");
-  const servers = count(diagnoses.length - disabled, "server");
+  const servers = countNoun(diagnoses.length - disabled, "server");
   const more = disabled === 0 ? "" : `; ${disabled} disabled`;
   switch (judge(diagnoses)) {
     case "healthy":

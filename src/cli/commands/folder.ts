@@ -1,7 +1,7 @@
 import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import process from "node:process";
-import { codeOf } from "../../process/process-table.ts";
+import { errnoCodeOf } from "../../process/process-table.ts";
 
 /** How old one has to be that is swept away, in ms: where folders are shared but pids are not, its owner may live. */
 const AGE = 3_600_000;
@@ -27,6 +27,6 @@ function isThere(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch (error) {
-    return codeOf(error) !== "ESRCH";
+    return errnoCodeOf(error) !== "ESRCH";
   }
 }

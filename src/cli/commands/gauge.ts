@@ -1,7 +1,7 @@
 import type { Clock } from "../../base/clock.ts";
-import type { Bus, StateName } from "../../base/events.ts";
+import type { EventBus, StateName } from "../../base/events.ts";
 import { type Manifest, isRunnable } from "../../manifest/schema.ts";
-import { formatDuration, type TerminalLine } from "../../terminal/terminal.ts";
+import { formatDuration, type StatusLine } from "../../terminal/terminal.ts";
 
 /** How often the times are drawn anew, in ms. */
 const TICK = 100;
@@ -19,8 +19,8 @@ export interface Progress {
  */
 export function openGauge(
   servers: readonly string[],
-  bus: Bus,
-  line: TerminalLine,
+  bus: EventBus,
+  line: StatusLine,
   clock: Clock,
 ): () => void {
   const all = new Map<string, Progress>(

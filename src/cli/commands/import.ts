@@ -1,12 +1,18 @@
 import type { Addition, Omission } from "../../client-configs/import-plan.ts";
 import type { ClientFile } from "../../client-configs/read.ts";
 import { hideClear } from "../../client-configs/clear.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeCommand, describeUrl } from "../server-description.ts";
 import { openStore } from "./keeping.ts";
-import { alignTable, count, findPaper, formatJson, type Paper } from "../../terminal/terminal.ts";
-import { clean, printLine } from "../../terminal/report.ts";
+import {
+  alignTable,
+  countNoun,
+  terminalStyleOf,
+  formatJson,
+  type TerminalStyle,
+} from "../../terminal/terminal.ts";
+import { sanitizeLine, printLine } from "../../terminal/report.ts";
 import { usage } from "../args.ts";
 import { askConsent } from "../consent.ts";
 import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
@@ -18,7 +24,7 @@ export async function importServers(invocation: Invocation, world: World): Promi
   const { additions, manifest } = gathered;
   const isForPeople = json === false;
   const moves = switches.has("secrets");
-  if (isForPeople) own.log(describe(gathered, moves, findPaper(world.env)));
+  if (isForPeople) ownConsole.log(describe(gathered, moves, terminalStyleOf(world.env)));
   const isWanted = additions.length > 0 && !switches.has("dry-run");
   const consent =
     isWanted && (switches.has("yes") || (isForPeople && (await ask(gathered, world))));
@@ -28,9 +34,10 @@ export async function importServers(invocation: Invocation, world: World): Promi
     for (const name of new Set(additions.flatMap(({ wanted }) => wanted))) {
       printLine(`a value is needed: toolmux secret set ${name}`);
     }
-    if (isForPeople) own.log(`added to ${manifest}: ${count(additions.length, "server")}`);
+    if (isForPeople)
+      ownConsole.log(`added to ${manifest}: ${countNoun(additions.length, "server")}`);
   }
-  if (!isForPeople) own.log(formatJson(toJson(gathered, consent === true, moves)));
+  if (!isForPeople) ownConsole.log(formatJson(toJson(gathered, consent === true, moves)));
   // Of all clients' files one may be odd; one that was asked for has to be readable.
   const isBroken = words.length > 0 && gathered.files.some(({ problem }) => problem !== undefined);
   if (!isWanted || consent === true) return isBroken ? 2 : 0;
@@ -42,20 +49,20 @@ export async function importServers(invocation: Invocation, world: World): Promi
 }
 
 function ask({ additions, manifest }: Gathered, { signal }: World): Promise<boolean | undefined> {
-  return askConsent(`Add ${count(additions.length, "server")} to ${manifest}?`, signal);
+  return askConsent(`Add ${countNoun(additions.length, "server")} to ${manifest}?`, signal);
 }
 
 /** For people: what was found, what would be added, what would not, and which secrets stand there in the clear. */
 export function describe(
   { files, additions, omissions, manifest }: Gathered,
   moves: boolean,
-  paper: Paper,
+  paper: TerminalStyle,
 ): string {
   const parts = [describeFiles(files, paper)];
   if (additions.length > 0) {
     const rows = additions.map(({ name, origin, entry }) => [origin.client, name, show(entry)]);
     parts.push(
-      clean(`would be added to ${manifest}:`),
+      sanitizeLine(`would be added to ${manifest}:`),
       alignTable(["CLIENT", "SERVER", "STARTS"], rows, paper),
     );
   } else parts.push("nothing to add");
@@ -68,11 +75,11 @@ export function describe(
   return parts.join("\n");
 }
 
-function describeFiles(files: readonly ClientFile[], paper: Paper): string {
+function describeFiles(files: readonly ClientFile[], paper: TerminalStyle): string {
   if (files.length === 0) return "no file of an MCP client was found";
   const rows = files.map(({ client, file, servers, problem }) => {
     const place = problem?.position && `${problem.position.line}:${problem.position.column}: `;
-    const what = problem ? `${place ?? ""}${problem.message}` : count(servers.length, "server");
+    const what = problem ? `${place ?? ""}${problem.message}` : countNoun(servers.length, "server");
     return [client.title, what, file];
   });
   return alignTable(["CLIENT", "FOUND", "FILE"], rows, paper);
@@ -89,7 +96,7 @@ function noteAddition({ name, notes, wanted, clear }: Addition, moves: boolean):
     ...wanted.map((secret) => `needs a value: toolmux secret set ${secret}`),
   ];
   // Names and keys in them are as they stand in the client's file.
-  return told.map((text) => clean(`  ${name}: ${text}`));
+  return told.map((text) => sanitizeLine(`  ${name}: ${text}`));
 }
 
 /** What an entry starts, without what looks like a secret. */

@@ -7,13 +7,13 @@ import type { Addition } from "../../client-configs/import-plan.ts";
 import { HubError } from "../../base/errors.ts";
 import { expandHome } from "../../base/paths.ts";
 import type { Table } from "../../manifest/table.ts";
-import { selfCommand } from "../../base/runtime.ts";
+import { ownCommand } from "../../base/runtime.ts";
 import type { Fault } from "../../client-configs/read.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { usage } from "../args.ts";
-import { findPaper, formatJson, type Paper } from "../../terminal/terminal.ts";
-import { clean } from "../../terminal/report.ts";
+import { terminalStyleOf, formatJson, type TerminalStyle } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import { carryOut, gather, type Gathered, pickClients } from "./gathering.ts";
 import { describe } from "./import.ts";
 import { openStore } from "./keeping.ts";
@@ -32,7 +32,7 @@ export async function install(invocation: Invocation, world: World): Promise<num
   if (client === undefined) throw usage("Which client?");
   const spot = await findSpot(client, switches.has("project"), world);
   const tell = (text: string): void => {
-    if (json === false) own.log(text);
+    if (json === false) ownConsole.log(text);
   };
   const outcome = switches.has("undo")
     ? await undo(client, spot, invocation, world, tell)
@@ -43,7 +43,7 @@ export async function install(invocation: Invocation, world: World): Promise<num
     tell(`To take it out again: toolmux install ${client.name} --undo`);
   }
   if (json !== false) {
-    own.log(formatJson({ client: client.name, file: spot.file, ...outcome, written }));
+    ownConsole.log(formatJson({ client: client.name, file: spot.file, ...outcome, written }));
   }
   return 0;
 }
@@ -71,7 +71,7 @@ async function write(
       return { action: "none", backup: undefined };
     case "ready": {
       const { before, after } = prepared;
-      const paper = findPaper(world.env);
+      const paper = terminalStyleOf(world.env);
       if (gathered) tell(describe(gathered, moves, paper));
       tell(showDifference(spot.file, before, after, removed, paper));
       if (switches.has("dry-run")) return { action: "install", backup: undefined };
@@ -107,7 +107,7 @@ async function undo(
       break;
     case "edit":
       tell(`${file} has been changed since: only the entry of toolmux goes`);
-      tell(showDifference(file, undoing.before, undoing.after, [], findPaper(env)));
+      tell(showDifference(file, undoing.before, undoing.after, [], terminalStyleOf(env)));
   }
   if (!switches.has("dry-run")) await undoing.apply();
   return { action: undoing.kind, backup: undoing.kind === "restore" ? undoing.backup : undefined };
@@ -132,7 +132,7 @@ async function findSpot(client: Client, isProject: boolean, world: World): Promi
 function makeEntry(client: Client, invocation: Invocation, { env, cwd }: World): Table {
   const { http, httpTokenEnv, config } = invocation;
   if (http === undefined) {
-    const [command, ...before] = selfCommand();
+    const [command, ...before] = ownCommand();
     const files = config.map((file) => resolve(cwd, expandHome(file, env)));
     const args = [...before, "serve", ...files.flatMap((file) => ["--config", file])];
     return client.command(command, args);
@@ -180,7 +180,7 @@ function showDifference(
   before: string,
   after: string,
   removed: readonly string[],
-  { colors }: Paper,
+  { colors }: TerminalStyle,
 ): string {
   const most = Math.min(before.length, after.length);
   let start = 0;
@@ -193,8 +193,8 @@ function showDifference(
   // The comma that parts our entry from the one above, with a comment that stays there, says nothing.
   const lines = fresh.split(/\r?\n/).filter((text) => !/^\s*(?:,.*)?$/.test(text));
   return [
-    colors.bold(clean(`${file}:${line}`)),
-    ...removed.map((name) => colors.red(`- "${clean(name)}"`)),
-    ...lines.map((text) => colors.green(`+ ${clean(text.replaceAll("\t", "  "))}`)),
+    colors.bold(sanitizeLine(`${file}:${line}`)),
+    ...removed.map((name) => colors.red(`- "${sanitizeLine(name)}"`)),
+    ...lines.map((text) => colors.green(`+ ${sanitizeLine(text.replaceAll("\t", "  "))}`)),
   ].join("\n");
 }

@@ -6,7 +6,7 @@ import type { Manifest } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { LocalClient } from "../../frontend/in-process-client.ts";
 import { describeUrl } from "../server-description.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import { type Invocation, LISTS, type World } from "../command.ts";
 import { systemClock } from "../../base/clock.ts";
 import { openGauge, startedBy } from "./gauge.ts";
@@ -15,11 +15,11 @@ import { openHub } from "../open-hub.ts";
 import { suggest, usage } from "../args.ts";
 import {
   alignTable,
-  count,
+  countNoun,
   describeStarting,
-  findPaper,
+  terminalStyleOf,
   formatJson,
-  openLine,
+  openStatusLine,
 } from "../../terminal/terminal.ts";
 import { describeFailure, printLine } from "../../terminal/report.ts";
 import { type Standing, standingsOf } from "../server-state.ts";
@@ -38,7 +38,7 @@ const ENTRIES: Readonly<Record<Entries, { kinds: readonly Kind[]; noun: string }
 /** Starts every server, waits until each has connected, has failed or is late, and prints what there is. */
 export async function list(invocation: Invocation, world: World): Promise<number> {
   const what = readList(invocation.words[0] ?? "tools");
-  const line = invocation.json === false ? openLine(world.env) : undefined;
+  const line = invocation.json === false ? openStatusLine(world.env) : undefined;
   const print = openLog(invocation);
   const log: Log = (level, text) => {
     line?.clear();
@@ -57,7 +57,9 @@ export async function list(invocation: Invocation, world: World): Promise<number
     else await printEntries(what, client, hub, invocation, world);
     if (what !== "servers") tellFailures(standings);
     if (code === 0 && invocation.json === false) {
-      own.log(what === "servers" ? countServers(standings) : countEntries(what, standings, hub));
+      ownConsole.log(
+        what === "servers" ? countServers(standings) : countEntries(what, standings, hub),
+      );
     }
     return code;
   } finally {
@@ -94,7 +96,7 @@ async function printEntries(
     });
     const told = remarks.map((remark) => remarkToJson(noun, remark));
     const more = all ? `,\n"remarks":${formatJson(told)}` : "";
-    own.log(`{${members.join(",\n")}${more}}`);
+    ownConsole.log(`{${members.join(",\n")}${more}}`);
     return;
   }
   const rows = lists.flat().map(({ key: name, bytes }) => {
@@ -102,14 +104,16 @@ async function printEntries(
     return [name, route?.server ?? "", firstLine(JSON.parse(textOf(bytes)) as Described)];
   });
   const head = [noun.toUpperCase(), "SERVER", "DESCRIPTION"];
-  if (rows.length > 0) own.log(alignTable(head, rows, findPaper(env)));
+  if (rows.length > 0) ownConsole.log(alignTable(head, rows, terminalStyleOf(env)));
   const asides = remarks.map(({ remoteName, server, kind, text }) => {
     const state = STATES[kind];
     return [remoteName, server, state, text];
   });
-  if (rows.length > 0 && asides.length > 0) own.log();
+  if (rows.length > 0 && asides.length > 0) ownConsole.log();
   if (asides.length > 0)
-    own.log(alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, findPaper(env)));
+    ownConsole.log(
+      alignTable(["OWN NAME", "SERVER", "STATE", "WHY"], asides, terminalStyleOf(env)),
+    );
 }
 
 /** The skills that clients of the modern era are shown. */
@@ -145,7 +149,7 @@ function countEntries(what: Entries, standings: readonly Standing[], hub: Hub): 
   const shown = kinds.reduce((sum, kind) => sum + hub.catalog[kind].routes.length, 0);
   const hidden = remarksOf(what, hub).filter(({ kind }) => STATES[kind] === "hidden").length;
   const more = hidden === 0 ? "" : `; ${hidden} hidden`;
-  return `${count(shown, noun)} of ${count(known.length, "server")}${more}`;
+  return `${countNoun(shown, noun)} of ${countNoun(known.length, "server")}${more}`;
 }
 
 function countServers(standings: readonly Standing[]): string {
@@ -153,7 +157,7 @@ function countServers(standings: readonly Standing[]): string {
     const some = standings.filter(({ at }) => at === state).length;
     return some === 0 ? "" : `${some} ${state}`;
   });
-  return [count(standings.length, "server"), ...states.filter(Boolean)].join(", ");
+  return [countNoun(standings.length, "server"), ...states.filter(Boolean)].join(", ");
 }
 
 interface Described {
@@ -181,7 +185,7 @@ function printServers(
     ),
   );
   if (json !== false) {
-    own.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
+    ownConsole.log(formatJson({ servers: standings.map((it) => toJson(it, urls)) }));
     return;
   }
   // Where all are started here, there is nothing to say of how they are reached.
@@ -197,7 +201,7 @@ function printServers(
     standing.at === "failed" ? describeFailure(standing.cause) : "",
   ]);
   const titles = ["SERVER", "STATE", "TOOLS", ...(urls.size === 0 ? [] : ["WAY", "URL"]), "ERROR"];
-  if (rows.length > 0) own.log(alignTable(titles, rows, findPaper(env)));
+  if (rows.length > 0) ownConsole.log(alignTable(titles, rows, terminalStyleOf(env)));
 }
 
 /** `{name, state, url?, tools?, way?, era?, protocolVersion?, elapsed?, error?: {code, message, step?, stderr?}}`; `url` and `way` of servers over HTTP */

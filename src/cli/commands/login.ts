@@ -3,12 +3,12 @@ import type { RemoteServer } from "../../manifest/schema.ts";
 import type { ResolvedRemote } from "../../manifest/resolve.ts";
 import type { Challenge } from "../../transport/http/credentials.ts";
 import { openOwnAuthorizer, type ShowPage } from "../authorizer.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { type Log, openLog, openManifest } from "../load-manifest.ts";
 import { usage } from "../args.ts";
 import { formatJson } from "../../terminal/terminal.ts";
-import { clean, printLine } from "../../terminal/report.ts";
+import { sanitizeLine, printLine } from "../../terminal/report.ts";
 import { describeStanding, standingToJson } from "./standing.ts";
 import { fillIn, pickRemotes } from "./subject.ts";
 
@@ -38,9 +38,11 @@ export async function login(invocation: Invocation, world: World, name: string):
   const scopes = scope?.split(/[\s,]+/).filter((it) => it !== "");
   await authorizer.login(spec, resolved, challenge, proceeding, scopes).finally(undo);
   const standing = await authorizer.stand(spec, resolved);
-  if (json !== false) own.log(formatJson(standingToJson(spec, standing)));
+  if (json !== false) ownConsole.log(formatJson(standingToJson(spec, standing)));
   else
-    own.log(`logged in to ${clean(name)}: ${clean(describeStanding(spec, standing, Date.now()))}`);
+    ownConsole.log(
+      `logged in to ${sanitizeLine(name)}: ${sanitizeLine(describeStanding(spec, standing, Date.now()))}`,
+    );
   return 0;
 }
 
@@ -51,14 +53,14 @@ export async function logout(invocation: Invocation, world: World, name: string)
   const authorizer = await openOwnAuthorizer(world, () => Promise.resolve());
   const { was, isRevoked } = await authorizer.logout(spec, resolved, world.signal);
   if (invocation.json !== false) {
-    own.log(formatJson({ server: name, loggedOut: was, revoked: isRevoked }));
+    ownConsole.log(formatJson({ server: name, loggedOut: was, revoked: isRevoked }));
     return 0;
   }
-  if (!was) own.log(`nobody is logged in to ${clean(name)}`);
-  else if (isRevoked) own.log(`logged out of ${clean(name)}`);
+  if (!was) ownConsole.log(`nobody is logged in to ${sanitizeLine(name)}`);
+  else if (isRevoked) ownConsole.log(`logged out of ${sanitizeLine(name)}`);
   else {
     const rest = "its authorization server was not told, and may take the token until it expires";
-    own.log(`logged out of ${clean(name)} on this machine; ${rest}`);
+    ownConsole.log(`logged out of ${sanitizeLine(name)} on this machine; ${rest}`);
   }
   return 0;
 }
@@ -97,7 +99,7 @@ async function findChallenge(
 function askHere(desktop: World, noBrowser: boolean): ShowPage {
   return async (url, server) => {
     printLine(`To log in to ${server}, open this page:`);
-    own.warn(clean(url));
+    ownConsole.warn(sanitizeLine(url));
     if (noBrowser) return;
     const { openBrowser } = await import("../../auth/browser.ts");
     if (!(await openBrowser(url, desktop))) printLine("No browser could be opened here.");

@@ -1,5 +1,5 @@
 import type { Progress } from "../../frontend/in-process-client.ts";
-import { clean } from "../../terminal/report.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 
 /** `3/10 (30%) copying`; what is not known is left out. */
 export function describeProgress({ progress, total, message }: Progress): string {
@@ -10,6 +10,6 @@ export function describeProgress({ progress, total, message }: Progress): string
     const percent = known ? Math.floor((Math.min(progress, total) / total) * 100) : 0;
     parts.push(known ? `${progress}/${total} (${percent}%)` : String(progress));
   }
-  if (typeof message === "string") parts.push(clean(message));
+  if (typeof message === "string") parts.push(sanitizeLine(message));
   return parts.join(" ");
 }

@@ -9,7 +9,7 @@ import { recordFace } from "../../recording/face.ts";
 import { Recorder } from "../../recording/recorder.ts";
 import { describeManifest } from "../../recording/settings.ts";
 import { recordLink } from "../../recording/recorded-transport.ts";
-import type { Link } from "../../transport/transport.ts";
+import type { Transport } from "../../transport/transport.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { Invocation, World } from "../command.ts";
 import { usage } from "../args.ts";
@@ -20,7 +20,7 @@ const LIMIT = { default: 256 * 1024 * 1024, least: 4096 };
 /** A recording of a hub, from what is put in its places. */
 export interface Recording {
   readonly openTap: (redact: (text: string) => string) => Tap;
-  client(link: Link): Link;
+  client(link: Transport): Transport;
   face(hub: FaceHub): FaceHub;
   manifest(manifest: Manifest): void;
   close(): Promise<void>;

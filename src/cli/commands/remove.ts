@@ -1,8 +1,8 @@
 import { listSecrets } from "../../manifest/interpolate.ts";
 import { openSecrets } from "../../secrets/secrets.ts";
 import type { Invocation, World } from "../command.ts";
-import { own } from "../../terminal/console.ts";
-import { clean } from "../../terminal/report.ts";
+import { ownConsole } from "../../terminal/console.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import { changeFile, findFile } from "../manifest-file.ts";
 
 /** Takes a server out of the manifest, and says what of it remains elsewhere. */
@@ -10,7 +10,7 @@ export async function remove(invocation: Invocation, world: World): Promise<numb
   const [name = ""] = invocation.words;
   const file = await findFile(invocation, world);
   const edit = await changeFile(file, { kind: "remove", name }, world);
-  own.log(clean(`removed ${name} from ${file}`));
+  ownConsole.log(sanitizeLine(`removed ${name} from ${file}`));
   const { server, others } = edit;
   if (server === undefined || !("syntax" in server)) return 0;
   const shared = new Set(others.flatMap((one) => ("syntax" in one ? listSecrets(one) : [])));
@@ -23,10 +23,12 @@ export async function remove(invocation: Invocation, world: World): Promise<numb
           .file.list()
           .catch(() => []);
   for (const secret of alone.filter((one) => kept.includes(one))) {
-    own.log(clean(`its secret remains: toolmux secret remove ${secret}`));
+    ownConsole.log(sanitizeLine(`its secret remains: toolmux secret remove ${secret}`));
   }
   if (server.kind === "remote" && server.auth !== "none") {
-    own.log(clean(`if you were logged in there, its tokens remain: toolmux auth status`));
+    ownConsole.log(
+      sanitizeLine(`if you were logged in there, its tokens remain: toolmux auth status`),
+    );
   }
   return 0;
 }

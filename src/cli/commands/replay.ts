@@ -12,15 +12,15 @@ import { Review } from "../../recording/review.ts";
 import { findScenes, type Scene } from "../../recording/exchanges.ts";
 import { Score } from "../../recording/matcher.ts";
 import { readManifest } from "../../recording/settings.ts";
-import { within } from "../../base/grace.ts";
-import { memoryPair } from "../../transport/memory.ts";
+import { settlesWithin } from "../../base/grace.ts";
+import { memoryTransportPair } from "../../transport/memory.ts";
 import type { Invocation, World } from "../command.ts";
-import { createRecord } from "../../terminal/log.ts";
-import { Notices } from "../../terminal/stderr.ts";
+import { makeLogRecord } from "../../terminal/log.ts";
+import { StderrWriter } from "../../terminal/stderr.ts";
 import { openLog } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { usage } from "../args.ts";
-import { formatRecord } from "../../terminal/report.ts";
+import { formatLogRecord } from "../../terminal/report.ts";
 import { aborted, orphaned } from "../serve-hub.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
@@ -35,9 +35,9 @@ export async function replay(invocation: Invocation, world: World): Promise<numb
   const [path = ""] = words;
   const speed = readSpeed(values.get("speed")?.at(-1) ?? "1");
   const recorded = readRecording(await read(resolve(world.cwd, path), path), path);
-  const notices = new Notices((missing) => `${missing} lines are missing here: nobody read`);
+  const notices = new StderrWriter((missing) => `${missing} lines are missing here: nobody read`);
   const tell = (level: "info" | "warn", text: string): void =>
-    notices.print(formatRecord(createRecord(level, text), logFormat));
+    notices.print(formatLogRecord(makeLogRecord(level, text), logFormat));
   const review = new Review((text) => tell("warn", text));
   const scenes = new Map(
     [...groupEntries(recorded.entries, ({ server }) => server)].map(
@@ -65,7 +65,7 @@ export async function replay(invocation: Invocation, world: World): Promise<numb
   } finally {
     const unplayed = [...cast.values()].reduce((sum, { score }) => sum + score.unplayed, 0);
     tell(review.hasDiverged ? "warn" : "info", review.summary(unplayed));
-    await within(FLUSH_LIMIT, notices.drained());
+    await settlesWithin(FLUSH_LIMIT, notices.drained());
   }
   return hasDied || (review.hasDiverged && switches.has("strict")) ? 1 : 0;
 }
@@ -105,7 +105,7 @@ async function serveHub(
           const text = `Server "${name}" was never started in this recording.`;
           return Promise.reject(new HubError("notRecorded", text, { server: name }));
         }
-        const [ours, theirs] = memoryPair();
+        const [ours, theirs] = memoryTransportPair();
         // Without a hub there is nobody to play for.
         play(theirs, parts, world.signal).catch(() => {});
         return Promise.resolve(ours);

@@ -1,8 +1,8 @@
 import type { BenchProgress, BenchResult } from "../../bench/result.ts";
 import { systemClock } from "../../base/clock.ts";
 import type { World } from "../command.ts";
-import { own } from "../../terminal/console.ts";
-import { findPaper, formatJson, openLine } from "../../terminal/terminal.ts";
+import { ownConsole } from "../../terminal/console.ts";
+import { terminalStyleOf, formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { printLine } from "../../terminal/report.ts";
 import { describeResult } from "../../bench/report/tables.ts";
 import { describeLevel, Live } from "../../bench/report/progress.ts";
@@ -34,7 +34,7 @@ export interface Reporter {
 export async function makeReporter(options: ReporterOptions): Promise<Reporter> {
   const { isJson, html, world } = options;
   if (html !== undefined) await checkPage(html);
-  const line = openLine(world.env);
+  const line = openStatusLine(world.env);
   const live = new Live(systemClock);
   return {
     progress(event) {
@@ -47,8 +47,10 @@ export async function makeReporter(options: ReporterOptions): Promise<Reporter> 
     async finish(result) {
       line?.clear();
       if (result === undefined) return;
-      own.log(
-        isJson ? formatJson(result) : formatFigures(describeResult(result), findPaper(world.env)),
+      ownConsole.log(
+        isJson
+          ? formatJson(result)
+          : formatFigures(describeResult(result), terminalStyleOf(world.env)),
       );
       if (html === undefined) return;
       await writePage(html, result);

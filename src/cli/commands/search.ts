@@ -1,11 +1,17 @@
 import type { Listing, Offer } from "../../registry/registry.ts";
 import { searchAll } from "../../registry/search.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { openLog } from "../load-manifest.ts";
 import { usage } from "../args.ts";
-import { count, cut, findPaper, formatJson, type Paper } from "../../terminal/terminal.ts";
-import { clean } from "../../terminal/report.ts";
+import {
+  countNoun,
+  truncate,
+  terminalStyleOf,
+  formatJson,
+  type TerminalStyle,
+} from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import { openDirectories, tellFailures } from "../registries.ts";
 
 const USUAL_LIMIT = 20;
@@ -26,8 +32,8 @@ export async function search(invocation: Invocation, world: World): Promise<numb
       code,
       message,
     }));
-    own.log(formatJson({ servers: listings.map(toJson), failures: failed }));
-  } else if (listings.length > 0) own.log(describe(listings, findPaper(world.env)));
+    ownConsole.log(formatJson({ servers: listings.map(toJson), failures: failed }));
+  } else if (listings.length > 0) ownConsole.log(describe(listings, terminalStyleOf(world.env)));
   else if (isAsked) log("warn", `nothing was found for ${words.join(" ")}`);
   return listings.length > 0 ? 0 : isAsked ? 1 : 3;
 }
@@ -39,7 +45,7 @@ function readLimit(text: string | undefined): number {
   throw usage(`--limit is a whole number from 1 to ${MAX_LIMIT}, not "${text}".`);
 }
 
-function describe(listings: readonly Listing[], { colors, width }: Paper): string {
+function describe(listings: readonly Listing[], { colors, width }: TerminalStyle): string {
   const blocks = listings.map((listing) => {
     const { name, version, directory, description, title, repository, homepage } = listing;
     const head = [name, version, `(${directory})`].filter((part) => part !== undefined);
@@ -48,15 +54,18 @@ function describe(listings: readonly Listing[], { colors, width }: Paper): strin
     const lines = [about, describeWays(listing), place ?? ""];
     const [first = "", ...others] = head;
     return [
-      `${colors.bold(clean(first))} ${colors.dim(clean(others.join(" ")))}`,
+      `${colors.bold(sanitizeLine(first))} ${colors.dim(sanitizeLine(others.join(" ")))}`,
       ...lines
         .filter((line) => line !== "")
-        .map((line) => `  ${cut(clean(line).replaceAll("\n", " "), Math.max(20, width - 2))}`),
+        .map(
+          (line) =>
+            `  ${truncate(sanitizeLine(line).replaceAll("\n", " "), Math.max(20, width - 2))}`,
+        ),
     ].join("\n");
   });
   const first = listings.find(({ offers }) => offers.length > 0);
-  const hint = first === undefined ? "" : `; to have one: toolmux add ${clean(first.name)}`;
-  return [...blocks, colors.dim(count(listings.length, "server") + hint)].join("\n");
+  const hint = first === undefined ? "" : `; to have one: toolmux add ${sanitizeLine(first.name)}`;
+  return [...blocks, colors.dim(countNoun(listings.length, "server") + hint)].join("\n");
 }
 
 /** How it can be had, or why not by its name alone. */

@@ -7,10 +7,10 @@ import { openSecrets, type Secrets } from "../../secrets/secrets.ts";
 import { isOwn } from "../../secrets/store.ts";
 import { untilAborted } from "../../base/grace.ts";
 import { type Invocation, SECRET_VERBS as VERBS, type World } from "../command.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import { loadOptions } from "../load-manifest.ts";
 import { suggest, usage } from "../args.ts";
-import { alignTable, findPaper, formatJson } from "../../terminal/terminal.ts";
+import { alignTable, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
 import { printLine } from "../../terminal/report.ts";
 import { askHidden, canAsk } from "../prompt.ts";
 
@@ -64,7 +64,7 @@ async function setSecret(
   if (value === "") throw usage("An empty value is none: nothing was changed.");
   if (value.includes("\0")) throw usage("The value holds a NUL character: nothing was changed.");
   await secrets[store].set(name, value);
-  own.log(`${name} is kept in ${secrets[store].place}`);
+  ownConsole.log(`${name} is kept in ${secrets[store].place}`);
   await tellProtection(secrets);
   if (readEnvironment(env, name) !== undefined) {
     const variables = `${name}, or ${variableOf(name)}`;
@@ -114,7 +114,7 @@ async function removeSecret(
     const isListed = (await secrets[place].list()).includes(name);
     if (!isListed && store === undefined) continue;
     if (!(await secrets[place].remove(name))) continue;
-    own.log(`${name} is removed from ${secrets[place].place}`);
+    ownConsole.log(`${name} is removed from ${secrets[place].place}`);
     found += 1;
   }
   if (readEnvironment(env, name) !== undefined) {
@@ -142,11 +142,11 @@ async function printSecrets(
   const rows = await listRows(secrets, uses ?? new Map(), world);
   const key = await secrets.protection();
   if (invocation.json !== false) {
-    own.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
+    ownConsole.log(formatJson({ secrets: rows, folder: secrets.folder, key }));
     return 0;
   }
   if (rows.length === 0) {
-    own.log(
+    ownConsole.log(
       uses === undefined
         ? "There are no secrets."
         : "There are no secrets, and no server wants one.",
@@ -157,7 +157,7 @@ async function printSecrets(
       places.join(", ") || "nowhere",
       isOwn(name) ? "toolmux auth" : servers.join(", "),
     ]);
-    own.log(alignTable(["NAME", "WHERE", "USED BY"], table, findPaper(world.env)));
+    ownConsole.log(alignTable(["NAME", "WHERE", "USED BY"], table, terminalStyleOf(world.env)));
   }
   await tellProtection(secrets);
   return 0;

@@ -4,18 +4,18 @@ import { Welcome, type Wording } from "../../frontend/early-initialize.ts";
 import { stateFolder } from "../../base/paths.ts";
 import { listFiles } from "../../manifest/load.ts";
 import type { Manifest } from "../../manifest/schema.ts";
-import { locateKey } from "../../base/place.ts";
+import { installationKeyPath } from "../../base/place.ts";
 import { VERSION } from "../../base/version.ts";
-import { within } from "../../base/grace.ts";
+import { settlesWithin } from "../../base/grace.ts";
 import { HUBS_VARIABLE } from "../../process/outer-hubs.ts";
 import { readAddress } from "../http-address.ts";
 import { loadOptions, openBasis, openLog } from "../load-manifest.ts";
 import type { Invocation, World } from "../command.ts";
 import type { Voices } from "../serve-hub.ts";
-import { Journal } from "../../terminal/logtape.ts";
-import { createRecord } from "../../terminal/log.ts";
-import { Notices } from "../../terminal/stderr.ts";
-import { formatRecord } from "../../terminal/report.ts";
+import { LogTapeLogger } from "../../terminal/logtape.ts";
+import { makeLogRecord } from "../../terminal/log.ts";
+import { StderrWriter } from "../../terminal/stderr.ts";
+import { formatLogRecord } from "../../terminal/report.ts";
 
 /** How long somebody who reads stderr slowly can hold up the end, in ms. */
 const FLUSH_LIMIT = 250;
@@ -26,11 +26,11 @@ const FLUSH_LIMIT = 250;
  */
 export async function serve(invocation: Invocation, world: World): Promise<number> {
   const { logFormat } = invocation;
-  const notices = new Notices((missing) => {
+  const notices = new StderrWriter((missing) => {
     const text = `${missing} lines are missing here: nobody read`;
-    return formatRecord(createRecord("warn", text, { missing }), logFormat);
+    return formatLogRecord(makeLogRecord("warn", text, { missing }), logFormat);
   });
-  const journal = new Journal((record) => notices.print(formatRecord(record, logFormat)));
+  const journal = new LogTapeLogger((record) => notices.print(formatLogRecord(record, logFormat)));
   // An end that waits for nothing, as after a mistake in this program, must not cost the lines that explain it.
   process.once("exit", () => journal.flush());
   const log = openLog(invocation, (record) => journal.write(record));
@@ -38,7 +38,7 @@ export async function serve(invocation: Invocation, world: World): Promise<numbe
     return await run(invocation, world, { journal, log, tell: (text) => notices.print(text) });
   } finally {
     journal.flush();
-    await within(FLUSH_LIMIT, notices.drained());
+    await settlesWithin(FLUSH_LIMIT, notices.drained());
   }
 }
 
@@ -91,7 +91,9 @@ async function greetEarly(manifest: Manifest, world: World): Promise<Welcome | u
 /** Whether anything may be kept of servers: nothing can be read without the key. */
 function mayKnow({ env, platform }: World): boolean {
   try {
-    return process.getBuiltinModule("node:fs").existsSync(locateKey(stateFolder(env, platform)));
+    return process
+      .getBuiltinModule("node:fs")
+      .existsSync(installationKeyPath(stateFolder(env, platform)));
   } catch {
     // It may have no home.
     return true;

@@ -2,10 +2,10 @@ import type { OpenAuthorizer, Standing } from "../../auth/oauth-authorizer.ts";
 import { HubError } from "../../base/errors.ts";
 import type { RemoteServer } from "../../manifest/schema.ts";
 import { openOwnAuthorizer } from "../authorizer.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import { openLog, openManifest } from "../load-manifest.ts";
-import { alignTable, findPaper, formatJson } from "../../terminal/terminal.ts";
+import { alignTable, terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
 import { describeStanding, standingToJson } from "./standing.ts";
 import { fillIn, pickRemotes } from "./subject.ts";
 
@@ -25,11 +25,15 @@ export async function tellStandings(
   const specs = pickRemotes(manifest, names);
   const authorizer = await openOwnAuthorizer(world, () => Promise.resolve());
   const rows = await Promise.all(specs.map((spec) => look(spec, authorizer, world)));
-  if (invocation.json !== false) own.log(formatJson({ servers: rows.map(toJson) }));
-  else if (rows.length === 0) own.log("no server is reached over HTTP");
+  if (invocation.json !== false) ownConsole.log(formatJson({ servers: rows.map(toJson) }));
+  else if (rows.length === 0) ownConsole.log("no server is reached over HTTP");
   else
-    own.log(
-      alignTable(["SERVER", "AUTHORIZATION", "ISSUER"], rows.map(toCells), findPaper(world.env)),
+    ownConsole.log(
+      alignTable(
+        ["SERVER", "AUTHORIZATION", "ISSUER"],
+        rows.map(toCells),
+        terminalStyleOf(world.env),
+      ),
     );
   return 0;
 }

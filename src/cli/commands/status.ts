@@ -2,8 +2,8 @@ import { systemClock } from "../../base/clock.ts";
 import type { Hub } from "../../hub/hub.ts";
 import { type Manifest, type ServerSpec, isRunnable } from "../../manifest/schema.ts";
 import { untilAborted } from "../../base/grace.ts";
-import type { Vitals } from "../../transport/transport.ts";
-import { own } from "../../terminal/console.ts";
+import type { ProcessStats } from "../../transport/transport.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import type { Invocation, World } from "../command.ts";
 import {
   describeDiagnoses,
@@ -17,14 +17,14 @@ import { openGauge, startedBy } from "./gauge.ts";
 import { type Log, openLog, openManifest } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { suggest, usage } from "../args.ts";
-import { findPaper, formatJson, openLine } from "../../terminal/terminal.ts";
+import { terminalStyleOf, formatJson, openStatusLine } from "../../terminal/terminal.ts";
 import { settleRunner } from "../runner.ts";
 import { standingOf } from "../server-state.ts";
 
 /** Starts every server, or those that are named, and tells how each is and what can be done about those that are not there. */
 export async function status(invocation: Invocation, world: World): Promise<number> {
   const isForPeople = invocation.json === false;
-  const line = isForPeople ? openLine(world.env) : undefined;
+  const line = isForPeople ? openStatusLine(world.env) : undefined;
   const print = openLog(invocation);
   const log: Log = (level, text) => {
     line?.clear();
@@ -40,9 +40,9 @@ export async function status(invocation: Invocation, world: World): Promise<numb
   try {
     const diagnoses = await untilAborted(examine(manifest, hub, world), world.signal);
     endGauge?.();
-    own.log(
+    ownConsole.log(
       isForPeople
-        ? describeDiagnoses(diagnoses, findPaper(world.env))
+        ? describeDiagnoses(diagnoses, terminalStyleOf(world.env))
         : formatJson(toJson(diagnoses)),
     );
     return EXIT_CODES[judge(diagnoses)];
@@ -54,7 +54,7 @@ export async function status(invocation: Invocation, world: World): Promise<numb
 
 async function examine(manifest: Manifest, hub: Hub, world: World): Promise<readonly Diagnosis[]> {
   const { connected } = await hub.startAllAndSettle();
-  const vitals = new Map<string, Vitals | undefined>();
+  const vitals = new Map<string, ProcessStats | undefined>();
   await Promise.all(
     connected.map(async (server) => {
       // One that ends meanwhile says so in its state, which is looked at after this.

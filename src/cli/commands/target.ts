@@ -1,6 +1,6 @@
 import { resolve } from "node:path";
 import type { Env } from "../../base/paths.ts";
-import { selfCommand } from "../../base/runtime.ts";
+import { ownCommand } from "../../base/runtime.ts";
 import type { Invocation, World } from "../command.ts";
 import { usage } from "../args.ts";
 import { readHeaders } from "./plan.ts";
@@ -16,7 +16,7 @@ export type Target =
 
 /** The server that is measured where none is named. */
 export const ECHO: Target = (() => {
-  const [command, ...before] = selfCommand();
+  const [command, ...before] = ownCommand();
   return { kind: "command", command, args: [...before, "demo", "echo"] };
 })();
 

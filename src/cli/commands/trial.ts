@@ -11,7 +11,7 @@ import type { World } from "../command.ts";
 import type { Log } from "../load-manifest.ts";
 import { openGauge } from "./gauge.ts";
 import { openHub } from "../open-hub.ts";
-import { openLine } from "../../terminal/terminal.ts";
+import { openStatusLine } from "../../terminal/terminal.ts";
 import { suggestRemedies } from "../hints.ts";
 import { standingOf } from "../server-state.ts";
 
@@ -33,7 +33,7 @@ export type Trial =
  * as long as its manifest lets it start. Nobody is asked for an authorization.
  */
 export async function tryServer(spec: RunnableServer, world: World, print: Log): Promise<Trial> {
-  const line = openLine(world.env);
+  const line = openStatusLine(world.env);
   const log: Log = (level, text) => {
     line?.clear();
     print(level, text);

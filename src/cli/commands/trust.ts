@@ -9,7 +9,7 @@ import { trust } from "../../manifest/trust.ts";
 import type { Invocation, World } from "../command.ts";
 import { describeStart } from "../server-description.ts";
 import { describePlugin } from "../plugins.ts";
-import { clean } from "../../terminal/report.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import { takeTurn } from "../turn.ts";
 
 /** Trusts a file as it is now, and says which commands and plugins that allows. A file with problems is not trusted. */
@@ -19,20 +19,24 @@ export async function trustFile({ words }: Invocation, world: World): Promise<nu
     resolve(world.cwd, expandHome(word, world.env)),
     world,
   );
-  console.log(`trusted: ${clean(real)}`);
-  console.log(`As long as it stays as it is, toolmux runs from it in ${clean(dirname(real))}:`);
+  console.log(`trusted: ${sanitizeLine(real)}`);
+  console.log(
+    `As long as it stays as it is, toolmux runs from it in ${sanitizeLine(dirname(real))}:`,
+  );
   for (const spec of manifest.servers) {
     if (spec.kind === "invalid") continue;
     const what = spec.kind === "unsupported" ? `nothing: ${spec.reason}` : describeStart(spec);
-    console.log(`  ${clean(spec.name)}: ${clean(what)}${spec.enabled ? "" : " (disabled)"}`);
+    console.log(
+      `  ${sanitizeLine(spec.name)}: ${sanitizeLine(what)}${spec.enabled ? "" : " (disabled)"}`,
+    );
   }
   const commands = [...new Set(manifest.servers.flatMap(listCommands))];
   if (commands.length > 0) console.log("and these commands for the values that they print:");
-  for (const command of commands) console.log(`  ${clean(command)}`);
+  for (const command of commands) console.log(`  ${sanitizeLine(command)}`);
   const { plugins } = manifest;
   if (plugins.length > 0)
     console.log("and uses these plugins, whatever is in their files by then:");
-  for (const plugin of plugins) console.log(`  ${clean(describePlugin(plugin))}`);
+  for (const plugin of plugins) console.log(`  ${sanitizeLine(describePlugin(plugin))}`);
   return 0;
 }
 

@@ -6,7 +6,7 @@ import { planImport } from "../../client-configs/import-plan.ts";
 import { type ClientFile, readClient } from "../../client-configs/read.ts";
 import { CLIENTS } from "../../client-configs/clients.ts";
 import type { Finding } from "./findings.ts";
-import { isDraft, MAX_DRAFT_AGE } from "../../base/private-files.ts";
+import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import type { World } from "../command.ts";
 
@@ -64,12 +64,12 @@ async function findStale({ client, file, servers }: ClientFile): Promise<readonl
 async function findDrafts(file: string, now: number): Promise<readonly Finding[]> {
   const folder = dirname(file);
   const names = await readdir(folder).catch(() => []);
-  const drafts = names.filter((name) => name.startsWith(`${basename(file)}.`) && isDraft(name));
+  const drafts = names.filter((name) => name.startsWith(`${basename(file)}.`) && isTempFile(name));
   const found = await Promise.all(
     drafts.map(async (name): Promise<readonly Finding[]> => {
       const path = join(folder, name);
       const { mtimeMs } = await lstat(path).catch(() => ({ mtimeMs: now }));
-      if (now - mtimeMs <= MAX_DRAFT_AGE) return [];
+      if (now - mtimeMs <= MAX_TEMP_FILE_AGE) return [];
       const text = "Whoever wrote this did not live to finish it.";
       const fixes = [{ kind: "remove", path }] as const;
       return [{ code: "TM602", subject: path, text, advice: "toolmux doctor --fix", fixes }];

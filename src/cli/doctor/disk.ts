@@ -2,13 +2,13 @@ import { lstat, readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Finding, Fix } from "./findings.ts";
 import { clearOf } from "./manifest.ts";
-import { isDraft, MAX_DRAFT_AGE } from "../../base/private-files.ts";
+import { isTempFile, MAX_TEMP_FILE_AGE } from "../../base/private-files.ts";
 import { configFolders, stateFolder } from "../../base/paths.ts";
 import type { Manifest } from "../../manifest/schema.ts";
 import { parseTemplate } from "../../manifest/interpolate.ts";
-import { countOrphans, isOfDeadHub, parseTag } from "../../process/orphans.ts";
+import { countOrphans, isOrphanTag, parseOwnerTag } from "../../process/orphans.ts";
 import type { World } from "../command.ts";
-import { count } from "../../terminal/terminal.ts";
+import { countNoun } from "../../terminal/terminal.ts";
 
 /** Permissions of the group and of everybody. */
 const OTHERS = 0o077;
@@ -90,7 +90,7 @@ function examineOwn(entries: readonly Entry[]): readonly Finding[] {
   const fixes = open.map(({ path, mode }): Fix => ({ kind: "permit", path, mode: mode & 0o700 }));
   const more =
     open.length > 1
-      ? `, and so can ${count(open.length - 1, "other entry").replace("entrys", "entries")}`
+      ? `, and so can ${countNoun(open.length - 1, "other entry").replace("entrys", "entries")}`
       : "";
   const text = `Others can get at what toolmux keeps for itself${more}.`;
   return [{ code: "TM702", subject: first.path, text, advice: "toolmux doctor --fix", fixes }];
@@ -98,12 +98,13 @@ function examineOwn(entries: readonly Entry[]): readonly Finding[] {
 
 function findDrafts(entries: readonly Entry[], now: number): readonly Finding[] {
   const left = entries.filter(
-    ({ path, isFolder, changed }) => !isFolder && isDraft(path) && now - changed > MAX_DRAFT_AGE,
+    ({ path, isFolder, changed }) =>
+      !isFolder && isTempFile(path) && now - changed > MAX_TEMP_FILE_AGE,
   );
   const [first] = left;
   if (first === undefined) return [];
   const fixes = left.map(({ path }): Fix => ({ kind: "remove", path }));
-  const text = `Whoever wrote ${count(left.length, "file")} there did not live to finish it.`;
+  const text = `Whoever wrote ${countNoun(left.length, "file")} there did not live to finish it.`;
   return [
     { code: "TM602", subject: dirname(first.path), text, advice: "toolmux doctor --fix", fixes },
   ];
@@ -115,7 +116,7 @@ async function findLocks(entries: readonly Entry[]): Promise<readonly Finding[]>
   const found = await Promise.all(
     small.map(async ({ path }): Promise<readonly Finding[]> => {
       const holder = await readFile(path, "utf8").catch(() => "");
-      if (isDraft(path) || parseTag(holder) === undefined || !(await isOfDeadHub(holder)))
+      if (isTempFile(path) || parseOwnerTag(holder) === undefined || !(await isOrphanTag(holder)))
         return [];
       const text = "The process that held this lock is dead.";
       const fixes: readonly Fix[] = [{ kind: "remove", path }];
@@ -129,7 +130,7 @@ async function findOrphans(): Promise<readonly Finding[]> {
   const orphans = await countOrphans().catch(() => 0);
   if (orphans === 0) return [];
   const verb = orphans === 1 ? "runs" : "run";
-  const text = `${count(orphans, "process").replace("processs", "processes")} of a hub that was killed still ${verb}.`;
+  const text = `${countNoun(orphans, "process").replace("processs", "processes")} of a hub that was killed still ${verb}.`;
   const advice = "The next start of toolmux ends them, or toolmux doctor --fix does.";
   return [{ code: "TM601", subject: "processes", text, advice, fixes: [{ kind: "sweep" }] }];
 }

@@ -8,10 +8,10 @@ import { openSecrets } from "../../secrets/secrets.ts";
 import { VERSION } from "../../base/version.ts";
 import { Redactor } from "../../transport/redact.ts";
 import type { Invocation, World } from "../command.ts";
-import { own } from "../../terminal/console.ts";
+import { ownConsole } from "../../terminal/console.ts";
 import { loadOptions, openLog } from "../load-manifest.ts";
-import { findPaper, formatJson } from "../../terminal/terminal.ts";
-import { clean } from "../../terminal/report.ts";
+import { terminalStyleOf, formatJson } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 import { findFile } from "../manifest-file.ts";
 import { examineClients } from "./clients.ts";
 import { examineDisk } from "./disk.ts";
@@ -29,10 +29,10 @@ export async function doctor(invocation: Invocation, world: World): Promise<numb
   let findings = await examine(invocation, world);
   const fixed = switches.has("fix") ? await repair(findings) : [];
   if (fixed.length > 0) findings = await examine(invocation, world);
-  if (json !== false) own.log(formatJson(toJson(findings, fixed)));
+  if (json !== false) ownConsole.log(formatJson(toJson(findings, fixed)));
   else {
-    for (const line of fixed) own.log(`fixed: ${clean(line)}`);
-    own.log(describeFindings(findings, switches.has("all"), findPaper(world.env)));
+    for (const line of fixed) ownConsole.log(`fixed: ${sanitizeLine(line)}`);
+    ownConsole.log(describeFindings(findings, switches.has("all"), terminalStyleOf(world.env)));
   }
   if (findings.some(({ code }) => code === "TM101" || code === "TM104")) return 2;
   return findings.some((finding) => severityOf(finding) === "error") ? 1 : 0;

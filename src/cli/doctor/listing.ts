@@ -20,7 +20,7 @@ import type { World } from "../command.ts";
 import type { Log } from "../load-manifest.ts";
 import { openHub } from "../open-hub.ts";
 import { openOutside } from "../transport-factory.ts";
-import { count, describeStarting } from "../../terminal/terminal.ts";
+import { countNoun, describeStarting } from "../../terminal/terminal.ts";
 import { suggestRemedies } from "../hints.ts";
 import { describeFailure } from "../../terminal/report.ts";
 import { standingsOf } from "../server-state.ts";
@@ -69,7 +69,7 @@ function examineFiles({ files }: Survey): readonly Finding[] {
     files.filter((file) => file.state === state).map(({ path }) => ({ kind: "remove", path }));
   const [broken, old] = [group("broken"), group("old")];
   const advice = "toolmux doctor --fix removes them; servers list again when they are started.";
-  const of = (fixes: readonly Fix[]): string => count(fixes.length, "snapshot");
+  const of = (fixes: readonly Fix[]): string => countNoun(fixes.length, "snapshot");
   return [
     ...(broken.length === 0
       ? []

@@ -1,6 +1,6 @@
 import { type Finding, type Severity, severityOf, sortFindings } from "./findings.ts";
-import { count, type Paper } from "../../terminal/terminal.ts";
-import { clean } from "../../terminal/report.ts";
+import { countNoun, type TerminalStyle } from "../../terminal/terminal.ts";
+import { sanitizeLine } from "../../terminal/report.ts";
 
 const COLORS = {
   error: "red",
@@ -11,18 +11,22 @@ const COLORS = {
 const NOUNS = { error: "error", warning: "warning", info: "note" } as const;
 
 /** For people: the worst first, each with its code and what to do, and what it comes to. @param all also what is fine */
-export function describeFindings(findings: readonly Finding[], all: boolean, paper: Paper): string {
+export function describeFindings(
+  findings: readonly Finding[],
+  all: boolean,
+  paper: TerminalStyle,
+): string {
   const { colors } = paper;
   const shown = sortFindings(findings).filter((it) => all || severityOf(it) !== "ok");
   const lines = shown.flatMap((finding) => {
     const { code, subject, text, advice } = finding;
     const severity = severityOf(finding);
     const mark = colors[COLORS[severity]](`${severity.padEnd(7)} ${code}`);
-    const about = subject === "" ? "" : `${colors.bold(clean(subject))}: `;
+    const about = subject === "" ? "" : `${colors.bold(sanitizeLine(subject))}: `;
     const fix = (finding.fixes ?? []).length > 0 ? " (fixable)" : "";
     return [
-      `${mark}  ${about}${clean(text)}${fix}`,
-      ...(advice === undefined ? [] : [`               ${colors.dim(clean(advice))}`]),
+      `${mark}  ${about}${sanitizeLine(text)}${fix}`,
+      ...(advice === undefined ? [] : [`               ${colors.dim(sanitizeLine(advice))}`]),
     ];
   });
   return [...lines, summarize(findings)].join("\n");
@@ -31,7 +35,7 @@ export function describeFindings(findings: readonly Finding[], all: boolean, pap
 function summarize(findings: readonly Finding[]): string {
   const counts = Object.entries(NOUNS).flatMap(([severity, noun]) => {
     const some = findings.filter((it) => severityOf(it) === severity).length;
-    return some === 0 ? [] : [count(some, noun)];
+    return some === 0 ? [] : [countNoun(some, noun)];
   });
   return counts.length === 0 ? "nothing is wrong" : counts.join(", ");
 }

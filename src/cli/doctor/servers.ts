@@ -7,10 +7,10 @@ import type { OuterServer, ServerSpec, StdioServer } from "../../manifest/schema
 import { resolveRemote, resolveServer, type Schemes } from "../../manifest/resolve.ts";
 import { listSchemes, partsOf } from "../../manifest/interpolate.ts";
 import type { Secrets } from "../../secrets/secrets.ts";
-import { readLoginPath } from "../../process/path-lookup.ts";
+import { loginShellPath } from "../../process/path-lookup.ts";
 import { childEnvironment } from "../../process/environment.ts";
-import { findFirst } from "../../transport/launch.ts";
-import { newTag } from "../../process/orphans.ts";
+import { resolveFirstCommand } from "../../transport/launch.ts";
+import { newOwnerTag } from "../../process/orphans.ts";
 import type { World } from "../command.ts";
 import { suggestRemedies } from "../hints.ts";
 
@@ -97,9 +97,9 @@ async function locate(
     server,
     cwd: folder,
     path,
-    morePath: async () => readLoginPath(env, await newTag()),
+    extraPath: async () => loginShellPath(env, await newOwnerTag()),
   };
-  const { file } = await findFirst({ ...resolved, server }, search);
+  const { file } = await resolveFirstCommand({ ...resolved, server }, search);
   // What npm has installed runs on the node beside it, or the one in PATH.
   return /^np[mx]$/.test(basename(file)) ? [join(dirname(file), "node")] : [file];
 }

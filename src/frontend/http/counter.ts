@@ -1,12 +1,12 @@
 import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import { lastMember, scanObject, valueOf } from "../../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../../base/json.ts";
 import { ModernError } from "../../protocol/modern.ts";
 import type { Deadlines, Timed } from "../../router/deadlines.ts";
 import type { Withdrawal } from "../../protocol/withdrawal.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import { type EncodedMessage, joinMessage, piecesOf } from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { type EncodedMessage, joinMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 import type { WayBack } from "../modern/wayback.ts";
 import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
 import type { Query } from "./http1/messages.ts";
@@ -78,7 +78,7 @@ export class Counter implements WayBack, Timed {
 
   #push(message: EncodedMessage): void {
     const stream = this.#open();
-    const pieces = piecesOf(message);
+    const pieces = piecesOfMessage(message);
     stream?.enqueue(onOneLine(joinPieces([EVENT, ...pieces, EVENT_END]), EVENT.length));
     // The stream cannot be resumed, so a client that does not read is dropped instead of buffered for.
     if ((stream?.desiredSize ?? 0) < -BOUNDS.behind) this.#drop();
@@ -146,8 +146,8 @@ const BAD: ReadonlySet<unknown> = new Set(Object.values(ModernError));
 function statusOf(message: EncodedMessage): number {
   const bytes = joinMessage(message);
   if (bytes.length > LONGEST || !bytes.includes('"error"')) return 200;
-  const frame = readFrame(bytes);
+  const frame = parseMessage(bytes);
   if (frame.kind !== "response" || frame.outcome !== "error") return 200;
   const code = lastMember(scanObject(bytes, frame.body.start)?.items ?? [], "code");
-  return code !== undefined && BAD.has(valueOf(bytes, code)) ? 400 : 200;
+  return code !== undefined && BAD.has(parseRange(bytes, code)) ? 400 : 200;
 }

@@ -1,7 +1,7 @@
 import { Buffer } from "node:buffer";
 import { joinPieces, utf8 } from "../../base/bytes.ts";
 import type { Clock } from "../../base/clock.ts";
-import { type EncodedMessage, piecesOf } from "../../jsonrpc/message.ts";
+import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
 
 /** Interval of keep-alive comments on a silent stream, in ms: gateways cut streams that are silent for longer. */
 export const KEEP_ALIVE = 15_000;
@@ -86,7 +86,7 @@ export class EventStream {
   push(message: EncodedMessage): void {
     if (this.#isDone) return;
     const id = `id: ${this.key}-${this.#first + this.#events.length}\n`;
-    const pieces = piecesOf(message);
+    const pieces = piecesOfMessage(message);
     this.#add(onOneLine(joinPieces([id, EVENT, ...pieces, EVENT_END]), id.length + EVENT.length));
   }
 

@@ -1,6 +1,6 @@
 import type { Catalog } from "../../catalog/catalog.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, scanObject, stringOf, valueOf } from "../../base/json.ts";
+import { lastMember, scanObject, readString, parseRange } from "../../base/json.ts";
 import { TicketMethod } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
 import { decode, lookUp, mirroredBy } from "../../protocol/param-headers.ts";
@@ -28,7 +28,7 @@ export function checkHeaders(request: RpcRequest, fields: Fields): void {
   check("Mcp-Method", fields.get("Mcp-Method"), method);
   const key = NAMED.get(method);
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
-  const name = key === undefined ? undefined : stringOf(bytes, lastMember(members, key));
+  const name = key === undefined ? undefined : readString(bytes, lastMember(members, key));
   if (name !== undefined) check("Mcp-Name", decode(fields.get("Mcp-Name")), name);
   const version = versionOf(request);
   if (typeof version !== "string") return;
@@ -50,7 +50,7 @@ export function checkArguments(letter: Letter, fields: Fields, catalog: Catalog)
   const mirrored = item && mirroredBy(item);
   if (mirrored === undefined || mirrored.length === 0) return;
   const member = lastMember(members, "arguments");
-  const given = member && valueOf(request.bytes, member);
+  const given = member && parseRange(request.bytes, member);
   for (const { header, path } of mirrored) {
     const value = path.reduce(lookUp, given) ?? undefined;
     const said = decode(fields.get(header));

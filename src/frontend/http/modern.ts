@@ -1,10 +1,10 @@
-import { Register } from "../../base/id-table.ts";
+import { IdTable } from "../../base/id-table.ts";
 import type { Clock } from "../../base/clock.ts";
 import { type ErrorCode, toHubError } from "../../base/errors.ts";
 import { ModernMethod } from "../../protocol/modern.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
-import type { Frame } from "../../jsonrpc/message.ts";
+import type { Message } from "../../jsonrpc/message.ts";
 import { Letters } from "../modern/request.ts";
 import type { Taker } from "../modern/clients.ts";
 import { buildRefusal } from "../modern/refusal.ts";
@@ -28,7 +28,7 @@ export interface StatelessParts {
 export class Stateless {
   readonly #parts: StatelessParts;
   readonly #letters = new Letters();
-  readonly #counters = new Register<Counter>();
+  readonly #counters = new IdTable<Counter>();
   /** Resolved when no request is in flight. */
   readonly #waiting = new Set<() => void>();
   #parties: Taker | undefined;
@@ -38,7 +38,7 @@ export class Stateless {
   }
 
   /** Handles the message of a POST. */
-  take(frame: Frame, query: Query, wants: Wants, scope: Scope): Answer | Promise<Answer> {
+  take(frame: Message, query: Query, wants: Wants, scope: Scope): Answer | Promise<Answer> {
     if (frame.kind === "notification") return accepted();
     if (frame.kind !== "request") return refuse(400, "A POST is one request here.");
     if (this.#counters.size >= MOST) {
@@ -91,7 +91,7 @@ export class Stateless {
       clock: this.#parts.clock,
       deadlines: this.#parts.deadlines,
       over: () => {
-        this.#counters.take(place);
+        this.#counters.remove(place);
         this.#settle();
       },
     });

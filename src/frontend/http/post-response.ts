@@ -1,6 +1,6 @@
 import type { Deadlines, Timed } from "../../router/deadlines.ts";
 import type { EncodedMessage } from "../../jsonrpc/message.ts";
-import type { Inbound } from "../../transport/transport.ts";
+import type { Responder } from "../../transport/transport.ts";
 import { accepted, answer, type Answer, streamed } from "./http1/answer.ts";
 import { refuse } from "./errors.ts";
 import type { EventStream } from "./event-buffer.ts";
@@ -48,7 +48,7 @@ export interface Asker {
  * The response to one POST of a session: JSON if the answer is the only message and comes within `JSON_WAIT`, else an
  * event stream that can be resumed.
  */
-export class Reply implements Inbound, Timed {
+export class Reply implements Responder, Timed {
   readonly answer: Promise<Answer>;
   /** Its key in the session's table of responses. */
   place = -1;

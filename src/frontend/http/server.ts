@@ -10,10 +10,10 @@ import { isLegacyVersion } from "../../protocol/legacy.ts";
 import { Deadlines } from "../../router/deadlines.ts";
 import type { ServerStatus } from "../../upstream/status.ts";
 import { EVERYTHING, type Scope, scopeOf } from "../../upstream/scope.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import { refuseText } from "../../jsonrpc/utf8.ts";
-import { within } from "../../base/grace.ts";
-import type { Link } from "../../transport/transport.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { rejectInvalidUtf8 } from "../../jsonrpc/utf8.ts";
+import { settlesWithin } from "../../base/grace.ts";
+import type { Transport } from "../../transport/transport.ts";
 import { isModern } from "../modern/request.ts";
 import type { Taker } from "../modern/clients.ts";
 import { type Answer, answerOf, done, requestOf, responseOf } from "./http1/answer.ts";
@@ -40,11 +40,11 @@ export const DRAIN = 1500;
 
 /** What the HTTP server needs of a hub. */
 export interface FaceHub {
-  accept(link: Link, signal: AbortSignal, scope: Scope): Promise<void>;
+  accept(link: Transport, signal: AbortSignal, scope: Scope): Promise<void>;
   status(): readonly ServerStatus[];
   /** Serves requests of the modern era. @param clientId undefined: clients cannot be told apart */
-  gather(client: string | undefined): Taker;
-  readonly equipment: {
+  createModernClients(client: string | undefined): Taker;
+  readonly activePlugins: {
     /** The response of a plugin's web application; undefined if it has none. */
     serve(plugin: string, request: Request): Promise<Response> | undefined;
   };
@@ -87,7 +87,7 @@ export class Face {
     this.#stateless = new Stateless({
       clock,
       deadlines: this.#deadlines,
-      gather: () => hub.gather(settings.token === undefined ? undefined : PRINCIPAL),
+      gather: () => hub.createModernClients(settings.token === undefined ? undefined : PRINCIPAL),
     });
     this.#app = this.#route();
   }
@@ -109,7 +109,7 @@ export class Face {
   async close(): Promise<void> {
     this.#isClosing = true;
     this.#stateless.stop();
-    await within(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
+    await settlesWithin(DRAIN, Promise.all([this.#sessions.idle(), this.#stateless.idle()]));
     this.#stateless.close();
     await this.#sessions.close();
     this.#deadlines.end();
@@ -185,7 +185,7 @@ export class Face {
     const body = await query.read(limit);
     if (typeof body === "string") return refuseBody(body, limit);
     await this.#turn.end;
-    const frame = isUtf8(body) ? readFrame(body) : refuseText(readFrame(body));
+    const frame = isUtf8(body) ? parseMessage(body) : rejectInvalidUtf8(parseMessage(body));
     if (frame.kind === "invalid") {
       const { code, id, reason } = frame;
       // The body may have been meant as the response to a server's request in flight.
@@ -239,7 +239,7 @@ export class Face {
     const isBare = body.length === 0 || method === "GET" || method === "HEAD";
     const given = isBare ? {} : { body: body as Uint8Array<ArrayBuffer> };
     const init = { method, headers, signal: gone.signal, ...given };
-    const answer = await this.#hub.equipment.serve(plugin, new Request(url, init));
+    const answer = await this.#hub.activePlugins.serve(plugin, new Request(url, init));
     stay();
     return answer ?? responseOf(refuseNothing());
   }

@@ -1,20 +1,25 @@
-import { Register } from "../../base/id-table.ts";
+import { IdTable } from "../../base/id-table.ts";
 import { randomUUID } from "node:crypto";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, scanObject, stringOf } from "../../base/json.ts";
+import { lastMember, scanObject, readString } from "../../base/json.ts";
 import { allowsBatches, isLegacyVersion, type LegacyVersion } from "../../protocol/legacy.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
-  type Frame,
-  type Invalid,
+  type Message,
+  type InvalidMessage,
   type EncodedMessage,
   joinMessage,
 } from "../../jsonrpc/message.ts";
-import type { Exchange, Inbound, Link, LinkEvents } from "../../transport/transport.ts";
-import { PIPE_EXCHANGE } from "../../transport/memory.ts";
+import type {
+  SentRequest,
+  Responder,
+  Transport,
+  TransportEvents,
+} from "../../transport/transport.ts";
+import { NO_HANDLE } from "../../transport/memory.ts";
 import { accepted, type Answer, done, streamed } from "./http1/answer.ts";
 import { refuse } from "./errors.ts";
 import { type Asker, Reply, type Wants } from "./post-response.ts";
@@ -48,17 +53,17 @@ export interface SessionParts {
  * request goes to the stream that the client opens with GET. A client that does not read holds up nobody: its messages
  * are buffered up to `SESSION_LIMITS`, and then its requests are refused. A lost connection does not end the session.
  */
-export class SessionLink implements Link {
+export class SessionLink implements Transport {
   /** The value of `Mcp-Session-Id`: random, secret. */
   readonly id = randomUUID();
   readonly #parts: SessionParts;
   readonly #streams = new Map<number, EventStream>();
   readonly #own: EventStream;
   readonly #asker: Asker;
-  readonly #replies = new Register<Reply>();
+  readonly #replies = new IdTable<Reply>();
   /** Finished streams and when they finished, oldest first: a client that lost one may resume it. */
   #finished: { readonly key: number; readonly at: number }[] = [];
-  #events: LinkEvents | undefined;
+  #events: TransportEvents | undefined;
   #version: LegacyVersion | undefined;
   #isClosed = false;
   #count = OWN;
@@ -100,7 +105,7 @@ export class SessionLink implements Link {
     return this.#lastUse;
   }
 
-  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#isClosed || this.#events !== undefined) {
       return Promise.reject(new HubError("cancelled", "The session was not opened."));
     }
@@ -114,9 +119,9 @@ export class SessionLink implements Link {
     return sum;
   }
 
-  send(message: EncodedMessage): Exchange {
+  send(message: EncodedMessage): SentRequest {
     if (!this.#isClosed) this.#own.push(message);
-    return PIPE_EXCHANGE;
+    return NO_HANDLE;
   }
 
   pause(): void {
@@ -131,7 +136,7 @@ export class SessionLink implements Link {
     this.#gate = undefined;
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -153,7 +158,7 @@ export class SessionLink implements Link {
   }
 
   /** Handles the message of a POST. */
-  receive(frame: Frame, wants: Wants): Answer | Promise<Answer> {
+  receive(frame: Message, wants: Wants): Answer | Promise<Answer> {
     this.#touch();
     if (this.#gate !== undefined) return this.#gate.opened.then(() => this.receive(frame, wants));
     if (this.#isClosed) return refuse(404, "The session has ended.");
@@ -176,7 +181,7 @@ export class SessionLink implements Link {
   }
 
   /** Handles an invalid message of a POST, which the caller answers. */
-  reject(frame: Invalid): void {
+  reject(frame: InvalidMessage): void {
     this.#touch();
     this.#events?.frame(frame, undefined, { notify() {}, respond() {} });
   }
@@ -213,7 +218,7 @@ export class SessionLink implements Link {
   }
 
   /** Reads the negotiated version from the answer to `initialize`. */
-  #greeting(reply: Reply): Inbound {
+  #greeting(reply: Reply): Responder {
     return {
       notify: (message) => reply.notify(message),
       respond: (message) => {
@@ -224,7 +229,7 @@ export class SessionLink implements Link {
   }
 
   #answered(reply: Reply): void {
-    this.#replies.take(reply.place);
+    this.#replies.remove(reply.place);
     this.#touch();
     this.#parts.answered();
     if (reply.stream === undefined) return;
@@ -246,7 +251,7 @@ export class SessionLink implements Link {
 }
 
 /** Whether it contains a message that has to be answered. */
-function isAnswered(frame: Frame): boolean {
+function isAnswered(frame: Message): boolean {
   return frame.kind === "batch"
     ? frame.items.some(isAnswered)
     : frame.kind === "request" || frame.kind === "invalid";
@@ -254,10 +259,10 @@ function isAnswered(frame: Frame): boolean {
 
 /** The protocol version in an answer to `initialize`. */
 function versionIn(message: EncodedMessage): LegacyVersion | undefined {
-  const frame = readFrame(joinMessage(message));
+  const frame = parseMessage(joinMessage(message));
   if (frame.kind !== "response" || frame.outcome !== "result") return undefined;
   const { bytes, body } = frame;
   const members = scanObject(bytes, body.start)?.items ?? [];
-  const version = stringOf(bytes, lastMember(members, "protocolVersion"));
+  const version = readString(bytes, lastMember(members, "protocolVersion"));
   return isLegacyVersion(version) ? version : undefined;
 }

@@ -2,7 +2,7 @@ import type { Clock } from "../../base/clock.ts";
 import type { Deadlines } from "../../router/deadlines.ts";
 import type { Scope } from "../../upstream/scope.ts";
 import type { Request as RpcRequest } from "../../jsonrpc/message.ts";
-import type { Link } from "../../transport/transport.ts";
+import type { Transport } from "../../transport/transport.ts";
 import { type Answer, withHeaders } from "./http1/answer.ts";
 import { refuse } from "./errors.ts";
 import type { Wants } from "./post-response.ts";
@@ -19,7 +19,7 @@ export interface SessionsParts {
   readonly deadlines: Deadlines;
   readonly most: number;
   /** Serves a client on a transport, with a subset of the servers. */
-  accept(link: Link, scope: Scope): Promise<void>;
+  accept(link: Transport, scope: Scope): Promise<void>;
 }
 
 /** All sessions, by id. */

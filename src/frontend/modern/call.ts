@@ -5,7 +5,7 @@ import { SkillMethod } from "../../catalog/skills.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError, toHubError } from "../../base/errors.ts";
 import type { CancelledBy } from "../../base/events.ts";
-import type { Member } from "../../base/json.ts";
+import type { JsonMember } from "../../base/json.ts";
 import type { Era } from "../../protocol/era.ts";
 import { declaresTasks } from "../../protocol/extension.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
@@ -16,13 +16,13 @@ import type { Question } from "../../upstream/ask.ts";
 import { readTokens } from "../../protocol/notifications.ts";
 import type { Withdrawal } from "../../protocol/withdrawal.ts";
 import type { Sender } from "../../upstream/sender.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
 import { readId } from "../../jsonrpc/id.ts";
 import {
   buildError,
   buildResult,
   type EncodedMessage,
-  readdress,
+  withResponseId,
   type Response,
   joinMessage,
 } from "../../jsonrpc/message.ts";
@@ -204,7 +204,7 @@ export class Visit implements Caller, Parked {
     return this.#back?.way;
   }
 
-  resume(letter: Letter, way: WayBack, answers: readonly Member[]): void {
+  resume(letter: Letter, way: WayBack, answers: readonly JsonMember[]): void {
     const { request, members } = letter;
     const { bytes } = request;
     const token = readTokens(bytes, members).at(-1);
@@ -219,9 +219,9 @@ export class Visit implements Caller, Parked {
       this.#gather();
       return;
     }
-    const frame = readFrame(joinMessage(this.#held));
+    const frame = parseMessage(joinMessage(this.#held));
     this.#finish();
-    way.respond(frame.kind === "response" ? readdress(frame, request.id) : undefined);
+    way.respond(frame.kind === "response" ? withResponseId(frame, request.id) : undefined);
   }
 
   expire(): void {
@@ -280,11 +280,11 @@ export class Visit implements Caller, Parked {
       from === "modern" && request.method === SkillMethod.get
         ? addHint(response, NO_CACHE)
         : modernize(response, from, this.#host.serverInfo, cache);
-    return readdress(response, this.#id, edits);
+    return withResponseId(response, this.#id, edits);
   }
 
   #own(message: EncodedMessage): EncodedMessage {
-    const frame = readFrame(joinMessage(message));
+    const frame = parseMessage(joinMessage(message));
     return frame.kind === "response" ? this.#dress(frame, "legacy") : message;
   }
 

@@ -3,7 +3,7 @@
  * `ModernClient`, all requests of one client with the same capabilities. Start here; `call.ts` is one request in
  * flight, `input-required.ts` the retries with answers, `subscription.ts` is `subscriptions/listen`.
  */
-import { Register } from "../../base/id-table.ts";
+import { IdTable } from "../../base/id-table.ts";
 import { utf8 } from "../../base/bytes.ts";
 import type { Kind } from "../../catalog/listing.ts";
 import { NO_CACHE } from "../../catalog/offer.ts";
@@ -56,7 +56,7 @@ export class Party implements Attendee, VisitHost {
   readonly #view: View;
   readonly #keeping: Keeping;
   readonly #router: Router;
-  readonly #visits = new Register<Visit>();
+  readonly #visits = new IdTable<Visit>();
   readonly #listenings = new Set<Listening>();
   /** Cancel functions of requests that wait for lists or instructions. */
   readonly #waits = new Set<() => void>();
@@ -204,7 +204,7 @@ export class Party implements Attendee, VisitHost {
 
   over(done: Visit | Listening): void {
     this.lastUse = this.clock.now();
-    if (done instanceof Visit) this.#visits.take(done.place);
+    if (done instanceof Visit) this.#visits.remove(done.place);
     else this.#listenings.delete(done);
   }
 

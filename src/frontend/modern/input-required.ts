@@ -1,8 +1,8 @@
 import process from "node:process";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, type Member, scanObject } from "../../base/json.ts";
-import { makeSecret } from "../../jsonrpc/id.ts";
+import { lastMember, type JsonMember, scanObject } from "../../base/json.ts";
+import { randomToken } from "../../jsonrpc/id.ts";
 import type { WayBack } from "./wayback.ts";
 import { type Letter, textIn } from "./request.ts";
 
@@ -16,7 +16,7 @@ export interface Parked {
   /** Digest of the request without `_meta`, `inputResponses` and `requestState`: a retry must have the same. */
   readonly digest: string;
   /** The client has sent the retry. `answers` are the results of the input requests, by their keys. */
-  resume(letter: Letter, way: WayBack, answers: readonly Member[]): void;
+  resume(letter: Letter, way: WayBack, answers: readonly JsonMember[]): void;
   /** No retry has come in time. */
   expire(): void;
 }
@@ -27,7 +27,7 @@ export class Lot {
    * Prefix of this hub's request states. Those of servers, of which one may be a hub too, have another and pass
    * unchanged.
    */
-  readonly mark = `toolmux-${makeSecret(6)}.`;
+  readonly mark = `toolmux-${randomToken(6)}.`;
   #taken = 0;
 
   /** @returns false if the limit is reached */
@@ -60,7 +60,7 @@ export class Parking {
   /** @returns the `requestState` of the call; undefined if the limit is reached */
   park(parked: Parked): string | undefined {
     if (this.#places.size >= MOST_PARKED.party || !this.#lot.take()) return undefined;
-    const state = this.#lot.mark + makeSecret();
+    const state = this.#lot.mark + randomToken();
     const disarm = this.#clock.after(PARKING_TIME, () => {
       this.#leave(state);
       parked.expire();
@@ -123,7 +123,7 @@ export function isBrought(key: string): boolean {
   return key === "inputResponses" || key === "requestState";
 }
 
-function readAnswers({ request, members }: Letter): readonly Member[] {
+function readAnswers({ request, members }: Letter): readonly JsonMember[] {
   const member = lastMember(members, "inputResponses");
   if (member === undefined) return [];
   const { bytes } = request;

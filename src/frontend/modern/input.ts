@@ -5,8 +5,8 @@ import { removeMembers } from "../../base/object.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
 import { MetaKey } from "../../protocol/modern.ts";
 import type { Question } from "../../upstream/ask.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import { type EncodedMessage, joinMessage, substitute } from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { type EncodedMessage, joinMessage, replaceRanges } from "../../jsonrpc/message.ts";
 
 /** Members of a legacy request's params that an embedded input request must not have. */
 const ONLY_LEGACY: ReadonlySet<string> = new Set(["_meta", "task", "elicitationId"]);
@@ -64,10 +64,10 @@ export function retoken(
   message: EncodedMessage,
   token: Piece | undefined,
 ): EncodedMessage | undefined {
-  const frame = readFrame(joinMessage(message));
+  const frame = parseMessage(joinMessage(message));
   if (token === undefined || frame.kind !== "notification") return undefined;
   const { bytes, params } = frame;
   const members = (params && scanObject(bytes, params.start)?.items) ?? [];
   const tokens = members.filter(({ key }) => key === "progressToken");
-  return substitute(frame, tokens, token);
+  return replaceRanges(frame, tokens, token);
 }

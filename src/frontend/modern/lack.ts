@@ -1,5 +1,5 @@
 import { HubError } from "../../base/errors.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../../base/json.ts";
+import { lastMember, type JsonMember, scanObject, parseRange } from "../../base/json.ts";
 import type { Response } from "../../jsonrpc/message.ts";
 
 /**
@@ -13,7 +13,7 @@ export function readLack(
   needed: object,
 ): HubError | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
-  const read = (member: Member | undefined): unknown => member && valueOf(bytes, member);
+  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
   const hasFailed = outcome === "error" || read(lastMember(members, "isError")) === true;
   if (!hasFailed) return undefined;
   const said =

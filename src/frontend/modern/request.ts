@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, type Member, scanObject, stringOf } from "../../base/json.ts";
+import { lastMember, type JsonMember, scanObject, readString } from "../../base/json.ts";
 import { readSettings, writeClass } from "../../protocol/capabilities.ts";
 import { declaresTasks, lackOfTasks } from "../../protocol/extension.ts";
 import { Method } from "../../protocol/legacy.ts";
@@ -23,7 +23,7 @@ import { type Request, bytesOf } from "../../jsonrpc/message.ts";
 export interface Letter {
   readonly request: Request;
   /** The members of its params. */
-  readonly members: readonly Member[];
+  readonly members: readonly JsonMember[];
   readonly sender: Sender;
   /** The capability class of its client. */
   readonly capabilities: string;
@@ -97,7 +97,7 @@ type Who = Pick<Letter, "sender" | "capabilities">;
 /** The envelope members of a `_meta`, as bytes. */
 type Said = readonly { readonly key: string; readonly value: Buffer }[];
 
-function copy(bytes: Buffer, items: readonly Member[]): Said {
+function copy(bytes: Buffer, items: readonly JsonMember[]): Said {
   const own = items.filter(({ key }) => isEnvelope(key));
   return own.map(({ key, start, end }) => ({
     key,
@@ -106,7 +106,7 @@ function copy(bytes: Buffer, items: readonly Member[]): Said {
 }
 
 /** Whether a `_meta` has the same envelope members in the same spelling; its other members do not matter. */
-function isSame(said: Said, bytes: Buffer, items: readonly Member[]): boolean {
+function isSame(said: Said, bytes: Buffer, items: readonly JsonMember[]): boolean {
   let count = 0;
   for (const { key, start, end } of items) {
     if (!isEnvelope(key)) continue;
@@ -152,13 +152,13 @@ export function versionOf(request: Request): Envelope["version"] {
 
 /** A string member of a request's params; undefined if it is missing or no string. */
 export function textIn({ request, members }: Letter, key: string): string | undefined {
-  return stringOf(request.bytes, lastMember(members, key));
+  return readString(request.bytes, lastMember(members, key));
 }
 
 /** @throws {HubError} invalidParams if `requestState` is not a string */
 export function checkState({ request, members }: Letter): void {
   const state = lastMember(members, "requestState");
-  if (state === undefined || stringOf(request.bytes, state) !== undefined) return;
+  if (state === undefined || readString(request.bytes, state) !== undefined) return;
   throw new HubError("invalidParams", "requestState must be a string.");
 }
 
@@ -167,7 +167,7 @@ export function checkTasks({ request, sender }: Letter): void {
   if (!declaresTasks(sender.declared)) throw lackOfTasks(request.method);
 }
 
-function membersOf({ bytes, params, members }: Request): readonly Member[] {
+function membersOf({ bytes, params, members }: Request): readonly JsonMember[] {
   return members ?? (params && scanObject(bytes, params.start)?.items) ?? [];
 }
 

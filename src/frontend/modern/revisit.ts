@@ -1,17 +1,17 @@
 import type { Edit, Piece } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, type Member, scanObject, valueOf } from "../../base/json.ts";
+import { lastMember, type JsonMember, scanObject, parseRange } from "../../base/json.ts";
 import { removeMembers } from "../../base/object.ts";
 import { readClass } from "../../protocol/capabilities.ts";
 import { type Implementation, Method } from "../../protocol/legacy.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
   buildError,
   buildResult,
   type EncodedMessage,
   type Response,
   joinMessage,
-  patch,
+  editMessage,
 } from "../../jsonrpc/message.ts";
 import { buildInputRequired } from "./input.ts";
 import type { Letter } from "./request.ts";
@@ -78,7 +78,7 @@ interface Page {
 
 function readPages({ bytes, body }: Response): readonly Page[] | undefined {
   const members = scanObject(bytes, body.start)?.items ?? [];
-  const read = (member: Member | undefined): unknown => member && valueOf(bytes, member);
+  const read = (member: JsonMember | undefined): unknown => member && parseRange(bytes, member);
   if (read(lastMember(members, "code")) !== NEEDS_VISIT) return undefined;
   const data = lastMember(members, "data");
   const inner = (data && scanObject(bytes, data.start)?.items) ?? [];
@@ -99,7 +99,7 @@ function unburden(letter: Letter): Letter {
   const { bytes, params } = request;
   if (params === undefined) return letter;
   const edits: Edit[] = removeMembers(bytes, params, members, isBrought);
-  const frame = readFrame(joinMessage(patch(request, edits)));
+  const frame = parseMessage(joinMessage(editMessage(request, edits)));
   if (frame.kind !== "request") return letter;
   const own = frame.members ?? (frame.params && scanObject(frame.bytes, frame.params.start)?.items);
   return { ...letter, request: frame, members: own ?? [] };

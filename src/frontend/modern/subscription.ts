@@ -5,7 +5,7 @@ import type { Kind } from "../../catalog/listing.ts";
 import type { Section } from "../../catalog/section.ts";
 import type { Clock } from "../../base/clock.ts";
 import { HubError } from "../../base/errors.ts";
-import { lastMember, scanObject, valueOf } from "../../base/json.ts";
+import { lastMember, scanObject, parseRange } from "../../base/json.ts";
 import { type Implementation, LIST_CHANGED, Method } from "../../protocol/legacy.ts";
 import { addEnvelope, makeSeal, MetaKey, ModernMethod } from "../../protocol/modern.ts";
 import type { Running } from "../../router/call.ts";
@@ -13,15 +13,15 @@ import type { Hearing } from "../../router/hearing.ts";
 import type { Router } from "../../router/router.ts";
 import { RESOURCE } from "../../router/params.ts";
 import { Watches } from "../../router/subscriptions.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
 import {
   buildNotification,
   buildResult,
   type EncodedMessage,
-  readdress,
+  withResponseId,
   type Request,
   joinMessage,
-  patch,
+  editMessage,
 } from "../../jsonrpc/message.ts";
 import { checkTasks, type Letter } from "./request.ts";
 import type { WayBack } from "./wayback.ts";
@@ -140,7 +140,7 @@ export class Listening {
 
   #settle(uri: string, message: EncodedMessage | undefined): void {
     if (!this.#asking.delete(uri)) return;
-    const frame = message && readFrame(joinMessage(message));
+    const frame = message && parseMessage(joinMessage(message));
     if (frame?.kind !== "response" || frame.outcome === "error") this.#refused.add(uri);
     if (this.#isSettled) queueMicrotask(() => this.#acknowledge());
   }
@@ -198,11 +198,11 @@ export class Listening {
 
   /** Adds the subscription id to a notification's `_meta`. */
   #sign(message: Uint8Array): EncodedMessage | undefined {
-    const frame = readFrame(Buffer.from(message.buffer, message.byteOffset, message.length));
+    const frame = parseMessage(Buffer.from(message.buffer, message.byteOffset, message.length));
     if (frame.kind !== "notification" || frame.params === undefined) return undefined;
     const { bytes, params } = frame;
     const members = scanObject(bytes, params.start)?.items ?? [];
-    return patch(frame, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
+    return editMessage(frame, addEnvelope({ bytes, params, members }, makeSeal(this.#name)));
   }
 }
 
@@ -223,7 +223,7 @@ const WISHES = {
 
 function readWanted({ request, members }: Letter): Wanted {
   const member = lastMember(members, "notifications");
-  const given = member && valueOf(request.bytes, member);
+  const given = member && parseRange(request.bytes, member);
   if (typeof given !== "object" || given === null || Array.isArray(given)) throw refusal();
   const says = given as Readonly<Record<string, unknown>>;
   const wishes = Object.entries(WISHES).filter(([wish]) => says[wish] === true);
@@ -251,7 +251,7 @@ function refusal(): HubError {
 function buildSubscribe(uri: string): Request {
   const params = JSON.stringify({ uri });
   const text = `{"jsonrpc":"2.0","id":0,"method":"${Method.subscribe}","params":${params}}`;
-  const frame = readFrame(Buffer.from(text));
+  const frame = parseMessage(Buffer.from(text));
   if (frame.kind !== "request") throw refusal();
   return frame;
 }
@@ -263,6 +263,6 @@ function refuseAll(question: Ask): () => void {
   return () => {};
 }
 
-function readdressed(response: Parameters<typeof readdress>[0]): EncodedMessage {
-  return readdress(response, "0");
+function readdressed(response: Parameters<typeof withResponseId>[0]): EncodedMessage {
+  return withResponseId(response, "0");
 }

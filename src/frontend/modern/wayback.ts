@@ -1,9 +1,9 @@
 import type { CancelledBy } from "../../base/events.ts";
 import type { Withdrawal } from "../../protocol/withdrawal.ts";
-import type { Inbound } from "../../transport/transport.ts";
+import type { Responder } from "../../transport/transport.ts";
 
 /** The responder of one request of the modern era. */
-export interface WayBack extends Inbound {
+export interface WayBack extends Responder {
   /** Whether all requests of the client share one channel. */
   readonly isPipe: boolean;
   /** Calls back when the client cancels the request or disconnects before the answer. */

@@ -4,8 +4,8 @@ import { dirname, join } from "node:path";
 import { utf8 } from "../../base/bytes.ts";
 import { HubError } from "../../base/errors.ts";
 import { writePrivate } from "../../base/private-files.ts";
-import { type Bytes, readSmall } from "../../base/read-file.ts";
-import { configFolders, type Surroundings } from "../../base/paths.ts";
+import { type FileBytes, readFileLimited } from "../../base/read-file.ts";
+import { configFolders, type SystemEnvironment } from "../../base/paths.ts";
 import { detectFormat } from "../parse.ts";
 import { MAX_MANIFEST } from "../trust.ts";
 import { type Change, type Edited, editText } from "./edit.ts";
@@ -15,7 +15,7 @@ export interface Edit extends Edited {
   /** As the user named it, absolute. */
   readonly file: string;
   /** The current content; undefined if the file does not exist. */
-  readonly before: Bytes | undefined;
+  readonly before: FileBytes | undefined;
   /**
    * Replaces the file atomically, following symbolic links and keeping permissions; a new file gets mode 0600.
    * @throws {HubError} usage if the file was changed meanwhile, or is read-only; file system errors
@@ -24,12 +24,12 @@ export interface Edit extends Edited {
 }
 
 /** The manifest that servers are added to by default: the user's own, whether it exists or not. */
-export async function findUserFile({ env, platform }: Surroundings): Promise<string> {
+export async function findUserFile({ env, platform }: SystemEnvironment): Promise<string> {
   const folders = configFolders(env, platform);
   const names = ["toolmux.toml", "toolmux.json", "toolmux.jsonc"];
   const files = folders.flatMap((folder) => names.map((name) => join(folder, name)));
   for (const file of files) {
-    const read = await readSmall(file, MAX_MANIFEST);
+    const read = await readFileLimited(file, MAX_MANIFEST);
     if (read.kind !== "absent") return file;
   }
   return files[0] ?? "toolmux.toml";
@@ -53,14 +53,14 @@ export async function prepareEdit(file: string, change: Change): Promise<Edit> {
 }
 
 /** @returns undefined if there is no such file @throws {HubError} usage */
-async function readBytes(file: string): Promise<Bytes | undefined> {
-  const read = await readSmall(file, MAX_MANIFEST);
+async function readBytes(file: string): Promise<FileBytes | undefined> {
+  const read = await readFileLimited(file, MAX_MANIFEST);
   if (read.kind === "refused") throw new HubError("usage", `${file} ${read.reason}.`);
   return read.kind === "absent" ? undefined : read.bytes;
 }
 
 /** Keeps the byte order mark. @throws {HubError} usage */
-function decodeWhole(bytes: Bytes, file: string): string {
+function decodeWhole(bytes: FileBytes, file: string): string {
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
@@ -75,7 +75,7 @@ function decodeWhole(bytes: Bytes, file: string): string {
  */
 export async function replaceFile(
   file: string,
-  before: Bytes | undefined,
+  before: FileBytes | undefined,
   bytes: Uint8Array,
 ): Promise<void> {
   if (before === undefined) await create(file, bytes);
@@ -94,7 +94,7 @@ async function create(file: string, bytes: Uint8Array): Promise<void> {
   }
 }
 
-async function replace(file: string, before: Bytes, bytes: Uint8Array): Promise<void> {
+async function replace(file: string, before: FileBytes, bytes: Uint8Array): Promise<void> {
   const target = await realpath(file);
   const { mode, uid, gid } = await stat(target);
   // A rename would work, but must not override a read-only mode.
@@ -105,7 +105,7 @@ async function replace(file: string, before: Bytes, bytes: Uint8Array): Promise<
     await chmod(draft, mode & 0o7777);
     // Under sudo, the file keeps its owner.
     await chown(draft, uid, gid).catch(() => undefined);
-    const now = await readSmall(target, before.length);
+    const now = await readFileLimited(target, before.length);
     if (now.kind !== "read" || !Buffer.from(before).equals(now.bytes)) throw changed(file);
     await rename(draft, target);
   } catch (error) {

@@ -1,6 +1,6 @@
 import { Buffer } from "node:buffer";
 import type { Socket } from "node:net";
-import { joinPieces, memoryOf, type Piece, sizeOf } from "../../base/bytes.ts";
+import { joinPieces, toBytes, type Piece, sizeOf } from "../../base/bytes.ts";
 import { type Body, bodyOf } from "./body.ts";
 import { type Head, readHead } from "./head.ts";
 
@@ -77,7 +77,7 @@ export class Lane {
     } else {
       this.#socket.cork();
       this.#socket.write(head, "latin1");
-      for (const piece of body) isTaken = this.#socket.write(memoryOf(piece));
+      for (const piece of body) isTaken = this.#socket.write(toBytes(piece));
       this.#socket.uncork();
     }
     if (isTaken) receiver.sent?.();

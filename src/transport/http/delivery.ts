@@ -174,7 +174,7 @@ export class Delivery implements Transit, Receiver {
     if (this.#isAway && this.#way.isBound(worn)) {
       if (this.#letter.place !== undefined) {
         const { home, redactor } = this.#way;
-        const place = redactor.cut(this.#place.url.href, 500);
+        const place = redactor.applyTruncated(this.#place.url.href, 500);
         const text = `${home.url.href} sends requests on to ${place}: ${BOUND}.`;
         this.#again(Promise.resolve(this.#way.error("serverRefused", text)));
         return;
@@ -229,7 +229,7 @@ export class Delivery implements Transit, Receiver {
     const refusal = this.#refusal(head.status, target);
     if (target === undefined || refusal !== undefined) {
       const { redactor } = this.#way;
-      const text = `${url.href} sends requests on to ${redactor.cut(target?.href ?? location, 500)}: ${refusal}.`;
+      const text = `${url.href} sends requests on to ${redactor.applyTruncated(target?.href ?? location, 500)}: ${refusal}.`;
       this.#giveUp(this.#way.error("serverRefused", text));
       return;
     }

@@ -1,12 +1,12 @@
 import { Buffer } from "node:buffer";
-import { type Excess, Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 
 /** What a stream of events has. */
 export interface EventSink {
   /** An event that has data; `type` is `message` where none is named. */
   event(type: string, data: Buffer): void;
   /** One over the limit was dropped. */
-  oversized(excess: Excess): void;
+  oversized(excess: Truncated): void;
 }
 
 const LF = 0x0a;
@@ -34,7 +34,7 @@ export class EventReader {
   /** How long the server wants to be left alone before its stream is asked for again, in ms. */
   retry: number | undefined;
   readonly #sink: EventSink;
-  readonly #data: Gathering;
+  readonly #data: BoundedBuffer;
   #type = "";
   #id: string | undefined;
   #hasData = false;
@@ -50,7 +50,7 @@ export class EventReader {
   /** @param limit the most data that an event may have, in bytes */
   constructor(limit: number, sink: EventSink) {
     this.#sink = sink;
-    this.#data = new Gathering(limit);
+    this.#data = new BoundedBuffer(limit);
   }
 
   /** The chunk belongs to the reader from now on. */
@@ -144,7 +144,7 @@ export class EventReader {
     this.#hasData = false;
     const { size } = this.#data;
     const data = this.#data.take();
-    if (isExcess(data)) this.#sink.oversized(data);
+    if (isTruncated(data)) this.#sink.oversized(data);
     else if (size > 0) this.#sink.event(type, data);
   }
 }

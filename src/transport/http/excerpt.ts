@@ -33,7 +33,7 @@ export function excerptOf(head: Head, bytes: Buffer, redactor: Redactor): string
   const plain = kindOf(head) === "text/html" || /^\s*</.test(said) ? withoutMarkup(said) : said;
   // oxlint-disable-next-line no-control-regex
   const line = plain.replace(/[\s\x00-\x1f\x7f]+/g, " ").trim();
-  const safe = redactor.cut(line, LONGEST);
+  const safe = redactor.applyTruncated(line, LONGEST);
   return safe.length < line.length && safe.length === LONGEST ? `${safe}…` : safe;
 }
 

@@ -1,5 +1,5 @@
 import { Buffer } from "node:buffer";
-import type { Outgoing, Spoken } from "../transport.ts";
+import type { SendOptions, NegotiatedProtocol } from "../transport.ts";
 
 /** The headers of every message. */
 export const CONTENT =
@@ -16,7 +16,7 @@ export function encodeField(value: string): string {
 }
 
 /** The headers that say what a request is: of the modern era all that is to be found in its body, too. */
-export function describe(info: Outgoing, spoken: Spoken | undefined): string {
+export function describe(info: SendOptions, spoken: NegotiatedProtocol | undefined): string {
   let fields = "";
   if (spoken?.era !== "legacy" && info.method !== "initialize") {
     fields += `Mcp-Method: ${encodeField(info.method)}\r\n`;

@@ -1,20 +1,20 @@
 import { Buffer } from "node:buffer";
-import { joinPieces, type Piece, sizeOf, sliceOf } from "../../base/bytes.ts";
+import { joinPieces, type Piece, sizeOf, makeSlice } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import { readEdges, readFrame } from "../../jsonrpc/parse.ts";
+import { parseTruncated, parseMessage } from "../../jsonrpc/parse.ts";
 import {
-  buildAnswer,
+  buildResponse,
   buildError,
-  type Frame,
+  type Message,
   type EncodedMessage,
   joinMessage,
-  piecesOf,
+  piecesOfMessage,
 } from "../../jsonrpc/message.ts";
-import type { Exchange, Outgoing } from "../transport.ts";
+import type { SentRequest, SendOptions } from "../transport.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { isEventStream, isJson, READ } from "./excerpt.ts";
 import { CONTENT } from "./headers.ts";
-import { type Excess, Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import { type Truncated, BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Head } from "../http-client/head.ts";
 import type { Passage } from "./request.ts";
 import { Thread } from "./thread.ts";
@@ -26,9 +26,9 @@ export interface PostOwner {
   /** The server has answered as one of MCP before. */
   readonly isMet: boolean;
   /** The headers that say what a message is; of a request that goes on from an event, without one. */
-  fieldsFor(info: Outgoing | undefined): string;
-  frame(frame: Frame, post: Post): void;
-  oversized(excess: Excess): void;
+  fieldsFor(info: SendOptions | undefined): string;
+  frame(frame: Message, post: Post): void;
+  oversized(excess: Truncated): void;
   log(text: string): void;
   /** The server has taken all of it. */
   sent(post: Post): void;
@@ -47,8 +47,8 @@ export interface PostOwner {
 const DISCOVER = "server/discover";
 
 /** One message to a server over Streamable HTTP, and what comes back on it. */
-export class Post implements Exchange, Customer {
-  readonly info: Outgoing | undefined;
+export class Post implements SentRequest, Customer {
+  readonly info: SendOptions | undefined;
   readonly message: readonly Piece[];
   /** Bytes. */
   readonly size: number;
@@ -56,16 +56,16 @@ export class Post implements Exchange, Customer {
   #delivery: Delivery | undefined;
   #head: Head | undefined;
   #thread: Thread | undefined;
-  #text: Gathering | undefined;
+  #text: BoundedBuffer | undefined;
   /** Where its owner has it, once it is to be sent. */
   place = -1;
   #isAnswered = false;
   #isSent = false;
   #isOver = false;
 
-  constructor(owner: PostOwner, message: EncodedMessage, info: Outgoing | undefined) {
+  constructor(owner: PostOwner, message: EncodedMessage, info: SendOptions | undefined) {
     this.#owner = owner;
-    this.message = piecesOf(message);
+    this.message = piecesOfMessage(message);
     this.info = info;
     let size = 0;
     for (const piece of this.message) size += sizeOf(piece);
@@ -125,7 +125,7 @@ export class Post implements Exchange, Customer {
         unreachable: (cause) => this.#owner.unreachable(cause),
       });
     } else {
-      this.#text = new Gathering(isJson(head) ? maxMessage : READ);
+      this.#text = new BoundedBuffer(isJson(head) ? maxMessage : READ);
     }
   }
 
@@ -165,24 +165,24 @@ export class Post implements Exchange, Customer {
 
   #event(type: string, data: Buffer): void {
     if (type !== "message" || this.#isOver) return;
-    this.#deliver(readFrame(data));
+    this.#deliver(parseMessage(data));
   }
 
-  #deliver(frame: Frame): void {
+  #deliver(frame: Message): void {
     if (isAnswer(frame)) this.#isAnswered = true;
     this.#owner.frame(frame, this);
   }
 
-  #exceeded(excess: Excess): void {
-    const edges = readEdges(excess.head, excess.tail);
+  #exceeded(excess: Truncated): void {
+    const edges = parseTruncated(excess.head, excess.tail);
     if (edges?.kind === "response") this.#isAnswered = true;
     this.#owner.oversized(excess);
   }
 
   /** A whole answer that is no stream. */
-  #read(head: Head, content: Buffer | Excess): void {
+  #read(head: Head, content: Buffer | Truncated): void {
     const { passage } = this.#owner;
-    if (isExcess(content)) {
+    if (isTruncated(content)) {
       if (isJson(head)) this.#exceeded(content);
       this.lose(
         passage.error(
@@ -193,7 +193,7 @@ export class Post implements Exchange, Customer {
       return;
     }
     if (isJson(head) && content.length > 0) {
-      const frame = readFrame(content);
+      const frame = parseMessage(content);
       if (frame.kind !== "invalid") {
         this.#deliver(frame);
         if (this.#isAnswered) this.finish();
@@ -217,10 +217,10 @@ export class Post implements Exchange, Customer {
   }
 
   /** An answer with an HTTP error. */
-  #judge(head: Head, content: Buffer | Excess): void {
+  #judge(head: Head, content: Buffer | Truncated): void {
     const { passage, isMet } = this.#owner;
-    const body = isExcess(content) ? content.head : content;
-    const answer = isExcess(content) ? undefined : this.#answerIn(content);
+    const body = isTruncated(content) ? content.head : content;
+    const answer = isTruncated(content) ? undefined : this.#answerIn(content);
     const otherwise = (): void => {
       if (answer !== undefined && head.status < 500 && head.status !== 429)
         this.#deliver(answer.frame);
@@ -238,17 +238,17 @@ export class Post implements Exchange, Customer {
   }
 
   /** An answer in JSON-RPC, with the id of this request even if the server has not read that far. */
-  #answerIn(content: Buffer): { readonly frame: Frame; readonly isOwn: boolean } | undefined {
+  #answerIn(content: Buffer): { readonly frame: Message; readonly isOwn: boolean } | undefined {
     if (content.length === 0) return undefined;
-    const frame = readFrame(content);
+    const frame = parseMessage(content);
     const id = this.#id();
     if (id === undefined || frame.kind !== "response") return undefined;
     if (frame.id === id) return { frame, isOwn: true };
     if (frame.id !== undefined || frame.outcome !== "error") return undefined;
     const { bytes, body } = frame;
-    const error = sliceOf(bytes, body.start, body.end);
+    const error = makeSlice(bytes, body.start, body.end);
     return {
-      frame: readFrame(joinMessage(buildAnswer(id, "error", error))),
+      frame: parseMessage(joinMessage(buildResponse(id, "error", error))),
       isOwn: false,
     };
   }
@@ -263,7 +263,7 @@ export class Post implements Exchange, Customer {
     const isMeeting = info.method === DISCOVER && !this.#owner.isMet && cause.step === undefined;
     if (isMeeting && id !== undefined && cause.code !== "unauthorized") {
       const error = { code: -32601, message: cause.message };
-      this.#owner.frame(readFrame(joinMessage(buildError(id, error))), this);
+      this.#owner.frame(parseMessage(joinMessage(buildError(id, error))), this);
       return;
     }
     info.unanswered?.(cause);
@@ -271,7 +271,7 @@ export class Post implements Exchange, Customer {
 
   /** The id of the request. */
   #id(): number | undefined {
-    const frame = readFrame(joinPieces(this.message));
+    const frame = parseMessage(joinPieces(this.message));
     return frame.kind === "request" && typeof frame.id.key === "number" ? frame.id.key : undefined;
   }
 
@@ -285,12 +285,12 @@ export class Post implements Exchange, Customer {
   }
 }
 
-function isAnswer(frame: Frame): boolean {
+function isAnswer(frame: Message): boolean {
   return frame.kind === "batch" ? frame.items.some(isAnswer) : frame.kind === "response";
 }
 
 /** Some write a byte order mark, which is none of JSON. */
-function withoutMark(content: Buffer | Excess): Buffer | Excess {
-  const isMarked = !isExcess(content) && content[0] === 0xef && content[1] === 0xbb;
+function withoutMark(content: Buffer | Truncated): Buffer | Truncated {
+  const isMarked = !isTruncated(content) && content[0] === 0xef && content[1] === 0xbb;
   return isMarked && content[2] === 0xbf ? content.subarray(3) : content;
 }

@@ -1,9 +1,9 @@
 import type { Buffer } from "node:buffer";
 import { utf8 } from "../../base/bytes.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import { codeOf } from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { errorCodeOf } from "../../jsonrpc/message.ts";
 import { READ } from "./excerpt.ts";
-import { Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Head } from "../http-client/head.ts";
 import type { Passage } from "./request.ts";
 
@@ -17,7 +17,7 @@ const METHOD_NOT_FOUND = -32601;
  * pings.
  */
 export function probe(passage: Passage, fields: string): Promise<boolean> {
-  const text = new Gathering(READ);
+  const text = new BoundedBuffer(READ);
   const body = [utf8(`{"jsonrpc":"2.0","id":${ID},"method":"ping"}`)];
   return new Promise((resolve) => {
     let status = 0;
@@ -31,11 +31,11 @@ export function probe(passage: Passage, fields: string): Promise<boolean> {
         body: (bytes: Buffer) => text.add(bytes),
         end() {
           const content = text.take();
-          const frame = isExcess(content) ? undefined : readFrame(content);
+          const frame = isTruncated(content) ? undefined : parseMessage(content);
           resolve(
             frame?.kind === "response" &&
               frame.id === ID &&
-              (frame.outcome === "result" || codeOf(frame) === METHOD_NOT_FOUND),
+              (frame.outcome === "result" || errorCodeOf(frame) === METHOD_NOT_FOUND),
           );
         },
         fail: () => resolve(true),

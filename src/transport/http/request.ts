@@ -1,4 +1,4 @@
-import { Register } from "../../base/id-table.ts";
+import { IdTable } from "../../base/id-table.ts";
 import { HubError } from "../../base/errors.ts";
 import { VERSION } from "../../base/version.ts";
 import { Redactor } from "../redact.ts";
@@ -37,7 +37,7 @@ export class Passage implements Pathway {
   readonly #fields: string;
   readonly #isExplicit: boolean;
   readonly #lanes = new Map<string, Lanes>();
-  readonly #deliveries = new Register<Delivery>();
+  readonly #deliveries = new IdTable<Delivery>();
   #isPaused = false;
   #borne: readonly string[] = [];
   /** What they bore last. */
@@ -72,7 +72,12 @@ export class Passage implements Pathway {
   }
 
   send(letter: Letter, customer: Customer): Delivery {
-    const delivery = new Delivery(this, letter, customer, () => void this.#deliveries.take(place));
+    const delivery = new Delivery(
+      this,
+      letter,
+      customer,
+      () => void this.#deliveries.remove(place),
+    );
     const place = this.#deliveries.add(delivery);
     if (this.#isPaused) delivery.pause();
     delivery.start();

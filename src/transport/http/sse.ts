@@ -1,17 +1,17 @@
 import type { Buffer } from "node:buffer";
 import { type Piece, sizeOf, textOf } from "../../base/bytes.ts";
 import type { HubError } from "../../base/errors.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import { within } from "../../base/grace.ts";
-import { type EncodedMessage, piecesOf } from "../../jsonrpc/message.ts";
-import type { Exchange, Outgoing, Spoken } from "../transport.ts";
-import { PIPE_EXCHANGE } from "../memory.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import { settlesWithin } from "../../base/grace.ts";
+import { type EncodedMessage, piecesOfMessage } from "../../jsonrpc/message.ts";
+import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
+import { NO_HANDLE } from "../memory.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
 import type { Customer, Delivery } from "./delivery.ts";
 import { READ } from "./excerpt.ts";
 import { Feed, type FeedEnd } from "./event-stream.ts";
 import { CONTENT } from "./headers.ts";
-import { Gathering, isExcess } from "../../jsonrpc/bounded-buffer.ts";
+import { BoundedBuffer, isTruncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Head } from "../http-client/head.ts";
 import { type Place, placeOf } from "../http-client/pool.ts";
 import type { Passage } from "./request.ts";
@@ -21,7 +21,7 @@ import { judge } from "./errors.ts";
 /** A message on its way. */
 export interface Held {
   readonly message: readonly Piece[];
-  readonly info: Outgoing | undefined;
+  readonly info: SendOptions | undefined;
 }
 
 interface Sending extends Held {
@@ -57,8 +57,8 @@ export class Sse implements Course {
     this.#refused = refused;
   }
 
-  send(message: EncodedMessage, info: Outgoing | undefined): Exchange {
-    const pieces = piecesOf(message);
+  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest {
+    const pieces = piecesOfMessage(message);
     let size = 0;
     for (const piece of pieces) size += sizeOf(piece);
     const sending: Sending = { message: pieces, info, size, delivery: undefined };
@@ -66,10 +66,10 @@ export class Sse implements Course {
     this.#events.loaded(size);
     if (this.#state === "new") this.#open();
     if (this.#endpoint !== undefined) this.#sequence.add(sending, info === undefined);
-    return PIPE_EXCHANGE;
+    return NO_HANDLE;
   }
 
-  adopt({ version }: Spoken): void {
+  adopt({ version }: NegotiatedProtocol): void {
     this.#version = `MCP-Protocol-Version: ${version}\r\n`;
   }
 
@@ -78,7 +78,7 @@ export class Sse implements Course {
     this.#state = "closing";
     if (this.#endpoint !== undefined) this.#feed?.drop();
     this.#passage.resume();
-    await within(FAREWELL, this.#said());
+    await settlesWithin(FAREWELL, this.#said());
     this.#end();
   }
 
@@ -100,7 +100,7 @@ export class Sse implements Course {
   }
 
   #event(type: string, data: Buffer): void {
-    if (type === "message") this.#events.frame(readFrame(data));
+    if (type === "message") this.#events.frame(parseMessage(data));
     else if (type === "endpoint" && this.#endpoint === undefined) this.#meet(data);
   }
 
@@ -111,7 +111,7 @@ export class Sse implements Course {
     const text = textOf(data.subarray(0, LONGEST_ENDPOINT));
     const endpoint = URL.canParse(text, url.href) ? new URL(text, url.href) : undefined;
     if (endpoint?.origin !== url.origin) {
-      const named = passage.redactor.cut(text, 200);
+      const named = passage.redactor.applyTruncated(text, 200);
       this.#fail(
         passage.error("serverRefused", `it wants messages sent to another server (${named}).`),
       );
@@ -192,7 +192,7 @@ export class Sse implements Course {
 class Drop implements Customer {
   readonly #passage: Passage;
   readonly #events: { sent(): void; done(cause: HubError | undefined): void };
-  readonly #text = new Gathering(READ);
+  readonly #text = new BoundedBuffer(READ);
   #head: Head | undefined;
 
   constructor(passage: Passage, events: { sent(): void; done(cause: HubError | undefined): void }) {
@@ -216,7 +216,7 @@ class Drop implements Customer {
   end(): void {
     if (this.#head === undefined || this.#head.status < 300) return;
     const text = this.#text.take();
-    this.#events.done(judge(this.#head, isExcess(text) ? text.head : text, this.#passage, true));
+    this.#events.done(judge(this.#head, isTruncated(text) ? text.head : text, this.#passage, true));
   }
 
   fail(cause: HubError): void {

@@ -1,11 +1,11 @@
-import { Register } from "../../base/id-table.ts";
+import { IdTable } from "../../base/id-table.ts";
 import { HubError } from "../../base/errors.ts";
-import { within } from "../../base/grace.ts";
-import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
-import type { Exchange, Outgoing, Spoken } from "../transport.ts";
+import { settlesWithin } from "../../base/grace.ts";
+import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
+import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
 import { type Course, type CourseEvents, FAREWELL } from "./variant.ts";
 import { CONTENT, describe } from "./headers.ts";
-import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Head } from "../http-client/head.ts";
 import type { Passage } from "./request.ts";
 import { Post, type PostOwner } from "./post.ts";
@@ -24,11 +24,11 @@ export class Streamable implements Course, PostOwner {
   readonly passage: Passage;
   readonly #events: CourseEvents;
   readonly #tryOther: ((post: Post, otherwise: () => void) => void) | undefined;
-  readonly #posts = new Register<Post>();
-  readonly #unsent = new Register<Post>();
+  readonly #posts = new IdTable<Post>();
+  readonly #unsent = new IdTable<Post>();
   readonly #lingering = new Set<Post>();
   readonly #sequence = new Sequence<Post>((post) => post.start());
-  #spoken: Spoken | undefined;
+  #spoken: NegotiatedProtocol | undefined;
   #session: string | undefined;
   /** The headers that say in which session, and in which revision, a message is. */
   #common = "";
@@ -51,7 +51,7 @@ export class Streamable implements Course, PostOwner {
     return this.#spoken !== undefined;
   }
 
-  send(message: EncodedMessage, info: Outgoing | undefined): Exchange {
+  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest {
     const post = new Post(this, message, info);
     // In the modern era there are only requests: to end one is all that can be said of it.
     const isSaid = info !== undefined || this.#spoken?.era !== "modern";
@@ -63,7 +63,7 @@ export class Streamable implements Course, PostOwner {
     return post;
   }
 
-  adopt(spoken: Spoken): void {
+  adopt(spoken: NegotiatedProtocol): void {
     this.#spoken = spoken;
     this.#describe();
   }
@@ -74,23 +74,23 @@ export class Streamable implements Course, PostOwner {
     this.#tidings?.close();
     for (const post of this.#posts.values()) if (post.info !== undefined) post.finish();
     this.passage.resume();
-    await within(FAREWELL, this.#sequence.drained());
-    if (this.#session !== undefined) await within(FAREWELL, this.#leave());
+    await settlesWithin(FAREWELL, this.#sequence.drained());
+    if (this.#session !== undefined) await settlesWithin(FAREWELL, this.#leave());
     this.#end();
   }
 
-  fieldsFor(info: Outgoing | undefined): string {
+  fieldsFor(info: SendOptions | undefined): string {
     if (info === undefined) return this.#common;
     if (this.#spoken?.era === "legacy" && info.headers === undefined) return this.#common;
     return `${this.#common}${describe(info, this.#spoken)}`;
   }
 
-  frame(frame: Frame, post: Post): void {
+  frame(frame: Message, post: Post): void {
     if (post.isAnswered && !post.isOver) this.#linger(post);
     this.#events.frame(frame, post);
   }
 
-  oversized(excess: Excess): void {
+  oversized(excess: Truncated): void {
     this.#events.oversized(excess);
   }
 
@@ -99,7 +99,7 @@ export class Streamable implements Course, PostOwner {
   }
 
   sent(post: Post): void {
-    if (this.#unsent.take(post.place) !== undefined) this.#events.loaded(-post.size);
+    if (this.#unsent.remove(post.place) !== undefined) this.#events.loaded(-post.size);
   }
 
   heard(post: Post, head: Head | undefined): void {
@@ -142,7 +142,7 @@ export class Streamable implements Course, PostOwner {
   }
 
   over(post: Post): void {
-    this.#posts.take(post.place);
+    this.#posts.remove(post.place);
     this.#lingering.delete(post);
     this.sent(post);
     this.#sequence.settle(post);

@@ -1,8 +1,8 @@
 import type { HubError } from "../../base/errors.ts";
-import { readFrame } from "../../jsonrpc/parse.ts";
-import type { Frame } from "../../jsonrpc/message.ts";
+import { parseMessage } from "../../jsonrpc/parse.ts";
+import type { Message } from "../../jsonrpc/message.ts";
 import { Feed, type FeedEnd } from "./event-stream.ts";
-import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Passage } from "./request.ts";
 
 /** What is made of what a server says unasked. */
@@ -10,8 +10,8 @@ export interface TidingsOwner {
   readonly passage: Passage;
   /** The headers of the request for it. */
   fields(): string;
-  frame(frame: Frame): void;
-  oversized(excess: Excess): void;
+  frame(frame: Message): void;
+  oversized(excess: Truncated): void;
   /** The server does not know the session. */
   forgotten(): void;
   unreachable(cause: HubError): void;
@@ -52,7 +52,7 @@ export class Tidings {
       },
       event: (type, data) => {
         this.#failures = 0;
-        if (type === "message" && !this.#isOver) owner.frame(readFrame(data));
+        if (type === "message" && !this.#isOver) owner.frame(parseMessage(data));
       },
       oversized: (excess) => owner.oversized(excess),
       ended: (end) => this.#ended(end),
@@ -77,7 +77,7 @@ export class Tidings {
     } else if (end.cause.code === "unauthorized") {
       // Somebody may see to that meanwhile.
       this.#again(PAUSE.longest);
-    } else if (end.cause.traits.retryable) {
+    } else if (end.cause.properties.retryable) {
       this.#again(this.#pause());
     }
   }

@@ -1,11 +1,18 @@
 import { HubError } from "../../base/errors.ts";
-import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
-import type { DiscreetLink, Exchange, Link, LinkEvents, Outgoing, Spoken } from "../transport.ts";
-import { PIPE_EXCHANGE } from "../memory.ts";
-import { PRESSURE } from "../../jsonrpc/pipe.ts";
-import { repairText } from "../../jsonrpc/utf8.ts";
+import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
+import type {
+  ServerTransport,
+  SentRequest,
+  Transport,
+  TransportEvents,
+  SendOptions,
+  NegotiatedProtocol,
+} from "../transport.ts";
+import { NO_HANDLE } from "../memory.ts";
+import { WRITE_LIMITS } from "../../jsonrpc/pipe.ts";
+import { repairUtf8 } from "../../jsonrpc/utf8.ts";
 import type { Course, CourseEvents } from "./variant.ts";
-import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import { Passage } from "./request.ts";
 import type { Post } from "./post.ts";
 import { Sse } from "./sse.ts";
@@ -16,15 +23,15 @@ import type { HttpTarget, Way } from "./target.ts";
  * A server over HTTP as a Link: Streamable HTTP of both eras, or HTTP with SSE as it was before. Which of the two a server has
  * is found out by what it makes of the first message.
  */
-export function httpLink(target: HttpTarget): DiscreetLink {
+export function httpLink(target: HttpTarget): ServerTransport {
   return new HttpLink(target);
 }
 
-class HttpLink implements Link, CourseEvents {
+class HttpLink implements Transport, CourseEvents {
   readonly #target: HttpTarget;
   readonly #passage: Passage;
   #course: Course;
-  #events: LinkEvents | undefined;
+  #events: TransportEvents | undefined;
   #state: "new" | "open" | "closing" | "closed" = "new";
   #closing: Promise<void> | undefined;
   #queued = 0;
@@ -46,7 +53,7 @@ class HttpLink implements Link, CourseEvents {
     return this.#queued;
   }
 
-  open(events: LinkEvents, signal: AbortSignal): Promise<void> {
+  open(events: TransportEvents, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#state !== "new") {
       return Promise.reject(new HubError("cancelled", "The link was not opened."));
     }
@@ -55,11 +62,11 @@ class HttpLink implements Link, CourseEvents {
     return Promise.resolve();
   }
 
-  send(message: EncodedMessage, info?: Outgoing): Exchange {
-    return this.#state === "open" ? this.#course.send(message, info) : PIPE_EXCHANGE;
+  send(message: EncodedMessage, info?: SendOptions): SentRequest {
+    return this.#state === "open" ? this.#course.send(message, info) : NO_HANDLE;
   }
 
-  adopt(spoken: Spoken): void {
+  adopt(spoken: NegotiatedProtocol): void {
     this.#course.adopt(spoken);
   }
 
@@ -75,7 +82,7 @@ class HttpLink implements Link, CourseEvents {
     this.#passage.resume();
   }
 
-  vitals(): Promise<undefined> {
+  processStats(): Promise<undefined> {
     return Promise.resolve(undefined);
   }
 
@@ -84,13 +91,13 @@ class HttpLink implements Link, CourseEvents {
     return this.#closing;
   }
 
-  frame(frame: Frame, exchange?: Exchange): void {
+  frame(frame: Message, exchange?: SentRequest): void {
     if (this.#state !== "open") return;
-    const repaired = repairText(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
+    const repaired = repairUtf8(frame, () => this.#events?.flaw?.({ kind: "invalidText" }));
     this.#events?.frame(repaired, exchange);
   }
 
-  oversized({ head, tail, size }: Excess): void {
+  oversized({ head, tail, size }: Truncated): void {
     if (this.#state === "open") this.#events?.oversized(head, tail, size);
   }
 
@@ -100,7 +107,7 @@ class HttpLink implements Link, CourseEvents {
 
   loaded(size: number): void {
     this.#queued += size;
-    const isFull = this.#queued > (this.#isFull ? PRESSURE.low : PRESSURE.high);
+    const isFull = this.#queued > (this.#isFull ? WRITE_LIMITS.low : WRITE_LIMITS.high);
     if (isFull === this.#isFull) return;
     this.#isFull = isFull;
     if (this.#state === "open") this.#events?.pressure(isFull);

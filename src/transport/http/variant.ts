@@ -1,23 +1,23 @@
 import type { HubError } from "../../base/errors.ts";
-import type { Frame, EncodedMessage } from "../../jsonrpc/message.ts";
-import type { Exchange, Outgoing, Spoken } from "../transport.ts";
-import type { Excess } from "../../jsonrpc/bounded-buffer.ts";
+import type { Message, EncodedMessage } from "../../jsonrpc/message.ts";
+import type { SentRequest, SendOptions, NegotiatedProtocol } from "../transport.ts";
+import type { Truncated } from "../../jsonrpc/bounded-buffer.ts";
 import type { Way } from "./target.ts";
 
 /** One of the ways over HTTP, as a link goes it. */
 export interface Course {
   /** Whether each request has its answer on a stream of its own. */
   readonly hasStreams: boolean;
-  send(message: EncodedMessage, info: Outgoing | undefined): Exchange;
-  adopt(spoken: Spoken): void;
+  send(message: EncodedMessage, info: SendOptions | undefined): SentRequest;
+  adopt(spoken: NegotiatedProtocol): void;
   /** Ends it, bounded in time: what was sent before is sent yet. */
   close(): Promise<void>;
 }
 
 /** What a course tells its link. */
 export interface CourseEvents {
-  frame(frame: Frame, exchange?: Exchange): void;
-  oversized(excess: Excess): void;
+  frame(frame: Message, exchange?: SentRequest): void;
+  oversized(excess: Truncated): void;
   log(text: string): void;
   /** So many bytes were given to it; negative: the server has taken them, or they are not wanted any more. */
   loaded(size: number): void;

@@ -69,8 +69,8 @@ describe("a request over HTTP that names no servers", () => {
     let looks = 0;
     const seen: FaceHub = {
       accept: (link, signal, scope) => hub.accept(link, signal, scope),
-      gather: (client) => hub.gather(client),
-      equipment: hub.equipment,
+      createModernClients: (client) => hub.createModernClients(client),
+      activePlugins: hub.activePlugins,
       status: () => {
         looks++;
         return hub.status();

@@ -3,8 +3,8 @@ import { describe, it } from "node:test";
 import { utf8 } from "../../../src/base/bytes.ts";
 import { Face, type FaceHub } from "../../../src/frontend/http/server.ts";
 import { PATIENCE } from "../../../src/frontend/http/post-response.ts";
-import { buildResult, type Frame } from "../../../src/jsonrpc/message.ts";
-import type { Exchange, Inbound } from "../../../src/transport/transport.ts";
+import { buildResult, type Message } from "../../../src/jsonrpc/message.ts";
+import type { SentRequest, Responder } from "../../../src/transport/transport.ts";
 import { Recorder } from "../../contract/link.ts";
 import { VirtualClock } from "../../fixtures/clock.ts";
 import { setUpHttp, Visitor } from "../../fixtures/http.ts";
@@ -73,7 +73,7 @@ describe("the way that nearly all messages go", () => {
   it("is gone together by messages that come in together", async () => {
     const order: string[] = [];
     const listener = new (class extends Recorder {
-      override frame(frame: Frame, _?: Exchange, inbound?: Inbound): void {
+      override frame(frame: Message, _?: SentRequest, inbound?: Responder): void {
         if (frame.kind !== "request") return;
         const { id } = frame;
         inbound?.respond(buildResult(id, utf8('{"protocolVersion":"2025-11-25"}')));
@@ -85,8 +85,8 @@ describe("the way that nearly all messages go", () => {
     const hub: FaceHub = {
       accept: (link, signal) => link.open(listener, signal),
       status: () => [],
-      gather: () => assert.fail("There is nobody of the modern era."),
-      equipment: { serve: () => undefined },
+      createModernClients: () => assert.fail("There is nobody of the modern era."),
+      activePlugins: { serve: () => undefined },
     };
     const face = new Face(hub, { hostname: "127.0.0.1", token: undefined, maxMessage: 1000 });
     const visitor = new Visitor(face);

@@ -2,7 +2,7 @@ import { Buffer } from "node:buffer";
 import { SessionLink } from "../../../src/frontend/http/session.ts";
 import { systemClock } from "../../../src/base/clock.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
-import { readFrame } from "../../../src/jsonrpc/parse.ts";
+import { parseMessage } from "../../../src/jsonrpc/parse.ts";
 import { EVERYTHING } from "../../../src/upstream/scope.ts";
 import { type Pair, type Peer, linkContract } from "../../contract/link.ts";
 import { Events } from "../../fixtures/http.ts";
@@ -30,7 +30,7 @@ function session(): Promise<Pair> {
   void read();
   const post = async (bytes: Buffer): Promise<void> => {
     unsent += bytes.length;
-    await link.receive(readFrame(bytes), "either");
+    await link.receive(parseMessage(bytes), "either");
     unsent -= bytes.length;
   };
   const peer: Peer = {

@@ -8,25 +8,25 @@ import { HELD, SessionLink } from "../../../src/frontend/http/session.ts";
 import { BOUNDS } from "../../../src/frontend/http/event-buffer.ts";
 import { Deadlines } from "../../../src/router/deadlines.ts";
 import { EVERYTHING } from "../../../src/upstream/scope.ts";
-import { readFrame } from "../../../src/jsonrpc/parse.ts";
-import type { Frame } from "../../../src/jsonrpc/message.ts";
-import type { Exchange, Inbound } from "../../../src/transport/transport.ts";
+import { parseMessage } from "../../../src/jsonrpc/parse.ts";
+import type { Message } from "../../../src/jsonrpc/message.ts";
+import type { SentRequest, Responder } from "../../../src/transport/transport.ts";
 import { Recorder } from "../../contract/link.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";
 import { Events } from "../../fixtures/http.ts";
 
 const NEVER = new AbortController().signal;
-const frame = (id: number): Frame =>
-  readFrame(Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"m"}`));
+const frame = (id: number): Message =>
+  parseMessage(Buffer.from(`{"jsonrpc":"2.0","id":${id},"method":"m"}`));
 const answer = (id: number, size = 0): Uint8Array =>
   utf8(`{"jsonrpc":"2.0","result":{"x":"${"x".repeat(size)}"},"id":${id}}`);
 const note = (n: number): Uint8Array => utf8(`{"jsonrpc":"2.0","method":"n","params":{"n":${n}}}`);
 
 class Ways extends Recorder {
   /** Of the requests that came. */
-  readonly ways: Inbound[] = [];
+  readonly ways: Responder[] = [];
 
-  override frame(one: Frame, _?: Exchange, inbound?: Inbound): void {
+  override frame(one: Message, _?: SentRequest, inbound?: Responder): void {
     if (inbound !== undefined) this.ways.push(inbound);
     super.frame(one);
   }
@@ -140,7 +140,7 @@ describe("a session over HTTP", () => {
     await events.drop();
     assert.equal(session.idleSince, 20);
     await clock.run(5);
-    await session.receive(readFrame(Buffer.from(note(1))), "either");
+    await session.receive(parseMessage(Buffer.from(note(1))), "either");
     assert.equal(session.idleSince, 25);
   });
 
@@ -170,7 +170,9 @@ describe("a session over HTTP", () => {
     const { session, events } = new Stage();
     events.onFrame = () => session.pause();
     session.pause();
-    const posts = [1, 2, 3].map((n) => session.receive(readFrame(Buffer.from(note(n))), "either"));
+    const posts = [1, 2, 3].map((n) =>
+      session.receive(parseMessage(Buffer.from(note(n))), "either"),
+    );
     for (const count of [1, 2, 3]) {
       session.resume();
       await turn();

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { scopeOf } from "../../../src/upstream/scope.ts";
-import { memoryPair } from "../../../src/transport/memory.ts";
+import { memoryTransportPair } from "../../../src/transport/memory.ts";
 import { put, SAMPLE } from "../../fixtures/asks.ts";
 import { turn, VirtualClock } from "../../fixtures/clock.ts";
 import { setUpHttp, type Visitor } from "../../fixtures/http.ts";
@@ -370,7 +370,7 @@ describe("catalogs of parts", () => {
     );
     for (const [i, part] of parts.entries()) {
       if (i === 60) assert.equal(hub.catalog, whole);
-      const [ours, theirs] = memoryPair();
+      const [ours, theirs] = memoryTransportPair();
       void hub.accept(ours, new AbortController().signal, scopeOf(part));
       const peer = new Peer(theirs);
       await introduce(peer);

@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { describe, it } from "node:test";
 import { Lot, MOST_PARKED, PARKING_TIME } from "../../../src/frontend/modern/input-required.ts";
 import { MetaKey } from "../../../src/protocol/modern.ts";
-import type { Link } from "../../../src/transport/transport.ts";
-import { memoryPair } from "../../../src/transport/memory.ts";
+import type { Transport } from "../../../src/transport/transport.ts";
+import { memoryTransportPair } from "../../../src/transport/memory.ts";
 import { turn, type VirtualClock } from "../../fixtures/clock.ts";
 import {
   introduce,
@@ -534,8 +534,8 @@ describe("a hub behind a hub", () => {
     const git = new Asking("x");
     const far = setUp({ git });
     class Behind extends Script {
-      override connect(): Link {
-        const [ours, theirs] = memoryPair();
+      override connect(): Transport {
+        const [ours, theirs] = memoryTransportPair();
         void far.hub.accept(theirs, new AbortController().signal);
         return ours;
       }

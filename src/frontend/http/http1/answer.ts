@@ -1,5 +1,5 @@
 import { joinPieces, type Piece, sizeOf } from "../../../base/bytes.ts";
-import { type EncodedMessage, piecesOf } from "../../../jsonrpc/message.ts";
+import { type EncodedMessage, piecesOfMessage } from "../../../jsonrpc/message.ts";
 import type { QueryHead } from "./messages.ts";
 
 /** An HTTP response before it is written. */
@@ -26,7 +26,7 @@ const DONE: Answer = { status: 204, headers: NO_HEADERS, body: undefined };
 
 /** A response whose body is one JSON-RPC message. */
 export function answer(message: EncodedMessage, status = 200): Answer {
-  const body = piecesOf(message);
+  const body = piecesOfMessage(message);
   return { status, headers: JSON_HEADERS, body };
 }
 

@@ -1,5 +1,5 @@
 import type { Socket } from "node:net";
-import { joinPieces, memoryOf, type Piece } from "../../../base/bytes.ts";
+import { joinPieces, toBytes, type Piece } from "../../../base/bytes.ts";
 import { type Answer, lengthOf } from "./answer.ts";
 import type { RequestHead } from "./request-parser.ts";
 import { isBodiless, writePreface } from "./preface.ts";
@@ -69,7 +69,7 @@ export class Outlet {
   async #giveLong(preface: string, pieces: readonly Piece[]): Promise<void> {
     this.#socket.write(preface, "latin1");
     for (const piece of pieces) {
-      const bytes = memoryOf(piece);
+      const bytes = toBytes(piece);
       for (let at = 0; at < bytes.length && !this.#isClosed; at += SLICE) {
         await this.#write(bytes.subarray(at, at + SLICE));
       }
